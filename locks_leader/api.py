@@ -15,6 +15,8 @@ from locks.arguments import checked_label
 from locks.lock_ids import shown
 from locks.model import check_lock_id, check_timeout
 from locks.program import default_node
+from locks.runtime import current_client
+from locks.runtime.elsewhere import check_actor, note_value
 from locks.runtime.interrupts import whole
 from locks_leader.behaviour import Behaviour
 from locks_leader.core.messages import Role
@@ -177,6 +179,7 @@ def _check_instance(instance: Any) -> None:
             f"{instance!r:.100} is not an instance of an election; start() returns one",
             instance=f"{instance!r:.100}",
         )
+    check_actor(instance)
 
 
 def call(instance: Ref, request: Any, *, timeout: float | None = 5) -> Any:
@@ -193,6 +196,7 @@ def call(instance: Ref, request: Any, *, timeout: float | None = 5) -> Any:
     """
     check_timeout(timeout)
     _check_instance(instance)
+    note_value(current_client(), "calls an instance:", request)
     return instance.ask(request, timeout=timeout)
 
 
@@ -220,6 +224,7 @@ def leader_call(instance: Ref, request: Any, *, timeout: float | None = 5) -> An
     """
     check_timeout(timeout)
     _check_instance(instance)
+    note_value(current_client(), "calls the leader:", request)
     ticket = f"{_PROGRAM}-{os.getpid()}-{next(_tickets)}"
     try:
         answer = instance.ask((wire.TAG, wire.CALL, ticket, request), block=False)
@@ -258,6 +263,7 @@ def leader_cast(instance: Ref, message: Any) -> None:
     While there is no leader it waits for one. It is lost with an instance or a leader that dies.
     """
     _check_instance(instance)
+    note_value(current_client(), "casts to the leader:", message)
     instance.tell((wire.LEADER_CAST, message))
 
 

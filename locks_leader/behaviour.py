@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import pykka
 
 from locks import MisuseError
+from locks.runtime.elsewhere import unseen
 from locks_leader.core.events import NOTHING, HandOver, Outcome, SurrenderLeadership
 from locks_leader.state import Caller, ElectionState
 
-__all__ = ["NO_REPLY", "Behaviour", "NewAndOld", "OnlyNew", "SurrenderTo", "outcome_of"]
+__all__ = ["NO_REPLY", "Behaviour", "NewAndOld", "OnlyNew", "SurrenderTo", "outcome_of", "tell_end"]
 
 NO_REPLY: Any = object()
 """What `handle_leader_call` and `handle_call` return to reply later, or never."""
@@ -122,6 +123,13 @@ class Behaviour:
 
     def terminate(self, reason: object, election: ElectionState) -> None:
         """The instance ends: `"normal"`, or the exception that is the reason."""
+
+
+def tell_end(callbacks: Behaviour, reason: object, election: ElectionState) -> None:
+    """Tell the callbacks that the instance ends."""
+    if type(callbacks).terminate is Behaviour.terminate:
+        unseen(reason)
+    callbacks.terminate(reason, election)
 
 
 def outcome_of(returned: Any) -> Outcome:

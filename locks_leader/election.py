@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import weakref
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
@@ -16,6 +15,7 @@ from locks import Down, MisuseError, Node, OperatingError
 from locks.model import check_timeout
 from locks.program import default_node
 from locks.runtime import Event, current_client
+from locks.runtime.elsewhere import unseen
 from locks.runtime.interrupts import whole
 from locks_leader.api import start
 from locks_leader.behaviour import Behaviour
@@ -159,14 +159,14 @@ class Election:
         check_timeout(timeout)
         if not callable(function):
             raise MisuseError(f"{function!r} can't be called; run() needs a function")
-        deadline = None if timeout is None else time.monotonic() + timeout
         # The same one each time, if the leadership is lost before the function has begun.
         node = self._node or default_node()
+        deadline = None if timeout is None else node.clock() + timeout
         part = _Part(self, once=True)
         while True:
             try:
                 self._begin(part, node)
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                left = None if deadline is None else max(0.0, deadline - node.clock())
                 if not part.decided.wait(left):
                     raise LeaderTimeout(
                         f"this program was not elected in {self.name!r} within {timeout} s",
@@ -297,6 +297,8 @@ class _Part:
     def has_ended(self, down: Down) -> None:
         """The actor has ended."""
         self._reason = down.reason
+        if not self.once:  # else the caller of `run` is told
+            unseen(down.reason)
         if self.leadership is not None:
             self.leadership.lost.open()
         self.over.open()

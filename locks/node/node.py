@@ -30,7 +30,6 @@ from locks.node.refusals import owner_has_ended
 from locks.node.scope import first_scope
 from locks.node.server import Server, listener
 from locks.node.services import Service, Services
-from locks.node.statistics import Counters
 from locks.node.surroundings import Surroundings
 from locks.otp.discovery import Address, HostAndPort
 from locks.otp.notices import Notices
@@ -113,7 +112,7 @@ class Node(metaclass=Shown):
         self.executor = around.executor()
         self.notices = Notices(self.executor.run_soon)
         self.refusals: dict[str, str] = {}
-        self.counters = Counters()
+        self.counters = around.counters()
         self._dispatch = around.dispatch_class(
             name, self.executor, self.counters, trace, self._forget, self._broken
         )

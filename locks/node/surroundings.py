@@ -9,6 +9,7 @@ from typing import ClassVar
 from locks.node.agent import Agent
 from locks.node.dispatch import Dispatch
 from locks.node.ports import Background, PendingCall
+from locks.node.statistics import Counters
 from locks.otp.options import check_node_name
 from locks.runtime import Executor, interrupts
 from locks.runtime.inline import Journal, Turn
@@ -34,6 +35,10 @@ class Surroundings:
     def checked_name(self, name: str) -> str:
         """A node's name; raise `InvalidOption` unless it is `name@host`."""
         return check_node_name(name)
+
+    def counters(self) -> Counters:
+        """What counts as the node runs, and is told who leads elections."""
+        return Counters()
 
     def executor(self) -> Background:
         """Where the node calls foreign code."""

@@ -45,7 +45,7 @@ import pykka
 from pykka import ActorDeadError, ActorRegistry
 from pykka.messages import _ActorStop
 
-from locks.runtime.elsewhere import new_greenlet
+from locks.runtime.elsewhere import clock, new_greenlet
 from locks.runtime.exits import kill_greenlet
 from locks.runtime.interrupts import whole
 from locks.runtime.monitor import (
@@ -92,9 +92,10 @@ class GeventFuture(pykka.Future[T]):
     def get(self, *, timeout: float | None = None) -> Any:
         """Return the value or raise the exception that was set. See `pykka.Future.get`."""
         if self._outcome is None:
-            deadline = None if timeout is None else time.monotonic() + timeout
+            tell = clock()
+            deadline = None if timeout is None else tell() + timeout
             while self._outcome is None:
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                left = None if deadline is None else max(0.0, deadline - tell())
                 if self._get_hook is not None and self._take_hook():
                     return self._get_from_hook(left)
                 if not self._wait(left):

@@ -14,7 +14,7 @@ import gevent
 from gevent._hub_local import get_hub_if_exists
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from greenlet import greenlet
 
@@ -22,16 +22,19 @@ __all__ = [
     "Elsewhere",
     "Place",
     "check_actor",
+    "check_nodes",
     "clock",
     "give_way",
     "here",
     "kill_simulated",
     "new_greenlet",
     "note",
+    "note_value",
     "place",
     "stand_in",
     "step",
     "stepwise",
+    "unseen",
 ]
 
 
@@ -68,6 +71,12 @@ class Elsewhere(Protocol):
 
     def check_actor(self, actor: Any) -> None:
         """Raise an error if an actor, given by its reference, is not of the simulation."""
+
+    def check_nodes(self, names: Iterable[str]) -> None:
+        """Raise an error if no election can be held on these nodes."""
+
+    def fail(self, error: Exception) -> None:
+        """Have the run fail."""
 
     def note_of(self, client: object, what: str) -> None:
         """Put down what a client does, or what becomes of it."""
@@ -141,10 +150,28 @@ def check_actor(actor: Any) -> None:
         simulation.check_actor(actor)
 
 
+def check_nodes(names: Iterable[str]) -> None:
+    """In a simulation: raise `MisuseError` if no election can be held on these nodes."""
+    if (simulation := here()) is not None:
+        simulation.check_nodes(names)
+
+
 def note(client: object, what: str, *args: object) -> None:
     """In a simulation: put down what a client does, or what becomes of it; `args` are for the places in `what`."""
     if (simulation := here()) is not None:
         simulation.note_of(client, what.format(*args))
+
+
+def note_value(client: object, what: str, value: object) -> None:
+    """The same, with a value behind it, if there is one."""
+    if value is not None and (simulation := here()) is not None:
+        simulation.note_of(client, f"{what} {value!r:.60}")
+
+
+def unseen(error: object) -> None:
+    """In a simulation: something has ended by this, and nobody else is told; if it is an error, the run fails with it."""
+    if isinstance(error, Exception) and (simulation := here()) is not None:
+        simulation.fail(error)
 
 
 def clock() -> Callable[[], float]:

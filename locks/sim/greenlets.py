@@ -47,6 +47,7 @@ class Client(greenlet):
         value: What its function returned.
         killed: Whether it was killed, or its node has crashed.
         number: Its number in the simulation, from 1 on.
+        maker: The client with which it dies, if it is an actor.
     """
 
     is_helper: ClassVar[bool] = False  # whether it is no client, but runs clients
@@ -61,6 +62,7 @@ class Client(greenlet):
         self.killed = False
         self.gone = False  # with its node: it can't do anything any more
         self.number = 0
+        self.maker: Client | None = None
         self.pace = 1.0
         self.rank = CLIENTS
         self.resumed = 0  # how often: what was to resume it before it was resumed is outdated
@@ -85,6 +87,10 @@ class Client(greenlet):
             place.throw(fatal)
         else:
             place.switch()
+
+    def leave(self) -> bool:
+        """All clients have ended, and nothing is under way: end, if it is none of them; returns whether it was told to now."""
+        return False
 
     def at(self, runs: bool, place: Place | None) -> str:
         """What it does now, and where, in words."""

@@ -126,6 +126,12 @@ class Stage:
         self._helpers.append(self._numbered(client))
         self._start(client)
 
+    def unused_name(self, name: str) -> str:
+        """A name, with a number behind it if others have it."""
+        used = {each.name for each in (*self.clients, *self._helpers)}
+        numbered = (f"{name} {number}" for number in range(2, len(used) + 3))
+        return next(each for each in (name, *numbered) if each not in used)
+
     def left_out(self, name: str) -> Client:
         """In the place of a client that is not to be there."""
         return self._numbered(Client(name, print, (), ""))
@@ -162,9 +168,9 @@ class Stage:
             self._begun()
             while True:
                 entry = agenda.take(self.time)
+                if entry is None and (self._repair() or self._see_off()):
+                    continue
                 if entry is None:
-                    if self._repair():
-                        continue
                     break
                 if entry.due > self.time:
                     self.time = entry.due
@@ -178,6 +184,13 @@ class Stage:
             self._check_end()
         finally:
             self._close()
+
+    def _see_off(self) -> bool:
+        """All clients have ended: so have the actors that they have left; returns whether there are some."""
+        if any(not client.dead for client in self.clients):
+            return False
+        told = [helper for helper in self._helpers if not helper.dead and helper.leave()]
+        return bool(told)
 
     def _draw_faults(self, rates: Sequence[float]) -> None:
         """Something may break just now."""
@@ -233,6 +246,10 @@ class Stage:
 
     def _check_end(self) -> None:
         waiting = [client.name for client in self.clients if not client.dead]
+        if not waiting:  # an actor that is left waits in a callback
+            waiting = [
+                each.name for each in self._helpers if each.maker is not None and not each.dead
+            ]
         if waiting:
             lines = [f"  {line}" for line in (*self._why_stuck(), *self.standing())]
             raise Violation("\n".join([f"stuck: {', '.join(waiting)}", *lines]))
@@ -279,6 +296,9 @@ class Stage:
         if client.dead:
             due = self.time + self._agenda.strategy.later(MESSAGE)
             self._at(due, CLIENTS, self._client_ended, client)
+            for helper in self._helpers if client.killed else ():
+                if helper.maker is client and not (helper.dead or helper.killed):
+                    self._doom(helper, GreenletExit())
 
     def _switch(self, client: Client) -> None:
         """Let a client go on, until it comes back or ends."""
@@ -371,13 +391,15 @@ class Stage:
     def kill(self, client: Client, error: BaseException | None = None) -> None:
         """Have an exception raised in a client, where it is; `GreenletExit` by default.
 
-        It dies soon, or at once if it calls this itself.
+        It dies soon, or at once if it calls this itself; then the actors do that are its own.
         """
         if client.dead or client.killed:
             return
-        client.killed = True
-        error = GreenletExit() if error is None else error
         self.seen["deaths"] += 1
+        self._doom(client, GreenletExit() if error is None else error)
+
+    def _doom(self, client: Client, error: BaseException) -> None:
+        client.killed = True
         self.note(client.name, "is killed", place=self.place(client), matters=True)
         if client is getcurrent():
             raise error

@@ -12,13 +12,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeGuard, TypeVar
+
+import pykka
 
 from locks.core.messages import AnswerWait, Ended, Lost, ToAgent, ToWatcher
 from locks.core.statistics import NodeStatistics
 from locks.errors import MisuseError
 from locks.model import AgentId, Deadlock, LockId, LockResult, show
 from locks.node.agent import Agent
+from locks.node.clients import label_of
 from locks.node.cluster import Cluster
 from locks.node.dispatch import Dispatch
 from locks.node.node import Node, Service
@@ -30,12 +33,14 @@ from locks.node.surroundings import Surroundings
 from locks.program import default as program
 from locks.runtime import Client as AnyClient
 from locks.runtime import Down, Killed, Waiter, client_key, current_client, exit_client
+from locks.runtime.actor import Inbox
 from locks.runtime.inline import Journal, Turn
 from locks.runtime.monitor import tell_end
 from locks.sim.application import Application, Client
 from locks.sim.event_loop import Tasks
 from locks.sim.host import Host
 from locks.sim.places import Place, entry_of
+from locks.testing.elections import Elections
 from locks.testing.spawned import Spawned
 
 __all__ = ["Neighbours", "SimulatedAgent", "SimulatedNode"]
@@ -64,7 +69,7 @@ def not_simulated() -> MisuseError:
     """The refusal of what is called, by its name."""
     what = entry_of(sys._getframe(1))
     return MisuseError(
-        f"{what} is not simulated: a simulation has no elections, and one with several nodes has no process groups, and no views, "
+        f"{what} is not simulated: a simulation with several nodes has no elections and process groups, and none has views, "
         "watchers or connections of other nodes. Call what is to be tested of your code without it, or test this with real nodes",
     )
 
@@ -107,8 +112,6 @@ class _Background:
         self._around.application.soon(self._around.name, function, *args)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        if function.__module__.startswith("locks_leader."):
-            raise not_simulated()
         self._around.application.pause()
         return function(*args)
 
@@ -136,23 +139,25 @@ class SimulatedAgent(Agent):
     """A transaction's agent whose messages and waits are simulated."""
 
     node: SimulatedNode
-    client: Client | Owner
+    client: Client | Owner | pykka.ActorRef[Any]
 
     def __init__(self, node: NodePort, agent: AgentId, client: AnyClient, **options: Any) -> None:
         super().__init__(node, agent, client, **options)
         self.host = self.node.application.host(self.machine, self._effect)
         self.abandons = False  # a wait, just now
+        # An instance of an election, which is notified of its locks, tells more than these would.
+        self._tells = not (isinstance(client, pykka.ActorRef) and options.get("notify"))
 
     def start_monitoring(self) -> None:
-        """The node says when a client has ended; an owner says it itself."""
-        if isinstance(self.client, Owner):
+        """The node says when a client has ended; an owner and an actor say it themselves."""
+        if not isinstance(self.client, Client):
             super().start_monitoring()
 
     def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
         """Run one event of the machine, and put it down."""
         if event == self.machine.unlock:
             self.host.let_go(args[0])
-        if words := _in_words(event.__name__, args):
+        if self._tells and (words := _in_words(event.__name__, args)):
             self.node.note(self.client, words)
         self.abandons = event == self.machine.abandon
         super().event(event, *args)
@@ -208,7 +213,9 @@ class SimulatedAgent(Agent):
             application.remove(host)
         elif isinstance(effect, Lost):
             application.note(
-                self.client.name, f"loses {', '.join(map(show, effect.lock_ids))}", matters=True
+                _name_of(self.client),
+                f"loses {', '.join(map(show, effect.lock_ids))}",
+                matters=True,
             )
             application.seen["losses"] += 1
             self.has_lost(effect)
@@ -217,11 +224,11 @@ class SimulatedAgent(Agent):
             if isinstance(effect.result, LockResult):
                 application.told(host)
                 if not isinstance(self.client, Spawned):
-                    application.note(self.client.name, "has all that it asked for")
+                    application.note(_name_of(self.client), "has all that it asked for")
             else:
                 failed = isinstance(effect.result, Exception)
                 what = type(effect.result).__name__ if failed else f"the token {effect.result}"
-                application.note(self.client.name, f"gets {what}", matters=True)
+                application.note(_name_of(self.client), f"gets {what}", matters=True)
         self.node.perform_here(self, effect)
 
 
@@ -274,6 +281,9 @@ class _Surroundings(Surroundings):
     def checked_name(self, name: str) -> str:
         """Short names, such as n1, will do: nobody looks for them."""
         return name
+
+    def counters(self) -> Elections:
+        return Elections(self)
 
     def executor(self) -> Background:
         return _Background(self)
@@ -356,7 +366,7 @@ class SimulatedNode(Node):
         """Begin a transaction of a simulated client."""
         self.application.pause()
         client = current_client() if client is None else client
-        if not isinstance(client, (Client, Owner)):
+        if not isinstance(client, (Client, Owner)) and not _is_simulated(client):
             raise MisuseError(
                 f"{client!r} can't have a transaction in a simulation; let a function have it that "
                 "was given to simulation.client()",
@@ -371,11 +381,11 @@ class SimulatedNode(Node):
             self._begun.add((client, created))
         return super().spawn_agent(client, created, keep, **options)
 
-    def note(self, client: Client | Owner, what: str, **more: Any) -> None:
+    def note(self, client: Client | Owner | pykka.ActorRef[Any], what: str, **more: Any) -> None:
         """Put down what a client does, and where in the user's code."""
         if isinstance(client, Spawned):  # no actor: one of ours
             return
-        self.application.note(client.name, what, place=self.neighbours.line(), **more)
+        self.application.note(_name_of(client), what, place=self.neighbours.line(), **more)
 
     def service(self, kind: str, name: str, make: Callable[[], Service]) -> Any:
         """What else lives on the node; nothing that has to do with other nodes."""
@@ -402,6 +412,24 @@ class SimulatedNode(Node):
         self.counters.aborted = sum(report.action == "aborted" for report in reports)
         self.counters.knowledge = self.application.sent["Knowledge"]
         return super().statistics()
+
+
+def _is_simulated(actor: object) -> TypeGuard[pykka.ActorRef[Any]]:
+    """Whether that is the reference of an actor that runs in a simulation."""
+    return isinstance(actor, pykka.ActorRef) and isinstance(_greenlet_of(actor), Client)
+
+
+def _greenlet_of(actor: pykka.ActorRef[Any]) -> object:
+    inbox = actor.actor_inbox
+    return inbox.greenlet if isinstance(inbox, Inbox) else None
+
+
+def _name_of(client: Client | Owner | pykka.ActorRef[Any]) -> str:
+    """What a client is called in reports."""
+    if not isinstance(client, pykka.ActorRef):
+        return client.name
+    runs = _greenlet_of(client)
+    return runs.name if isinstance(runs, Client) else label_of(client)
 
 
 def _in_words(event: str, args: tuple[Any, ...]) -> str:

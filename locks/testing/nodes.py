@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pykka
 from gevent import getcurrent
 from greenlet import greenlet
 
@@ -19,7 +20,7 @@ from locks.runtime.actor import Inbox
 from locks.runtime.bridge import Bridge
 from locks.sim.application import Application, Client
 from locks.sim.places import Place
-from locks.testing.node import SimulatedAgent, SimulatedNode
+from locks.testing.node import SimulatedAgent, SimulatedNode, not_simulated
 from locks.testing.owning import two_at_work
 from locks.testing.patches import is_patched
 from locks.testing.spawned import Spawned
@@ -146,10 +147,24 @@ class SimulatedNodes:
                 actor=repr(actor),
             )
 
+    def check_nodes(self, names: Iterable[str]) -> None:
+        """Refuse elections on other nodes, and on several: their messages are not simulated."""
+        if len(self.names) > 1 or not set(names) <= set(self.names):
+            raise not_simulated()
+
+    def fail(self, error: Exception) -> None:
+        """Have the run fail; what runs now is to blame."""
+        if (running := self.application.running) is not None:
+            what = f"raises {type(error).__name__}"
+            self.application.note(running.name, what, matters=True)
+        self.application.fail(error)
+
     def note_of(self, client: object, what: str) -> None:
         """Put down what becomes of a client."""
-        if isinstance(client, Client):
-            self.by_name[client.node].note(client, what)
+        if isinstance(client, (Client, pykka.ActorRef)):
+            running = client if isinstance(client, Client) else self.application.running
+            assert running is not None
+            self.by_name[running.node].note(client, what)
         for node in self.by_name.values():
             if violation := two_at_work(node.counters.workers):
                 self.application.fail(violation)

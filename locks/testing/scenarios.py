@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Expected", "NothingHappened", "Summary", "check_expected", "seeds", "simulate"]
 
-Expected = Literal["deadlock", "abort", "wait", "timeout", "death", "cut", "crash", "loss"]
+Expected = Literal[
+    "deadlock", "abort", "wait", "timeout", "death", "cut", "crash", "loss", "election"
+]
 MOST = 20_000  # schedules
 
 

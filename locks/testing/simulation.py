@@ -15,9 +15,12 @@ from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
+import pykka
+
 from locks.errors import InvalidOption, LocksError, MisuseError
 from locks.lock_ids import shown
 from locks.model import Deadlock, check_nodes, is_seconds
+from locks.runtime import kill
 from locks.sim.agenda import Agenda, Choice, Chosen
 from locks.sim.application import Client
 from locks.sim.network import Pair
@@ -250,12 +253,18 @@ class Simulation:
             raise InvalidOption(f"{shown(seconds)} is not a number of seconds >= 0")
         self._application.sleep(seconds)
 
-    def kill(self, client: Client) -> None:
+    def kill(self, client: Client | pykka.ActorRef[Any]) -> None:
         """Let a client die, as a greenlet that is killed: `GreenletExit` is raised where it is. A task is cancelled.
 
         Its transactions end with it. Whether it has died of that is in `client.killed`.
+
+        Args:
+            client: The client; or an actor that a client has started, such as an instance of an election.
         """
-        self._application.kill(client)
+        if isinstance(client, pykka.ActorRef):
+            kill(client)
+        else:
+            self._application.kill(client)
 
     def cut(self, node: str, *others: str) -> None:
         """Cut the connections between a node and others, or all others if none are named, until `mend`.

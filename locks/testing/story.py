@@ -14,7 +14,13 @@ __all__ = ["Summary", "story"]
 LONGEST = 40  # so many lines of a story are told
 COUNTED = {
     **{"deadlock": "deadlocks", "abort": "aborts", "wait": "waits", "timeout": "timeouts"},
-    **{"death": "deaths", "cut": "cuts", "crash": "crashes", "loss": "losses"},
+    **{
+        "death": "deaths",
+        "cut": "cuts",
+        "crash": "crashes",
+        "loss": "losses",
+        "election": "elections",
+    },
 }
 """What is counted: one of it, and several."""
 
@@ -33,6 +39,7 @@ class Summary:
         cuts: How many connections were cut.
         crashes: How many nodes have crashed.
         losses: How often clients were told that they have lost locks with a node.
+        elections: How many leaders were elected.
         all: Whether these are all schedules that there are.
     """
 
@@ -45,6 +52,7 @@ class Summary:
     cuts: int = 0
     crashes: int = 0
     losses: int = 0
+    elections: int = 0
     all: bool = False
 
     def __add__(self, other: Summary) -> Summary:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from typing import Any, NamedTuple
 
-import gevent
 import pykka
+from gevent import GreenletExit
 
 from locks import Node, OperatingError
 from locks.ownership.agreements import take_token
 from locks.ownership.messages import AgreementFailed
-from locks.runtime import tell
+from locks.runtime import Waiter, tell
+from locks.runtime.elsewhere import new_greenlet
+from locks.runtime.exits import kill_greenlet
 from locks_leader.policy import Policy
 from locks_leader.wire.ownership_messages import SessionId
 
@@ -47,11 +49,12 @@ class Agreements:
         self._lock_id = lock_id
         self._label = label
         self._electorate = policy.electorate
-        self._greenlet: gevent.Greenlet[..., None] | None = None
+        self._greenlet: Any = None
 
     def take(self, id: SessionId, newest: int, participant: Ref) -> None:
         """Take one, and tell the participant `Agreed` or `AgreementFailed`."""
-        self._greenlet = gevent.spawn(self._take, id, newest, participant)
+        self._greenlet = new_greenlet(self._take, id, newest, participant)
+        self._greenlet.start()
 
     def ignored(self, participant: Ref, error: Exception) -> None:
         """Log that a message to the participant was not taken in, one line a minute."""
@@ -61,7 +64,7 @@ class Agreements:
     def cancel(self) -> None:
         """None is wanted any more."""
         if self._greenlet is not None:
-            self._greenlet.kill(block=False)
+            kill_greenlet(self._greenlet, GreenletExit())
             self._greenlet = None
 
     def _take(self, id: SessionId, newest: int, participant: Ref) -> None:
@@ -71,7 +74,7 @@ class Agreements:
                 return
             except OperatingError as error:  # nodes come and go
                 logger.info("there is no agreement on %s yet: %s", self._lock_id, error)
-                gevent.sleep(PAUSE)
+                Waiter().wait(PAUSE, idle=True)
             except Exception as error:
                 tell(participant, AgreementFailed(error))
                 return

@@ -12,11 +12,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-import gevent
 import pykka
 
 from locks import Atom, LocksError, Node
-from locks.runtime import tell
+from locks.runtime import Waiter, tell
+from locks.runtime.elsewhere import new_greenlet
 from locks_leader.core.bystanders import Bystanders
 from locks_leader.wire import messages as wire
 
@@ -59,9 +59,9 @@ class Hearing:
         for name in self.bystanders.unheard:
             if not node.runs_original(name):
                 self._open.add(name)
-                gevent.spawn(self._ask, name)
+                new_greenlet(self._ask, name).start()
         if self.waits:
-            gevent.spawn_later(PATIENCE, self._tell, Heard(None, False))
+            new_greenlet(self._lose_patience).start()
 
     @property
     def waits(self) -> bool:
@@ -79,7 +79,7 @@ class Hearing:
         if self.waits and member not in self._elders and not self._node.runs_original(node):
             self._elders[member] = node
             self._open.add(member)
-            gevent.spawn(self._ask_who_leads, member)
+            new_greenlet(self._ask_who_leads, member).start()
 
     def down(self, member: pykka.ActorRef[Any]) -> None:
         """An instance has ended, or is cut off."""
@@ -103,6 +103,10 @@ class Hearing:
         alive = self._node.alive
         originals = (name for name in alive if self._node.runs_original(name))
         return self.bystanders.asked(alive).union(originals)
+
+    def _lose_patience(self) -> None:
+        Waiter().wait(PATIENCE, idle=True)
+        self._tell(Heard(None, False))
 
     def _ask(self, name: str) -> None:
         settled = False

@@ -9,7 +9,6 @@ waits only in callbacks; locks it never waits for.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, get_args
@@ -34,7 +33,8 @@ from locks import (
 from locks.errors import assert_never
 from locks.model import check_timeout
 from locks.runtime import tell
-from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of
+from locks.runtime.elsewhere import note_value
+from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of, tell_end
 from locks_leader.core.events import (
     ENDS,
     Answer,
@@ -176,18 +176,18 @@ class Instance(GeventActor):
         self._leave(exception_value)
 
     def _leave(self, reason: object) -> None:
+        self._leadership.end(reason)  # before another one can lead
         self.transactions.end()
         for part in (self._acquaintance, self._original_candidates):
             if part is not None:
                 part.end()
         self.node.dependents.discard(self.actor_ref)
-        self._leadership.end(reason)
         for monitor in self._watched.values():  # or the others would keep it in memory
             monitor.cancel()
         self._watched.clear()
         if self._begun:
             self._begun = False
-            self._callbacks.terminate(reason, self.election)
+            tell_end(self._callbacks, reason, self.election)
 
     # --- What comes in --------------------------------------------------------------------------
 
@@ -368,6 +368,7 @@ class Instance(GeventActor):
             case IncludeNodes():
                 transactions.include(effect)
             case EndContest():
+                self._leadership.look(self.machine)  # before another one can lead
                 transactions.end_contest()
             case AskToken():
                 transactions.ask_token(effect)
@@ -408,6 +409,7 @@ class Instance(GeventActor):
             case "handle_call":
                 self._serve(callbacks.handle_call, what, whom)
             case "surrendered":
+                note_value(self.actor_ref, "is handed", what)
                 callbacks.surrendered(what, election)
             case "stepped_down":
                 callbacks.stepped_down(election)
@@ -463,7 +465,7 @@ class Instance(GeventActor):
         if of is not None:
             wanted = list(of)
             asked = [member for member in asked if member in wanted]
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else self.node.clock() + timeout
         futures = [(member, member.ask(request, block=False)) for member in asked]
         answers = Answers([], [])
         for member, future in futures:
@@ -476,11 +478,11 @@ class Instance(GeventActor):
     def _answer_of(self, member: Ref, future: pykka.Future[Any], deadline: float | None) -> Any:
         """Wait for an answer for as long as one may: it might be the successor that asks this one."""
         while True:
-            left = LOOK if deadline is None else min(LOOK, max(0.0, deadline - time.monotonic()))
+            left = LOOK if deadline is None else min(LOOK, max(0.0, deadline - self.node.clock()))
             try:
                 return future.get(timeout=left)
             except pykka.Timeout:
-                if deadline is not None and time.monotonic() >= deadline:
+                if deadline is not None and self.node.clock() >= deadline:
                     raise
             if not self.machine.may_wait_for(self.node_of(member), self.transactions.merged()):
                 raise LeadershipLost(

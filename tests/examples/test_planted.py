@@ -10,8 +10,10 @@ import pytest
 
 import locks
 from examples import worker_pool
+from examples.gdict import Copy, GDict
 from examples.kv_store import Store, Transaction
 from locks.testing import Simulation, Violation, simulate
+from locks_leader import ElectionState, OnlyNew
 
 # --- The store: its own lock table, mutexes of `threading`, latches, pauses ---------------------------
 
@@ -91,3 +93,61 @@ def test_pool_that_writes_after_the_lock() -> None:
     """A job that is put down as done when its lock is free is found with the first seeds."""
     with pytest.raises(Violation, match=r"done\['job-\d'\] is .* with no lock"):
         simulate(pool(hasty), 3)
+
+
+# --- The dictionary: an election with state -----------------------------------------------------------
+
+
+def dictionary(simulation: Simulation) -> None:
+    """Three join one that has written something, which dies as soon as one of them has it. All of them have it then."""
+
+    def found() -> None:
+        GDict().store("motto", "all for one")
+        simulation.sleep(100)
+
+    def join() -> None:
+        simulation.sleep(1)
+        mine = GDict()
+        if mine.is_key("motto") and not founder.killed:
+            simulation.kill(founder)
+        simulation.sleep(10)
+        assert mine.find("motto") == "all for one"
+
+    founder = simulation.client(found)
+    for name in ("ann", "bob", "cleo"):
+        simulation.client(join, name=name)
+    simulation.run()
+
+
+def forgetful(self: Copy, message: Any, election: ElectionState) -> None:
+    """Doesn't take what the leader hands over; what it writes later comes all the same."""
+
+
+def hasty_leader(self: Copy, election: ElectionState, newcomer: Any) -> Any:
+    """Asks newcomers what they have, but not the others when it is elected: it may not have been handed anything itself."""
+    if newcomer is not None:
+        for _, (content, seen) in election.ask_candidates(("copy",), of=[newcomer]).replies:
+            self.merge(content, seen)
+    self.leader = (election.leader_node or "", election.term)
+    return OnlyNew(("copy", dict(self.content), dict(self.seen), self.leader))
+
+
+def test_dictionary() -> None:
+    """What one copy has, no other one loses, under any of these schedules."""
+    simulate(dictionary, 40, expect=("death", "election"))
+
+
+def test_dictionary_that_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy that ignores what it is handed is found with the first seeds."""
+    monkeypatch.setattr(Copy, "surrendered", forgetful)
+    with pytest.raises(AssertionError):
+        simulate(dictionary, 3, shrink=False)
+
+
+@pytest.mark.explore
+def test_dictionary_under_many_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dictionary passes 1,000; a leader that asks nobody is elected only if it has overtaken one that was told, which one of them shows."""
+    simulate(dictionary, 1000)
+    monkeypatch.setattr(Copy, "elected", hasty_leader)
+    with pytest.raises(AssertionError):
+        simulate(dictionary, 1000, shrink=False)

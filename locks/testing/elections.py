@@ -1,0 +1,74 @@
+"""Who leads which election, as the instances tell their node: it is put down, and checked."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from locks.node.statistics import Counters
+from locks.sim.application import Application
+from locks.sim.host import Violation
+
+__all__ = ["Elections"]
+
+
+class Around(Protocol):
+    """What the node stands on."""
+
+    @property
+    def application(self) -> Application:
+        """What runs on it."""
+
+
+class Elections(Counters):
+    """What a simulated node counts; and that no two lead the same election.
+
+    An instance tells that it leads no more before it releases the lock that makes it the leader.
+
+    Args:
+        around: Knows whose clients they are.
+    """
+
+    __slots__ = ("_around", "_newest")
+
+    def __init__(self, around: Around) -> None:
+        super().__init__()
+        self._around = around
+        self._newest: dict[str, int] = {}  # the term of the last leader of each election
+
+    def leading(self, name: str, instance: str, leads: bool, term: int) -> None:
+        """An instance of an election leads, or does not, or knows another term."""
+        before = self.leaders.get((name, instance))
+        led = before is not None and before.leads
+        super().leading(name, instance, leads, term)
+        if led != leads:
+            self._tell(f"leads {name}, term {term}" if leads else f"leads {name} no more")
+        if leads:
+            self._around.application.seen["elections"] += not led
+            self._check(name, instance, term, is_new=not led)
+
+    def left(self, name: str, instance: str) -> None:
+        """An instance has left an election."""
+        before = self.leaders.get((name, instance))
+        super().left(name, instance)
+        if before is not None and before.leads:
+            self._tell(f"leads {name} no more")
+
+    def _check(self, name: str, instance: str, term: int, is_new: bool) -> None:
+        newest = self._newest.get(name, 0)
+        others = [
+            other
+            for (election, other), each in self.leaders.items()
+            if election == name and each.leads and other != instance
+        ]
+        if others:
+            self._around.application.fail(Violation(f"two lead {name}, in term {term}"))
+        if is_new and term <= newest:
+            self._around.application.fail(
+                Violation(f"the leader of {name} has term {term}, and there was one of {newest}")
+            )
+        self._newest[name] = max(newest, term)
+
+    def _tell(self, what: str) -> None:
+        actor = self._around.application.running
+        if actor is not None:
+            self._around.application.note(actor.name, what, matters=True)
