@@ -7,7 +7,6 @@ block has already acted on the locks that it got, and must not lose them unnotic
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, Protocol, TypeVar, overload
 
@@ -198,14 +197,15 @@ class Transaction(Block):
         wanted = self._checked(lock_id, mode, nodes, require)
         call = agent.node.new_call()
         timeout = self._timeout if timeout is None else timeout
-        began = time.monotonic()
+        clock = agent.node.clock
+        began = clock()
         try:
             agent.lock_by(call, (wanted,), timeout)
             if nodes is not None:
                 return None
             left = timeout
             if timeout:
-                left = max(0.0, timeout - (time.monotonic() - began))
+                left = max(0.0, timeout - (clock() - began))
             elif timeout == 0:  # nobody is waited for but lock servers
                 left = ANSWERED_WITHIN
             return agent.token(wanted[0], left)

@@ -186,7 +186,7 @@ class ViewSender:
             audience = self._audience(reading)
             audience.index.remove(lock_id, reading)
             audience.ready.pop(reading, None)
-            if not audience.index:
+            if not audience.index.any:
                 self._leave(watcher.node)
         if not there:
             self._by_id.pop(lock_id, None)

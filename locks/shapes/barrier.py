@@ -6,7 +6,6 @@ it has its own owner, which ends with the waiting client, so its locks are never
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -220,7 +219,7 @@ class _Party(Block):
         self._root = root
         self._node = node
         self._at = Scope((server,), "all")
-        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._deadline = None if timeout is None else node.clock() + timeout
         self._bell = _Bell(node)
         self._owners: list[Owner] = []
         self._tie = Monitor(self._client_ended, surely=True)
@@ -314,7 +313,7 @@ class _Party(Block):
         """Seconds that are left, but at least so many."""
         if self._deadline is None:
             return None
-        return max(self._deadline - time.monotonic(), least)
+        return max(self._deadline - self._node.clock(), least)
 
     def _enter_mutex(self) -> bool:
         mutex = self._mutex = self._spawn(self._owners[0])

@@ -136,7 +136,7 @@ def test_a_worker_runs_one_backlog_at_a_time(run: Run) -> None:
     done: list[int] = []
 
     def handle(task: int, token: int) -> None:
-        with pytest.raises(locks.MisuseError, match="of its own"):
+        with pytest.raises(locks.MisuseError, match="its own Ownership"):
             mine.run(backlog, handle)
         done.append(task)
 

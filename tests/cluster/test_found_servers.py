@@ -103,9 +103,9 @@ def test_start_waits_until_all_are_found(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         ({"a@h": ("h", 1), "b@h": ("h", 1)}, "names 2 servers, and there are to be 1: "),
         ({"a": ("h", 1)}, "is not of the form"),
-        ({"a@h": "h:1"}, "says that a@h is at 'h:1', and that is no host with a port"),
-        ({"a@h": ("h", 0)}, "and that is no host with a port"),
-        ({"a@h": ("h", True)}, "and that is no host with a port"),
+        ({"a@h": "h:1"}, "says that a@h is at 'h:1', and that is not a host with a port"),
+        ({"a@h": ("h", 0)}, "and that is not a host with a port"),
+        ({"a@h": ("h", True)}, "and that is not a host with a port"),
         ({1: ("h", 1)}, "is not of the form"),
     ],
 )

@@ -313,7 +313,7 @@ def test_a_node_that_is_replaced(nodes: Nodes) -> None:
     until_members(a, B)
     until_members(again, A)
     eventually(lambda: news.brief == [("down", B), ("up", B)])
-    assert "anew" in news.reasons()[0]
+    assert "connected again" in news.reasons()[0]
     assert link(a, B).peer.creation == again.cluster.distribution.creation  # type: ignore[union-attr]
 
 
