@@ -75,6 +75,16 @@ def test_each_page_is_in_the_navigation() -> None:
     )
 
 
+def test_each_page_is_in_the_list_of_pages() -> None:
+    """`docs/pages.md` leads to each page beside it."""
+    listed = {
+        link.partition("#")[0]
+        for link in links((ROOT / "docs" / "pages.md").read_text(encoding="utf-8"))
+    }
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")}
+    assert sorted(pages - listed - {"index.md", "pages.md"}) == []
+
+
 PAGE = """\
 # Up & down
 
