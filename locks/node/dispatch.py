@@ -125,7 +125,7 @@ class Dispatch:
         self._arrived: tuple[tuple[Actor, Any], ...] = ()  # what came in after the commit
         self._at: Actor | None = None  # who takes in a message just now
         self._culprit: Actor | None = None
-        self._stuck: tuple[Any, int] = (None, 0)  # an effect that could not be carried out
+        self._stuck: tuple[Any, int] = (None, 0)  # what could not be carried out, and how often
         self.news: deque[tuple[Any, Any, Any]] = deque()
         self._telling = native_lock()
 
@@ -278,11 +278,11 @@ class Dispatch:
         """The turn is committed: carry out what is to be done outside of the machines."""
         outbox = self._outbox
         while outbox:
-            sender, effect = outbox[0]
+            due = outbox[0]
             try:
-                self.perform_here(sender, effect)
+                self.perform_here(*due)
             except Exception as error:
-                if not self._is_hopeless(effect, error):
+                if not self._is_hopeless(due, error):
                     raise
             outbox.popleft()
         if self.server.changed:
@@ -343,13 +343,14 @@ class Dispatch:
         self._counted.clear()
         self._noted = False
 
-    def _is_hopeless(self, effect: Any, error: Exception) -> bool:
-        """Whether an effect fails again and again, though nobody is interrupted; or can't be sent."""
+    def _is_hopeless(self, due: tuple[Any, Any], error: Exception) -> bool:
+        """Whether an effect, of which sender, fails again and again, though nobody is interrupted; or can't be sent."""
+        effect = due[1]  # may be one object for many senders
         if isinstance(error, EncodeError):
             self._executor.run_soon(logger.error, "%s can't be sent: %s", shown(effect), error)
             return True
         before, tries = self._stuck
-        self._stuck = (effect, tries + 1 if effect is before else 1)
+        self._stuck = (due, tries + 1 if due is before else 1)
         if self._stuck[1] < PATIENCE or isinstance(error, EXHAUSTED):
             return False
         logger.error("%r could not be carried out", effect, exc_info=error)

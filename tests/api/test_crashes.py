@@ -93,3 +93,28 @@ def test_a_lock_server_that_crashes_ends_its_node(monkeypatch: pytest.MonkeyPatc
         locks.lock(holder, B)
     with locks.transaction() as tx:  # a new node is started
         tx.lock(A)
+
+
+def test_what_is_interrupted_now_and_then_is_carried_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The end of each transaction is interrupted once: only one that fails again and again is given up."""
+    agents = [locks.begin_transaction([((name,), "write")])[0] for name in "abcdefgh"]
+    dispatch = agents[0].node._dispatch
+    end, interrupted = dispatch._on_ended, set()
+
+    def or_interrupt(agent: locks.Agent) -> None:
+        if agent not in interrupted:
+            interrupted.add(agent)
+            raise RuntimeError("from outside")
+        end(agent)
+
+    monkeypatch.setattr(dispatch, "_on_ended", or_interrupt)
+    for agent in agents:
+        with pytest.raises(RuntimeError, match="from outside"):
+            locks.end_transaction(agent)
+    eventually(lambda: not agents[0].node.agents_by_id)
+    assert interrupted == set(agents)
+    assert not agents[0].node.holders
+    assert not agents[0].node.clients
+    assert "could not be carried out" not in caplog.text

@@ -36,7 +36,7 @@ from tests.lockstep import check_exclusion, check_structure, slots
 
 __all__ = ["broken", "broken_when_empty", "lives"]
 
-SOON = 1.0
+SOON = 10.0
 """Seconds within which the background does what it has to."""
 
 

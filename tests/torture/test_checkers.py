@@ -11,6 +11,7 @@ import pytest
 import locks
 from locks.node.node import Node
 from locks.runtime.inline import Work
+from tests.torture import invariants
 from tests.torture.invariants import broken, broken_when_empty
 from tests.torture.stage import Stage
 from tests.torture.tracing import Tracer, trace
@@ -100,9 +101,10 @@ BREAKS: dict[str, tuple[Callable[[Node], object], str]] = {
 
 
 @pytest.mark.parametrize("what", BREAKS)
-def test_invariants_notice(what: str, node: Node) -> None:
+def test_invariants_notice(what: str, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each kind of damage is found, by the check that is for it; and none where there is none."""
     damage, check = BREAKS[what]
+    monkeypatch.setattr(invariants, "SOON", 0.1)
     damage(node)
     found = broken(node)
     assert bool(found) == bool(check), found
