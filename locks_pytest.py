@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -127,11 +128,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     try:
         return (yield)
     except Exception as error:
-        from locks.testing import Simulation
+        loaded = sys.modules.get(
+            "locks.testing"
+        )  # tests of programs that use something else don't load it
+        if loaded is None or not isinstance(simulation, loaded.Simulation):
+            raise
         from locks.testing.scenarios import explained
 
-        if not isinstance(simulation, Simulation):
-            raise
         # Other fixtures would not be new in each run.
         alone = pyfuncitem._fixtureinfo.argnames == ("simulation",)
         first = pyfuncitem.originalname not in _shrunk.setdefault(pyfuncitem.parent, set())

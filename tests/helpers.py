@@ -25,14 +25,7 @@ LIMIT = 60.0
 
 
 SIMULATED = (
-    "api/test_testing.py",
-    "api/test_testing_failures.py",
-    "api/test_testing_groups.py",
-    "api/test_testing_ownership.py",
-    "api/test_testing_patched.py",
-    "api/test_testing_shared.py",
-    "api/test_testing_silence.py",
-    "api/test_testing_tasks.py",
+    *(f"api/{path.name}" for path in sorted((ROOT / "tests" / "api").glob("test_testing*.py"))),
     "examples/test_cautionary_stores.py",
     "examples/test_cautionary_tale.py",
     "examples/test_planted.py",
@@ -40,6 +33,7 @@ SIMULATED = (
     "leader_model",
     "model",
     "original",
+    "unit/test_linearizability.py",
 )
 """What simulates needs the interpreted modules; on compiled ones it is left out. (Of other files, single tests are.)"""
 

@@ -398,6 +398,26 @@ def test_reports(tmp_path: Path) -> None:
     assert "sequenceDiagram" in again
 
 
+def test_failures_of_other_tests_are_left_alone(tmp_path: Path) -> None:
+    """The plugin is in each program that has `locks` installed: where nothing is simulated it loads nothing."""
+    (tmp_path / "conftest.py").write_text(
+        'def pytest_unconfigure():\n    import sys; print("locks.testing" in sys.modules)\n'
+    )
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n@pytest.fixture\ndef simulation(): return 17\n"
+        "def test_one(): assert 0\ndef test_another(simulation): assert 0\n"
+    )
+    out = run_pytest(tmp_path)
+    assert "2 failed" in out
+    assert out.splitlines()[-1] == "False"
+    assert (
+        "locks"
+        not in out.replace("locks.testing", "")
+        .partition("FAILURES")[2]
+        .partition("short test summary")[0]
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "environment", "given", "seeds"),
     [
