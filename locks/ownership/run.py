@@ -58,7 +58,8 @@ class BacklogRun(Block, Generic[T]):
     ) -> None:
         self.worker = worker
         self.among = among
-        self.caller = getcurrent()
+        # Not the greenlet itself: one that outlives its thread can crash the garbage collector.
+        self.caller = id(getcurrent())
         self._part = part
         self._tasks = tasks
         self._handler = stepwise(handler)
@@ -244,9 +245,9 @@ def check_not_within(worker: Doer, among: Among) -> None:
     Raises:
         MisuseError: The caller is the handler of such a task.
     """
-    caller = getcurrent()
+    caller = id(getcurrent())  # of a run that is under way, so it lives
     for run in tuple(_under_way):
-        if run.caller is caller and run.among.name == among.name and run.worker is not worker:
+        if run.caller == caller and run.among.name == among.name and run.worker is not worker:
             raise MisuseError(
                 f"run() was called by the handler of a task that {run.worker!r} has at hand: {worker!r} would "
                 "get a part of its groups, and wait for ever for the tasks in the others. Let a thread of its own run it, add its "

@@ -245,6 +245,7 @@ def test_control_c_leaves_nothing_at_hand(run_script: Callable[..., str]) -> Non
 
             def interrupt(self, what):
                 if what == self.when:
+                    Interrupted.when = ""  # once: the background may do it again
                     signal.raise_signal(signal.SIGINT)  # in this thread: it comes right here
 
         locks.start()
