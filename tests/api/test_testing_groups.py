@@ -250,3 +250,26 @@ def test_nothing_is_left_of_a_run() -> None:
     with pytest.raises(ZeroDivisionError):
         simulate(lambda simulation: scenario(simulation, ZeroDivisionError()), 5)
     assert pykka.ActorRegistry.get_all() == before
+
+
+def test_the_end_of_a_client_is_told_to_its_monitors() -> None:
+    """Whether it ends by itself or is killed, at the moment when it does."""
+
+    def scenario(simulation: Simulation) -> None:
+        told: list[Any] = []
+
+        def watch() -> None:
+            for client in (ends, dies):
+                locks.monitor(client, lambda down: told.append((down.subject, simulation.time)))
+            simulation.sleep(2)
+            simulation.kill(dies)
+            simulation.sleep(2)
+
+        ends = simulation.client(simulation.sleep, 1)
+        dies = simulation.client(simulation.sleep, 9)
+        simulation.client(watch)
+        simulation.run()
+        assert [subject for subject, _ in told] == [ends, dies]
+        assert [round(at) for _, at in told] == [1, 2]
+
+    simulate(scenario, 20)
