@@ -31,7 +31,7 @@ app = FastAPI(lifespan=lifespan)
 async def add(key: str, hold: float = 0) -> dict[str, int]:
     """Count one up, which would go wrong without the lock."""
     file = FOLDER / key
-    async with aio.Lock(("numbers", key), timeout=60):
+    async with aio.Lock(("numbers", key), timeout=240):
         number = int(file.read_text()) if file.exists() else 0
         await asyncio.sleep(hold)
         file.write_text(str(number + 1))
