@@ -128,9 +128,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     try:
         return (yield)
     except Exception as error:
-        loaded = sys.modules.get(
-            "locks.testing"
-        )  # tests of programs that use something else don't load it
+        # Tests of programs that use something else don't load it.
+        loaded = sys.modules.get("locks.testing")
         if loaded is None or not isinstance(simulation, loaded.Simulation):
             raise
         from locks.testing.scenarios import explained

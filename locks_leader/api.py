@@ -196,7 +196,7 @@ def call(instance: Ref, request: Any, *, timeout: float | None = 5) -> Any:
     """
     check_timeout(timeout)
     _check_instance(instance)
-    note_value(current_client(), "calls an instance:", request)
+    note_value(current_client, "calls an instance:", request)
     return instance.ask(request, timeout=timeout)
 
 
@@ -224,7 +224,7 @@ def leader_call(instance: Ref, request: Any, *, timeout: float | None = 5) -> An
     """
     check_timeout(timeout)
     _check_instance(instance)
-    note_value(current_client(), "calls the leader:", request)
+    note_value(current_client, "calls the leader:", request)
     ticket = f"{_PROGRAM}-{os.getpid()}-{next(_tickets)}"
     try:
         answer = instance.ask((wire.TAG, wire.CALL, ticket, request), block=False)
@@ -263,7 +263,7 @@ def leader_cast(instance: Ref, message: Any) -> None:
     While there is no leader it waits for one. It is lost with an instance or a leader that dies.
     """
     _check_instance(instance)
-    note_value(current_client(), "casts to the leader:", message)
+    note_value(current_client, "casts to the leader:", message)
     instance.tell((wire.LEADER_CAST, message))
 
 

@@ -27,10 +27,12 @@ def _require_ours() -> None:
     if inside is not None and PathFinder.find_spec(OURS, list(inside)) is not None:
         return
     where = getattr(spec, "origin", None) or "nothing"
+    if inside and where == "nothing":
+        where = f"the folder {next(iter(inside))}, which is not a package"
     raise ImportError(
         f"locks_leader needs the package `locks` of the distribution pykka-locks, but `import locks` finds {where}: if that is "
-        "the distribution `locks`, run `pip uninstall locks` and `pip install --force-reinstall pykka-locks`; if it is a file of "
-        "yours, rename it",
+        "the distribution `locks`, run `pip uninstall locks` and `pip install --force-reinstall pykka-locks`; if it is a file or a "
+        "folder of yours, such as a checkout beside the program, rename it, or have the program elsewhere",
         name="locks",
         path=None if spec is None else spec.origin,
     )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 import pathlib
+import random
+import socket
 import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
@@ -80,6 +83,14 @@ def eventually(condition: Callable[[], T], limit: float = LIMIT) -> T:
             raise AssertionError(f"not within {limit} s: {_name(condition)}")
         sleep(0.001)
     return value
+
+
+def free_port() -> int:
+    """A port at which nobody listens just now, and of which the system gives none to connections that begin."""
+    while True:
+        port = random.SystemRandom().randrange(10_000, 30_000)  # whatever a test has seeded
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def run_script(script: str) -> str:

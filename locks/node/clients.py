@@ -41,9 +41,8 @@ __all__ = [
 
 LONGEST_LABEL = 200  # characters
 MOST_SITES = 1000  # that are remembered
-_NAME = (
-    "_locks_name"  # the attribute of a greenlet that holds how it is called if nobody has named it
-)
+# The attribute of a greenlet that holds how it is called if nobody has named it.
+_NAME = "_locks_name"
 _NOT_THE_PROGRAM = ("locks", "locks_leader", "contextlib")
 _sites: dict[tuple[CodeType, int], str] = {}
 

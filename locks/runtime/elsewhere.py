@@ -162,10 +162,10 @@ def note(client: object, what: str, *args: object) -> None:
         simulation.note_of(client, what.format(*args))
 
 
-def note_value(client: object, what: str, value: object) -> None:
-    """The same, with a value behind it, if there is one."""
+def note_value(client: Callable[[], object], what: str, value: object) -> None:
+    """The same, with a value behind it, if there is one; it asks who the client is only then."""
     if value is not None and (simulation := here()) is not None:
-        simulation.note_of(client, f"{what} {value!r:.60}")
+        simulation.note_of(client(), f"{what} {value!r:.60}")
 
 
 def unseen(error: object) -> None:

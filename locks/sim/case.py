@@ -24,10 +24,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from locks.errors import InvalidOption, assert_never
+from locks.sim.breaking import read_change, write_change
 from locks.sim.client import SERIALS, Fate
 from locks.sim.events import Choice
 from locks.sim.network import Link, NodeChange, Pair, PairChange, Party
@@ -53,13 +55,10 @@ __all__ = [
 
 MoveKind = Literal["deliver", "step", "settle", "time out"] | Fate | PairChange | NodeChange
 LETTERS: dict[str, MoveKind] = {"s": "settle", "t": "time out", "d": "ends", "x": "crashes"}
-PAIRS: tuple[PairChange, ...] = get_args(PairChange)
-NODES: tuple[NodeChange, ...] = get_args(NodeChange)
 OPTIONS = ("abort_on_deadlock", "await_nodes")
 
 _LINK = re.compile(r"([^\s>:]+)>([^\s>:]+)")
 _CLIENT = re.compile(rf"([{''.join(LETTERS)}]?)(\d+)")
-_NAMED = re.compile(r"(\w+):([^\s,]+)(?:,([^\s,]+))?")
 _CLIENT_NODE = re.compile(r"c\d+")
 _AGENT = re.compile(r"(\d+)(?:\.(\d+))?")
 
@@ -84,8 +83,11 @@ class Move(NamedTuple):
             case "settle" | "time out" | "ends" | "crashes":
                 (letter,) = (letter for letter, kind in LETTERS.items() if kind == self.kind)
                 return letter + self.parties[0]
-            case "notice" | "connect" | "cut" | "mend" | "crash" | "restart":
-                return f"{self.kind}:{','.join(self.parties)}"
+            case "notice" | "connect" | "cut" | "mend" as kind:
+                one, other = self.parties
+                return write_change((kind, (one, other)))
+            case "crash" | "restart" as kind:
+                return write_change((kind, self.parties[0]))
             case _:
                 assert_never(self.kind)
 
@@ -318,10 +320,9 @@ def parse_move(text: str) -> Move:
         return Move("deliver", (found[1], found[2]))
     if found := _CLIENT.fullmatch(text):
         return Move(LETTERS.get(found[1], "step"), (found[2],))
-    if found := _NAMED.fullmatch(text):
-        kind, one, other = found.groups()
-        if (kind in PAIRS and other) or (kind in NODES and not other):
-            return Move(kind, (one, other) if other else (one,))
+    with suppress(ValueError):
+        change, where = read_change(text)
+        return Move(change, (where,) if isinstance(where, str) else where)
     raise InvalidOption(
         f'move {text!r} can\'t be read; moves are "1", "1>n1", "n1>1", "1>2", "s1", "t1", "d1", '
         '"x1", "notice:n1,n2", "connect:n1,n2", "cut:n1,n2", "mend:n1,n2", "crash:n1" and '

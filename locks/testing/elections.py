@@ -55,12 +55,10 @@ class Elections(Counters):
 
     def _check(self, name: str, instance: str, term: int, is_new: bool) -> None:
         newest = self._newest.get(name, 0)
-        others = [
-            other
+        if any(
+            election == name and each.leads and other != instance
             for (election, other), each in self.leaders.items()
-            if election == name and each.leads and other != instance
-        ]
-        if others:
+        ):
             self._around.application.fail(Violation(f"two lead {name}, in term {term}"))
         if is_new and term <= newest:
             self._around.application.fail(

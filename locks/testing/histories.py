@@ -107,7 +107,7 @@ class History:
     """The calls of one thing.
 
     Args:
-        node: Where its clients are.
+        nodes: Where its clients are.
         thing: The thing.
         model: Makes a new model.
         key: The name of the parameter that says what a call concerns.

@@ -43,7 +43,7 @@ from locks.sim.places import Place, entry_of
 from locks.testing.elections import Elections
 from locks.testing.spawned import Spawned
 
-__all__ = ["Neighbours", "SimulatedAgent", "SimulatedNode"]
+__all__ = ["Neighbours", "SimulatedAgent", "SimulatedNode", "greenlet_of"]
 
 T = TypeVar("T")
 
@@ -416,10 +416,11 @@ class SimulatedNode(Node):
 
 def _is_simulated(actor: object) -> TypeGuard[pykka.ActorRef[Any]]:
     """Whether that is the reference of an actor that runs in a simulation."""
-    return isinstance(actor, pykka.ActorRef) and isinstance(_greenlet_of(actor), Client)
+    return isinstance(actor, pykka.ActorRef) and isinstance(greenlet_of(actor), Client)
 
 
-def _greenlet_of(actor: pykka.ActorRef[Any]) -> object:
+def greenlet_of(actor: pykka.ActorRef[Any]) -> object:
+    """What an actor runs in, if it is one of ours."""
     inbox = actor.actor_inbox
     return inbox.greenlet if isinstance(inbox, Inbox) else None
 
@@ -428,7 +429,7 @@ def _name_of(client: Client | Owner | pykka.ActorRef[Any]) -> str:
     """What a client is called in reports."""
     if not isinstance(client, pykka.ActorRef):
         return client.name
-    runs = _greenlet_of(client)
+    runs = greenlet_of(client)
     return runs.name if isinstance(runs, Client) else label_of(client)
 
 

@@ -16,11 +16,10 @@ from locks.node.agent import Agent
 from locks.program import default as program
 from locks.runtime import Client as AnyClient
 from locks.runtime import client_key, elsewhere
-from locks.runtime.actor import Inbox
 from locks.runtime.bridge import Bridge
 from locks.sim.application import Application, Client
 from locks.sim.places import Place
-from locks.testing.node import SimulatedAgent, SimulatedNode, not_simulated
+from locks.testing.node import SimulatedAgent, SimulatedNode, greenlet_of, not_simulated
 from locks.testing.owning import two_at_work
 from locks.testing.patches import is_patched
 from locks.testing.spawned import Spawned
@@ -135,10 +134,8 @@ class SimulatedNodes:
         Raises:
             MisuseError: It does.
         """
-        inbox = actor.actor_inbox
-        runs = inbox.greenlet if isinstance(inbox, Inbox) else None
-        is_thread = is_patched(getattr(inbox, "mutex", None))
-        if isinstance(runs, Client) or isinstance(actor, Agent) or is_thread:
+        is_thread = is_patched(getattr(actor.actor_inbox, "mutex", None))
+        if isinstance(greenlet_of(actor), Client) or isinstance(actor, Agent) or is_thread:
             return
         if actor.is_alive():
             raise MisuseError(

@@ -409,7 +409,7 @@ class Instance(GeventActor):
             case "handle_call":
                 self._serve(callbacks.handle_call, what, whom)
             case "surrendered":
-                note_value(self.actor_ref, "is handed", what)
+                note_value(lambda: self.actor_ref, "is handed", what)
                 callbacks.surrendered(what, election)
             case "stepped_down":
                 callbacks.stepped_down(election)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.harness import World
-from tests.cluster.servers import Servers, free_port
-from tests.helpers import LIMIT, ROOT
+from tests.cluster.servers import Servers
+from tests.helpers import LIMIT, ROOT, free_port
 
 aiohttp = pytest.importorskip("aiohttp")
 pytest.importorskip("fastapi")

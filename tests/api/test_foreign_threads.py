@@ -22,8 +22,7 @@ from gevent import monkey
 
 import locks
 from locks.runtime.monitor import DeathWatch, current_client
-from tests.cluster.servers import free_port
-from tests.helpers import eventually
+from tests.helpers import eventually, free_port
 
 Work = Callable[[], object]
 Batch = Callable[[int, Work], None]

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.cluster.servers import LIMIT, free_port
-from tests.helpers import eventually
+from tests.cluster.servers import LIMIT
+from tests.helpers import eventually, free_port
 
 __all__ = ["EXAMPLES", "Managed", "answers", "managed", "numbers", "post", "recipes", "run", "web"]
 

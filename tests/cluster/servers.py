@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import os
-import random
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 
 from tests.cluster.harness import Server, World
+from tests.helpers import free_port
 
-__all__ = ["LIMIT", "NAMES", "Servers", "free_port"]
+__all__ = ["LIMIT", "NAMES", "Servers"]
 
 NAMES = ("a@127.0.0.1", "b@127.0.0.1", "c@127.0.0.1")
 LIMIT = 60  # seconds that a program has
-
-
-def free_port() -> int:
-    """A port at which nobody listens just now, and of which the system gives none to connections that begin."""
-    while True:
-        port = random.randrange(10_000, 30_000)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
 
 
 class Servers:

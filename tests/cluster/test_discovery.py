@@ -15,8 +15,8 @@ import pytest
 
 from tests.cluster.harness import Server, World
 from tests.cluster.nameserver import Nameserver, hosts, services
-from tests.cluster.servers import LIMIT, free_port
-from tests.helpers import eventually
+from tests.cluster.servers import LIMIT
+from tests.helpers import eventually, free_port
 from tests.otp.erlang import port_mapper
 
 NAME = "locks.test"

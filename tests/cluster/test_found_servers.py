@@ -16,8 +16,7 @@ from locks.otp.notices import Notices
 from locks.otp.ways import Finder, found_by
 from locks.program import discovering
 from tests.cluster.harness import COOKIE, World
-from tests.cluster.servers import free_port
-from tests.helpers import eventually
+from tests.helpers import eventually, free_port
 
 NAME = "a@127.0.0.1"
 

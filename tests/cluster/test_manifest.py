@@ -17,8 +17,8 @@ import pytest
 from tests.cluster.conftest import Certify
 from tests.cluster.harness import COOKIE, ROOT, Server, World
 from tests.cluster.nameserver import Nameserver, hosts, services
-from tests.cluster.servers import LIMIT, free_port
-from tests.helpers import eventually
+from tests.cluster.servers import LIMIT
+from tests.helpers import eventually, free_port
 
 DOMAIN = "locks.shop.svc.cluster.local"
 PROGRAM = """

@@ -13,8 +13,8 @@ from locks.otp.calls import BlockingCalls
 from locks.otp.terms import Atom
 from tests.cluster.harness import COOKIE
 from tests.cluster.nodes import News, Nodes, link, peer
-from tests.helpers import eventually
-from tests.otp.erlang import ERLANG, MISSING, free_port, port_mapper, running
+from tests.helpers import eventually, free_port
+from tests.otp.erlang import ERLANG, MISSING, port_mapper, running
 
 pytestmark = pytest.mark.skipif(not ERLANG, reason=MISSING)
 

@@ -16,7 +16,8 @@ from locks.node.agreement import Agreement, pack_servers, unpack_servers
 from locks.node.ports import Scope
 from locks.wire import BadMessage
 from tests.cluster.harness import World
-from tests.cluster.servers import LIMIT, NAMES, Servers, free_port
+from tests.cluster.servers import LIMIT, NAMES, Servers
+from tests.helpers import free_port
 
 HOLDER = """
 import sys, locks

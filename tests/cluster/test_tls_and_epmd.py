@@ -24,8 +24,8 @@ from locks.otp.terms import Atom
 from tests.cluster.conftest import Certify
 from tests.cluster.harness import COOKIE, ROOT, World, until_alive
 from tests.cluster.nodes import A, B, Nodes, Stranger, peer, until_connected, until_members
-from tests.helpers import eventually
-from tests.otp.erlang import answers, free_port, port_mapper, running
+from tests.helpers import eventually, free_port
+from tests.otp.erlang import answers, port_mapper, running
 
 needs_openssl = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="no `openssl` command to make certificates with"

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.harness import World
-from tests.cluster.servers import NAMES, Servers, free_port
+from tests.cluster.servers import NAMES, Servers
 from tests.cluster.test_servers import HOLDER, once
+from tests.helpers import free_port
 
 A, B, C = NAMES
 ALL = ", ".join(NAMES)

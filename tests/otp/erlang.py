@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from locks.otp.etf import decode, encode
 from locks.otp.terms import Atom
-from tests.helpers import eventually
+from tests.helpers import eventually, free_port
 
 MISSING = "no Erlang here: these tests need `erl` and `epmd` on PATH (Debian: erlang-base)"
 ERLANG = shutil.which("erl") is not None and shutil.which("epmd") is not None
@@ -96,14 +96,6 @@ NODE = """
     end,
     Loop().
 """
-
-
-def free_port() -> int:
-    """A port where nobody listens."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -107,6 +107,16 @@ def test_another_locks_hides_ours(imported: str, tmp_path: Path) -> None:
     assert "pip uninstall locks" in last
 
 
+@pytest.mark.parametrize("imported", ["import locks_leader", "import locks, locks_leader"])
+def test_a_folder_hides_ours(imported: str, tmp_path: Path) -> None:
+    """A checkout beside the program is called `locks`, too: Python takes it for a package without modules."""
+    (tmp_path / "locks").mkdir()
+    _, complained = run(tmp_path, PYTHON, "-c", imported, status=1)
+    last = complained.splitlines()[-1]
+    assert f"finds the folder {tmp_path / 'locks'}, which is not a package: " in last
+    assert "have the program elsewhere" in last
+
+
 def test_another_locks_hides_ours_from_the_command(tmp_path: Path) -> None:
     """So does the command."""
     (tmp_path / "locks.py").write_text(FOREIGN, encoding="utf-8")
