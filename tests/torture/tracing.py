@@ -26,10 +26,12 @@ __all__ = ["Strike", "Tracer", "trace"]
 
 TESTS = str(pathlib.Path(__file__).parents[1])
 UNCOUNTED = (TESTS, "<frozen")
+# Callbacks, of weak references and of the garbage collector: Python itself swallows what is raised there.
 SWALLOWING = (
     "/_weakrefset.py",
     "/weakref.py",
-)  # callbacks: Python itself swallows what is raised there
+    "/hypothesis/internal/conjecture/junkdrawer.py",
+)
 RETURNS = {"RETURN_VALUE", "RETURN_CONST"}
 _counted: dict[str, bool] = {}  # by file
 
