@@ -43,13 +43,8 @@ SLICE: Final = 0.00025  # seconds for the messages of one link, until others are
 ALONE: Final = 0.002  # seconds for those of a link while nobody else wants to be served
 PART: Final = 1 / 4  # of the time is what a node may use, while others want to be served
 SAVED: Final = 0.5  # seconds that it may use at once, if it has used none for a while
-FORGIVEN: Final = (
-    SAVED / 2
-)  # who has that much left is not made to wait by one message, whatever it costs
-LONG: Final = (
-    0.001  # seconds of processor time: what takes longer, and so keeps others waiting, ...
-)
-PRICE: Final = 30  # ... costs it that many times as much
+FORGIVEN: Final = SAVED / 2  # who has that much left is not made to wait by one message at all
+LONG: Final = 0.004  # seconds: what takes twice, three times as long without a break costs twice, three times as much
 LONGEST_PAUSE: Final = 3.0  # seconds
 TOGETHER: Final = 5.0  # seconds: who has sent something within is to be protected
 KEPT: Final = 1000  # nodes whose use of time is remembered
@@ -119,7 +114,10 @@ class Pace:
     node's time, by its messages or for what it watches, is taken from its *share*, which grows by a quarter
     of the time that passes. Who has used it up waits until some is there again; but only while others want
     to be served: time that nobody else wants costs nothing. So a flood takes a quarter of the time, in short
-    slices. What can't be divided and takes long costs more: then it is a hundredth.
+    slices. What can't be divided costs more, the longer it takes: who comes at any moment finds this node busy
+    with it the more seldom, so he waits for it half a millisecond on average, whatever is sent. A price that
+    rises suddenly would let honest nodes wait for each other, with idle processors: in a crowd, what follows from
+    a message may take some milliseconds.
 
     Args:
         clock: Tells the time, in seconds; it is never set back.
@@ -164,7 +162,7 @@ class Pace:
                 self._last = share
                 self._before = self._last_at
             self._last_at = now
-        price = took if took <= LONG else took + PRICE * (took - LONG)
+        price = took * max(1.0, took / LONG)
         left = self._grown(share, now)
         # Once in a while anything may take long: to collect garbage, for one.
         left = max(0.0, left - price) if left >= FORGIVEN else left - price

@@ -7,6 +7,7 @@ import pytest
 from locks.otp import budgets
 from locks.otp.budgets import (
     ALONE,
+    LONG,
     LONGEST_PAUSE,
     PART,
     SAVED,
@@ -108,19 +109,34 @@ def test_a_flood_gets_a_part_of_the_time(clock: Clock) -> None:
     assert (used - SAVED) / (clock.now - begin) == pytest.approx(PART, rel=0.05)
 
 
-def test_what_can_not_be_divided_costs_more(clock: Clock) -> None:
-    """Messages that take long get a hundredth of the time; who sends one waits for some seconds at most."""
+@pytest.mark.parametrize("took", [0.001, 0.004, 0.008, 0.02, 0.05])
+def test_what_can_not_be_divided_costs_more(clock: Clock, took: float) -> None:
+    """Who comes while messages of any length flood in waits for half a millisecond on average; who sends them, for some seconds."""
     pace = Pace(clock.monotonic)
     one, other = two(pace)
     begin, used = clock.now, 0.0
-    while used < 10:
-        pace.served(one, 0.02)
+    while used < 500 * took:
+        pace.served(one, took)
         pace.served(other, 0.0)
-        used += 0.02
+        used += took
         pause = pace.pause(one)
         assert pause <= LONGEST_PAUSE
-        clock.now += max(0.02, pause)
-    assert used / (clock.now - begin) < 0.015
+        clock.now += max(took, pause)
+    part = used / (clock.now - begin + SAVED / PART)
+    assert part * took / 2 <= 1.01 * PART * LONG / 2
+
+
+def test_a_crowd_is_not_held_up(clock: Clock) -> None:
+    """What some milliseconds follow from is served for a tenth of the time or more: nodes that wait for it wait no longer."""
+    pace = Pace(clock.monotonic)
+    one, other = two(pace)
+    begin, used = clock.now, 0.0
+    for _ in range(10_000):
+        pace.served(one, 0.005)
+        pace.served(other, 0.0)
+        used += 0.005
+        clock.now += max(0.005, pace.pause(one))
+    assert used / (clock.now - begin) > 1 / 10
 
 
 def test_what_takes_long_now_and_then_is_forgiven(clock: Clock) -> None:
@@ -135,8 +151,8 @@ def test_what_takes_long_now_and_then_is_forgiven(clock: Clock) -> None:
             pace.served(one, 0.0001)
             pace.served(other, 0.0)
             assert not pace.pause(one)
-    pace.served(one, 0.05)
-    pace.served(one, 0.05)
+    pace.served(one, 0.1)
+    pace.served(one, 0.1)
     assert pace.pause(one) == LONGEST_PAUSE
 
 
