@@ -215,6 +215,22 @@ class ViewReader:
             raise LockTimeout(f"{name} did not say within {timeout} s who has {show(lock_id)}")
         raise NodeNotRunning(f"{name} does not answer: {outcome[2]}", nodes=[name])
 
+    def ask_whether_wanted(
+        self, name: str, lock_id: LockId, told: Callable[[bool | None], object]
+    ) -> None:
+        """Have somebody told, in the turn, whether a lock id is asked for on another node; `None` if that is lost.
+
+        Raises:
+            NodeNotRunning: The node can't be reached.
+        """
+
+        def answered(there: bool, answer: Any) -> None:
+            told(answer == pages.LARGE or bool(unpack_view(answer).requests) if there else None)
+
+        self.check(name)
+        question = (OURS, VIEW, list(lock_id))
+        self._cluster.processes.call(name, LOCK_SERVER, question, answered, stays=True)
+
     def _ask(self, name: str, lock_id: LockId, calls: BlockingCalls) -> None:
         """Ask for a view; the answer is `pages.LARGE` if it does not fit into a page."""
         self.check(name)

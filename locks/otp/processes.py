@@ -99,8 +99,8 @@ class Processes:
         self._names: dict[str, Local] = {}
         self._locals: dict[int, Local] = {}
         self._numbers: ByClient[int] = ByClient()
-        # What we monitor elsewhere: the node, the target, and the callback.
-        self._monitors: dict[Reference, tuple[str, Target, OnDown]] = {}
+        # What we monitor elsewhere: the node, the target (`None`: only the connection), and the callback.
+        self._monitors: dict[Reference, tuple[str, Target | None, OnDown]] = {}
         # What others monitor here, by their node.
         self._monitored: dict[str, dict[Reference, Monitor | None]] = {}
         # Calls that wait for an answer: their monitor, and the callback.
@@ -199,15 +199,16 @@ class Processes:
         link.drained[waiter.wake] = None
         return waiter
 
-    def monitor(self, node: str, target: Target, told: OnDown) -> Reference:
-        """Have `told(reason)` called when a process elsewhere is down: in the turn, once."""
+    def monitor(self, node: str, target: Target | None, told: OnDown) -> Reference:
+        """Have `told(reason)` called when a process elsewhere is down, or just the connection: in the turn, once."""
         reference = self.new_reference()
         link = self._distribution.links.get(node)
         if link is None:
             self._turn.post(told, NOCONNECTION)
         else:
             self._monitors[reference] = (node, target, told)
-            link.send(control.MonitorP(self.me, _target(target), reference).pack())
+            if target is not None:
+                link.send(control.MonitorP(self.me, _target(target), reference).pack())
         return reference
 
     def demonitor(self, reference: Reference) -> None:
@@ -216,11 +217,16 @@ class Processes:
         if found is not None:
             node, target, _ = found
             link = self._distribution.links.get(node)
-            if link is not None:
+            if link is not None and target is not None:
                 link.send(control.DemonitorP(self.me, _target(target), reference).pack())
 
     def call(
-        self, node: str, target: Target, request: Any, told: Callable[[bool, Any], object]
+        self,
+        node: str,
+        target: Target,
+        request: Any,
+        told: Callable[[bool, Any], object],
+        stays: bool = False,
     ) -> Reference:
         """Call a process elsewhere, as `gen_server:call` does.
 
@@ -229,6 +235,7 @@ class Processes:
             target: Its pid, or its name.
             request: What to ask.
             told: Called with `True` and the answer, or with `False` and why there is none.
+            stays: Whether the process is there as long as the connection is: it needs no monitor then.
 
         Returns:
             The call's reference, for `give_up`.
@@ -243,7 +250,7 @@ class Processes:
             if self._calls.pop(reference, None) is not None:
                 told(False, reason)
 
-        self._calls[reference] = (self.monitor(node, target, down), told)
+        self._calls[reference] = (self.monitor(node, None if stays else target, down), told)
         if isinstance(target, Pid):
             self.send(target, encoded)
         else:

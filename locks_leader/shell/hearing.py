@@ -1,24 +1,26 @@
 """An instance asks the nodes that are there when it begins, so that it may leave them out (`Bystanders`).
 
-The question is what is locked there by the name of the merge lock, which is little. Nodes of the original don't
-understand it, and are never left out.
+The question is whether somebody asks for the election's lock there. Nodes of the original don't understand it, and are
+never left out.
 
-The other instances are asked, too, who leads. Whoever answers that nobody does knows the newcomer by then, and can't come to
-lead without the lock on its node. All others may lead: these are the elders (`locks_leader.core.contest`).
+The answer also says where to begin (`locks_leader.core.contest`). Where nobody asks for the lock, nobody leads; and
+whoever gets it there later knows the newcomer by then, and can't come to lead without the lock on its node. All other
+nodes are the elders: a leader has the lock there, perhaps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import pykka
 
-from locks import Atom, LocksError, Node
+from locks import LocksError, Node
 from locks.runtime import Waiter, tell
 from locks.runtime.elsewhere import new_greenlet
 from locks_leader.core.bystanders import Bystanders
-from locks_leader.wire import messages as wire
 
 __all__ = ["Heard", "Hearing"]
 
@@ -29,12 +31,12 @@ class Heard(NamedTuple):
     """To an instance: there is an answer, or there will be none.
 
     Attributes:
-        of: The node or the instance that was asked; `None` if it waits for no answers any more.
-        settled: Whether the node is told of the instance, or the other instance knows that nobody leads.
+        of: The node that was asked; `None` if it waits for no answers any more.
+        wanted: Whether the election's lock is asked for there; `None` if the node was lost.
     """
 
-    of: Any
-    settled: bool
+    of: str | None
+    wanted: bool | None
 
 
 class Hearing:
@@ -43,23 +45,22 @@ class Hearing:
     Args:
         node: Its node.
         instance: The instance, which is told `Heard`.
-        lock_id: What the others are asked about.
+        lock_id: The election's lock.
 
     Attributes:
         bystanders: Which nodes are left out.
+        elders: The nodes on one of which it should begin: the lock is asked for there, or they have not answered.
     """
 
     def __init__(self, node: Node, instance: pykka.ActorRef[Any], lock_id: tuple[Any, ...]) -> None:
         self.bystanders = Bystanders(node.name, node.alive)
+        self.elders: frozenset[str] = frozenset()
         self._node = node
         self._instance = instance
         self._lock_id = lock_id
-        self._elders: dict[Any, str] = {}  # instances that may lead, and their nodes
-        self._open: set[Any] = set()  # who was asked, and has not answered
-        for name in self.bystanders.unheard:
-            if not node.runs_original(name):
-                self._open.add(name)
-                new_greenlet(self._ask, name).start()
+        self._open: set[str] = set()  # who was asked, and has not answered
+        self._asked = {node.name}
+        self._ask(self.bystanders.unheard)
         if self.waits:
             new_greenlet(self._lose_patience).start()
 
@@ -68,33 +69,28 @@ class Hearing:
         """Whether the instance does not take part yet."""
         return bool(self._open)
 
-    @property
-    def elders(self) -> frozenset[str]:
-        """Nodes with instances that may lead."""
-        return frozenset(self._elders.values())
-
     def joined(self, member: pykka.ActorRef[Any], node: str) -> None:
         """Another instance takes part."""
         self.bystanders.joined(member, node)
-        if self.waits and member not in self._elders and not self._node.runs_original(node):
-            self._elders[member] = node
-            self._open.add(member)
-            new_greenlet(self._ask_who_leads, member).start()
+        if self.waits:
+            self._ask({node})  # which may have come later
 
     def down(self, member: pykka.ActorRef[Any]) -> None:
         """An instance has ended, or is cut off."""
         self.bystanders.down(member)
-        self._elders.pop(member, None)
 
     def heard(self, news: Heard) -> bool:
         """There is an answer, or there will be none; returns whether the instance takes part from now on."""
         waited = self.waits
         if news.of is None:
+            self.elders |= self._open
             self._open.clear()
-        self._open.discard(news.of)
-        if news.settled:
-            self.bystanders.heard(news.of)
-            self._elders.pop(news.of, None)
+        else:
+            self._open.discard(news.of)
+            if news.wanted is not None:
+                self.bystanders.heard(news.of)
+            if news.wanted:
+                self.elders |= {news.of}
         return waited and not self.waits
 
     @property
@@ -106,22 +102,28 @@ class Hearing:
 
     def _lose_patience(self) -> None:
         Waiter().wait(PATIENCE, idle=True)
-        self._tell(Heard(None, False))
+        self._tell(None, None)
 
-    def _ask(self, name: str) -> None:
-        settled = False
-        with suppress(LocksError):  # it was lost, which will be told
-            self._node.view(self._lock_id, name)
-            settled = True
-        self._tell(Heard(name, settled))
+    def _ask(self, names: Iterable[str]) -> None:
+        """Ask nodes that were not asked before."""
+        new = [name for name in sorted(names) if name not in self._asked]
+        new = [name for name in new if not self._node.runs_original(name)]
+        if new:
+            self._asked.update(new)
+            self._open.update(new)
+            self._node.turn.run(self._ask_now, new)
 
-    def _ask_who_leads(self, member: pykka.ActorRef[Any]) -> None:
-        settled = False
-        with suppress(LocksError, pykka.ActorDeadError, pykka.Timeout):
-            settled = (Atom("leader"), None) in member.ask(wire.INFO, timeout=PATIENCE)
-        self._tell(Heard(member, settled))
+    def _ask_now(self, names: list[str]) -> None:
+        """Ask all of them in one turn."""
+        assert self._node.cluster is not None
+        views = self._node.cluster.views
+        for name in names:
+            try:
+                views.ask_whether_wanted(name, self._lock_id, partial(self._tell, name))
+            except LocksError:  # it was lost, which will be told
+                self._tell(name, None)
 
-    def _tell(self, news: Heard) -> None:
+    def _tell(self, of: str | None, wanted: bool | None) -> None:
         """Tell the instance, after all that process groups have told the node by now."""
         with suppress(RuntimeError):  # the node was stopped
-            self._node.executor.run_soon(tell, self._instance, news)
+            self._node.executor.run_soon(tell, self._instance, Heard(of, wanted))

@@ -156,7 +156,7 @@ class Instance(GeventActor):
         watched = [(kind, groups.monitor(g, me, node=node)) for kind, g in self._groups.items()]
         groups.join(self._groups[self.machine.kind], me, node=node)
         if self.machine.policy.has_bystanders:
-            self._hearing = Hearing(self.node, self.actor_ref, self.transactions.merge_id)
+            self._hearing = Hearing(self.node, self.actor_ref, self.transactions.lock_id)
             self._feed(Noticed())  # for the machine knows all nodes that are up
         for kind, monitor in watched:
             self._joined(kind, monitor.members)
