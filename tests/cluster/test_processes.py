@@ -374,3 +374,30 @@ def test_nothing_is_left_of_what_is_over(nodes: Nodes) -> None:
     eventually(lambda: not here._calls and not here._monitors)
     eventually(lambda: not there._monitored and not there._links)
     assert link(a, B).closed is None
+
+
+def test_a_call_of_what_stays_is_not_monitored(nodes: Nodes) -> None:
+    """It is one message, and its answer another one. When the connection is lost, there is no answer."""
+    a, b = nodes.meet(A, B)
+    assert a.cluster is not None
+    processes, traffic = a.cluster.processes, a.cluster.distribution.traffic
+    b.register("echo", Echo.start())
+    told: list[tuple[bool, Any]] = []
+
+    def call(name: str) -> None:
+        a.turn.run(lambda: processes.call(B, name, 1, lambda *outcome: told.append(outcome), True))
+
+    before, number = traffic.sent, 200
+    for _ in range(number):
+        call("echo")
+    eventually(lambda: len(told) == number)
+    assert told == [(True, 1)] * number
+    assert number <= traffic.sent - before < 1.5 * number  # nodes tell each other a little besides
+    told.clear()
+    call("nobody")
+    call("echo")
+    eventually(lambda: told)
+    assert told == [(True, 1)]
+    b.stop()
+    eventually(lambda: len(told) == 2)
+    assert told[1] == (False, "noconnection")

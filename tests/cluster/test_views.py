@@ -298,3 +298,26 @@ def test_a_queue_that_is_not_answered(nodes: Nodes, monkeypatch: pytest.MonkeyPa
         thread.join()
         assert isinstance(done[0], locks.NodeNotRunning)
         assert a.cluster.views._once == {}
+
+
+def test_whether_a_lock_is_wanted_elsewhere(nodes: Nodes) -> None:
+    """Nobody asks for it, one does, or more than fit into an answer; a node that is lost is not asked."""
+    a, b = nodes.meet(A, B)
+    assert a.cluster is not None
+    views = a.cluster.views
+
+    def ask() -> bool | None:
+        told: list[bool | None] = []
+        a.turn.run(views.ask_whether_wanted, B, TABLE, told.append)
+        return eventually(lambda: told)[0]
+
+    assert ask() is False
+    agent = b.spawn_agent()
+    agent.lock_all(wanted(0), 20)
+    assert ask() is True
+    agent.lock_all(wanted(*range(150)), 20)
+    assert ask() is True
+    b.stop()
+    until_connected(a)
+    with pytest.raises(locks.NodeNotRunning):
+        a.turn.run(views.ask_whether_wanted, B, TABLE, print)

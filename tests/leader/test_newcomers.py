@@ -7,9 +7,15 @@ import random
 
 import pytest
 
+import locks
+import locks_leader
+from locks_leader import Behaviour
+from tests.cluster.nodes import Nodes
+from tests.helpers import eventually
 from tests.leader.harness import Cluster, agreed
 
 SEED = int(os.environ.get("LOCKS_SEED", "0"))
+ELECTION = (locks.Atom("locks_leader"), "r")  # the lock of the election about "r"
 SOME = 20
 MANY = 300
 
@@ -36,3 +42,24 @@ def test_a_leader_stays_when_others_come(cluster: Cluster, rounds: int) -> None:
         found = agreed(members)
         led, leads_now = ((info["leader_node"], info["role"]) for info in (leads, found))
         assert led == leads_now, f"round {number}"
+
+
+def test_a_newcomer_begins_where_the_lock_is_asked_for(nodes: Nodes) -> None:
+    """Not on its own node, although that is the first by name: only the leader asks there.
+
+    Else it would have the lock there when the leader asks for it, and each would wait for the other.
+    """
+    own, first, second = nodes.meet("m0@127.0.0.1", "m1@127.0.0.1", "m2@127.0.0.1")
+
+    def begin(node: locks.Node) -> None:
+        ref = locks_leader.start(Behaviour, resource="r", node=node)
+        eventually(lambda: locks_leader.info(ref).leader is not None)
+
+    def who_asks(node: locks.Node) -> list[str]:
+        return [request.agent.node for request in node.view(ELECTION).requests]
+
+    begin(first)
+    begin(second)
+    begin(own)
+    eventually(lambda: len(who_asks(first)) == 3)
+    assert who_asks(own) == who_asks(second) == [first.name]
