@@ -123,7 +123,7 @@ class Started(NamedTuple):
     """It takes part from now on.
 
     Attributes:
-        elders: Nodes with instances one of which may lead already.
+        elders: Nodes on which somebody asks for the lock, and perhaps has it and leads already.
     """
 
     elders: frozenset[str] = frozenset()
