@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -75,6 +77,25 @@ def pytest_configure(config: pytest.Config) -> None:
     for path in sorted(TESTS.rglob("test_*.py"))[first :: worker["workercount"]]:
         with suppress(Exception, pytest.skip.Exception):  # who collects it meets that again
             import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is there when the tests begin is no garbage: half a million objects, which each `gc.collect()` would look at."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """What has megabytes is no part of a test's name: workers and reports repeat the names."""
+    if isinstance(val, (str, bytes)) and len(val) > 1000:
+        return f"{argname} of {len(val)}"
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)
