@@ -33,7 +33,7 @@ def begin(servers: Servers, *arguments: str) -> subprocess.Popen[str]:
     """Begin `locks elect` with some arguments."""
     return subprocess.Popen(
         [sys.executable, "-m", "locks_leader.command", "elect", *arguments],
-        env=servers.environment(),
+        env={**servers.environment(), "LOCKS_NET_TICKTIME": "4"},  # by default 15 s
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import random
 import sys
@@ -126,14 +125,6 @@ def positions(act: Callable[[Stage], None]) -> Iterator[tuple[int, Stage]]:
     assert tracer.count > 30
     for at in range(tracer.count):
         yield at, Stage()
-
-
-@pytest.fixture(autouse=True)
-def _no_collections() -> Iterator[None]:
-    """What others do when garbage is collected is no part of a call."""
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.parametrize("act", [hold, hold_asked_back, run])

@@ -6,6 +6,9 @@ library. Only the tests' own frames do not. What a trace function raises is rais
 an asynchronous exception would be, but at every one and not only where Python looks for them. A `NOP` is left out:
 only a tracer can raise something there, and CPython 3.11 does not let the `try` that it belongs to catch it.
 
+Garbage is not collected meanwhile: that would call callbacks and finalisers of anybody, wherever it happens to begin.
+They are no part of the call, and Python swallows what is raised in them.
+
 **Outside** is one kind of position: the return of the outermost function itself. An exception raised there, like
 one in the caller's own frame a moment later, finds the work done and no code of ours that could undo
 it. These positions are counted and reported apart (`Strike.outside`).
@@ -14,6 +17,7 @@ it. These positions are counted and reported apart (`Strike.outside`).
 from __future__ import annotations
 
 import dis
+import gc
 import pathlib
 import sys
 from collections.abc import Callable
@@ -26,12 +30,10 @@ __all__ = ["Strike", "Tracer", "trace"]
 
 TESTS = str(pathlib.Path(__file__).parents[1])
 UNCOUNTED = (TESTS, "<frozen")
-# Callbacks, of weak references and of the garbage collector: Python itself swallows what is raised there.
 SWALLOWING = (
     "/_weakrefset.py",
     "/weakref.py",
-    "/hypothesis/internal/conjecture/junkdrawer.py",
-)
+)  # callbacks: Python itself swallows what is raised there
 RETURNS = {"RETURN_VALUE", "RETURN_CONST"}
 _counted: dict[str, bool] = {}  # by file
 
@@ -134,9 +136,12 @@ def counts(code: CodeType) -> bool:
 
 def trace(tracer: Tracer, act: Callable[[], object]) -> object:
     """Call `act` with the tracer on, in this thread or greenlet."""
-    before = sys.gettrace()
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()
     sys.settrace(tracer.enter)
     try:
         return act()
     finally:
         sys.settrace(before)
+        if collects:
+            gc.enable()
