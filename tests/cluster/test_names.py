@@ -127,7 +127,7 @@ def test_a_second_program_is_refused(
 
 def test_it_is_logged_once(world: World) -> None:
     """Two programs with one name, as processes: a line on each side, and the first loses nothing."""
-    server = world.server(S)
+    server = world.server(S, net_ticktime=16)  # a sign of life may take a quarter of it
     first = world.worker(X, [server.peer])
     until_alive(first, S)
     assert first.do("begin", objects=[[["k"], "write", [S]]]) == "have_all_locks"
@@ -154,7 +154,7 @@ def test_it_is_logged_once(world: World) -> None:
 @pytest.mark.explore
 def test_two_programs_for_ten_seconds(world: World) -> None:
     """The first one locks again and again while the second one tries, and never loses a lock."""
-    server = world.server(S)
+    server = world.server(S, net_ticktime=16)  # a sign of life may take a quarter of it
     first = world.worker(X, [server.peer])
     until_alive(first, S)
     second = world.worker(X, [server.peer])
