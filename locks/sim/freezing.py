@@ -60,6 +60,7 @@ DROPPED = {
     "Reach": {"alive", "used"},  # the ledger's
     "Resolver": {"alive", "used"},
     "Relays": {"_has", "_of", "_counts"},  # what follows from others
+    "Notifier": {"waiting", "_touched", "_tied"},  # likewise, and what need not be looked at again
 }
 # Dictionaries that are only looked into, or gone through only to send to different parties.
 UNORDERED = frozenset(

@@ -30,8 +30,9 @@ from locks.core.agent.requests import LockRequest
 from locks.core.agent.wait_graph import Exploration, WaitGraph
 from locks.core.messages import Knowledge, ToAgent, Undelivered
 from locks.core.server.machine import ServerMachine
-from locks.core.server.notifier import News, Notifier, _Edge
+from locks.core.server.notifier import News, Notifier
 from locks.core.server.tree import Entry, EntryOwner
+from locks.core.server.waits import WaitEdge
 from locks.form import require_interpreted
 from locks.model import AgentId, Edge, RequestRecord
 
@@ -320,7 +321,7 @@ class _FewInformer(Notifier):
     So nobody knows both who reaches it and whom it reaches.
     """
 
-    def _notify_edge(self, edge: _Edge, news: News) -> None:
+    def _notify_edge(self, edge: WaitEdge, news: News) -> None:
         super()._notify_edge(edge._replace(to=edge.by), news)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from locks.core.messages import Remove, Request
-from locks.core.server import notifier
+from locks.core.messages import Remove, Request, StandingElsewhere
+from locks.core.server import notifier, waits
 from locks.core.server import table as lock_table
 from locks.core.server import tree as lock_tree
 from locks.core.server.machine import ServerMachine
@@ -189,7 +189,7 @@ def test_an_upgrade_does_not_look_at_all_who_wait_behind_it() -> None:
 
 def notifying(do: Callable[[], object]) -> int:
     """How many lines the search for cycles takes."""
-    return lines_of(do, notifier, lock_tree)
+    return lines_of(do, notifier, lock_tree, waits)
 
 
 def ask(server: ServerMachine, who: int, lock_id: LockId, elsewhere: bool = False) -> None:
@@ -197,16 +197,30 @@ def ask(server: ServerMachine, who: int, lock_id: LockId, elsewhere: bool = Fals
     server.handle(Request(agent(who), "c", lock_id, "write", elsewhere, elsewhere))
 
 
-def test_a_hand_over_among_many_who_wait_elsewhere_too_costs_their_square() -> None:
-    """Each may lie on a cycle with each other one. All edges are looked through once, not once for each of them."""
+def crowd(size: int) -> ServerMachine:
+    """A lock server with a lock that many want, who want it at other nodes as well, and wait there."""
+    server = ServerMachine("a@h")
+    for n in range(size):
+        ask(server, n, ("a",), True)
+    return server
 
-    def hand_over(contenders: int) -> int:
-        server = ServerMachine("a@h")
-        for n in range(contenders):
-            ask(server, n, ("a",), True)
-        return notifying(lambda: server.handle(Remove(agent(0))))
 
-    assert hand_over(40) < 5.5 * hand_over(20)
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda server: server.handle(Remove(agent(0))),
+        lambda server: ask(server, 9999, ("a",), True),
+        lambda server: server.handle(StandingElsewhere(agent(5), True, False)),
+        lambda server: server.handle(Remove(agent(5))),
+    ],
+    ids=["hand over", "one more", "waits no more elsewhere", "gives up"],
+)
+def test_a_step_among_many_who_wait_elsewhere_too_costs_in_proportion(
+    act: Callable[[ServerMachine], object],
+) -> None:
+    """Each may lie on a cycle with each other one; but what the step has not changed is not looked at again."""
+    small, large = crowd(100), crowd(400)
+    assert notifying(lambda: act(large)) < 5 * notifying(lambda: act(small))
 
 
 def test_deadlocks_of_others_cost_nothing() -> None:

@@ -17,43 +17,35 @@ yields.
 A cycle is closed by an agent that gets a request, surrenders, or begins to wait elsewhere. So after
 each step it is enough to look for cycles through the agents of that step, and only through those
 that wait and have other requests: no agent can wait for one that has nothing, and what stands
-behind its only, waiting request came later and is looked at itself. Of several cycles within the
+behind its only, waiting request came later and is looked at itself.
+
+Cycles by way of other nodes are all made known: it is not known here how they go on. The agents on
+them are the *tied* ones (`locks.core.server.waits`). Where hundreds want a lock of several nodes all of them are, and
+each waits for all ahead of it. So after a step only the edges of agents that the step has changed or tied are
+looked at: all others between tied agents were made known before. Of several cycles within the
 node only the shortest one is made known; the agent that closed them is looked at again after each
 step until it lies on none, so the next one is made known when this one is resolved. If it is long, its
 largest agent alone is notified, of all its edges: it is the one that has to yield, and the agents would pass on more
 and more records up to it, half of their square in all. But where anybody uses a counted lock, one of its units may be in one cycle and one in another, and a deadlock has both
 (`locks.core.agent.knots`): then all cycles through the agent are made known.
 
-Edges that are not looked at: those from a request to a waiting request ahead of it on the same id, in
-a mode that it covers (a write request covers all), if the latter is all that its agent waits for, and
-the former's agent has nothing else there that could block it. Then whatever blocks the latter blocks
-the former directly, so each cycle over such an edge has a shorter one beside it.
-
 An agent that was notified of a request is notified of its changes, for as long as it waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 from locks.core.server.table import LockTable
-from locks.core.server.tree import COVERED_RIVALS, Entry, EntryOwner, rivals_around
+from locks.core.server.tree import Entry, EntryOwner
+from locks.core.server.waits import WaitEdge, edges_from, edges_of, edges_to, tied_elsewhere
 from locks.model import AgentId, RequestRecord
 
 __all__ = ["Notifier"]
 
 News = dict[AgentId, dict[Entry, RequestRecord]]
-
-
-class _Edge(NamedTuple):
-    """`by` waits for `to`, with one entry for another; elsewhere nothing is known of entries."""
-
-    by: EntryOwner
-    to: EntryOwner
-    waiter: Entry | None = None
-    holder: Entry | None = None
 
 
 class Notifier:
@@ -65,6 +57,7 @@ class Notifier:
 
     Attributes:
         closers: The owners that may lie on a cycle.
+        waiting: The owners that wait.
         long: Of a cycle of so many agents only the largest one is notified.
     """
 
@@ -74,7 +67,11 @@ class Notifier:
         self._table = table
         self._node = node
         self.closers: dict[EntryOwner, None] = {}
-        self._stale = True  # whether there may be more to say of what they lie on than was said
+        self.waiting: dict[EntryOwner, None] = {}
+        self._touched: set[EntryOwner] = (
+            set()
+        )  # whose edges may have changed since they were looked at
+        self._tied: set[EntryOwner] = set()  # all edges between these are known at both ends
 
     def after(
         self, changed: list[Entry], new: Sequence[Entry] = (), owner: EntryOwner | None = None
@@ -98,7 +95,7 @@ class Notifier:
                 return {} if entry.gone else {own.id: {entry: entry.record(self._node)}}
         news: News = {}
         if owner is not None:
-            self._stale = True
+            self._touched.add(owner)
             if owner.waits != owner.waited:
                 self._turn(owner, news)
         for entry in changed:
@@ -106,9 +103,11 @@ class Notifier:
             waits = own.waiting > 0 or own.waits_elsewhere
             # Edges are between owners that wait. What the others do changes nothing of what was found.
             if waits or own.waited:
-                self._stale = True
+                self._touched.add(own)
             if waits != own.waited:
                 self._turn(own, news)
+            if not own.total:
+                self.waiting.pop(own, None)
         for entry in changed:
             if not entry.gone:
                 self._notify(entry.owner, entry, news)
@@ -119,7 +118,10 @@ class Notifier:
         for entry in new:
             if self._may_close_a_cycle(entry):
                 self.closers[entry.owner] = None
-        if self.closers and self._stale:
+        if not self.closers:
+            self._touched.clear()
+            self._tied = set()
+        elif self._touched:
             self._look_for_cycles(news)
         return news
 
@@ -132,13 +134,13 @@ class Notifier:
 
     def forgotten(self, agents: Iterable[AgentId]) -> None:
         """Agents forget what they were notified of; `after` sees to what still matters."""
-        self._stale = True
         for agent in agents:
             owner = self._table.owners.get(agent)
             if owner is not None and owner.waits:
                 self._table.version += 1
                 owner.turned = self._table.version
                 self.closers[owner] = None
+                self._touched.add(owner)
 
     @property
     def subjects(self) -> set[AgentId]:
@@ -158,7 +160,7 @@ class Notifier:
         owner = entry.owner
         if (owner.total == 1 and not owner.requests_elsewhere) or not owner.waits:
             return False
-        if not entry.granted and next(self._edges_of(entry), None) is not None:
+        if not entry.granted and next(edges_of(entry), None) is not None:
             return True
         # One that does not stand last may be in the way of one that came before.
         return entry.place != self._table.last_place and any(
@@ -171,7 +173,8 @@ class Notifier:
 
     def _look_for_cycles(self, news: News) -> None:
         """Notify of what lies on a cycle through an owner that may have closed one, now or before."""
-        seen: set[EntryOwner] = set()  # of all cycles through these was notified
+        self._notify_tied(news)
+        seen = self._tied.copy()  # of all cycles through these was notified
         clear: set[EntryOwner] | None = None
         for owner in list(self.closers):
             if owner in seen:
@@ -182,7 +185,16 @@ class Notifier:
                 if clear is None:
                     clear = self._on_no_cycle()
             del self.closers[owner]
-        self._stale = False
+        self._touched.clear()
+
+    def _notify_tied(self, news: News) -> None:
+        """Notify of the edges between tied owners that may not be known yet."""
+        known, tied = self._tied, tied_elsewhere(self.waiting)
+        self._tied = tied
+        for owner in sorted((tied - known) | (tied & self._touched), key=_id_of):
+            for edge in (*edges_from(owner), *edges_to(owner)):
+                if edge.by in tied and edge.to in tied:
+                    self._notify_edge(edge, news)
 
     def _on_no_cycle(self) -> set[EntryOwner]:
         """Owners that may have closed a cycle, and lie on none: all ways from them end.
@@ -190,13 +202,19 @@ class Notifier:
         To look from each of them takes as long, for each, as this does for all: after a long cycle was
         resolved, all that were on it are looked at.
         """
-        owners = [owner for owner in self.closers if owner.waits and _may_be_waited_for(owner)]
+        owners = [
+            owner
+            for owner in self.closers
+            if owner not in self._tied and owner.waits and _may_be_waited_for(owner)
+        ]
         ways: dict[EntryOwner, int] = {}
         before: dict[EntryOwner, list[EntryOwner]] = {}
         for owner in owners:
             ways[owner] = 0
         for owner in owners:
-            for edge in self._edges_from(owner):
+            for edge in edges_from(owner):
+                if edge.to in self._tied:  # from there, no way leads back
+                    continue
                 ways[owner] += 1
                 before.setdefault(edge.to, []).append(owner)
                 if edge.to not in ways:
@@ -213,6 +231,10 @@ class Notifier:
     def _turn(self, owner: EntryOwner, news: News) -> None:
         """An owner begins or ceases to wait: that is part of what is known of its requests."""
         owner.waited = owner.waits
+        if owner.waited:
+            self.waiting[owner] = None
+        else:
+            self.waiting.pop(owner, None)
         self._table.version += 1
         owner.turned = self._table.version
         for entries in owner.entries.values():
@@ -239,12 +261,14 @@ class Notifier:
         """
         if not (start.waits and _may_be_waited_for(start)):
             return False
-        edges: list[_Edge] = []
-        reached: dict[EntryOwner, _Edge] = {}
+        edges: list[WaitEdge] = []
+        reached: dict[EntryOwner, WaitEdge] = {}
         todo = [start]
         for owner in todo:
-            for edge in self._edges_from(owner):
-                if edge.to is start and not (_ELSEWHERE in reached or self._table.counted):
+            for edge in edges_from(owner):
+                if edge.to in self._tied:  # from there, no way leads back
+                    continue
+                if edge.to is start and not self._table.counted:
                     self._notify_path(edge, reached, news)
                     return True
                 edges.append(edge)
@@ -256,10 +280,10 @@ class Notifier:
         seen |= self._notify_all_cycles(start, edges, news)
         return True
 
-    def _notify_path(self, last: _Edge, reached: dict[EntryOwner, _Edge], news: News) -> None:
+    def _notify_path(self, last: WaitEdge, reached: dict[EntryOwner, WaitEdge], news: News) -> None:
         """Notify of the edges of the path by which `last` was reached: with `last`, they are a cycle."""
-        edges: list[_Edge] = []
-        edge: _Edge | None = last
+        edges: list[WaitEdge] = []
+        edge: WaitEdge | None = last
         while edge is not None:
             edges.append(edge)
             edge = reached.get(edge.by)
@@ -272,9 +296,9 @@ class Notifier:
                 self._notify_of(largest, each, news)
 
     def _notify_all_cycles(
-        self, start: EntryOwner, edges: list[_Edge], news: News
+        self, start: EntryOwner, edges: list[WaitEdge], news: News
     ) -> set[EntryOwner]:
-        """Notify of all edges on cycles through `start`: it is not known how they go on elsewhere.
+        """Notify of all edges on cycles through `start`.
 
         Returns:
             All owners on such cycles: each lies on a cycle with each other one.
@@ -294,53 +318,15 @@ class Notifier:
                 self._notify_edge(edge, news)
         return on_cycle
 
-    def _notify_edge(self, edge: _Edge, news: News) -> None:
+    def _notify_edge(self, edge: WaitEdge, news: News) -> None:
         """Notify the owners at both ends of an edge of both entries."""
         for owner in (edge.by, edge.to):
             self._notify_of(owner, edge, news)
 
-    def _notify_of(self, owner: EntryOwner, edge: _Edge, news: News) -> None:
+    def _notify_of(self, owner: EntryOwner, edge: WaitEdge, news: News) -> None:
         """Notify an owner of both entries of an edge."""
-        if edge.waiter is not None and edge.holder is not None:
-            self._notify_once(owner, edge.waiter, news)
-            self._notify_once(owner, edge.holder, news)
-
-    def _edges_from(self, owner: EntryOwner) -> Iterator[_Edge]:
-        if owner is _ELSEWHERE:
-            for other in self._table.owners.values():
-                if other.requests_elsewhere:
-                    yield _Edge(owner, other)
-            return
-        if owner.waits_elsewhere:
-            yield _Edge(owner, _ELSEWHERE)
-        if not owner.waiting:
-            return
-        for entry in owner.all():
-            if not entry.granted:
-                yield from self._edges_of(entry)
-
-    def _edges_of(self, waiter: Entry) -> Iterator[_Edge]:
-        """The edges that go out from one waiting entry to owners that wait, too."""
-        owner, here = waiter.owner, waiter.slot
-        # Those ahead of it on the same id that are blocked by nothing but what blocks it, too.
-        skipped = COVERED_RIVALS[waiter.mode]
-        if skipped and any(own is not waiter for own in owner.around(here)):
-            skipped = ()
-        for holder in rivals_around(waiter):
-            by = holder.owner
-            if by is owner or not by.waits:
-                continue
-            if not holder.granted:
-                if holder.place > waiter.place:
-                    continue
-                if (
-                    holder.rank in skipped
-                    and holder.slot is here
-                    and by.waiting == 1
-                    and not by.waits_elsewhere
-                ):
-                    continue
-            yield _Edge(owner, by, waiter, holder)
+        self._notify_once(owner, edge.waiter, news)
+        self._notify_once(owner, edge.holder, news)
 
     def _notify_once(self, owner: EntryOwner, entry: Entry, news: News) -> None:
         """Notify an owner of an entry unless it was before, and has not forgotten it."""
@@ -356,8 +342,6 @@ class Notifier:
 
 FEW: Final = 16
 _id_of: Final = attrgetter("id")
-# Stands for all that goes on at other nodes.
-_ELSEWHERE: Final = EntryOwner(AgentId(0, "elsewhere", 0), "elsewhere")
 
 
 def _may_be_waited_for(owner: EntryOwner) -> bool:

@@ -122,6 +122,8 @@ def load_table(saved: SavedServer, table: LockTable, notifier: Notifier) -> None
         owner.waited = each.waited
         owners.append(owner)
         table.owners[each.id] = owner
+        if each.waited:
+            notifier.waiting[owner] = None
         if each.closes:
             notifier.closers[owner] = None
     granted: dict[Entry, bool] = {}

@@ -1,0 +1,112 @@
+"""Who waits for whom at a lock server, and who may do so by way of other nodes: each against its definition."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from locks.core.messages import Inquire, Release, Remove, Request, ServerMessage, StandingElsewhere
+from locks.core.server.machine import ServerMachine
+from locks.core.server.tree import EntryOwner
+from locks.core.server.waits import WaitEdge, edges_from, edges_to, tied_elsewhere
+from locks.model import LockId, Mode
+from tests.lockstep import agent
+
+SEEDS = 60
+IDS: tuple[LockId, ...] = (("a",), ("b",), ("a", 1), ("a", 2), ("b", 1))
+MODES: tuple[Mode, ...] = ("write", "write", "read")
+STANDINGS = ((False, False), (True, False), (True, True), (False, True))
+
+
+def message(chance: random.Random, agents: int) -> ServerMessage:
+    """Anything that an agent may say of its requests, or of what it does elsewhere."""
+    who = agent(chance.randrange(agents))
+    lock_id = chance.choice(IDS)
+    kind = chance.random()
+    if kind < 0.5:
+        return Request(who, "c", lock_id, chance.choice(MODES), *chance.choice(STANDINGS))
+    if kind < 0.75:
+        return StandingElsewhere(who, *chance.choice(STANDINGS))
+    if kind < 0.85:
+        return Release(who, lock_id, chance.choice(MODES))
+    return Inquire(who) if kind < 0.9 else Remove(who)
+
+
+def servers(seed: int) -> Iterator[ServerMachine]:
+    """A lock server after each of some random messages."""
+    chance = random.Random(seed)
+    agents = chance.choice((3, 5, 8))
+    server = ServerMachine("n@h")
+    for _ in range(60):
+        server.handle(message(chance, agents))
+        yield server
+
+
+def edges(server: ServerMachine) -> set[WaitEdge]:
+    """All edges, found from their beginnings."""
+    return {edge for owner in server.table.owners.values() for edge in edges_from(owner)}
+
+
+def tied(server: ServerMachine) -> set[EntryOwner]:
+    """By definition: those who wait, to whom a way leads from elsewhere, and from whom one leads there."""
+    owners = [owner for owner in server.table.owners.values() if owner.waits]
+    ways: dict[EntryOwner | None, set[EntryOwner | None]] = {owner: set() for owner in owners}
+    ways[None] = {owner for owner in owners if owner.requests_elsewhere}
+    for edge in edges(server):
+        ways[edge.by].add(edge.to)
+    for owner in owners:
+        if owner.waits_elsewhere:
+            ways[owner].add(None)
+
+    def reached(start: EntryOwner | None) -> set[EntryOwner | None]:
+        found: set[EntryOwner | None] = set()
+        todo = [start]
+        for each in todo:
+            todo += ways[each] - found
+            found |= ways[each]
+        return found
+
+    return {owner for owner in owners if owner in reached(None) and None in reached(owner)}
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_edges_are_the_same_from_both_ends(seed: int) -> None:
+    """What leads to somebody is what leads from somebody else."""
+    for server in servers(seed):
+        found = [edge for owner in server.table.owners.values() for edge in edges_to(owner)]
+        assert len(found) == len(set(found))
+        assert set(found) == edges(server)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_who_is_tied_is_found(seed: int) -> None:
+    """As the definition says; in some worlds there are such ones."""
+    count = 0
+    for server in servers(seed):
+        expected = tied(server)
+        assert tied_elsewhere(server._notifier.waiting) == expected
+        count += len(expected)
+    assert count
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_tied_agents_know_all_edges_between_them(seed: int) -> None:
+    """Both ends of each have been told of both its requests, since they last began to wait or forgot it."""
+    for server in servers(seed):
+        tied_ones = tied(server)
+        for edge in edges(server):
+            if edge.by in tied_ones and edge.to in tied_ones:
+                for owner in (edge.by, edge.to):
+                    for entry in (edge.waiter, edge.holder):
+                        assert entry.notified is not None
+                        assert entry.notified[owner] == owner.turned
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_it_is_known_who_waits(seed: int) -> None:
+    """The notifier's own list of them is right after each step."""
+    for server in servers(seed):
+        waiting = {owner for owner in server.table.owners.values() if owner.waits}
+        assert set(server._notifier.waiting) == waiting
