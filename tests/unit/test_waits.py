@@ -11,19 +11,23 @@ from locks.core.messages import Inquire, Release, Remove, Request, ServerMessage
 from locks.core.server.machine import ServerMachine
 from locks.core.server.tree import EntryOwner
 from locks.core.server.waits import WaitEdge, edges_from, edges_to, tied_elsewhere
+from locks.lock_ids import counted
 from locks.model import LockId, Mode
 from tests.lockstep import agent
 
 SEEDS = 60
-IDS: tuple[LockId, ...] = (("a",), ("b",), ("a", 1), ("a", 2), ("b", 1))
+IDS: tuple[LockId, ...] = (
+    *(("a",), ("b",), ("a", 1), ("a", 2), ("b", 1), ("a", 1, 1), ("a", 1, 2)),
+    counted(("a", 3), 2),
+)
 MODES: tuple[Mode, ...] = ("write", "write", "read")
 STANDINGS = ((False, False), (True, False), (True, True), (False, True))
 
 
-def message(chance: random.Random, agents: int) -> ServerMessage:
+def message(chance: random.Random, agents: int, ids: int) -> ServerMessage:
     """Anything that an agent may say of its requests, or of what it does elsewhere."""
     who = agent(chance.randrange(agents))
-    lock_id = chance.choice(IDS)
+    lock_id = chance.choice(IDS[:ids])
     kind = chance.random()
     if kind < 0.5:
         return Request(who, "c", lock_id, chance.choice(MODES), *chance.choice(STANDINGS))
@@ -37,10 +41,10 @@ def message(chance: random.Random, agents: int) -> ServerMessage:
 def servers(seed: int) -> Iterator[ServerMachine]:
     """A lock server after each of some random messages."""
     chance = random.Random(seed)
-    agents = chance.choice((3, 5, 8))
+    agents, ids = chance.choice((3, 5, 8, 20)), chance.choice((1, 2, 5, len(IDS)))
     server = ServerMachine("n@h")
     for _ in range(60):
-        server.handle(message(chance, agents))
+        server.handle(message(chance, agents, ids))
         yield server
 
 

@@ -15,7 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from locks.core.server.tree import COVERED_RIVALS, Entry, EntryOwner, rivals_around
+from locks.core.server.tree import (
+    COVERED_RIVALS,
+    Entry,
+    EntryOwner,
+    Slot,
+    place_of,
+    rivals_around,
+)
+from locks.model import Mode, Place
 
 __all__ = ["WaitEdge", "edges_from", "edges_of", "edges_to", "tied_elsewhere"]
 
@@ -31,10 +39,8 @@ class WaitEdge(NamedTuple):
 
 def edges_from(owner: EntryOwner) -> Iterator[WaitEdge]:
     """The edges that go out from an owner."""
-    if owner.waiting:
-        for entry in owner.all():
-            if not entry.granted:
-                yield from edges_of(entry)
+    for waiter in _waiters(owner):
+        yield from edges_of(waiter)
 
 
 def edges_of(waiter: Entry) -> Iterator[WaitEdge]:
@@ -66,58 +72,139 @@ def edges_to(owner: EntryOwner) -> Iterator[WaitEdge]:
 def tied_elsewhere(waiting: Iterable[EntryOwner]) -> set[EntryOwner]:
     """The tied ones of all owners that wait.
 
-    Most that wait for others elsewhere have requests there, and are tied by that. So edges are looked at for
-    the others alone, until one is found that decides.
+    No edge is looked at: of all requests for one id in one mode, the last one that waits and is reached reaches all
+    ahead of it, and all behind the first one from which a way leads elsewhere wait for that.
     """
-    reaching: set[EntryOwner] = set()  # from these a way leads elsewhere
-    others: list[EntryOwner] = []
+    reached: set[EntryOwner] = set()
+    others = anybody = False
     for owner in waiting:
-        if owner.waits_elsewhere:
-            reaching.add(owner)
-        else:
-            others.append(owner)
-    if not reaching:
-        return reaching
-    before: dict[EntryOwner, list[EntryOwner]] = {}
-    for owner in others:
-        if owner in reaching:
-            continue
-        for edge in edges_from(owner):
-            if edge.to in reaching:
-                _add(owner, reaching, before)
-                break
-            before.setdefault(edge.to, []).append(owner)
-    tied: set[EntryOwner] = set()  # and to these one leads back
-    others = []
-    for owner in reaching:
         if owner.requests_elsewhere:
-            tied.add(owner)
+            reached.add(owner)
         else:
-            others.append(owner)
-    if not tied:
-        return tied
-    after: dict[EntryOwner, list[EntryOwner]] = {}
-    for owner in others:
-        if owner in tied:
-            continue
-        for edge in edges_to(owner):
-            if edge.by in tied:
-                _add(owner, tied, after)
-                break
-            if edge.by in reaching:
-                after.setdefault(edge.by, []).append(owner)
+            others = True
+        anybody = anybody or owner.waits_elsewhere
+    if not (anybody and reached):
+        return set()
+    if others:
+        _add_those_in_the_way(reached)
+    tied = {owner for owner in reached if owner.waits_elsewhere}
+    if tied and len(tied) < len(reached):
+        _add_those_behind(tied, reached - tied)
     return tied
 
 
-def _add(
-    owner: EntryOwner, found: set[EntryOwner], following: dict[EntryOwner, list[EntryOwner]]
+def _add_those_in_the_way(reached: set[EntryOwner]) -> None:
+    """Add all owners to whom edges lead from those who are there."""
+    lasts: dict[tuple[Slot, Mode, bool], Place] = {}
+    looked_at: dict[tuple[Slot, int, bool], int] = {}
+    new = list(reached)
+    while new:
+        ends: dict[tuple[Slot, Mode, bool], Entry] = {}
+        for owner in new:
+            for waiter in _waiters(owner):
+                kind = (waiter.slot, waiter.mode, _is_alone(waiter))
+                if waiter.place > lasts.get(kind, -1):
+                    lasts[kind] = waiter.place
+                    ends[kind] = waiter
+        new = []
+        for (own_slot, mode, alone), waiter in ends.items():
+            for slot in (*own_slot.path(), *own_slot.subtree(waiter.rivals)):
+                if not slot.queues:
+                    continue
+                for rank in waiter.rivals:
+                    queue = slot.queues[rank]
+                    covered = alone and slot is own_slot and rank in COVERED_RIVALS[mode]
+                    start = looked_at.get((slot, rank, covered), -1)
+                    if start < 0:
+                        start = 0
+                        for holder in _granted(queue, slot.granted[rank]):
+                            _add(holder.owner, reached, new)
+                    while start < len(queue) and queue[start].place < waiter.place:
+                        holder = queue[start]
+                        if not (covered and _waits_for_that_alone(holder.owner)):
+                            _add(holder.owner, reached, new)
+                        start += 1
+                    looked_at[slot, rank, covered] = start
+
+
+def _add(owner: EntryOwner, reached: set[EntryOwner], new: list[EntryOwner]) -> None:
+    """Add an owner, if it waits."""
+    if owner.waits and owner not in reached:
+        reached.add(owner)
+        new.append(owner)
+
+
+def _add_those_behind(tied: set[EntryOwner], others: set[EntryOwner]) -> None:
+    """Add those of the others from whom edges lead to those who are there.
+
+    What covers nothing is looked at as well: it changes nothing of where ways lead.
+    """
+    # By slot, whether it is about those below that, and the rank of what is in the way.
+    behind: dict[tuple[Slot, bool, int], list[Entry]] = {}
+    for owner in others:
+        for waiter in _waiters(owner):
+            for rank in waiter.rivals:
+                for slot in waiter.slot.path():
+                    if slot.queues and slot.queues[rank]:
+                        behind.setdefault((slot, False, rank), []).append(waiter)
+                if waiter.slot.below[rank]:
+                    behind.setdefault((waiter.slot, True, rank), []).append(waiter)
+    new: list[EntryOwner] = []
+    for (slot, below, rank), waiters in behind.items():
+        waiters.sort(key=place_of)
+        for each in slot.subtree((rank,)) if below else (slot,):
+            if each.queues:
+                first = _first_of(tied, each, rank)
+                if first is not None:
+                    _add_behind(waiters, first, tied, new)
+    for owner in new:
+        for holder in owner.all():
+            first = -1 if holder.granted else holder.place
+            for slot in holder.slot.path():
+                found = behind.get((slot, slot is not holder.slot, holder.rank))
+                if found:
+                    _add_behind(found, first, tied, new)
+
+
+def _first_of(tied: set[EntryOwner], slot: Slot, rank: int) -> Place | None:
+    """From which place on a waiting request of somebody else waits for one of theirs."""
+    queue = slot.queues[rank]
+    for entry in _granted(queue, slot.granted[rank]):
+        if entry.owner in tied:
+            return -1
+    for entry in queue:
+        if entry.owner in tied:
+            return entry.place
+    return None
+
+
+def _add_behind(
+    waiters: list[Entry], first: Place, tied: set[EntryOwner], new: list[EntryOwner]
 ) -> None:
-    """Put an owner into `found`, and all that follow from it."""
-    todo = [owner]
-    for each in todo:
-        if each not in found:
-            found.add(each)
-            todo += following.pop(each, ())
+    """Add the owners of those that stand behind a place, and take these out of the list."""
+    while waiters and waiters[-1].place > first:
+        owner = waiters.pop().owner
+        if owner not in tied:
+            tied.add(owner)
+            new.append(owner)
+
+
+def _waiters(owner: EntryOwner) -> Iterator[Entry]:
+    """The requests with which an owner waits here."""
+    if owner.waiting:
+        for entry in owner.all():
+            if not entry.granted:
+                yield entry
+
+
+def _granted(queue: list[Entry], count: int) -> Iterator[Entry]:
+    """The granted ones of a queue that has so many of them; they stand mostly at the front."""
+    for entry in queue:
+        if not count:
+            return
+        if entry.granted:
+            count -= 1
+            yield entry
 
 
 def _is_in_the_way(holder: Entry, waiter: Entry) -> bool:
