@@ -89,7 +89,8 @@ class Ledger:
         out: list[AgentEffect],
         resolver: Resolver,
     ) -> None:
-        self.alive = frozenset(alive)  # that of the node, as long as nothing changes
+        # That of the node, as long as nothing changes; in compiled modules, `frozenset` alone makes a copy.
+        self.alive = alive if isinstance(alive, frozenset) else frozenset(alive)
         self.requests: dict[LockId, LockRequest] = {}
         self.open: dict[LockId, LockRequest] = {}
         self.waiting: dict[RequestKey, LockRequest] = {}
