@@ -120,7 +120,7 @@ def shared(report: Report, green: bool, crowds: list[int], yardsticks: dict[str,
 
         return run
 
-    for clients in crowds:
+    for clients in (1, *crowds):
         for kind, held in {"locks": Transactions, **yardsticks}.items():
             name = _name(clients, kind)
             series[name] = Crew(green, clients, max(3, turns // clients), held)
@@ -140,11 +140,12 @@ def shared(report: Report, green: bool, crowds: list[int], yardsticks: dict[str,
             report.compare(runs, mine, other, label=label, yardstick_label=kind, note=note)
     if green:
         least, most = crowds[0], crowds[-1]
-        report.compare(
-            runs, _name(most, "locks"), _name(least, "locks"),
-            label=f"{most} clients", yardstick_label=f"{least} clients",
-            target=report.limit(3),
-        )  # fmt: skip
+        for more, fewer, target in ((least, 1, 1.3), (most, 1, 1.3), (most, least, 3)):
+            report.compare(
+                runs, _name(more, "locks"), _name(fewer, "locks"),
+                label=f"{more} clients", yardstick_label=f"{fewer} client{'s' * (fewer > 1)}",
+                target=report.limit(target),
+            )  # fmt: skip
 
 
 def _name(clients: int, kind: str) -> str:

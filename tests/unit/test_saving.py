@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from itertools import pairwise
 from types import FunctionType
 from typing import Any
@@ -179,10 +180,18 @@ def test_a_history_makes_its_machine_anew() -> None:
     assert is_outgrown(made * 8, agent, 1) is True
 
 
-def test_a_long_history_that_is_over_is_freed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def node() -> Iterator[locks.Node]:
+    """The program's node, until the test is over."""
+    yield default_node()
+    locks.stop()
+
+
+def test_a_long_history_that_is_over_is_freed_in_parts(
+    node: locks.Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No turn frees more than a few hundred events: to free 10,000 takes longer than a turn may."""
     monkeypatch.setattr(dispatch, "AT_ONCE", 10)
-    node = default_node()
     over = node._dispatch._over
     lengths: list[int] = []
     for number in range(1000):
