@@ -36,7 +36,7 @@ from locks.model import (
 from locks.node.agent import Agent
 from locks.node.node import Node
 from locks.node.owner import Owner, checked_owner
-from locks.node.ports import Scope
+from locks.node.ports import AskedAlready, Scope
 from locks.node.refusals import not_held
 from locks.node.scope import Nodes, checked_where, one_of, where
 from locks.program import default_node
@@ -143,7 +143,7 @@ class Lock(Block, metaclass=Shown):
         while True:
             call = None
             try:
-                agent = node.holder(client)
+                agent = node.holders.begin(client)
                 if agent.asks_for(self.lock_id):
                     if not blocking:
                         return False
@@ -158,14 +158,18 @@ class Lock(Block, metaclass=Shown):
                     )
                 call = node.new_call()
                 call.checked = True  # its transaction was found by the client
+                call.first = True  # another thread of an owner may come in between
                 call.quiet = quiet  # told that it was not acquired, and no more
                 hold.take(agent)
                 agent.lock_by(call, (wanted,), timeout)
                 return True
+            except AskedAlready:
+                hold.drop()
             except BaseException as error:
-                found = node.holders.get(client)  # perhaps it has just begun
+                # Perhaps it has just begun.
+                found = node.holders.get(client) if hold.held is None else hold.held
                 if found is not None:
-                    found.withdraw(call, self.lock_id)
+                    found.withdraw(None if hold.held is None else call, self.lock_id)
                 hold.drop()
                 # A finaliser may have released all that the caller had: then begin anew.
                 if call is None or not (isinstance(error, AgentEnded) and agent.is_over):

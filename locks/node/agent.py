@@ -26,7 +26,7 @@ from locks.node.clients import Inbox, NotifyTarget, inbox_of, is_patched_thread,
 from locks.node.history import History
 from locks.node.holding import Holding
 from locks.node.one_client import interrupt_others
-from locks.node.ports import Answering, NodePort, PendingCall
+from locks.node.ports import Answering, AskedAlready, NodePort, PendingCall
 from locks.node.refusals import (
     client_has_ended,
     explained,
@@ -305,6 +305,9 @@ class Agent(Holding, metaclass=Shown):
     def _ask_all(self, objects: Sequence[Object], call: PendingCall) -> None:
         """Ask for locks in the turn; for one at once, if nothing else matters."""
         machine = self.machine
+        if call.first and machine.asks_for(objects[0][0]):
+            raise AskedAlready
+        call.asked = True
         if machine.asks_for_one(objects):
             lock_id, mode, _, _ = objects[0]
             record = self.node.ask_at_once(self.id, machine.client, lock_id, mode)

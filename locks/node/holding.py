@@ -120,7 +120,7 @@ class Holding(Waiting):
         insist(self.turn.run_surely, self._withdraw, call, lock_id)
 
     def _withdraw(self, call: PendingCall | None, lock_id: LockId) -> None:
-        if call is not None:
+        if call is not None and call.asked:
             self.event(self.machine.abandon, call)
             self._let_go_of(lock_id)
         elif self.machine.ended is None:

@@ -23,6 +23,7 @@ from locks.node.agent import Agent
 from locks.node.clients import can_be_linked, this_program
 from locks.node.cluster import Cluster, NodeDown, NodeUp
 from locks.node.dispatch import Trace
+from locks.node.holders import Holders
 from locks.node.long_waits import LONG, LongWaits
 from locks.node.one_client import join_waits
 from locks.node.ports import OriginalGuard
@@ -50,7 +51,6 @@ from locks.runtime import (
     monitor,
 )
 from locks.runtime.addressed import register, register_first
-from locks.runtime.identity import ByClient
 from locks.runtime.native import insist
 from locks.runtime.shown import Shown
 from locks.wire import SERIAL_BITS, agent_numbered
@@ -125,7 +125,9 @@ class Node(metaclass=Shown):
         self.turn = around.turn(self._dispatch, self.executor)
         self.server = self._dispatch.server = Server(self, around.first_version())
         self.clients: dict[Hashable, dict[Agent, None]] = {}  # the transactions of each
-        self.holders: ByClient[Agent] = ByClient()  # those of `locks.Lock`s
+        self.holders: Holders[Agent] = Holders(
+            self, abort_on_deadlock=True
+        )  # those of `locks.Lock`s
         self.services = Services()
         self._serial = itertools.count(1)
         self.is_clustered = options is not None
@@ -206,16 +208,6 @@ class Node(metaclass=Shown):
             insist(let_go)
             raise
 
-    def holder(self, client: Client) -> Agent:
-        """The transaction of a client's `locks.Lock`s; a new one if it has none."""
-        agent = self.holders.get(client)
-        if agent is None or not agent.is_alive():
-            agent = self.spawn_agent(client, keep=self._hold, abort_on_deadlock=True)
-        return agent
-
-    def _hold(self, agent: Agent) -> None:
-        self.holders.put(agent.client_key, agent)
-
     # An agent may begin while another one of its client ends, in another thread or from within, by a
     # finaliser. A lock would do harm: whoever has it may be made to wait for the turn.
 
@@ -238,6 +230,7 @@ class Node(metaclass=Shown):
                 for begun in list(self.clients.pop(key, ())):  # meanwhile
                     self._enlist(begun)
         self.holders.forget(key, agent)
+        self.server.own.forget(key, agent)
         if self._registers:
             self.executor.run_soon(pykka.ActorRegistry.unregister, agent)
 

@@ -26,6 +26,10 @@ __all__ = ["Answering", "Background", "NodePort", "OriginalGuard", "PendingCall"
 T = TypeVar("T")
 
 
+class AskedAlready(Exception):
+    """What was to be asked for first is asked for already: another thread of the same owner has come first."""
+
+
 class PendingCall:
     """One call of a client that waits for its answer.
 
@@ -36,15 +40,19 @@ class PendingCall:
         result: The answer, once there is one.
         begun: Whether anything was asked for with it.
         checked: Whether it is known that its client calls.
+        first: Whether it fails if the lock is asked for already.
+        asked: Whether locks are asked for with it.
         quiet: Whether nobody is told who has what it has waited for in vain.
     """
 
-    __slots__ = ("_waiter", "begun", "checked", "quiet", "result")
+    __slots__ = ("_waiter", "asked", "begun", "checked", "first", "quiet", "result")
 
     def __init__(self, waiter: Waiter | None = None) -> None:
         self.result: LockResult | int | Exception | None = None
         self.begun = False
         self.checked = False
+        self.first = False
+        self.asked = False
         self.quiet = False
         self._waiter = waiter
 
@@ -168,6 +176,7 @@ class NodePort(Protocol):
         client: Client | None = None,
         created: int | None = None,
         keep: Callable[[Any], object] | None = None,
+        **options: Any,
     ) -> Any:
         """Begin a transaction, of the caller by default; not in a turn."""
 

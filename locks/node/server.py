@@ -42,13 +42,13 @@ from locks.model import AgentId, Deadlock, LockId, Mode, RequestRecord, View, re
 from locks.node.actors import LockServer
 from locks.node.door import Door
 from locks.node.history import begin
+from locks.node.holders import Holders
 from locks.node.ports import NodePort
 from locks.node.record import Record
 from locks.node.times import Times
 from locks.otp import etf
-from locks.runtime import Down, Listener, Monitor, client_key, current_client, monitor
+from locks.runtime import Down, Listener, Monitor, current_client, monitor
 from locks.runtime.addressed import Later
-from locks.runtime.identity import ByClient
 from locks.wire import pack
 from locks.wire.sendable import check_sendable
 
@@ -88,7 +88,7 @@ class Server(Door):
         self._monitors: dict[Listener, Monitor] = {}
         self._followed: dict[LockId, FollowedView] = {}  # what is watched here; for the executor
         self._guests: set[AgentId] = set()  # agents that did not ask by themselves
-        self._own: ByClient[Any] = ByClient()  # the agents of those who lock by it, without one
+        self.own: Holders[Any] = Holders(node)  # the agents of those who lock by it, without one
 
     def __str__(self) -> str:
         return f"lock-server@{self.node.name}"
@@ -102,13 +102,10 @@ class Server(Door):
             begin: Whether one begins if there is none; else `None` is returned.
         """
         client = current_client()
-        agent = self._own.get(client)
-        if agent is not None and not agent.is_alive():
-            agent = None
-        if agent is None and begin:
-            agent = self.node.spawn_agent(client, keep=partial(self._own.__setitem__, client))
-            monitor(agent, lambda _: self._own.forget(client_key(client), agent))
-        return agent
+        if begin:
+            return self.own.begin(client)
+        agent = self.own.get(client)
+        return agent if agent is not None and agent.is_alive() else None
 
     def watch_for(self, lock_id: LockId, watcher: Watcher | None, on: bool = True) -> None:
         """Begin or end to tell a watcher of an id; the calling actor by default."""

@@ -85,6 +85,10 @@ class ByClient(Generic[T]):
         """Put in what there is for the client with this key."""
         self._found[key] = value
 
+    def put_first(self, key: Hashable, value: T) -> T:
+        """Put in what there is for the client with this key, unless there is something; return what there is then."""
+        return self._found.setdefault(key, value)
+
     def __setitem__(self, client: Any, value: T) -> None:
         self._found[client_key(client)] = value
 

@@ -83,7 +83,7 @@ class RLock(Block):
             call: PendingCall | None = None
             acquisition = object()
             try:
-                agent = node.holder(client)
+                agent = node.holders.begin(client)
                 hold.take((agent, acquisition))
                 agent.enter(self.lock_id, acquisition)
                 call = node.new_call()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import gevent
@@ -13,6 +15,9 @@ import pykka
 import pytest
 
 import locks
+from locks.node.agent import Agent
+from locks.node.holders import Holders
+from tests.api.clients import many
 from tests.helpers import LIMIT, eventually
 
 A, B = ("a",), ("b",)
@@ -101,6 +106,180 @@ def test_two_threads_of_one_owner_are_one_client() -> None:
         tx.write_lock(A)
         with pytest.raises(locks.WaitsForItself, match="one asks for write"):
             in_thread(lambda: locks.run_transaction(lambda tx: tx.write_lock(A), owner=owner))
+
+
+@pytest.fixture
+def busy_switching() -> Iterator[None]:
+    """Threads take turns as often as can be."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(0.00001)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def at_once(functions: Sequence[Callable[[], Any]]) -> None:
+    """Call functions in threads of their own, at the same moment; raises what one of them raises."""
+    met = threading.Barrier(len(functions), timeout=LIMIT)
+
+    def run(function: Callable[[], Any]) -> None:
+        met.wait()
+        function()
+
+    with ThreadPoolExecutor(len(functions)) as pool:
+        for each in [pool.submit(run, function) for function in functions]:
+            each.result(LIMIT)
+
+
+def rlock_and_look(owner: locks.Owner, number: int) -> None:
+    """Acquire an `RLock` that other threads of the owner have as well."""
+    lock = locks.RLock(A, owner=owner)
+    for _ in range(5):
+        with lock:
+            assert lock.owned()
+
+
+def lock_own_and_look(owner: locks.Owner, number: int) -> None:
+    """Acquire a lock that no other thread wants."""
+    lock = locks.Lock(("own", number), owner=owner)
+    for _ in range(5):
+        with lock:
+            assert lock.owned()
+
+
+def lock_and_look(owner: locks.Owner, number: int) -> None:
+    """Acquire a `Lock` if no other thread of the owner has it; whoever has it releases it."""
+    lock = locks.Lock(A, owner=owner)
+    for _ in range(5):
+        if lock.acquire(timeout=0):
+            assert lock.owned()
+            lock.release()
+
+
+@pytest.mark.usefixtures("busy_switching")
+@pytest.mark.parametrize("work", [rlock_and_look, lock_own_and_look, lock_and_look])
+def test_threads_of_an_owner_may_begin_at_the_same_moment(
+    work: Callable[[locks.Owner, int], None],
+) -> None:
+    """They have one transaction, so each has what it has acquired, and nobody waits for himself."""
+    for number in range(many(30, 2000)):
+        owner = locks.Owner(f"job {number}")
+        at_once([partial(work, owner, thread) for thread in range(4)])
+        assert not [agent for agent in locks.start().agents() if agent.client is owner]
+        owner.end()
+
+
+class Between:
+    """Does something once, in another thread, where a method is called."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: type[Any], name: str) -> None:
+        self.do: Callable[[], Any] | None = None
+        method = getattr(owner, name)
+
+        def called(*args: Any, **options: Any) -> Any:
+            do, self.do = self.do, None
+            if do is not None:
+                in_thread(do)
+            return method(*args, **options)
+
+        monkeypatch.setattr(owner, name, called)
+
+
+@pytest.mark.parametrize("shape", [locks.Lock, locks.RLock])
+def test_another_thread_of_the_owner_begins_first(
+    shape: type[locks.Lock] | type[locks.RLock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look whether the owner has a transaction, and the new one: that is not used."""
+    between = Between(monkeypatch, Holders, "put_first")
+    owner = locks.Owner("job")
+    one, two = shape(A, owner=owner), shape(B, owner=owner)
+    between.do = two.acquire
+    assert one.acquire()
+    assert between.do is None
+    assert one.owned()
+    assert two.owned()
+    (agent,) = (agent for agent in locks.start().agents() if agent.client is owner)
+    one.release()
+    two.release()
+    assert not agent.is_alive()
+
+
+def test_another_thread_locks_by_the_server_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the last one, for an owner's threads that lock by the lock server itself."""
+    between = Between(monkeypatch, Holders, "put_first")
+    server = locks.start().server.proxy()
+    owner = locks.Owner("job")
+
+    def lock(lock_id: tuple[str, ...]) -> None:
+        with owner.acting():
+            assert server.lock(lock_id).get(timeout=LIMIT).status == "have_all_locks"
+
+    between.do = partial(lock, B)
+    lock(A)
+    assert between.do is None
+    assert len({each.agent for each in (*locks.holders(A), *locks.holders(B))}) == 1
+    with owner.acting():
+        assert server.remove_agent().get(timeout=LIMIT)
+    assert not locks.holders(A)
+    assert not locks.holders(B)
+
+
+def test_another_thread_of_the_owner_locks_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look whether it has this lock, and the request: only one of the two acquires it."""
+    between = Between(monkeypatch, Agent, "lock_by")
+    owner = locks.Owner("job")
+    lock = locks.Lock(A, owner=owner)
+    assert locks.Lock(B, owner=owner).acquire()
+    between.do = lock.acquire
+    assert not lock.acquire(timeout=0)
+    lock.release()
+    between.do = lock.acquire
+    with pytest.raises(locks.MisuseError, match="is held by the caller already"):
+        lock.acquire()
+    assert lock.owned()
+    owner.end()
+
+
+def test_who_is_interrupted_before_he_asks_takes_nothing_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What another thread of the owner acquired meanwhile stays its own."""
+
+    class Interrupted(BaseException):
+        """As of a signal handler."""
+
+    def interrupted(*_: Any) -> None:
+        raise Interrupted
+
+    owner = locks.Owner("job")
+    lock = locks.Lock(A, owner=owner)
+    assert locks.Lock(B, owner=owner).acquire()
+    between = Between(monkeypatch, Agent, "lock_by")
+    with monkeypatch.context() as patch:
+
+        def acquired_then_interrupted() -> None:
+            assert lock.acquire()
+            patch.setattr(Agent, "_await", interrupted)
+
+        between.do = acquired_then_interrupted
+        with pytest.raises(Interrupted):
+            lock.acquire()
+    assert lock.owned()
+    owner.end()
+
+
+def test_a_transaction_that_has_just_ended_is_followed_by_another() -> None:
+    """It is still there, as for who is called from within the turn in which it ends."""
+    owner = locks.Owner("job")
+    lock = locks.Lock(A, owner=owner)
+    assert lock.acquire()
+    node = locks.start()
+    (over,) = node.agents()
+    lock.release()
+    node.holders.put(over.client_key, over)
+    assert lock.acquire()
+    assert lock.owned()
+    lock.release()
+    assert node.holders.get(owner) is None
 
 
 def test_deadlocks_of_owners_are_found() -> None:

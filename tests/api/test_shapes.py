@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import locks
 from tests.api.clients import Run, many
+from tests.helpers import LIMIT
 
 A, B = ("a",), ("b",)
 
@@ -127,11 +128,9 @@ def test_threads_of_one_owner_count_together() -> None:
             with lock:
                 assert lock.owned()
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        for each in [pool.submit(work) for _ in range(4)]:
+            each.result(LIMIT)
     assert not lock.owned()
     owner.end()
 
