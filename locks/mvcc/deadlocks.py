@@ -28,7 +28,7 @@ from locks.mvcc.waiting import Party, Waits
 
 __all__ = ["STEPS", "Deadlocks", "choose_victim"]
 
-STEPS = 150
+STEPS = 120
 """How many edges one turn looks at."""
 
 
