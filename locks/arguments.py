@@ -19,6 +19,7 @@ from locks.node.server import Watcher
 from locks.otp.remote import RemoteRef
 from locks.program import default_node
 from locks.runtime import current_client
+from locks.runtime.callables import check_callable
 
 __all__ = [
     "Pattern",
@@ -56,7 +57,10 @@ def checked_watcher(watcher: Watcher | None) -> Watcher:
         InvalidOption: It can't be told anything.
     """
     who = current_client() if watcher is None else watcher
-    if isinstance(who, pykka.ActorRef) or callable(who):
+    if isinstance(who, pykka.ActorRef):
+        return who
+    if callable(who):
+        check_callable(who, "watcher")
         return who
     raise InvalidOption(
         f"watcher {who!r} is neither an actor's reference nor a callable; pass watcher=function or "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, Protocol, TypeVar, overload
+from typing import Any, Final, Literal, Protocol, TypeVar, overload
 
 from locks.arguments import checked_object
 from locks.core.agent.machine import Object
@@ -28,6 +28,7 @@ from locks.node.scope import Nodes, checked_where
 from locks.node.waiting import ANSWERED_WITHIN
 from locks.program import default_node
 from locks.runtime import Event
+from locks.runtime.callables import check_callable, check_ran
 from locks.runtime.leaving import Block, entering
 
 __all__ = ["Transaction", "run_transaction", "transaction"]
@@ -36,6 +37,8 @@ T = TypeVar("T")
 
 OnDeadlock = Literal["abort", "surrender"]
 OnLost = Callable[[LockLost], object]
+
+RUN_IN_A_COROUTINE: Final = "in a coroutine use `await locks.aio.run_transaction(function)`; pass a function that does its work in the call"
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds before what has failed is run again
 
@@ -71,6 +74,8 @@ class Transaction(Block):
         self._created = created
         self._await_nodes = await_nodes
         self._on_lost = on_lost
+        if on_lost is not None:
+            check_callable(on_lost, "on_lost")
         checked_where(nodes, require)
         self._nodes = nodes
         self._require = require
@@ -472,8 +477,10 @@ def run_transaction(
     Raises:
         DeadlockAborted: It was aborted once more than `retries` times; or another transaction of the
             caller is to be run again (`Deadlock.run_again`), in which this one is nested.
-        InvalidOption: An option is wrong; it was not run.
+        InvalidOption: An option is wrong, or it is a coroutine function or a generator; it was not run.
+        MisuseError: It returned a coroutine, of which nothing was run.
     """
+    check_callable(function, "function", RUN_IN_A_COROUTINE)
     again = Retries(retries, retry_on)
     created = default_node().now()
     while True:
@@ -482,7 +489,7 @@ def run_transaction(
         )
         try:
             with tx:
-                return function(tx)
+                return check_ran(function(tx), "the function", RUN_IN_A_COROUTINE)
         except LocksError as error:
             pause = again.pause_after(error, tx)
             if pause is None:

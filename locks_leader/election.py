@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import pykka
 
@@ -15,6 +15,7 @@ from locks import Down, MisuseError, Node, OperatingError
 from locks.model import check_timeout
 from locks.program import default_node
 from locks.runtime import Event, current_client
+from locks.runtime.callables import check_callable, check_ran
 from locks.runtime.elsewhere import unseen
 from locks.runtime.interrupts import whole
 from locks_leader.api import start
@@ -26,6 +27,7 @@ from locks_leader.state import ElectionState
 __all__ = ["Election", "Leadership"]
 
 R = TypeVar("R")
+RUN_IN_A_COROUTINE: Final = "in a coroutine use `await locks_leader.aio.Election(name).run(function)`; pass a function that does its work in the call"
 _elections: weakref.WeakSet[Election] = weakref.WeakSet()
 
 
@@ -99,6 +101,9 @@ class Election:
         node: Node | None = None,
         label: str | None = None,
     ) -> None:
+        for argument, value in (("on_elected", on_elected), ("on_lost", on_lost)):
+            if value is not None:
+                check_callable(value, argument)
         self.name = name
         self.on_elected = on_elected
         self.on_lost = on_lost
@@ -152,13 +157,13 @@ class Election:
 
         Raises:
             LeaderTimeout: Time ran out; this program does not take part any more.
-            MisuseError: It takes part already.
+            MisuseError: It takes part already; or the function is a coroutine function or a generator, or returned a coroutine,
+                of which nothing was run.
             OperatingError: The node was stopped meanwhile.
             Exception: What the function raises; the leadership is given up.
         """
         check_timeout(timeout)
-        if not callable(function):
-            raise MisuseError(f"{function!r} can't be called; run() needs a function")
+        check_callable(function, "function", RUN_IN_A_COROUTINE)
         # The same one each time, if the leadership is lost before the function has begun.
         node = self._node or default_node()
         deadline = None if timeout is None else node.clock() + timeout
@@ -176,7 +181,9 @@ class Election:
                     part.check_stopped()
                     return None
                 if node.running and not part.leadership.lost.is_open:
-                    return function(part.leadership, *args)
+                    return check_ran(
+                        function(part.leadership, *args), "the function", RUN_IN_A_COROUTINE
+                    )
                 if part.stopping:
                     return None
             finally:
@@ -192,6 +199,7 @@ class Election:
 
     def __call__(self, function: Callable[..., R]) -> Callable[..., R | None]:
         """As a decorator: to call the function is to `run` it."""
+        check_callable(function, "function", RUN_IN_A_COROUTINE)
 
         @wraps(function)
         def led(*args: Any, **options: Any) -> R | None:

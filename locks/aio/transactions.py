@@ -17,6 +17,7 @@ from locks.node.agent import Agent
 from locks.node.scope import Nodes
 from locks.program import default_node, is_at_hand
 from locks.runtime import Event
+from locks.runtime.callables import check_callable
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -225,6 +226,7 @@ class Transaction:
 
 def _in_loop(on_lost: Callable[[LockLost], object]) -> Callable[[LockLost], None]:
     """Have it called in this event loop, as long as that runs."""
+    check_callable(on_lost, "on_lost")
     loop = asyncio.get_running_loop()
 
     def tell(lost: LockLost) -> None:

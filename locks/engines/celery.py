@@ -20,6 +20,7 @@ from celery.beat import PersistentScheduler
 import locks
 from locks.engines.leading import Leading, from_mark, to_mark
 from locks.model import check_lock_id, check_timeout, show
+from locks.runtime.callables import check_callable, check_ran
 
 __all__ = ["LeaderMixin", "Scheduler", "single"]
 
@@ -145,6 +146,8 @@ def single(
     fixed = None if callable(lock_id) else check_lock_id(lock_id)
 
     def decorate(function: Callable[..., R]) -> Callable[..., R | None]:
+        check_callable(function, "function", "a task is a function")
+
         @functools.wraps(function)
         def run(*args: Any, **options: Any) -> R | None:
             wanted = lock_id(*args, **options) if callable(lock_id) else fixed
@@ -159,7 +162,7 @@ def single(
                         function.__qualname__, holders, show(check_lock_id(wanted)),
                     )  # fmt: skip
                     return None
-                return function(*args, **options)
+                return check_ran(function(*args, **options), "the function", "a task is a function")
 
         return run
 

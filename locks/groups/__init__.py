@@ -36,6 +36,7 @@ from locks.node.node import Node
 from locks.otp.remote import RemoteRef
 from locks.otp.terms import Atom
 from locks.program import default_node
+from locks.runtime.callables import check_callable
 from locks.runtime.elsewhere import check_actor
 
 __all__ = [
@@ -201,6 +202,8 @@ def monitor(
         )
     if isinstance(watcher, pykka.ActorRef):
         check_actor(watcher)
+    else:
+        check_callable(watcher, "watcher")
     return _ask(node, scope, lambda found: found.monitor(key, watcher))
 
 

@@ -22,6 +22,7 @@ from locks.model import Notification, plain_text
 from locks.otp.remote import RemoteRef
 from locks.ranges import LONGEST_TEXT
 from locks.runtime import Client, tell
+from locks.runtime.callables import check_callable
 from locks.wire import pack_notification
 
 __all__ = [
@@ -204,6 +205,7 @@ def inbox_of(client: Client, agent: object, notify: NotifyTarget, before: Inbox 
         InvalidOption: It can't be told anything, or says no such thing.
     """
     if callable(notify):
+        check_callable(notify, "notify")
         return notify
     if not isinstance(notify, bool):
         raise InvalidOption(

@@ -75,6 +75,14 @@ class Owner(Ending, Block):
     def __repr__(self) -> str:
         return f"<Owner {self.name}{' (ended)' if self.ended else ''}>"
 
+    def __reduce__(self) -> Any:
+        """No copy is made, nor is it pickled: that would be another client, with the same name."""
+        raise MisuseError(
+            f"owner {self.name} can't be copied or pickled: a copy would be another client, which has nothing of what this one "
+            "has. Hand on the owner itself, within its process; to another process the lock id and a fencing token",
+            owner=self.name,
+        )
+
     @property
     def ended(self) -> bool:
         """Whether it has ended: then it can't have anything any more."""

@@ -28,6 +28,7 @@ from locks.node.node import Node
 from locks.ownership.errors import StaleToken
 from locks.ownership.groups import Grouping
 from locks.runtime import interrupts
+from locks.runtime.callables import check_callable
 from locks.runtime.elsewhere import step
 from locks.runtime.native import native_lock
 
@@ -209,10 +210,7 @@ class Backlog(Generic[T]):
         retry_delay: float = 0.0,
         on_failure: OnFailure = "stop",
     ) -> None:
-        if not callable(resource):
-            raise InvalidOption(
-                f"resource={resource!r} can't be called: pass a function from a task to its resource"
-            )
+        check_callable(resource, "resource", "pass a function from a task to its resource")
         if not isinstance(tasks, Iterable):
             raise InvalidOption(f"tasks={tasks!r} are not tasks: pass a list, or leave them out")
         if type(retries) is not int or retries < 0:

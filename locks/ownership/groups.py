@@ -9,6 +9,7 @@ from zlib import crc32
 
 from locks.errors import InvalidOption
 from locks.lock_ids import DEEPEST, shown
+from locks.runtime.callables import check_callable
 
 __all__ = ["Grouping", "stable_hash"]
 
@@ -66,11 +67,9 @@ class Grouping:
                 f"groups={groups!r} is not a whole number from 1 to {MOST_GROUPS:,}",
                 groups=repr(groups),
             )
-        if group_for is not None and not callable(group_for):
-            raise InvalidOption(
-                f"group_for={group_for!r} can't be called: pass a function from a resource to the "
-                "number of its group",
-                group_for=repr(group_for),
+        if group_for is not None:
+            check_callable(
+                group_for, "group_for", "pass a function from a resource to the number of its group"
             )
         self.groups = groups
         self.group_for = group_for

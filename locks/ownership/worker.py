@@ -18,6 +18,7 @@ from locks.ownership.part import Part, Task
 from locks.ownership.run import BacklogRun, check_not_within
 from locks.program import default_node, is_at_hand
 from locks.runtime import current_client
+from locks.runtime.callables import check_callable
 from locks.runtime.elsewhere import step
 from locks.runtime.interrupts import whole_itself
 from locks.runtime.leaving import Block, Hold, entering
@@ -73,8 +74,8 @@ class Worker(Block, ABC):
         on_lost: Callable[[int], object] | None = None,
     ) -> None:
         for argument, value in (("on_gained", on_gained), ("on_lost", on_lost)):
-            if value is not None and not callable(value):
-                raise InvalidOption(f"{argument}={value!r} can't be called; pass a function")
+            if value is not None:
+                check_callable(value, argument)
         self.name = name
         self.grouping = Grouping(groups, group_for)
         self.on_gained = on_gained
@@ -246,8 +247,7 @@ class Worker(Block, ABC):
                 f"{type(tasks).__name__} is not a Backlog; use Backlog(tasks, resource=...), one for "
                 "all workers"
             )
-        if not callable(handler):
-            raise InvalidOption(f"handler={handler!r} can't be called; pass a function")
+        check_callable(handler, "handler")
         if tasks.grouping != self.grouping:
             raise InvalidOption(
                 f"the backlog has {tasks.grouping.groups} groups and {self.name!r} has {self.groups}, "

@@ -7,11 +7,10 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from locks.errors import InvalidOption
-from locks.lock_ids import shown
 from locks.model import Mode, Require
 from locks.node.owner import Owner
 from locks.node.scope import Nodes
+from locks.runtime.callables import check_callable, check_ran
 from locks.shapes.reentrant import RLock
 
 if TYPE_CHECKING:
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 __all__ = ["locked"]
+
+WITHIN = "pass a function or a coroutine function, or take the lock within it"
 
 
 def locked(
@@ -71,10 +72,6 @@ def locked(
         return RLock(lock_id(*args, **kwargs), mode, **options)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        if not callable(function) or inspect.isgeneratorfunction(function):
-            raise _not_locked(function)
-        if inspect.isasyncgenfunction(function):
-            raise _not_locked(function)
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
@@ -85,20 +82,13 @@ def locked(
                     return await function(*args, **kwargs)
 
             return awaited  # type: ignore[return-value]
+        check_callable(function, "function", WITHIN)
 
         @functools.wraps(function)
         def called(*args: P.args, **kwargs: P.kwargs) -> R:
             with lock_for(args, kwargs):
-                return function(*args, **kwargs)
+                return check_ran(function(*args, **kwargs), "the function", WITHIN)
 
         return called
 
     return decorate
-
-
-def _not_locked(function: object) -> InvalidOption:
-    return InvalidOption(
-        f"{shown(function)} can't be run with a lock: it is not a function, or it is a generator, whose body runs later, "
-        "between its yields; take the lock within it",
-        value=shown(function),
-    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -280,6 +282,19 @@ def test_a_transaction_that_has_just_ended_is_followed_by_another() -> None:
     assert lock.owned()
     lock.release()
     assert node.holders.get(owner) is None
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_an_owner_is_not_copied(copied: Callable[[Any], Any]) -> None:
+    """A copy would be another client of the same name; nor is a `Lock` that names one. A `Lock` alone is just its name."""
+    owner = locks.Owner("job")
+    lock = locks.Lock(A, owner=owner)
+    for named in (owner, lock) if copied is not copy.copy else (owner,):
+        with pytest.raises(locks.MisuseError, match="owner job can't be copied or pickled"):
+            copied(named)
+    assert copied(locks.Lock(A))
+    with lock:
+        assert copy.copy(lock).owned()  # it names the same owner
 
 
 def test_deadlocks_of_owners_are_found() -> None:

@@ -1,0 +1,77 @@
+"""Functions that a program hands over, to be called with a lock, as a leader, with a task, or when something happens.
+
+A call of a coroutine function, or of a generator function, carries nothing out: it makes an object whose body is run later, by
+whoever awaits it or takes from it. Then the lock is released already, or another program leads; or nobody ever does.
+So these are refused, wherever a function is handed over that is to have done its work when it returns.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TypeVar
+
+from locks.errors import InvalidOption, MisuseError
+
+T = TypeVar("T")
+
+__all__ = ["check_callable", "check_ran", "is_run_later"]
+
+
+def is_run_later(function: object) -> bool:
+    """Whether a call only makes a coroutine or a generator; also for methods, partial functions and objects with `__call__`."""
+    return any(
+        is_later(each)
+        for each in (function, inspect.getattr_static(type(function), "__call__", None))
+        for is_later in (
+            inspect.iscoroutinefunction,
+            inspect.isgeneratorfunction,
+            inspect.isasyncgenfunction,
+        )
+    )
+
+
+def check_callable(value: object, name: str, instead: str = "pass a function") -> None:
+    """Check a function that is handed over.
+
+    Args:
+        value: What was passed.
+        name: Of the argument.
+        instead: What to pass, or do, instead.
+
+    Raises:
+        InvalidOption: It can't be called, or its body would be run later.
+    """
+    if not callable(value):
+        raise InvalidOption(
+            f"{name}={_shown(value)} can't be called: {instead}", value=_shown(value)
+        )
+    if is_run_later(value):
+        raise InvalidOption(
+            f"{name}={_shown(value)} is a coroutine function or a generator: a call of it runs nothing, and its body would be run "
+            f"when this is over, or never. {instead[0].upper()}{instead[1:]}",
+            value=_shown(value),
+        )
+
+
+def check_ran(found: T, name: str, instead: str) -> T:
+    """Return what a function has returned, unless that is a coroutine, of which nothing was run.
+
+    Raises:
+        MisuseError: It is one.
+    """
+    if inspect.iscoroutine(found):
+        found.close()
+        raise MisuseError(
+            f"{name} returned the coroutine {found.__qualname__}, of which nothing was run, and it would be run when this is "
+            f"over. {instead[0].upper()}{instead[1:]}",
+            value=found.__qualname__,
+        )
+    return found
+
+
+def _shown(value: object) -> str:
+    """A value as an error shows it; its own `__repr__` may fail."""
+    try:
+        return repr(value)
+    except Exception:
+        return f"<{type(value).__name__}>"

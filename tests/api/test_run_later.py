@@ -1,0 +1,69 @@
+"""Functions that a program hands over: where they are called, those whose body would be run later are refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import locks
+import locks_leader
+from locks.ownership import Backlog, Ownership
+from tests.helpers import eventually
+
+
+async def _later(*_: Any) -> None:
+    """Is not run by a call."""
+
+
+def _handled(**options: Any) -> Backlog[int]:
+    return Backlog([1], resource=lambda task: task, **options)
+
+
+HANDED_OVER: dict[str, Callable[[Any], Any]] = {
+    "run_transaction": locks.run_transaction,
+    "aio.transaction, on_lost": lambda given: asyncio.run(_entered(on_lost=given)),
+    "transaction, on_lost": lambda given: locks.transaction(on_lost=given),
+    "begin_transaction, notify": lambda given: locks.begin_transaction(notify=given),
+    "watch": lambda given: locks.watch(("a",), watcher=given),
+    "Election.run": lambda given: locks_leader.Election("e").run(given, timeout=5),
+    "Election": lambda given: locks_leader.Election("e")(given),
+    "Election, on_elected": lambda given: locks_leader.Election("e", on_elected=given),
+    "Election, on_lost": lambda given: locks_leader.Election("e", on_lost=given),
+    "Ownership.run": lambda given: Ownership("o").run(_handled(), given),
+    "Ownership, on_gained": lambda given: Ownership("o", on_gained=given),
+    "Ownership, on_lost": lambda given: Ownership("o", on_lost=given),
+    "Ownership, group_for": lambda given: Ownership("o", group_for=given),
+    "Backlog, resource": lambda given: Backlog([1], resource=given),
+}
+
+
+async def _entered(**options: Any) -> None:
+    async with locks.aio.transaction(**options):
+        pass
+
+
+@pytest.mark.parametrize("hand_over", HANDED_OVER.values(), ids=HANDED_OVER)
+def test_what_would_be_run_later_is_refused(hand_over: Callable[[Any], Any]) -> None:
+    """A coroutine function where a function is called: nothing of it would be run while it has the lock, or ever."""
+    with pytest.raises(locks.InvalidOption, match="a call of it runs nothing"):
+        hand_over(_later)
+    assert not locks.start().agents()
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda given: locks.run_transaction(given),
+        lambda given: locks.locked(("a",))(given)(None),
+        lambda given: locks_leader.Election("e").run(given, timeout=60),
+    ],
+    ids=["run_transaction", "locked", "Election.run"],
+)
+def test_a_coroutine_that_is_returned_is_refused(run: Callable[[Any], Any]) -> None:
+    """It was made with the lock, and would be run without it."""
+    with pytest.raises(locks.MisuseError, match="of which nothing was run"):
+        run(lambda _: _later())
+    eventually(lambda: not locks.start().agents())
