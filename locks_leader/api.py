@@ -16,6 +16,7 @@ from locks.lock_ids import shown
 from locks.model import check_lock_id, check_timeout
 from locks.program import default_node
 from locks.runtime import current_client
+from locks.runtime.callables import check_callable
 from locks.runtime.elsewhere import check_actor, note_value
 from locks.runtime.interrupts import whole
 from locks_leader.behaviour import Behaviour
@@ -108,6 +109,12 @@ def start(
         raise InvalidOption(
             f"{behaviour!r} is not a class of callbacks; subclass locks_leader.Behaviour",
             behaviour=repr(behaviour),
+        )
+    for callback in (name for name in vars(Behaviour) if not name.startswith("_")):
+        check_callable(
+            getattr(behaviour, callback),
+            f"{behaviour.__qualname__}.{callback}",
+            "make it a function",
         )
     if role not in ("candidate", "worker"):
         raise InvalidOption(f'role={role!r} is neither "candidate" nor "worker"', role=repr(role))

@@ -22,6 +22,15 @@ def _handled(**options: Any) -> Backlog[int]:
     return Backlog([1], resource=lambda task: task, **options)
 
 
+def _elected(callback: Any) -> None:
+    class Dictionary(locks_leader.Behaviour):
+        """Has what is tested as one of its callbacks."""
+
+        handle_call = callback
+
+    locks_leader.start(Dictionary)
+
+
 HANDED_OVER: dict[str, Callable[[Any], Any]] = {
     "run_transaction": locks.run_transaction,
     "aio.transaction, on_lost": lambda given: asyncio.run(_entered(on_lost=given)),
@@ -32,6 +41,7 @@ HANDED_OVER: dict[str, Callable[[Any], Any]] = {
     "Election": lambda given: locks_leader.Election("e")(given),
     "Election, on_elected": lambda given: locks_leader.Election("e", on_elected=given),
     "Election, on_lost": lambda given: locks_leader.Election("e", on_lost=given),
+    "locks_leader.start": _elected,
     "Ownership.run": lambda given: Ownership("o").run(_handled(), given),
     "Ownership, on_gained": lambda given: Ownership("o", on_gained=given),
     "Ownership, on_lost": lambda given: Ownership("o", on_lost=given),
