@@ -51,6 +51,7 @@ import pykka
 from gevent import getcurrent, monkey
 
 from locks.runtime.bridge import Bridge
+from locks.runtime.callables import check_callable
 from locks.runtime.interrupts import whole
 from locks.runtime.native import insist
 from locks.runtime.shown import Shown
@@ -280,7 +281,9 @@ def monitor(subject: Client, callback: Callable[[Down], object]) -> Monitor:
         CannotMonitor: for something that is not a client; for a thread that wasn't started, or one that
             Python's `threading` didn't start, if called from outside of it: its end can't be noticed
             from there.
+        InvalidOption: The callback can't be called, or is a coroutine function or a generator.
     """
+    check_callable(callback, "callback")
     new = Monitor(callback)
     new.begin(subject)
     return new

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,7 @@ HANDED_OVER: dict[str, Callable[[Any], Any]] = {
     "aio.transaction, on_lost": lambda given: asyncio.run(_entered(on_lost=given)),
     "transaction, on_lost": lambda given: locks.transaction(on_lost=given),
     "begin_transaction, notify": lambda given: locks.begin_transaction(notify=given),
+    "monitor": lambda given: locks.monitor(threading.current_thread(), given),
     "watch": lambda given: locks.watch(("a",), watcher=given),
     "Election.run": lambda given: locks_leader.Election("e").run(given, timeout=5),
     "Election": lambda given: locks_leader.Election("e")(given),
