@@ -137,7 +137,7 @@ def _add(owner: EntryOwner, reached: set[EntryOwner], new: list[EntryOwner]) -> 
 def _add_those_behind(tied: set[EntryOwner], others: set[EntryOwner]) -> None:
     """Add those of the others from whom edges lead to those who are there.
 
-    What covers nothing is looked at as well: it changes nothing of where ways lead.
+    The edges that are left out elsewhere count here: they change nothing of where a way leads.
     """
     # By slot, whether it is about those below that, and the rank of what is in the way.
     behind: dict[tuple[Slot, bool, int], list[Entry]] = {}
