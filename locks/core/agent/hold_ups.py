@@ -112,13 +112,11 @@ class OneOfSeveral(AmongNodes):
 
     def _withdraw(self, wait: Hashable) -> None:
         """Somebody waits no longer: withdraw what only this wait was for."""
-        for each in self._waits.abandon(wait):
-            if each is not None:
-                lock_id, mode, before = each
-                if mode is None or before is None:
-                    self._ledger.drop(lock_id)
-                else:
-                    self._ledger.downgrade(lock_id, mode, before)
+        for lock_id, mode, before in self._waits.abandon(wait):
+            if mode is None or before is None:
+                self._ledger.drop(lock_id)
+            else:
+                self._ledger.downgrade(lock_id, mode, before)
 
     @property
     def awaited(self) -> bool:

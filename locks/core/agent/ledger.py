@@ -107,20 +107,20 @@ class Ledger:
         self.used: dict[str, int] = {}
         self.standings: dict[str, tuple[bool, bool]] = {}
 
-    def add(self, wanted: Object) -> Undo | None:
-        """Take a lock request in; return what withdraws it, if there is anything new in it."""
+    def add(self, wanted: Object) -> Undo:
+        """Take a lock request in; return what withdraws it, as far as there is anything new in it."""
         lock_id, mode, nodes, require = wanted
         request = self.requests.get(lock_id)
-        undo = None
-        several = len(nodes) > 1
-        new = request is None
+        undo = Undo(lock_id, mode, mode)
+        several, new = len(nodes) > 1, request is None
         if request is None:
             self.seq += 1
             request = self.requests[lock_id] = LockRequest(lock_id, mode, require, self.seq)
             undo = Undo(lock_id)
         elif not covers(request.mode, mode):
             self.seq += 1
-            request.seq = self.seq
+            if request.held:  # else those who wait for it would be told that they have it
+                request.seq = self.seq
             before, request.mode = request.mode, join(request.mode, mode)
             undo = Undo(lock_id, request.mode, before)
             for node_request in request.node_requests.values():

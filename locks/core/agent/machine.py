@@ -177,6 +177,8 @@ class AgentMachine(Questions):
             undo.append(ledger.add(wanted))
         if wait is not None:
             self._waits.begin(wait, ledger.seq, undo)
+        else:
+            self._waits.keep(undo)
         return self._conclude()
 
     def asks_for_one(self, objects: Sequence[Object]) -> bool:

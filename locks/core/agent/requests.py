@@ -31,6 +31,7 @@ from locks.model import (
     Mode,
     RequestRecord,
     Require,
+    covers,
     show,
     show_all,
 )
@@ -272,7 +273,10 @@ class LockRequest:
 
 
 class Undo(NamedTuple):
-    """What is to be withdrawn if nobody waits for it: a lock request, or its upgrade from `before` to `mode`."""
+    """What is to be withdrawn if nobody waits for it: a lock request, or its upgrade from `before` to `mode`.
+
+    Nothing if the two are the same: then others had asked for it before in this mode.
+    """
 
     lock_id: LockId
     mode: Mode | None = None
@@ -284,7 +288,7 @@ class ClientWait:
 
     __slots__ = ("undo", "upto")
 
-    def __init__(self, upto: int, undo: Sequence[Undo | None]) -> None:
+    def __init__(self, upto: int, undo: Sequence[Undo]) -> None:
         self.upto = upto
         self.undo = undo
 
@@ -303,9 +307,9 @@ class ClientWaits:
 
     def __init__(self) -> None:
         self.pending: dict[Hashable, ClientWait] = {}
-        self._answered: tuple[Hashable, Sequence[Undo | None], LockId | None] | None = None
+        self._answered: tuple[Hashable, Sequence[Undo], LockId | None] | None = None
 
-    def begin(self, wait: Hashable, upto: int, undo: Sequence[Undo | None] = ()) -> None:
+    def begin(self, wait: Hashable, upto: int, undo: Sequence[Undo] = ()) -> None:
         """Somebody waits for all lock requests up to `upto`."""
         self._answered = None
         self.pending[wait] = ClientWait(upto, undo)
@@ -314,16 +318,30 @@ class ClientWaits:
         """Somebody has waited likewise for one lock, which is new, and was answered at once."""
         self._answered = (wait, (), lock_id)
 
-    def abandon(self, wait: Hashable) -> Sequence[Undo | None]:
-        """A client gave up waiting; return what only this wait was for."""
-        waiting = self.pending.pop(wait, None)
-        if waiting is not None:
-            return waiting.undo
+    def keep(self, asked: Sequence[Undo]) -> None:
+        """Somebody has asked for locks, and does not wait: nobody's wait is the only one that they are for."""
+        self._answered = None
+        own = (ClientWait(0, asked),)
+        for waiting in self.pending.values():
+            waiting.undo = [e for e in waiting.undo if not (_is_new(e) and _hand_on(e, own))]
+
+    def abandon(self, wait: Hashable) -> Sequence[Undo]:
+        """A client gave up waiting; return what only this wait was for.
+
+        An owner's threads may wait for the same lock. What one of them has asked for first is then withdrawn by the last
+        one that gives up.
+        """
+        if wait in self.pending:
+            several = list(self.pending)
+            later = [self.pending[each] for each in several[several.index(wait) + 1 :]]
+            undo = self.pending.pop(wait).undo
+            # The newest first: an upgrade before what it has upgraded.
+            return [e for e in reversed(undo) if _is_new(e) and not _hand_on(e, later)]
         if self._answered is None or self._answered[0] != wait:
             return ()
         _, undo, lock_id = self._answered
         self._answered = None
-        return undo if lock_id is None else (Undo(lock_id),)
+        return [e for e in undo if _is_new(e)] if lock_id is None else (Undo(lock_id),)
 
     def over(self, first_open: int) -> list[tuple[Hashable, int]]:
         """Those whose wait is over, each with the number of the last request that it waited for.
@@ -359,6 +377,25 @@ class ClientWaits:
         self.pending.clear()
         self._answered = None
         return waits
+
+
+def _is_new(undo: Undo) -> bool:
+    """Whether there is anything to withdraw."""
+    return undo.mode is None or undo.mode != undo.before
+
+
+def _hand_on(undo: Undo, later: Sequence[ClientWait]) -> bool:
+    """Whether somebody else has asked for the same since, and is to withdraw it now."""
+    lock_id, _, before = undo
+    for waiting in later:
+        for place, other in enumerate(waiting.undo):
+            if other.lock_id == lock_id and not (
+                before is not None and other.mode is not None and covers(before, other.mode)
+            ):
+                if other.mode is not None:
+                    waiting.undo = [*waiting.undo[:place], undo, *waiting.undo[place + 1 :]]
+                return True
+    return False
 
 
 def needed(require: Require, nodes: Collection[str], alive: Collection[str]) -> int:

@@ -1,0 +1,110 @@
+"""Several threads, or greenlets, that act for one owner use the same lock, or the same transaction, at the same moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gevent
+import pytest
+
+import locks
+from tests.api.test_owners import holder_of
+from tests.helpers import LIMIT
+
+A, B = ("a",), ("b",)
+
+
+def waits(function: Callable[[], Any]) -> gevent.Greenlet[..., Any]:
+    """Call a function, that waits, in a greenlet."""
+    greenlet = gevent.spawn(function)
+    gevent.sleep(0)
+    assert not greenlet.ready()
+    return greenlet
+
+
+def rlock(owner: locks.Owner, mode: locks.Mode) -> Callable[[], Any]:
+    """What acquires a lock by an `RLock`."""
+    return locks.RLock(A, mode, owner=owner).acquire
+
+
+def one_transaction(owner: locks.Owner, mode: locks.Mode) -> Callable[[], Any]:
+    """The same in a transaction."""
+    agent = locks.spawn_agent(client=owner)
+    return lambda: locks.lock(agent, A, mode)
+
+
+@pytest.mark.parametrize("how", [rlock, one_transaction])
+@pytest.mark.parametrize("mode", ["read", "write"])
+def test_one_gives_up_and_another_one_waits_on(
+    how: Callable[[locks.Owner, locks.Mode], Callable[[], Any]], mode: locks.Mode
+) -> None:
+    """The lock that both wait for is asked for still, and the other one does not believe that it has it."""
+    owner, other = locks.Owner("job"), locks.Owner("other")
+    with locks.Lock(A, owner=other):
+        lock = how(owner, mode)
+        first, second = waits(lock), waits(lock)
+        first.kill()
+        gevent.sleep(0)
+        assert not second.ready()
+        assert holder_of(A) == ["other"]
+    assert second.get(timeout=LIMIT)
+    assert holder_of(A) == ["job"]
+    owner.end()
+
+
+def test_the_last_one_that_gives_up_withdraws_the_lock() -> None:
+    """Whoever has asked for it first: nothing is left of it."""
+    owner, other = locks.Owner("job"), locks.Owner("other")
+    with locks.Lock(A, owner=other), locks.transaction(owner=owner) as tx:
+        first = waits(lambda: tx.lock_all([A, B]))
+        second = waits(lambda: tx.lock_all(read=[A]))
+        first.kill()
+        assert [info.lock_id for info in tx.agent.lock_info()] == [A]
+        second.kill()
+        assert tx.agent.lock_info() == []
+
+
+def test_one_gives_up_an_upgrade_and_another_one_waits_on() -> None:
+    """Both have it for reading, and want it for writing."""
+    owner, other = locks.Owner("job"), locks.Owner("other")
+    with locks.transaction(owner=owner) as tx, locks.Lock(A, "read", owner=other):
+        tx.read_lock(A)
+        first = waits(lambda: tx.lock_all([A]))
+        second = waits(lambda: tx.lock_all([A]))
+        reader = waits(lambda: tx.lock_all(read=[A]))  # for what was asked for before, too
+        first.kill()
+        gevent.sleep(0)
+        assert not second.ready()
+        (info,) = tx.agent.lock_info()
+        assert (info.mode, info.held) == ("write", False)
+        second.kill()
+        reader.get(timeout=LIMIT)
+        (info,) = tx.agent.lock_info()
+        assert (info.mode, info.held) == ("read", True)
+
+
+def test_an_upgrade_waits_on_when_the_reader_gives_up() -> None:
+    """Neither has it as long as both wait; what is withdrawn in the end is all of it."""
+    owner, other = locks.Owner("job"), locks.Owner("other")
+    with locks.Lock(A, owner=other), locks.transaction(owner=owner) as tx:
+        reader = waits(lambda: tx.lock_all(read=[A]))
+        writer = waits(lambda: tx.lock_all([A]))
+        assert not reader.ready()  # nobody has it
+        reader.kill()
+        gevent.sleep(0)
+        assert not writer.ready()
+        writer.kill()
+        assert tx.agent.lock_info() == []
+
+
+def test_one_gives_up_what_another_one_has_asked_for_without_waiting() -> None:
+    """It stays asked for."""
+    owner, other = locks.Owner("job"), locks.Owner("other")
+    with locks.Lock(A, owner=other):
+        agent = locks.spawn_agent(client=owner)
+        first = waits(lambda: locks.lock(agent, A))
+        locks.lock_nowait(agent, A)
+        first.kill()
+    assert holder_of(A) == ["job"]
+    owner.end()
