@@ -24,7 +24,7 @@ from locks.model import AgentId, Deadlock, LockId, LockInfo, LockResult, Notific
 from locks.node.actors import LockAgent
 from locks.node.clients import Inbox, NotifyTarget, inbox_of, is_patched_thread, labelled
 from locks.node.history import History
-from locks.node.holding import Holding
+from locks.node.holding import Acquisition, Holding
 from locks.node.one_client import interrupt_others
 from locks.node.ports import Answering, AskedAlready, NodePort, PendingCall
 from locks.node.refusals import (
@@ -131,7 +131,7 @@ class Agent(Holding, metaclass=Shown):
             self._set_notified(notify)
         self._monitor: Monitor | None = None
         self._lost: Event | None = None
-        self.acquisitions: dict[LockId, dict[object, None]] | None = None
+        self.acquisitions: dict[LockId, dict[Acquisition, None]] | None = None
         self._tries: PendingCall | None = (
             None  # who waits for the answers of lock servers, and no longer
         )

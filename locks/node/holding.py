@@ -14,7 +14,22 @@ from locks.node.refusals import not_held
 from locks.node.waiting import Waiting
 from locks.runtime.native import insist
 
-__all__ = ["Holding"]
+__all__ = ["Acquisition", "Holding"]
+
+
+class Acquisition:
+    """One time that a client has acquired a `locks.RLock`; or one `release`, which takes such a one out.
+
+    Attributes:
+        entered: Whether it was put in; true of a release.
+        taken: What was taken out for it: itself, but for a release and for what somebody's release has taken out before.
+    """
+
+    __slots__ = ("entered", "taken")
+
+    def __init__(self, *, is_release: bool = False) -> None:
+        self.entered = is_release
+        self.taken: Acquisition | None = None
 
 
 class Holding(Waiting):
@@ -22,7 +37,7 @@ class Holding(Waiting):
 
     __slots__ = ()
 
-    acquisitions: dict[LockId, dict[object, None]] | None
+    acquisitions: dict[LockId, dict[Acquisition, None]] | None
     history: History
 
     def unlock_now(self, lock_id: LockId) -> None:
@@ -35,7 +50,7 @@ class Holding(Waiting):
         if guard is not None:
             guard.check_unlock(self.machine, lock_id)
 
-    def enter(self, lock_id: LockId, acquisition: object) -> None:
+    def enter(self, lock_id: LockId, acquisition: Acquisition) -> None:
         """Put an acquisition in, before the lock is asked for; an owner may do so in several threads."""
         if self.acquisitions is None:
             self.acquisitions = {}
@@ -43,18 +58,24 @@ class Holding(Waiting):
             own = self.acquisitions.setdefault(lock_id, {})
             own[acquisition] = None
             if self.acquisitions.get(lock_id) is own:  # else the last one was taken out meanwhile
+                acquisition.entered = True
                 return
 
-    def newest_acquisition(self, lock_id: LockId) -> object | None:
-        """The acquisition that was put in last; `None` if there is none."""
-        own = self.acquisitions and self.acquisitions.get(lock_id)
-        return next(reversed(own), None) if own else None
+    def has_acquired(self, lock_id: LockId) -> bool:
+        """Whether there is an acquisition."""
+        return bool(self.acquisitions and self.acquisitions.get(lock_id))
 
-    def _take_out(self, lock_id: LockId, acquisition: object) -> bool:
-        """Take an acquisition out, once or twice, as turns are taken; return whether none is left."""
+    def _take_out(self, lock_id: LockId, acquisition: Acquisition) -> bool:
+        """Take an acquisition out, once or twice, as turns are taken; return whether none is left.
+
+        A release takes the newest one, whosesoever it is. So does whoever finds that his own was taken by one: they count together.
+        """
         own = self.acquisitions and self.acquisitions.get(lock_id)
+        if acquisition.taken is None:
+            other = own and acquisition.entered and acquisition not in own
+            acquisition.taken = list(own)[-1] if own and other else acquisition
         if own:
-            own.pop(acquisition, None)
+            own.pop(acquisition.taken, None)
         if own:
             return False
         if self.acquisitions is None:
@@ -64,7 +85,7 @@ class Holding(Waiting):
             self.enter(lock_id, each)
         return not meanwhile
 
-    def give_back(self, lock_id: LockId, acquisition: object) -> None:
+    def give_back(self, lock_id: LockId, acquisition: Acquisition) -> None:
         """Take an acquisition out, and with the last one release the id. In whatever thread.
 
         Raises:
@@ -72,20 +93,20 @@ class Holding(Waiting):
         """
         self.turn.run_surely(self._give_back, lock_id, acquisition)
 
-    def _give_back(self, lock_id: LockId, acquisition: object) -> None:
+    def _give_back(self, lock_id: LockId, acquisition: Acquisition) -> None:
         if self._take_out(lock_id, acquisition):
             self._release(lock_id)
         elif self.machine.ended is not None or not self.machine.holds(lock_id):
             raise not_held(lock_id)
 
     def withdraw_acquisition(
-        self, call: PendingCall | None, lock_id: LockId, acquisition: object
+        self, call: PendingCall | None, lock_id: LockId, acquisition: Acquisition
     ) -> None:
         """Take an acquisition out, and give up the call that it was made for; it is done in any case."""
         insist(self.turn.run_surely, self._withdraw_acquisition, call, lock_id, acquisition)
 
     def _withdraw_acquisition(
-        self, call: PendingCall | None, lock_id: LockId, acquisition: object
+        self, call: PendingCall | None, lock_id: LockId, acquisition: Acquisition
     ) -> None:
         last = self._take_out(lock_id, acquisition)
         if call is not None and call.begun:

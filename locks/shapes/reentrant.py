@@ -13,6 +13,7 @@ from locks.core.agent.machine import Object
 from locks.errors import AgentEnded, LockLost, LockTimeout, NotHeld
 from locks.model import Mode, Require, show
 from locks.node.agent import Agent
+from locks.node.holding import Acquisition
 from locks.node.owner import Owner
 from locks.node.ports import PendingCall
 from locks.node.refusals import not_held
@@ -24,7 +25,7 @@ from locks.wire.sendable import check_sendable
 
 __all__ = ["RLock"]
 
-Held = tuple[Agent, object]  # the transaction, and the acquisition
+Held = tuple[Agent, Acquisition]  # the transaction, and the acquisition
 
 
 class RLock(Block):
@@ -81,7 +82,7 @@ class RLock(Block):
             check_sendable(self.lock_id)
         while True:
             call: PendingCall | None = None
-            acquisition = object()
+            acquisition = Acquisition()
             try:
                 agent = node.holders.begin(client)
                 hold.take((agent, acquisition))
@@ -109,12 +110,9 @@ class RLock(Block):
             NotHeld: The caller doesn't hold it.
         """
         agent = default_node().holders.get(self._lock.client())
-        if agent is None:
+        if agent is None or not agent.has_acquired(self.lock_id):
             raise not_held(self.lock_id)
-        newest = agent.newest_acquisition(self.lock_id)
-        if newest is None:
-            raise not_held(self.lock_id)
-        agent.give_back(self.lock_id, newest)
+        agent.give_back(self.lock_id, Acquisition(is_release=True))
 
     def locked(self) -> bool:
         """Whether any client holds it; see `Lock.locked`."""

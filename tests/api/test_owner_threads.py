@@ -9,7 +9,8 @@ import gevent
 import pytest
 
 import locks
-from tests.api.test_owners import holder_of
+from locks.node.holding import Holding
+from tests.api.test_owners import Between, holder_of
 from tests.helpers import LIMIT
 
 A, B = ("a",), ("b",)
@@ -108,3 +109,35 @@ def test_one_gives_up_what_another_one_has_asked_for_without_waiting() -> None:
         first.kill()
     assert holder_of(A) == ["job"]
     owner.end()
+
+
+def test_two_threads_release_an_rlock_at_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each undoes one `acquire`, and then nobody has it."""
+    owner = locks.Owner("job")
+    lock = locks.RLock(A, owner=owner)
+    assert lock.acquire()
+    assert lock.acquire()
+    between = Between(monkeypatch, Holding, "give_back")
+    between.do = lock.release
+    lock.release()
+    assert not lock.owned()
+    with pytest.raises(locks.NotHeld):
+        lock.release()
+    owner.end()
+
+
+def test_what_is_acquired_before_a_block_may_be_released_within_it() -> None:
+    """In any order, as many times as it was acquired, by one thread or several."""
+    lock = locks.RLock(A)
+    assert lock.acquire()
+    with lock:
+        lock.release()
+        assert lock.owned()
+    assert not lock.owned()
+    with pytest.raises(locks.LockLost), lock:
+        lock.release()
+    with lock, lock:
+        assert lock.acquire()
+        lock.release()
+        assert lock.owned()
+    assert not lock.owned()
