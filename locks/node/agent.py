@@ -307,7 +307,6 @@ class Agent(Holding, metaclass=Shown):
         machine = self.machine
         if call.first and machine.asks_for(objects[0][0]):
             raise AskedAlready
-        call.asked = True
         if machine.asks_for_one(objects):
             lock_id, mode, _, _ = objects[0]
             record = self.node.ask_at_once(self.id, machine.client, lock_id, mode)

@@ -7,7 +7,7 @@ acquired several times; each time has an *acquisition* here.
 from __future__ import annotations
 
 from locks.core.messages import Ended
-from locks.model import LockId
+from locks.model import LockId, LockResult
 from locks.node.history import History
 from locks.node.ports import PendingCall
 from locks.node.refusals import not_held
@@ -141,11 +141,13 @@ class Holding(Waiting):
         insist(self.turn.run_surely, self._withdraw, call, lock_id)
 
     def _withdraw(self, call: PendingCall | None, lock_id: LockId) -> None:
-        if call is not None and call.asked:
+        if call is not None and call.begun:
             self.event(self.machine.abandon, call)
-            self._let_go_of(lock_id)
-        elif self.machine.ended is None:
-            self._end_if_idle()
+            if isinstance(call.result, LockResult):
+                self._let_go_of(lock_id)
+                return
+        # What is asked for still, another thread of an owner has asked for.
+        self._end_if_idle()
 
     def let_go_of(self, lock_id: LockId) -> None:
         """Release one id if it is held or asked for; it is done in any case."""

@@ -41,18 +41,16 @@ class PendingCall:
         begun: Whether anything was asked for with it.
         checked: Whether it is known that its client calls.
         first: Whether it fails if the lock is asked for already.
-        asked: Whether locks are asked for with it.
         quiet: Whether nobody is told who has what it has waited for in vain.
     """
 
-    __slots__ = ("_waiter", "asked", "begun", "checked", "first", "quiet", "result")
+    __slots__ = ("_waiter", "begun", "checked", "first", "quiet", "result")
 
     def __init__(self, waiter: Waiter | None = None) -> None:
         self.result: LockResult | int | Exception | None = None
         self.begun = False
         self.checked = False
         self.first = False
-        self.asked = False
         self.quiet = False
         self._waiter = waiter
 

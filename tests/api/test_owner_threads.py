@@ -141,3 +141,27 @@ def test_what_is_acquired_before_a_block_may_be_released_within_it() -> None:
         lock.release()
         assert lock.owned()
     assert not lock.owned()
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_who_gives_up_takes_nothing_from_who_acquires_it_meanwhile(
+    beside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread's time is over; before it has said so, the lock is free, and another thread acquires it."""
+    owner, other = locks.Owner("job"), locks.Owner("other")
+    lock, others = locks.Lock(A, owner=owner), locks.Lock(A, owner=other)
+    if beside:
+        assert locks.Lock(B, owner=owner).acquire()
+    assert others.acquire()
+    between = Between(monkeypatch, Holding, "withdraw")
+
+    def acquired() -> None:
+        others.release()
+        assert lock.acquire(timeout=LIMIT)
+
+    between.do = acquired
+    assert not lock.acquire(timeout=0)
+    assert between.do is None
+    assert lock.owned()
+    assert holder_of(A) == ["job"]
+    owner.end()
