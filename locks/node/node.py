@@ -190,6 +190,8 @@ class Node(metaclass=Shown):
             own[agent] = None
             if self.clients.get(agent.client_key) is not own:
                 self._enlist(agent)
+            if not self.running:  # it was stopped meanwhile, and perhaps nobody has ended this one
+                self.check_running()
             agent.start_monitoring()
             if isinstance(client, Ending) and client.waiting:  # by other threads
                 self.turn.run(join_waits, agent)

@@ -9,6 +9,7 @@ import gevent
 import pytest
 
 import locks
+from locks.node.agent import Agent
 from locks.node.holding import Holding
 from tests.api.test_owners import Between, holder_of
 from tests.helpers import LIMIT
@@ -165,3 +166,21 @@ def test_who_gives_up_takes_nothing_from_who_acquires_it_meanwhile(
     assert lock.owned()
     assert holder_of(A) == ["job"]
     owner.end()
+
+
+def test_nothing_begins_on_a_node_that_another_thread_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or it would have locks there, while others have the same ones on the next node."""
+    node = locks.start()
+    between = Between(monkeypatch, Agent, "__init__")
+    between.do = locks.stop
+    with pytest.raises(locks.NodeNotRunning):
+        locks.transaction().__enter__()
+    assert between.do is None
+    assert node.agents() == []
+    between.do = locks.stop
+    with pytest.raises(locks.NodeNotRunning):
+        locks.Lock(A).acquire()
+    assert locks.Lock(A).acquire()
+    locks.Lock(A).release()
