@@ -60,6 +60,8 @@ class Holders(ByClient[A], Generic[A]):
                 begun: A = self._node.spawn_agent(client, keep=self._keep, **self._options)
             except _HasBegun:
                 continue
+            if not begun.is_alive():  # its owner has ended before it was put in
+                self._node.turn.run(self.forget, begun.client_key, begun)
             return begun
 
     def _keep(self, agent: A) -> None:

@@ -68,7 +68,6 @@ def hold_up_others(agent: OwnAgent, wait: Hashable, blocks: bool = True) -> None
 def note_wait(agent: OwnAgent) -> None:
     """A client is about to wait with an agent. If it is an owner, it may begin transactions meanwhile."""
     if isinstance(agent.client, Ending):
-        _waiting(agent.client)
         agent.client.waiting[agent] = None
 
 
@@ -96,7 +95,7 @@ def interrupt_others(agent: OwnAgent) -> None:
 
 
 def _waiting(owner: Ending) -> list[OwnAgent]:
-    """The agents with which an owner waits; those whose waits are over are forgotten."""
+    """The agents with which an owner waits; those whose waits are over are forgotten. In the turn: they might begin to wait."""
     for each in list(owner.waiting):
         if not each.machine.awaited:
             owner.waiting.pop(each, None)

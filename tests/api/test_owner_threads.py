@@ -11,6 +11,7 @@ import pytest
 import locks
 from locks.node.agent import Agent
 from locks.node.holding import Holding
+from locks.node.one_client import note_wait
 from tests.api.test_owners import Between, holder_of
 from tests.helpers import LIMIT
 
@@ -184,3 +185,40 @@ def test_nothing_begins_on_a_node_that_another_thread_stops(
         locks.Lock(A).acquire()
     assert locks.Lock(A).acquire()
     locks.Lock(A).release()
+
+
+def test_an_owner_that_ends_as_it_begins_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first lock is refused, and the node does not know of it any more."""
+    owner = locks.Owner("job")
+    between = Between(monkeypatch, Agent, "start_monitoring")
+    between.do = owner.end
+    with pytest.raises(locks.AgentEnded, match="has ended with its client job"):
+        locks.Lock(A, owner=owner).acquire()
+    node = locks.start()
+    assert node.holders.get(owner) is None
+    assert node.agents() == []
+
+
+def test_a_wait_is_noted_while_another_one_begins() -> None:
+    """A thread that notes its wait forgets no other one: a deadlock through that would not be found."""
+    owner = locks.Owner("job")
+
+    class Begins:
+        """The machine of a transaction with which a thread begins to wait while somebody looks whether one does."""
+
+        @property
+        def awaited(self) -> bool:
+            owner.waiting[other] = None
+            return False
+
+    class Transaction:
+        """What has to be known of one."""
+
+        client = owner
+        machine = Begins()
+
+    other: Any = Transaction()
+    mine: Any = Transaction()
+    owner.waiting[other] = None
+    note_wait(mine)
+    assert list(owner.waiting) == [other, mine]
