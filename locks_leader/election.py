@@ -167,10 +167,12 @@ class Election:
         # The same one each time, if the leadership is lost before the function has begun.
         node = self._node or default_node()
         deadline = None if timeout is None else node.clock() + timeout
-        part = _Part(self, once=True)
+        part = before = _Part(self, once=True)
         while True:
             try:
                 self._begin(part, node)
+                if before.stopping:  # by another thread, while this part was not to be found yet
+                    part.stop()
                 left = None if deadline is None else max(0.0, deadline - node.clock())
                 if not part.decided.wait(left):
                     raise LeaderTimeout(
@@ -195,7 +197,7 @@ class Election:
                     raise
                 part.over.wait(5)
             part.check_failed()
-            part = _Part(self, once=True, stopping=part.stopping)
+            before, part = part, _Part(self, once=True, stopping=part.stopping)
 
     def __call__(self, function: Callable[..., R]) -> Callable[..., R | None]:
         """As a decorator: to call the function is to `run` it."""

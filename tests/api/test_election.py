@@ -13,8 +13,11 @@ import pytest
 import locks
 import locks_leader
 from locks_leader import Behaviour, Election, Leadership, OnlyNew, SurrenderTo
+from locks_leader.election import _Part
+from locks_leader.state import ElectionState
 from tests.api.clients import PATCHED, AnswerWait, Client, Run
-from tests.helpers import eventually
+from tests.api.test_owners import Between
+from tests.helpers import LIMIT, eventually
 
 
 class Failure(Exception):
@@ -560,3 +563,25 @@ def test_ownership_is_shown_by_its_label(label: str | None, shown: str) -> None:
     eventually(lambda: any(view.holders for view in views))
     locks.unwatch(("locks.ownership", "ingest"), watcher=views.append)
     assert {each.client for view in views for each in view.holders} == {shown}
+
+
+def test_a_stop_between_two_parts_of_a_run_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leadership is lost before the function has begun, and the election is stopped as the run stands again."""
+    election = Election("report")
+    between = Between(monkeypatch, Election, "_begin")
+    elected, called = _Part.elected, []
+
+    def lost_at_once(part: _Part, state: ElectionState) -> None:
+        if between.do is None and not called:
+            called.append("lost")
+            part.leadership = Leadership(state)
+            part.leadership.lost.open()
+            between.do = election.stop
+            part.decided.open()
+        else:
+            elected(part, state)
+
+    monkeypatch.setattr(_Part, "elected", lost_at_once)
+    assert election.run(lambda _: called.append("run"), timeout=LIMIT) is None
+    assert called == ["lost"]
+    assert between.do is None
