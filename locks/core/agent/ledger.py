@@ -111,13 +111,14 @@ class Ledger:
         """Take a lock request in; return what withdraws it, as far as there is anything new in it."""
         lock_id, mode, nodes, require = wanted
         request = self.requests.get(lock_id)
-        undo = Undo(lock_id, mode, mode)
         several, new = len(nodes) > 1, request is None
         if request is None:
             self.seq += 1
             request = self.requests[lock_id] = LockRequest(lock_id, mode, require, self.seq)
             undo = Undo(lock_id)
-        elif not covers(request.mode, mode):
+        elif covers(request.mode, mode):
+            undo = Undo(lock_id, mode, mode)
+        else:
             self.seq += 1
             if request.held:  # else those who wait for it would be told that they have it
                 request.seq = self.seq
