@@ -141,6 +141,7 @@ class Link:
         wanted: How long this node may be silent, as the peer demands.
         tick_due: When it is to tick next.
         silent: How many checks in a row have found that nothing had arrived.
+        heard: Whether something has arrived since this was last taken back.
         drained: What to call, once, when hardly anything waits to be sent any more, or it is lost; in the turn.
             It is for those who have found that much waits.
         quiet: How many calls of `tick` have found that nothing had been sent.
@@ -151,7 +152,7 @@ class Link:
         *("_go_on_with", "_hub", "_on_frame", "_on_lost", "_out", "_pace", "_partial", "_raw"),
         *("_reader", "_send_limit", "_sent", "_share", "_socket", "_taken", "_timer", "_tls"),
         *("_traffic", "_turn", "_unsent", "_waiting", "_waits_to_flush", "_writer", "address"),
-        *("closed", "drained", "peer", "quiet", "relay", "silent", "since", "tick_due"),
+        *("closed", "drained", "heard", "peer", "quiet", "relay", "silent", "since", "tick_due"),
         *("ticktime", "wanted"),
     )
 
@@ -183,6 +184,7 @@ class Link:
         self.wanted = ticktime
         self.tick_due = 0.0
         self.silent = 0
+        self.heard = False
         self.quiet = 0
         self.drained: dict[Callable[[], object], None] = {}
         self._socket = sock
@@ -364,6 +366,7 @@ class Link:
         """Read nothing until others were served."""
         if self.closed is None:
             self.silent = 0  # nobody listens
+            self.heard = True
             if self._reader is not None:
                 self._reader.stop()
             self._timer = self._hub.loop.timer(min(pause, self.ticktime / 4))
@@ -404,6 +407,7 @@ class Link:
     def _take_frames(self, data: bytes) -> None:
         """Take in what has come, until the slice is over; the rest is put into `_waiting`."""
         self.silent = 0
+        self.heard = True
         if self._waiting:
             data, self._waiting = self._waiting + data, b""
         if self._partial:

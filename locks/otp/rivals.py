@@ -144,12 +144,12 @@ class Rivals:
         # Looks are counted: a program that was held up itself has read in each what has arrived.
         for _ in range(round(min(longest, max(shortest, link.ticktime / PART)) / LOOK)):
             gevent.sleep(LOOK)
-            if link.closed is not None or not link.silent:
+            if link.closed is not None or link.heard:
                 break
-        return link.closed is None and not link.silent
+        return link.closed is None and link.heard
 
     def _doubt(self, link: Link) -> None:
-        link.silent += 1  # until something arrives
+        link.heard = False  # until something arrives
         link.send(b"")  # some answer a tick
         self._ask(link)
 

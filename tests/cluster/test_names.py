@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
+import gevent
 import pytest
 
 import locks
@@ -125,9 +127,34 @@ def test_a_second_program_is_refused(
     tx.die()
 
 
+def test_an_answer_counts_whenever_silence_is_judged(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has arrived is a sign of life, though silence is judged between its arrival and the look."""
+    server, first = nodes.start(S), nodes.start(X)
+    assert first.connect(peer(server))
+    until_members(server, X)
+    news = News(server, first)
+    looks: list[float] = []
+
+    def look_later(seconds: float) -> None:
+        """The next look comes when silence has been judged once more."""
+        assert server.cluster is not None
+        gevent.sleep(seconds)
+        server.turn.run(server.cluster.distribution._judge_silence, 0.001)
+        looks.append(seconds)
+
+    monkeypatch.setattr(rivals, "gevent", SimpleNamespace(sleep=look_later))
+    second = nodes.start(X)
+    assert not second.connect(peer(server), timeout=0)
+    eventually(lambda: "another program" in second.refusals.get(S, "") or news.told)
+    assert looks
+    assert news.told == []
+
+
 def test_it_is_logged_once(world: World) -> None:
     """Two programs with one name, as processes: a line on each side, and the first loses nothing."""
-    server = world.server(S, net_ticktime=16)  # a sign of life may take a quarter of it
+    server = world.server(S)
     first = world.worker(X, [server.peer])
     until_alive(first, S)
     assert first.do("begin", objects=[[["k"], "write", [S]]]) == "have_all_locks"
@@ -154,7 +181,7 @@ def test_it_is_logged_once(world: World) -> None:
 @pytest.mark.explore
 def test_two_programs_for_ten_seconds(world: World) -> None:
     """The first one locks again and again while the second one tries, and never loses a lock."""
-    server = world.server(S, net_ticktime=16)  # a sign of life may take a quarter of it
+    server = world.server(S)
     first = world.worker(X, [server.peer])
     until_alive(first, S)
     second = world.worker(X, [server.peer])
