@@ -14,7 +14,7 @@ What the handshakes decide, and all that links do, happens in the node's turn. D
 live in the hub of the node's executor.
 
 Heartbeats: a native thread has each link tick, so that they go on while the program computes. A node
-that was silent for `net_ticktime` is down; this is judged in the hub, by the number of checks in a row
+that was silent for `net_ticktime` is down; this is judged in the hub, by the intervals of the checks in a row
 that found nothing, so that a program that was held up reads what has arrived before it judges others.
 
 Source: "Distribution Protocol" and "Distributed Erlang" in the documentation of Erlang/OTP.
@@ -502,8 +502,8 @@ class Distribution:
 
     def _judge_silence(self, interval: float) -> None:
         for link in list(self.links.values()):
-            link.silent += 1
-            if link.silent * interval >= link.ticktime and link.relay is None:
+            link.silent += interval
+            if link.silent >= link.ticktime and link.relay is None:
                 link.lose(f"it was silent for {link.ticktime:g} s")
 
 

@@ -140,7 +140,7 @@ class Link:
         ticktime: How long the peer may be silent, in seconds.
         wanted: How long this node may be silent, as the peer demands.
         tick_due: When it is to tick next.
-        silent: How many checks in a row have found that nothing had arrived.
+        silent: For how many seconds nothing has arrived, as checks have found.
         heard: Whether something has arrived since this was last taken back.
         drained: What to call, once, when hardly anything waits to be sent any more, or it is lost; in the turn.
             It is for those who have found that much waits.
@@ -183,7 +183,7 @@ class Link:
         self.ticktime = ticktime
         self.wanted = ticktime
         self.tick_due = 0.0
-        self.silent = 0
+        self.silent = 0.0
         self.heard = False
         self.quiet = 0
         self.drained: dict[Callable[[], object], None] = {}
@@ -365,7 +365,7 @@ class Link:
     def _wait(self, pause: float) -> None:
         """Read nothing until others were served."""
         if self.closed is None:
-            self.silent = 0  # nobody listens
+            self.silent = 0.0  # nobody listens
             self.heard = True
             if self._reader is not None:
                 self._reader.stop()
@@ -406,7 +406,7 @@ class Link:
 
     def _take_frames(self, data: bytes) -> None:
         """Take in what has come, until the slice is over; the rest is put into `_waiting`."""
-        self.silent = 0
+        self.silent = 0.0
         self.heard = True
         if self._waiting:
             data, self._waiting = self._waiting + data, b""

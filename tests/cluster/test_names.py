@@ -319,6 +319,27 @@ def test_the_same_program_connects_anew(nodes: Nodes, monkeypatch: pytest.Monkey
     assert not asked
 
 
+# --- How long a node was silent ---------------------------------------------------------------------
+
+
+def test_silence_is_counted_in_seconds(nodes: Nodes) -> None:
+    """Checks come seldomer when a node has gone that wanted frequent ticks: those before count for what they were."""
+    a, _ = nodes.meet(A, B)
+    assert a.cluster is not None
+    distribution = a.cluster.distribution
+
+    def judge(*intervals: float) -> None:
+        for interval in intervals:
+            distribution._judge_silence(interval)
+
+    known = link(a, B)
+    often, seldom = 2.0 / 24, NET_TICKTIME / 24
+    a.turn.run(judge, *[often] * 30, seldom)  # 3.1 seconds, in one turn: nothing arrives meanwhile
+    assert known.closed is None
+    a.turn.run(judge, *[often] * 30, *[seldom] * 24)
+    assert known.closed == f"it was silent for {NET_TICKTIME:g} s"
+
+
 # --- Who asks is held up himself ----------------------------------------------------------------
 
 
