@@ -141,9 +141,10 @@ class Rivals:
         """Whether the program at the other end gives a sign of life."""
         self._turn.run(self._doubt, link)
         shortest, longest = SIGNS
-        # Looks are counted: a program that was held up itself has read in each what has arrived.
+        # Looks are counted: a program that was held up itself reads before each what has arrived.
         for _ in range(round(min(longest, max(shortest, link.ticktime / PART)) / LOOK)):
             gevent.sleep(LOOK)
+            gevent.sleep(0)  # in a round of the loop, timers come before what is to be read
             if link.closed is not None or link.heard:
                 break
         return link.closed is None and link.heard

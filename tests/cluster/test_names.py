@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 import time
 from types import SimpleNamespace
@@ -341,6 +342,35 @@ def test_silence_is_counted_in_seconds(nodes: Nodes) -> None:
 
 
 # --- Who asks is held up himself ----------------------------------------------------------------
+
+
+def test_what_arrives_during_the_last_look_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub is held up while the last look falls due and the answer arrives: the answer is read first."""
+    monkeypatch.setattr(rivals, "SIGNS", (rivals.LOOK, rivals.LOOK))  # there is one look
+    here, there = socket.socketpair()
+    asked: Any = SimpleNamespace(closed=None, ticktime=1, send=lambda _: None)
+    turn: Any = SimpleNamespace(run=lambda function, *args: function(*args))
+
+    def hold_up() -> None:
+        there.send(b"x")
+        time.sleep(rivals.LOOK * 3)
+
+    def ask(_: Link) -> None:
+        gevent.spawn_later(rivals.LOOK / 10, hold_up)
+
+    def hear() -> None:
+        asked.heard = here.recv(1) == b"x"
+
+    def judge() -> bool:
+        reader = gevent.get_hub().loop.io(here.fileno(), 1)
+        reader.start(hear)
+        try:
+            return rivals.Rivals(S, turn, {}, ask)._is_alive(asked)
+        finally:
+            reader.close()
+
+    with here, there:
+        assert gevent.spawn(judge).get()
 
 
 def test_a_server_that_was_stopped_asks_before_it_judges(world: World) -> None:
