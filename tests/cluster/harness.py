@@ -95,7 +95,7 @@ class Process:
         if skew:
             command = ["tests.cluster.skewed", str(skew), *command]
         # Its end is `close`; it outlives this function.
-        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-m", *command],
             cwd=ROOT,
@@ -132,8 +132,9 @@ class Process:
 
     def errors(self) -> str:
         """What it has written to standard error."""
-        self._log.seek(0)
-        return self._log.read()
+        number = self._log.fileno()
+        # Not by `seek`: the process writes where this file stands, for the two share it.
+        return os.pread(number, os.fstat(number).st_size, 0).decode(errors="replace")
 
     def close(self) -> str:
         """End it, whatever state it is in; return what it wrote to standard error."""
