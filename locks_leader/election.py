@@ -18,6 +18,7 @@ from locks.runtime import Event, current_client
 from locks.runtime.callables import check_callable, check_ran
 from locks.runtime.elsewhere import unseen
 from locks.runtime.interrupts import whole
+from locks.runtime.native import native_rlock
 from locks_leader.api import start
 from locks_leader.behaviour import Behaviour
 from locks_leader.errors import LeadershipLost, LeaderTimeout
@@ -112,6 +113,7 @@ class Election:
         self._node = node
         self._label = "candidate" if label is None else label
         self._part: _Part | None = None
+        self._beginning = native_rlock()
         _elections.add(self)
 
     def __repr__(self) -> str:
@@ -210,14 +212,17 @@ class Election:
         return led
 
     def _begin(self, part: _Part, node: Node | None = None) -> None:
-        before = self._part
-        if before is not None and not (before.ending or before.over.is_open):
+        with self._beginning:  # in several threads, perhaps
+            before = self._part
+            free = before is None or before.ending or before.over.is_open
+            if free:
+                self._part = part
+        if not free:
             part.over.open()
             raise MisuseError(
                 f"this program takes part in {self.name!r} already; stop it first, or make another "
                 "Election"
             )
-        self._part = part
         try:
             start(
                 _Callbacks,
@@ -357,6 +362,7 @@ def _forget_parts() -> None:
     """In a forked child nobody takes part: the actors are in the parent."""
     for election in list(_elections):
         part, election._part = election._part, None
+        election._beginning = native_rlock()
         if part is not None:
             part.abandon()
 

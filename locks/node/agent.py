@@ -132,9 +132,7 @@ class Agent(Holding, metaclass=Shown):
         self._monitor: Monitor | None = None
         self._lost: Event | None = None
         self.acquisitions: dict[LockId, dict[Acquisition, None]] | None = None
-        self._tries: PendingCall | None = (
-            None  # who waits for the answers of lock servers, and no longer
-        )
+        self._tries: dict[PendingCall, None] | None = None
         self.on_lost: Callable[[LockLost], object] | None = None
 
     def __str__(self) -> str:
@@ -187,8 +185,8 @@ class Agent(Holding, metaclass=Shown):
         effects = event(*args)
         if effects:
             node.perform(self, effects)
-        if self._tries is not None:
-            self._look_at_try(self._tries)
+        if self._tries:
+            self._look_at_tries(self._tries)
 
     def failed(self, message: Any, error: Exception) -> None:
         """Log it."""

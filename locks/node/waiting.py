@@ -44,7 +44,7 @@ class Waiting(Door):
     client: Any
     client_key: Hashable
     _here: Any  # the greenlet in which its client has begun it, until it ends
-    _tries: PendingCall | None  # who waits for the answers of lock servers, and no longer
+    _tries: dict[PendingCall, None] | None  # who waits for lock servers' answers, and no longer
 
     def check_client(self) -> None:
         """Raise `NotClient` unless it is the client who calls."""
@@ -124,17 +124,23 @@ class Waiting(Door):
             try:
                 call.waiter.wait(ANSWERED_WITHIN)
             finally:
-                self._tries = None
+                if self._tries:
+                    self._tries.pop(call, None)
 
     def _try(self, call: PendingCall) -> bool:
         """Begin to wait for answers; returns whether all are there."""
-        self._tries = None if self.machine.is_answered(call) else call
-        return self._tries is None
+        answered = self.machine.is_answered(call)
+        if not answered:
+            if self._tries is None:
+                self._tries = {}
+            self._tries[call] = None
+        return answered
 
-    def _look_at_try(self, call: PendingCall) -> None:
-        if self.machine.is_answered(call):
-            self._tries = None
-            call.waiter.wake()
+    def _look_at_tries(self, tries: dict[PendingCall, None]) -> None:
+        for call in list(tries):  # several threads of an owner may try at once
+            if self.machine.is_answered(call):
+                tries.pop(call, None)
+                call.waiter.wake()
 
     def sit_out(self, timeout: float) -> None:
         """The client waits for what it has itself: nobody tells it anything, so the time runs out."""

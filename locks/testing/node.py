@@ -186,8 +186,8 @@ class SimulatedAgent(Agent):
 
     def heard(self) -> None:
         """It has taken in a message."""
-        if self._tries is not None:
-            self._look_at_try(self._tries)
+        if self._tries:
+            self._look_at_tries(self._tries)
 
     def status(self) -> LockResult:
         """Status and deadlocks so far."""

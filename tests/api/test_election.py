@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -585,3 +586,45 @@ def test_a_stop_between_two_parts_of_a_run_is_heard(monkeypatch: pytest.MonkeyPa
     assert election.run(lambda _: called.append("run"), timeout=LIMIT) is None
     assert called == ["lost"]
     assert between.do is None
+
+
+class Contended:
+    """A lock that says how many have come to it."""
+
+    def __init__(self, lock: Any) -> None:
+        self.lock, self.came = lock, 0
+
+    def __enter__(self) -> None:
+        self.came += 1
+        self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+@pytest.mark.skipif(PATCHED, reason="there, greenlets take turns in one thread")
+def test_one_of_two_threads_begins() -> None:
+    """One looks whether this program takes part already, and then the other one: only one of them takes part."""
+    election = Election("report")
+    beginning = Contended(election._beginning)
+    second = ThreadPoolExecutor(1)
+    begun: list[Future[None]] = []
+
+    class Over(_Part):
+        """A part that is over, as long as it takes the other one to come."""
+
+        ending = property(lambda self: self.look(), lambda self, value: None)  # type: ignore[assignment]
+
+        def look(self) -> bool:
+            if not begun:
+                begun.append(second.submit(election.start))
+                eventually(lambda: beginning.came == 2 or begun[0].done())
+            return True
+
+    election._beginning = beginning
+    election._part = Over(election, once=False)
+    election.start()
+    with pytest.raises(locks.MisuseError, match="takes part in 'report' already"):
+        begun[0].result(LIMIT)
+    second.shutdown()
+    election.stop()

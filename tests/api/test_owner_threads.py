@@ -9,11 +9,12 @@ import gevent
 import pytest
 
 import locks
+from locks.core.agent.machine import AgentMachine
 from locks.node.agent import Agent
 from locks.node.holding import Holding
 from locks.node.one_client import note_wait
 from tests.api.test_owners import Between, holder_of
-from tests.helpers import LIMIT
+from tests.helpers import LIMIT, interpreted_only
 
 A, B = ("a",), ("b",)
 
@@ -222,3 +223,22 @@ def test_a_wait_is_noted_while_another_one_begins() -> None:
     owner.waiting[other] = None
     note_wait(mine)
     assert list(owner.waiting) == [other, mine]
+
+
+def test_two_threads_that_do_not_want_to_wait_are_both_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That lock servers elsewhere have answered, as soon as they have."""
+    interpreted_only()
+    owner = locks.Owner("job")
+    agent = locks.spawn_agent(client=owner)
+    calls = [agent.node.new_call(), agent.node.new_call()]
+    waiters = [call.waiter for call in calls]
+    answered = False
+    monkeypatch.setattr(AgentMachine, "is_answered", lambda machine, call: answered)
+    for call in calls:
+        assert not agent.turn.run(agent._try, call)
+    answered = True
+    agent.turn.run(agent.event, agent.machine.settle)
+    assert all(waiter.woken for waiter in waiters)
+    owner.end()

@@ -463,3 +463,27 @@ def test_a_try_waits_for_answers_alone(nodes: int) -> None:
         simulation.run()
 
     simulate(scenario, 40, nodes=nodes)
+
+
+def test_two_tries_of_one_owner_wait_for_answers_alone() -> None:
+    """At the same moment, in two threads: each is told as soon as its answers are there."""
+
+    def scenario(simulation: Simulation) -> None:
+        owner = locks.Owner("job")
+
+        def hold() -> None:
+            with locks.transaction() as tx:
+                tx.lock_all([A, B])
+                simulation.sleep(100)
+
+        def look(lock_id: tuple[str, ...]) -> None:
+            simulation.sleep(10)
+            assert not locks.Lock(lock_id, owner=owner).acquire(blocking=False)
+            assert simulation.time < 13
+
+        simulation.client(hold)
+        simulation.client(look, A)
+        simulation.client(look, B)
+        simulation.run()
+
+    simulate(scenario, 40, nodes=3)
