@@ -141,8 +141,11 @@ class Owner(Ending, Block):
             raise
 
 
+Before = tuple[Ending | None]  # for whom the code acted before its block
+
+
 class Acting(Block):
-    """A block in which the code acts for an owner."""
+    """A block in which the code acts for an owner; also several ones, one within another, or in several threads."""
 
     __slots__ = ("_before", "_owner")
 
@@ -152,17 +155,17 @@ class Acting(Block):
 
     def __enter__(self) -> Owner:
         hold = entering(self)
-        self._before = acting.get()
-        hold.take(self)
+        before = self._before = acting.get()
+        hold.take((before,))
         acting.set(self._owner)
         return self._owner
 
-    def _leave(self, held: Acting | None, error: BaseException | None) -> None:
+    def _leave(self, held: Before | None, error: BaseException | None) -> None:
         """The block is left; see `Block`. In another context than where it began, nothing changes."""
         if acting.get() is self._owner:
-            acting.set(self._before)
+            acting.set(self._before if held is None else held[0])
 
-    def _let_go(self, held: Acting) -> None:
+    def _let_go(self, held: Before) -> None:
         """The block was left, and this was not noted; see `Block`."""
         self._leave(held, None)
 

@@ -19,6 +19,7 @@ import pytest
 import locks
 from locks.node.agent import Agent
 from locks.node.holders import Holders
+from locks.runtime import current_client
 from tests.api.clients import many
 from tests.helpers import LIMIT, eventually
 
@@ -295,6 +296,33 @@ def test_an_owner_is_not_copied(copied: Callable[[Any], Any]) -> None:
     assert copied(locks.Lock(A))
     with lock:
         assert copy.copy(lock).owned()  # it names the same owner
+
+
+def test_one_object_for_several_blocks_in_which_one_acts() -> None:
+    """Within each other, or in two threads at once: after each it is as it was before."""
+    one, two = locks.Owner("one"), locks.Owner("two")
+    block = one.acting()
+    with block:
+        with block:
+            assert current_client() is one
+        assert current_client() is one
+    assert current_client() not in (one, two)
+
+    def within_two() -> bool:
+        with two.acting():
+            with block:
+                met.wait()
+                met.wait()
+            return current_client() is two
+
+    met = threading.Barrier(2, timeout=LIMIT)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(within_two)
+        with block:
+            met.wait()
+        met.wait()
+        assert found.result(LIMIT)
+    assert current_client() not in (one, two)
 
 
 def test_deadlocks_of_owners_are_found() -> None:
