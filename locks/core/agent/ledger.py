@@ -89,7 +89,7 @@ class Ledger:
         out: list[AgentEffect],
         resolver: Resolver,
     ) -> None:
-        # That of the node, as long as nothing changes; in compiled modules, `frozenset` alone makes a copy.
+        # The node's own, not a copy, which compiled modules would make.
         self.alive = alive if isinstance(alive, frozenset) else frozenset(alive)
         self.requests: dict[LockId, LockRequest] = {}
         self.open: dict[LockId, LockRequest] = {}
@@ -111,7 +111,6 @@ class Ledger:
         """Take a lock request in; return what withdraws it, as far as there is anything new in it."""
         lock_id, mode, nodes, require = wanted
         request = self.requests.get(lock_id)
-        several, new = len(nodes) > 1, request is None
         if request is None:
             self.seq += 1
             request = self.requests[lock_id] = LockRequest(lock_id, mode, require, self.seq)
@@ -129,8 +128,8 @@ class Ledger:
         for node in nodes:
             if node not in request.node_requests:
                 node_request = request.node_requests[node] = NodeRequest(node)
-                self._request(request, node_request, several)
-        if new and not several:  # nothing is known of it
+                self._request(request, node_request, len(nodes) > 1)
+        if undo.mode is None and len(nodes) == 1:  # nothing is known of it
             self.open[lock_id] = self._unacknowledged[lock_id] = request
         else:
             self._weigh(request)
