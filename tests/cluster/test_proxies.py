@@ -88,7 +88,8 @@ def test_a_stopped_actor_is_known_to_be(nodes: Nodes) -> None:
     locks.monitor(ref, downs.append)
     ref.proxy().stop()
     eventually(lambda: not counter.is_alive())
-    eventually(lambda: [down.reason for down in downs] == ["normal"])
+    eventually(lambda: downs)
+    assert [down.reason for down in downs] == ["normal"]
 
 
 def test_agents_and_clients_of_other_nodes(nodes: Nodes) -> None:

@@ -263,7 +263,7 @@ def test_the_dead_leave_on_both_sides(node: locks.Node, otp: Otp) -> None:
     ours.stop()
     for group in ("g", "h"):
         until_same(node, otp, group, stays)
-    assert told[-2:] == [("Left", [theirs]), ("Left", [ours, ours])]
+    eventually(lambda: told[-2:] == [("Left", [theirs]), ("Left", [ours, ours])])
 
 
 def test_members_can_be_talked_to(node: locks.Node, otp: Otp) -> None:
