@@ -132,7 +132,7 @@ class RemoteRef(OwnReference):
                 f"{self} is known by its name only; a process can be made to exit by its pid",
                 ref=repr(self),
             )
-        self._remotes.turn.post(self._remotes.processes.exit, self.target, reason)
+        self._remotes.turn.run_surely(self._remotes.processes.exit, self.target, reason)
 
     @property
     def watch(self) -> DeathWatch:  # type: ignore[override]
@@ -163,9 +163,9 @@ class _RemoteWatch(DeathWatch):
         self._over = False
 
     def add(self, monitor: Monitor, subject: object) -> None:
-        """Monitor it on its node while there are monitors here."""
+        """Monitor it on its node while there are monitors here: before what its caller sends there next."""
         super().add(monitor, subject)
-        self._remotes.turn.post(self._start)
+        self._remotes.turn.run_surely(self._start)
 
     def forsaken(self) -> None:
         """No monitor is left here."""

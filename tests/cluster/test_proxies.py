@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pykka
@@ -90,6 +92,30 @@ def test_a_stopped_actor_is_known_to_be(nodes: Nodes) -> None:
     eventually(lambda: not counter.is_alive())
     eventually(lambda: downs)
     assert [down.reason for down in downs] == ["normal"]
+
+
+def test_a_monitor_is_there_before_what_is_sent_next(nodes: Nodes) -> None:
+    """Also if another thread has the node's turn: what stops the actor does not overtake the monitor."""
+    _, ref = remote(nodes)
+    a = nodes.started[0]
+    has_turn, lets_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        has_turn.set()
+        assert lets_go.wait(60)
+
+    def monitor() -> bool:
+        locks.monitor(ref, print)
+        return ref.watch._reference is not None  # it was sent
+
+    with ThreadPoolExecutor(2) as pool:
+        held = pool.submit(a.turn.run, hold)
+        assert has_turn.wait(60)
+        sent = pool.submit(monitor)
+        eventually(lambda: ref.watch.monitors)
+        lets_go.set()
+        assert sent.result(60)
+        held.result(60)
 
 
 def test_agents_and_clients_of_other_nodes(nodes: Nodes) -> None:
