@@ -166,10 +166,12 @@ class Lock(Block, metaclass=Shown):
             except AskedAlready:
                 hold.drop()
             except BaseException as error:
-                # Perhaps it has just begun.
-                found = node.holders.get(client) if hold.held is None else hold.held
-                if found is not None:
-                    found.withdraw(None if hold.held is None else call, self.lock_id)
+                if hold.held is not None:
+                    hold.held.withdraw(call, self.lock_id)
+                else:
+                    found = node.holders.get(client)  # perhaps it has just begun
+                    if found is not None:
+                        found.withdraw(None, self.lock_id)
                 hold.drop()
                 # A finaliser may have released all that the caller had: then begin anew.
                 if call is None or not (isinstance(error, AgentEnded) and agent.is_over):

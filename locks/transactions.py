@@ -28,7 +28,7 @@ from locks.node.scope import Nodes, checked_where
 from locks.node.waiting import ANSWERED_WITHIN
 from locks.program import default_node
 from locks.runtime import Event
-from locks.runtime.callables import check_callable, check_ran
+from locks.runtime.callables import check_callable, check_callbacks, check_ran
 from locks.runtime.leaving import Block, entering
 
 __all__ = ["Transaction", "run_transaction", "transaction"]
@@ -74,8 +74,7 @@ class Transaction(Block):
         self._created = created
         self._await_nodes = await_nodes
         self._on_lost = on_lost
-        if on_lost is not None:
-            check_callable(on_lost, "on_lost")
+        check_callbacks(on_lost=on_lost)
         checked_where(nodes, require)
         self._nodes = nodes
         self._require = require

@@ -15,7 +15,7 @@ from locks import Down, MisuseError, Node, OperatingError
 from locks.model import check_timeout
 from locks.program import default_node
 from locks.runtime import Event, current_client
-from locks.runtime.callables import check_callable, check_ran
+from locks.runtime.callables import check_callable, check_callbacks, check_ran
 from locks.runtime.elsewhere import unseen
 from locks.runtime.interrupts import whole
 from locks.runtime.native import native_rlock
@@ -102,9 +102,7 @@ class Election:
         node: Node | None = None,
         label: str | None = None,
     ) -> None:
-        for argument, value in (("on_elected", on_elected), ("on_lost", on_lost)):
-            if value is not None:
-                check_callable(value, argument)
+        check_callbacks(on_elected=on_elected, on_lost=on_lost)
         self.name = name
         self.on_elected = on_elected
         self.on_lost = on_lost

@@ -50,11 +50,16 @@ class Holders(ByClient[A], Generic[A]):
         self._node = node
         self._options = options
 
+    def living(self, client: Client) -> A | None:
+        """The agent of a client, unless it has ended; `None` if there is none."""
+        agent = self.get(client)
+        return agent if agent is not None and agent.is_alive() else None
+
     def begin(self, client: Client) -> A:
         """The agent of a client; a new one if it has none."""
         while True:
-            agent = self.get(client)
-            if agent is not None and agent.is_alive():
+            agent = self.living(client)
+            if agent is not None:
                 return agent
             try:
                 begun: A = self._node.spawn_agent(client, keep=self._keep, **self._options)

@@ -125,9 +125,8 @@ class Node(metaclass=Shown):
         self.turn = around.turn(self._dispatch, self.executor)
         self.server = self._dispatch.server = Server(self, around.first_version())
         self.clients: dict[Hashable, dict[Agent, None]] = {}  # the transactions of each
-        self.holders: Holders[Agent] = Holders(
-            self, abort_on_deadlock=True
-        )  # those of `locks.Lock`s
+        # Those of `locks.Lock`s.
+        self.holders: Holders[Agent] = Holders(self, abort_on_deadlock=True)
         self.services = Services()
         self._serial = itertools.count(1)
         self.is_clustered = options is not None

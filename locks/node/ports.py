@@ -21,7 +21,15 @@ from locks.otp.notices import Notices
 from locks.runtime import Client, Down, Monitor, Waiter
 from locks.runtime.inline import Turn
 
-__all__ = ["Answering", "Background", "NodePort", "OriginalGuard", "PendingCall", "Scope"]
+__all__ = [
+    "Answering",
+    "AskedAlready",
+    "Background",
+    "NodePort",
+    "OriginalGuard",
+    "PendingCall",
+    "Scope",
+]
 
 T = TypeVar("T")
 

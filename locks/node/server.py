@@ -102,10 +102,7 @@ class Server(Door):
             begin: Whether one begins if there is none; else `None` is returned.
         """
         client = current_client()
-        if begin:
-            return self.own.begin(client)
-        agent = self.own.get(client)
-        return agent if agent is not None and agent.is_alive() else None
+        return self.own.begin(client) if begin else self.own.living(client)
 
     def watch_for(self, lock_id: LockId, watcher: Watcher | None, on: bool = True) -> None:
         """Begin or end to tell a watcher of an id; the calling actor by default."""

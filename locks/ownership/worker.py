@@ -18,7 +18,7 @@ from locks.ownership.part import Part, Task
 from locks.ownership.run import BacklogRun, check_not_within
 from locks.program import default_node, is_at_hand
 from locks.runtime import current_client
-from locks.runtime.callables import check_callable
+from locks.runtime.callables import check_callable, check_callbacks
 from locks.runtime.elsewhere import step
 from locks.runtime.interrupts import whole_itself
 from locks.runtime.leaving import Block, Hold, entering
@@ -73,9 +73,7 @@ class Worker(Block, ABC):
         on_gained: Callable[[int, int], object] | None = None,
         on_lost: Callable[[int], object] | None = None,
     ) -> None:
-        for argument, value in (("on_gained", on_gained), ("on_lost", on_lost)):
-            if value is not None:
-                check_callable(value, argument)
+        check_callbacks(on_gained=on_gained, on_lost=on_lost)
         self.name = name
         self.grouping = Grouping(groups, group_for)
         self.on_gained = on_gained

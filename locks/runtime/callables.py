@@ -14,7 +14,7 @@ from locks.errors import InvalidOption, MisuseError
 
 T = TypeVar("T")
 
-__all__ = ["check_callable", "check_ran", "is_run_later"]
+__all__ = ["check_callable", "check_callbacks", "check_ran", "is_run_later"]
 
 
 def is_run_later(function: object) -> bool:
@@ -51,6 +51,17 @@ def check_callable(value: object, name: str, instead: str = "pass a function") -
             f"when this is over, or never. {instead[0].upper()}{instead[1:]}",
             value=_shown(value),
         )
+
+
+def check_callbacks(**given: object) -> None:
+    """Check functions that may be left out, by the names of their arguments.
+
+    Raises:
+        InvalidOption: One can't be called, or its body would be run later.
+    """
+    for name, value in given.items():
+        if value is not None:
+            check_callable(value, name)
 
 
 def check_ran(found: T, name: str, instead: str) -> T:

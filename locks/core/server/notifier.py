@@ -68,10 +68,10 @@ class Notifier:
         self._node = node
         self.closers: dict[EntryOwner, None] = {}
         self.waiting: dict[EntryOwner, None] = {}
-        self._touched: set[EntryOwner] = (
-            set()
-        )  # whose edges may have changed since they were looked at
-        self._tied: set[EntryOwner] = set()  # all edges between these are known at both ends
+        # Those whose edges may have changed since these were looked at; and those all of whose edges
+        # between each other are known at both ends.
+        self._touched: set[EntryOwner] = set()
+        self._tied: set[EntryOwner] = set()
 
     def after(
         self, changed: list[Entry], new: Sequence[Entry] = (), owner: EntryOwner | None = None
