@@ -107,10 +107,12 @@ def test_a_reader_that_takes_nothing_in_costs_little(nodes: Nodes) -> None:
     reader = Reader(b)
     reader.watch("t")
     reader.page()
-    for row in range(view_sender.AHEAD + view_sender.ROOM + 100):
+    (reading,) = readings(b)
+    for row in range(20 * view_sender.ROOM):  # on a busy machine a page has many changes
         agent.lock_all(wanted(row), 20)
         agent.unlock(("t", row))
-    (reading,) = readings(b)
+        if row >= view_sender.AHEAD + view_sender.ROOM + 100 and reading.anew:
+            break
     assert reading.sent <= view_sender.AHEAD + 1
     assert len(reading.due) <= view_sender.ROOM + 2
     assert reading.anew
