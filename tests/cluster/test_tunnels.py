@@ -15,6 +15,7 @@ import pytest
 import locks
 from locks.otp import control, etf, wishes
 from locks.otp.handshake import Handshake, Send
+from locks.otp.options import NET_TICKTIME
 from locks.otp.terms import Atom, Pid
 from locks.otp.tunnel_messages import (
     CHUNK,
@@ -210,14 +211,26 @@ def test_disconnecting_closes_the_tunnel_and_keeps_apart(nodes: Nodes) -> None:
 
 
 def test_silence_is_judged_by_the_server(nodes: Nodes) -> None:
-    """Nothing ticks over a tunnel, and it is not lost for that; the connections below are judged."""
+    """Nothing ticks over a tunnel, and it is not lost for that; it is lost with a connection below it."""
     server = nodes.start(A)
     x, _ = pair(nodes, server)
     assert x.cluster is not None
     distribution = x.cluster.distribution
-    for _ in range(3):
-        x.turn.run(distribution._judge_silence, 20.0)
-    assert x.nodes(hidden=True) == [Y]
+    below, tunnel = link(x, A), link(x, Y)
+
+    def judge(server_is_heard: bool) -> None:
+        """In one turn: nothing arrives meanwhile but what the test says."""
+        for _ in range(4):
+            distribution._judge_silence(NET_TICKTIME / 3)
+            if server_is_heard:
+                below.silent = 0.0
+
+    x.turn.run(judge, True)
+    assert tunnel.silent > NET_TICKTIME
+    assert tunnel.closed is below.closed is None
+    x.turn.run(judge, False)
+    assert below.closed == f"it was silent for {NET_TICKTIME:g} s"
+    eventually(lambda: tunnel.closed is not None)
 
 
 # --- Wishes -----------------------------------------------------------------------------------------
