@@ -241,6 +241,7 @@ def lock(
         CannotServe: Too few of the nodes run; nothing was changed.
         LockTimeout: Time ran out; this request was withdrawn. Its `lost` says which locks, if any,
             were surrendered meanwhile.
+        NotHeld: Another thread that acts for the same owner has unlocked it meanwhile.
         DeadlockAborted: The transaction was aborted (only with `abort_on_deadlock`).
         AgentEnded: The transaction has ended.
     """

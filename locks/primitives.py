@@ -41,6 +41,7 @@ from locks.node.refusals import not_held
 from locks.node.scope import Nodes, checked_where, one_of, where
 from locks.program import default_node
 from locks.runtime import Client, current_client
+from locks.runtime.elsewhere import clock
 from locks.runtime.leaving import Block, Hold, entering
 from locks.runtime.shown import Shown
 from locks.wire.sendable import check_sendable
@@ -109,7 +110,8 @@ class Lock(Block, metaclass=Shown):
                 was made with.
 
         Returns:
-            Whether it was acquired. If the caller has it already, it is not: not when there is a limit to the wait.
+            Whether it was acquired. If the caller has it already, it is not: not when there is a limit to the wait, and no other
+            thread of its owner releases it in time.
 
         Raises:
             MisuseError: The caller has acquired it already, and would wait for ever.
@@ -148,8 +150,11 @@ class Lock(Block, metaclass=Shown):
                     if not blocking:
                         return False
                     if quiet and timeout is not None:
-                        agent.sit_out(timeout)
-                        timeout, blocking = 0, False
+                        now = clock()
+                        until = now() + timeout
+                        agent.sit_out(self.lock_id, timeout)
+                        timeout = max(0, until - now())
+                        blocking = timeout > 0
                         continue
                     raise MisuseError(
                         f"{show(self.lock_id)} is held by the caller already; a lock is not "

@@ -132,7 +132,7 @@ class Agent(Holding, metaclass=Shown):
         self._monitor: Monitor | None = None
         self._lost: Event | None = None
         self.acquisitions: dict[LockId, dict[Acquisition, None]] | None = None
-        self._tries: dict[PendingCall, None] | None = None
+        self._tries: dict[PendingCall, Callable[[], bool]] | None = None
         self.on_lost: Callable[[LockLost], object] | None = None
 
     def __str__(self) -> str:

@@ -14,7 +14,7 @@ from gevent import getcurrent
 
 from locks.core.agent.machine import AgentMachine, Object
 from locks.errors import CannotServe
-from locks.model import AgentId, LockResult, check_timeout
+from locks.model import AgentId, LockId, LockResult, check_timeout
 from locks.node.door import Door
 from locks.node.one_client import hold_up_others, note_wait
 from locks.node.ports import Answering, NodePort, PendingCall, Spans
@@ -44,7 +44,9 @@ class Waiting(Door):
     client: Any
     client_key: Hashable
     _here: Any  # the greenlet in which its client has begun it, until it ends
-    _tries: dict[PendingCall, None] | None  # who waits for lock servers' answers, and no longer
+    _tries: (
+        dict[PendingCall, Callable[[], bool]] | None
+    )  # who waits until something is so, if no lock is it
 
     def check_client(self) -> None:
         """Raise `NotClient` unless it is the client who calls."""
@@ -120,33 +122,37 @@ class Waiting(Door):
 
     def _await_answers(self, call: PendingCall) -> None:
         """Who does not want to wait for others waits for what lock servers elsewhere say all the same."""
-        if not self.turn.run(self._try, call):
+        self._wait_until(lambda: self.machine.is_answered(call), call, ANSWERED_WITHIN)
+
+    def sit_out(self, lock_id: LockId, timeout: float) -> None:
+        """The client waits for what it has itself: until the time is over, unless another thread of an owner releases it."""
+        if is_in_event_loop():
+            raise blocks_event_loop()
+        self._wait_until(lambda: not self.machine.asks_for(lock_id), self.node.new_call(), timeout)
+
+    def _wait_until(self, is_so: Callable[[], bool], call: PendingCall, timeout: float) -> None:
+        """Wait until something is so after an event of the machine, or the time is over."""
+        if not self.turn.run(self._try, is_so, call):
             try:
-                call.waiter.wait(ANSWERED_WITHIN)
+                call.waiter.wait(timeout)
             finally:
                 if self._tries:
                     self._tries.pop(call, None)
 
-    def _try(self, call: PendingCall) -> bool:
-        """Begin to wait for answers; returns whether all are there."""
-        answered = self.machine.is_answered(call)
-        if not answered:
-            if self._tries is None:
-                self._tries = {}
-            self._tries[call] = None
-        return answered
+    def _try(self, is_so: Callable[[], bool], call: PendingCall) -> bool:
+        """Begin to wait until something is so; returns whether it is."""
+        if is_so():
+            return True
+        if self._tries is None:
+            self._tries = {}
+        self._tries[call] = is_so
+        return False
 
-    def _look_at_tries(self, tries: dict[PendingCall, None]) -> None:
-        for call in list(tries):  # several threads of an owner may try at once
-            if self.machine.is_answered(call):
+    def _look_at_tries(self, tries: dict[PendingCall, Callable[[], bool]]) -> None:
+        for call, is_so in list(tries.items()):  # several threads of an owner may try at once
+            if is_so():
                 tries.pop(call, None)
                 call.waiter.wake()
-
-    def sit_out(self, timeout: float) -> None:
-        """The client waits for what it has itself: nobody tells it anything, so the time runs out."""
-        if is_in_event_loop():
-            raise blocks_event_loop()
-        self.node.new_call().waiter.wait(timeout)
 
     # --- Waits that block nobody ----------------------------------------------------------------
 

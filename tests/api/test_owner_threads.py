@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gevent
@@ -14,7 +15,7 @@ from locks.node.agent import Agent
 from locks.node.holding import Holding
 from locks.node.one_client import note_wait
 from tests.api.test_owners import Between, holder_of
-from tests.helpers import LIMIT, interpreted_only
+from tests.helpers import LIMIT, eventually, interpreted_only
 
 A, B = ("a",), ("b",)
 
@@ -67,6 +68,76 @@ def test_the_last_one_that_gives_up_withdraws_the_lock() -> None:
         assert [info.lock_id for info in tx.agent.lock_info()] == [A]
         second.kill()
         assert tx.agent.lock_info() == []
+
+
+@pytest.mark.parametrize("more", [True, False])
+def test_a_lock_that_another_one_has_is_waited_for_within_a_limit(more: bool) -> None:
+    """Whoever waits gets it with its release, not when the time is over; one of several that wait does."""
+    owner = locks.Owner("job")
+    lock, other = locks.Lock(A, owner=owner), locks.Lock(B, owner=owner)
+    lock.acquire()
+    if more:
+        other.acquire()  # the transaction does not end with the release
+    got: list[int] = []
+
+    def acquire(number: int) -> None:
+        assert lock.acquire(timeout=LIMIT * 10)
+        got.append(number)
+
+    waiting = [waits(partial(acquire, number)) for number in range(3)]
+    for count in range(1, 4):
+        lock.release()
+        eventually(lambda count=count: len(got) == count)  # type: ignore[misc]
+        gevent.sleep(0)
+        assert len(got) == count
+    gevent.joinall(waiting, timeout=LIMIT, raise_error=True)
+    assert not lock.acquire(timeout=0.01)
+    owner.end()
+
+
+def test_a_lock_that_another_one_has_is_waited_for_until_the_owner_ends() -> None:
+    """The one that waits is told so."""
+    owner = locks.Owner("job")
+    lock = locks.Lock(A, owner=owner)
+    lock.acquire()
+    waiting = waits(lambda: lock.acquire(timeout=LIMIT * 10))
+    owner.end()
+    with pytest.raises(locks.MisuseError, match="owner job has ended"):
+        waiting.get(timeout=LIMIT)
+
+
+@pytest.mark.parametrize("before", ["nothing", "held", "asked for"])
+def test_what_one_waits_for_is_unlocked_by_another_one(before: str) -> None:
+    """It is told so, and never that it has the lock; nothing that only it wanted is asked for any longer."""
+    owner, other = locks.Owner("job"), locks.Owner("other")
+    with locks.Lock(B, owner=other), locks.transaction(owner=owner) as tx:
+        if before == "held":
+            tx.write_lock(A)
+        both = waits(lambda: tx.lock_all([A, B]))
+        if before == "asked for":
+            locks.lock_nowait(tx.agent, A)  # by another one, that does not wait
+        tx.unlock(A)
+        with pytest.raises(locks.NotHeld, match="in the same transaction, while this call waited"):
+            both.get(timeout=LIMIT)
+        assert tx.agent.lock_info() == []
+        tx.lock_all([A])
+        tx.ensure_held(A)
+
+
+def test_what_nobody_waits_for_may_be_unlocked() -> None:
+    """Those who wait for other locks, and for what was asked for in all, go on waiting."""
+    owner, other = locks.Owner("job"), locks.Owner("other")
+    with locks.transaction(owner=owner) as tx:
+        with locks.Lock(B, owner=other):
+            tx.write_lock(A)
+            one = waits(lambda: locks.lock(tx.agent, B))
+            every = waits(lambda: locks.await_all_locks(tx.agent))
+            tx.unlock(A)
+            gevent.sleep(0)
+            assert not one.ready()
+            assert not every.ready()
+        assert one.get(timeout=LIMIT).status == every.get(timeout=LIMIT).status == "have_all_locks"
+        assert [info.lock_id for info in tx.agent.lock_info() if info.held] == [B]
 
 
 def test_one_gives_up_an_upgrade_and_another_one_waits_on() -> None:
@@ -237,7 +308,8 @@ def test_two_threads_that_do_not_want_to_wait_are_both_told(
     answered = False
     monkeypatch.setattr(AgentMachine, "is_answered", lambda machine, call: answered)
     for call in calls:
-        assert not agent.turn.run(agent._try, call)
+        is_answered = partial(agent.machine.is_answered, call)
+        assert not agent.turn.run(agent._try, is_answered, call)
     answered = True
     agent.turn.run(agent.event, agent.machine.settle)
     assert all(waiter.woken for waiter in waiters)

@@ -148,7 +148,11 @@ class OneOfSeveral(AmongNodes):
 
     def interrupt(self, error: Exception) -> list[AgentEffect]:
         """Another transaction of the client was aborted: if it waits in this one, it is told."""
-        for wait in self._waits.unanswered:
+        self._break_off(self._waits.unanswered, error)
+        return self._conclude()
+
+    def _break_off(self, waits: list[Hashable], error: Exception) -> None:
+        """Answer those who wait with an error, and withdraw what only they wanted."""
+        for wait in waits:
             self._withdraw(wait)
             self._out.append(AnswerWait(wait, error))
-        return self._conclude()

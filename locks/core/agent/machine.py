@@ -19,7 +19,7 @@ from locks.core.agent.flags import Flag, check_flag
 from locks.core.agent.hold_ups import HoldUps
 from locks.core.agent.ledger import Ledger
 from locks.core.agent.questions import Questions
-from locks.core.agent.requests import ClientWaits, Undo
+from locks.core.agent.requests import ClientWaits, Undo, unlocked_meanwhile
 from locks.core.agent.saving import SavedAgent, load_agent, save_agent
 from locks.core.agent.study import Study
 from locks.core.agent.terms import Object, check_terms
@@ -242,11 +242,15 @@ class AgentMachine(Questions):
     def unlock(self, lock_id: LockId) -> list[AgentEffect]:
         """Release a lock, or cancel the request for it, before the transaction ends.
 
+        Whoever has asked for it and still waits for all that he has asked for, in another thread of an owner, is told so.
+
         Raises:
             NotHeld: The transaction has not asked for this id.
         """
         self.check_alive()
         self._ledger.request(lock_id)
+        if self._waits.pending:
+            self._break_off(self._waits.asking_for(lock_id), unlocked_meanwhile(lock_id))
         self._ledger.drop(lock_id)
         return self._conclude()
 

@@ -47,6 +47,7 @@ __all__ = [
     "locks_lost",
     "needed",
     "servable",
+    "unlocked_meanwhile",
 ]
 
 
@@ -284,13 +285,20 @@ class Undo(NamedTuple):
 
 
 class ClientWait:
-    """A client that waits for all lock requests up to `upto`; `undo` says what only it wanted."""
+    """A client that waits for all lock requests up to `upto`.
 
-    __slots__ = ("undo", "upto")
+    Attributes:
+        upto: The number of the last one.
+        asked: What it has asked for itself.
+        undo: What only it wanted of that.
+    """
 
-    def __init__(self, upto: int, undo: Sequence[Undo]) -> None:
+    __slots__ = ("asked", "undo", "upto")
+
+    def __init__(self, upto: int, asked: Sequence[Undo]) -> None:
         self.upto = upto
-        self.undo = undo
+        self.asked = asked
+        self.undo = asked
 
 
 class ClientWaits:
@@ -309,10 +317,10 @@ class ClientWaits:
         self.pending: dict[Hashable, ClientWait] = {}
         self._answered: tuple[Hashable, Sequence[Undo], LockId | None] | None = None
 
-    def begin(self, wait: Hashable, upto: int, undo: Sequence[Undo] = ()) -> None:
+    def begin(self, wait: Hashable, upto: int, asked: Sequence[Undo] = ()) -> None:
         """Somebody waits for all lock requests up to `upto`."""
         self._answered = None
-        self.pending[wait] = ClientWait(upto, undo)
+        self.pending[wait] = ClientWait(upto, asked)
 
     def answered(self, wait: Hashable, lock_id: LockId) -> None:
         """Somebody has waited likewise for one lock, which is new, and was answered at once."""
@@ -342,6 +350,14 @@ class ClientWaits:
         _, undo, lock_id = self._answered
         self._answered = None
         return [e for e in undo if _is_new(e)] if lock_id is None else (Undo(lock_id),)
+
+    def asking_for(self, lock_id: LockId) -> list[Hashable]:
+        """Those who wait for what they have asked for, if this id is a part of that."""
+        return [
+            wait
+            for wait, waiting in self.pending.items()
+            if any(each.lock_id == lock_id for each in waiting.asked)
+        ]
 
     def over(self, first_open: int) -> list[tuple[Hashable, int]]:
         """Those whose wait is over, each with the number of the last request that it waited for.
@@ -441,6 +457,14 @@ def has_ended(agent: AgentId, reason: Exception | None) -> LocksError:
         error = AgentEnded(f"transaction {agent} has ended{why}", agent=agent)
     error.__cause__ = reason  # compiled code has no `from`
     return error
+
+
+def unlocked_meanwhile(lock_id: LockId) -> NotHeld:
+    """The error for who waits for a lock that somebody else who acts for the same client has released."""
+    return NotHeld(
+        f"{show(lock_id)} was unlocked, in the same transaction, while this call waited for it: it is not held",
+        lock_id=lock_id,
+    )
 
 
 def locks_lost(agent: AgentId, requests: Iterable[LockRequest], ended: bool = False) -> LockLost:
