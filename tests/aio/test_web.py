@@ -22,7 +22,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 pytestmark = [pytest.mark.explore, pytest.mark.xdist_group("web")]
 
-ROUNDS = 9
+ROUNDS = 5
 
 
 @pytest.fixture(scope="module")

@@ -516,4 +516,4 @@ def test_churn() -> None:
 @pytest.mark.explore
 def test_churn_under_many_schedules() -> None:
     """The same, for longer."""
-    simulate(churn, 5000)
+    simulate(churn, 2000)

@@ -74,7 +74,7 @@ def test_rings_of_three_over_one_relay_that_crashes() -> None:
     assert all_of(RING._replace(nodes=1, faults=CRASH)).worlds == 2
 
 
-@pytest.mark.explore
+@explored
 def test_rings_of_three_over_three_relays() -> None:
     """From where each client has its first lock: messages over different relays overtake each other."""
     total = all_of(RING)
