@@ -94,6 +94,7 @@ class Tracer:
         """The global trace function: a frame begins."""
         if not counts(frame.f_code):
             return None
+        frame.f_trace = self.step  # from Python 3.13 on, the next line does nothing without
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
         return self.step
