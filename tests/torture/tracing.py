@@ -3,8 +3,9 @@
 `sys.settrace` with `f_trace_opcodes` calls us before each instruction of each frame below the call under test.
 All Python code that runs there counts: this library, and what it calls of Pykka, gevent and the standard
 library. Only the tests' own frames do not. What a trace function raises is raised at that instruction, as
-an asynchronous exception would be, but at every one and not only where Python looks for them. A `NOP` is left out:
-only a tracer can raise something there, and CPython 3.11 does not let the `try` that it belongs to catch it.
+an asynchronous exception would be, but at every one and not only where Python looks for them. Left out is where only a tracer
+can raise something: a `NOP`, for CPython 3.11 does not let the `try` that it belongs to catch it; and what generators have since
+CPython 3.12 for their end, which is also run while one is freed, and then Python swallows what is raised.
 
 Garbage is not collected meanwhile: that would call callbacks and finalisers of anybody, wherever it happens to begin.
 They are no part of the call, and Python swallows what is raised in them.
@@ -21,6 +22,7 @@ import gc
 import pathlib
 import sys
 from collections.abc import Callable
+from inspect import CO_GENERATOR
 from types import CodeType, FrameType
 from typing import Any, ClassVar
 
@@ -112,7 +114,7 @@ class Tracer:
         number = self.count
         self.count = number + 1
         if number == self._at:
-            if _name(frame) == "NOP":
+            if _name(frame) == "NOP" or _is_end_of_generator(frame):
                 self._at = number + 1
                 return self.step
             self.struck = Tracer.last = Strike(frame)
@@ -124,6 +126,13 @@ class Tracer:
 def _name(frame: FrameType) -> str:
     """The name of the instruction that is next."""
     return dis.opname[frame.f_code.co_code[frame.f_lasti]]
+
+
+def _is_end_of_generator(frame: FrameType) -> bool:
+    """Whether a generator is being closed: in its `yield from`, or in the handler that each has, and that stands in no line."""
+    return bool(frame.f_code.co_flags & CO_GENERATOR) and (
+        frame.f_lineno is None or _name(frame) == "CLEANUP_THROW"
+    )
 
 
 def counts(code: CodeType) -> bool:
