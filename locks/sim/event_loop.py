@@ -190,7 +190,12 @@ for _name in REFUSED:
 
 
 class _LoopGreenlet(Client):
-    """Where an event loop runs. It is the running loop of asyncio only while it goes on itself."""
+    """Where an event loop runs. It is the running loop of asyncio only while it goes on itself, and its task the current one.
+
+    Attributes:
+        loop: The event loop.
+        task: The task in which it has stopped for now, if it is in one.
+    """
 
     is_helper = True
     is_event_loop = True
@@ -198,14 +203,23 @@ class _LoopGreenlet(Client):
     def __init__(self, loop: EventLoop, node: str) -> None:
         super().__init__("event loop", loop.run, (), node)
         self.loop = loop
+        self.task: asyncio.Task[Any] | None = None
         self._running: asyncio.AbstractEventLoop | None = None
 
     def go_on(self, fatal: BaseException | None) -> None:
         asyncio._set_running_loop(self._running)
+        task, self.task = self.task, None
+        if (
+            task is not None
+        ):  # from Python 3.14 on a thread has one current task, not one for each loop
+            asyncio.tasks._enter_task(self.loop, task)
         try:
             super().go_on(fatal)
         finally:
             self._running = asyncio._get_running_loop()
+            if self._running is not None and (task := asyncio.current_task()) is not None:
+                asyncio.tasks._leave_task(self.loop, task)
+                self.task = task
             asyncio._set_running_loop(None)
 
 
@@ -227,7 +241,7 @@ class Tasks:
     def place(self) -> Place | None:
         """Where the task that runs stands in the user's code."""
         assert self._greenlet is not None
-        task = asyncio.current_task(self._greenlet.loop)
+        task = self._greenlet.task or asyncio.current_task(self._greenlet.loop)
         return None if task is None else of_coroutine(task.get_coro())
 
     def client(
