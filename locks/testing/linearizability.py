@@ -16,6 +16,7 @@ at each earlier moment, too, with the calls that are under way then as maybes; s
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
@@ -36,7 +37,8 @@ class Span(NamedTuple):
     end: float = inf
 
 
-class Model(NamedTuple, Generic[S]):
+@dataclass(frozen=True)
+class Model(Generic[S]):
     """What calls do, one after the other.
 
     Attributes:
@@ -50,7 +52,8 @@ class Model(NamedTuple, Generic[S]):
     key: Callable[[S], Hashable]
 
 
-class Order(NamedTuple, Generic[S]):
+@dataclass(frozen=True)
+class Order(Generic[S]):
     """How far calls can be ordered.
 
     Attributes:

@@ -40,7 +40,7 @@ def test_a_wrong_field_changes_nothing(rig: Rig, kind: str) -> None:
         assert rig.state() == before, seed
         if rig.link.closed is None:
             assert kind in ANSWERED, seed
-            assert rig.traffic.sent == 1, seed  # an error
+            assert rig.traffic.sent, seed  # an error
         else:
             assert "could not be carried out" not in rig.link.closed, seed
             assert len(rig.link.closed) <= 300, seed

@@ -276,7 +276,8 @@ def test_it_has_nothing_to_do_with_who_has_started_it() -> None:
 
 
 FORKS = """
-import os, locks
+import os, warnings, locks
+warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on, of forks where there are threads
 with locks.transaction(timeout=60) as tx:
     tx.write_lock(("printer",))
     pid = os.fork()

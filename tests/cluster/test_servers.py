@@ -101,7 +101,8 @@ def test_to_try_is_to_hear_what_the_servers_say(processes: Servers) -> None:
 
 
 FORKED = """
-import os, sys, locks
+import os, sys, warnings, locks
+warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on, of forks where there are threads
 with locks.transaction(timeout=60) as tx:
     first = tx.write_lock(("accounts", "ann"))
     read, write = os.pipe()
@@ -158,7 +159,8 @@ def test_what_is_watched_while_a_server_is_down(world: World) -> None:
 
 
 NAMED = """
-import os, locks
+import os, warnings, locks
+warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on, of forks where there are threads
 locks.start("x@127.0.0.1")
 pid = os.fork()
 if pid == 0:

@@ -214,7 +214,7 @@ def test_of_three_lock_servers_one_may_die(world: World) -> None:
     try:
         for each in crowd:
             each.ready()
-            each.do("coordinator.join_group_create(b'g')")
+            each.do("coordinator.join_group_create(b'g', b'')")
         one.do("coordinator.watch_elected_as_leader(b'g', told.append)")
         assert one.do("events()") == [("LeaderElected", "one")]
         assert one.do("lock('a').acquire()") is True
@@ -225,7 +225,7 @@ def test_of_three_lock_servers_one_may_die(world: World) -> None:
         assert one.do("coordinator.update_capabilities(b'g', 3).get()") is None
         assert two.do("coordinator.get_members_with_capabilities(b'g').get()") == {
             b"one": 3,
-            b"two": None,
+            b"two": b"",
         }
         assert two.do("coordinator.get_leader(b'g').get()") == b"one"
         one.kill()

@@ -38,6 +38,9 @@ SWALLOWING = (
 )  # callbacks: Python itself swallows what is raised there
 RETURNS = {"RETURN_VALUE", "RETURN_CONST"}
 _counted: dict[str, bool] = {}  # by file
+sys._getframe().f_trace_opcodes = (
+    True  # Python 3.12 looks for it, on any frame, when a tracer is set
+)
 
 
 class Strike:

@@ -289,7 +289,7 @@ class Count:
 def _signals(form: Form, number: int, seed: int, which: int, kind: type[BaseException]) -> Count:
     """Signals to this, the main, thread."""
     count = Count()
-    command = [sys.executable, "-S", "-c", SENDER, str(os.getpid()), str(which), str(seed)]
+    command = [sys.executable, "-S", "-c", SENDER, str(os.getpid()), str(int(which)), str(seed)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as sender:
         assert sender.stdin is not None
         arm = sender.stdin.fileno()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain, combinations, count, permutations
 from math import inf
 
@@ -143,4 +144,4 @@ def test_states_are_remembered_and_tries_bounded() -> None:
         order(spans, model, 12 * 2**10)
     keys = count()
     with pytest.raises(TooMany):
-        order(spans, model._replace(key=lambda state: next(keys)), enough)
+        order(spans, replace(model, key=lambda state: next(keys)), enough)
