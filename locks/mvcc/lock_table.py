@@ -286,7 +286,10 @@ class LockTable(InlineActor, metaclass=Shown):
         deadline = float("inf") if timeout is None else now + timeout
         push_at = float("inf") if self._push_after is None else now + self._push_after
         try:
-            while (wait := self._ask(self._states.waits_for, guard)) is not None:
+            while True:
+                wait = self._ask(self._states.waits_for, guard)
+                if wait is None:
+                    break
                 holder, key = wait
                 now = time.monotonic()
                 if now >= deadline:

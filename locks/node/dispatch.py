@@ -446,10 +446,13 @@ class Dispatch:
         """Tell the trace what was said in turns that are over; one thread does it at a time."""
         while self.news and self._telling.acquire(False):
             try:
-                while self.news:
+                while True:
+                    if not self.news:
+                        break
                     said = self.news.popleft()
-                    if self.trace is not None:
-                        self.trace(*said)
+                    if self.trace is None:
+                        continue
+                    self.trace(*said)
             except Exception:
                 logger.exception("a trace has failed")
             finally:

@@ -291,7 +291,9 @@ def _ask(
             else:
                 node.turn.run(calls.begin, name, way, LOCK_SERVER, pack_question(question))
         satisfied = any(map(enough, said.values()))
-        while not satisfied and calls.open:
+        while True:
+            if satisfied or not calls.open:
+                break
             outcome = calls.take(max(0.0, deadline - time.monotonic()))
             if outcome is None:
                 break

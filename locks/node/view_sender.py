@@ -286,7 +286,9 @@ class ViewSender:
         begin = time.thread_time()
         try:
             if self._find(audience, until):
-                while audience.ready and time.perf_counter() <= until:
+                while True:
+                    if not audience.ready or time.perf_counter() > until:
+                        break
                     self._send_page(audience, next(iter(audience.ready)))
         finally:
             pace = self._cluster.distribution.pace

@@ -23,6 +23,8 @@ finaliser, a signal handler, a tracer). The rule:
   `ReentrantCall`; work is done at the end of the turn.
 * *The lock is given back.* It is a native re-entrant lock: such a lock tells, at any time, whether
   the calling thread has it.
+* *What is in a `try` is in it as a whole.* CPython 3.12 to 3.14 leave the jump out of it by which many loops go on,
+  and look for signals there. `while True` is safe, if no `if` is the last thing in it (`tests/repo/test_loops.py`).
 
 Handlers must not block, switch greenlets, or call foreign code.
 
@@ -256,11 +258,14 @@ class Turn:
         # A thread that fails to get the lock leaves its work to the thread that has it, which looks
         # again after letting go. So no work is left behind.
         try:
-            while self._posted and self._lock.acquire(blocking=False):
+            while True:
+                if not (self._posted and self._lock.acquire(blocking=False)):
+                    break
                 done = self._drain()
                 self._lock.release()
-                if not done:
-                    break
+                if done:
+                    continue
+                break
             if self._journal.news:
                 self._journal.tell()
             if shield.noted:

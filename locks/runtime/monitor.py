@@ -219,8 +219,9 @@ class DeathWatch:
         try:
             for monitor in tuple(self.monitors):
                 at_hand = monitor if monitor.surely else None
-                if self.monitors.pop(monitor, down) is None:
-                    monitor._notify(down)
+                if self.monitors.pop(monitor, down) is not None:
+                    continue
+                monitor._notify(down)
         except BaseException:
             if at_hand is not None:  # whether it was told is not known
                 self.monitors[at_hand] = None

@@ -310,7 +310,9 @@ class Waiter:
                 timer = hub.loop.timer(timeout)
                 timer.start(self._resume, update=True)
             # A loop, because foreign code may switch into this greenlet by mistake.
-            while not self._woken and (timer is None or timer.active):
+            while True:
+                if self._woken or not (timer is None or timer.active):
+                    break
                 self._greenlet = current
                 hub.switch()
         finally:

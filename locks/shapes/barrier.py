@@ -355,11 +355,13 @@ class _Party(Block):
         self._end_watch = partial(unwatch_on, node, call, nodes, self._seen)
         watch_on(node, call, nodes, self._seen)
         try:
-            while not self._called:
+            while True:
+                if self._called:
+                    return True
                 self._stands().lock_info()  # unless the transaction has ended
-                if not self._bell.wait(self._left()):
-                    return False
-            return True
+                if self._bell.wait(self._left()):
+                    continue
+                return False
         finally:
             self._watch_no_longer()
 
