@@ -44,13 +44,9 @@ import gevent
 
 import locks
 from locks.program import default_node
+from tests.torture.memory import remove_mem_hooks, set_nomemory
 from tests.torture.weather import Storm
 from tests.torture.work import step
-
-try:
-    import _testcapi
-except ImportError:
-    _testcapi = None
 
 __all__ = ["SCENARIOS", "WITHOUT_GREENLETS"]
 
@@ -271,18 +267,18 @@ def hooks(storm: Storm) -> None:
 
 def memory(storm: Storm) -> None:
     """Some allocations in a row fail, here or in another thread."""
-    if _testcapi is None or not hasattr(_testcapi, "set_nomemory"):
+    if set_nomemory is None:
         return
     rng = storm.fork()
     while not storm.over:
         first = rng.randint(0, 300)
         last = first + rng.randint(1, 3)
         try:
-            _testcapi.set_nomemory(first, last)
+            set_nomemory(first, last)
             try:
                 step(rng, storm.book, closed=True)
             finally:
-                _testcapi.remove_mem_hooks()
+                remove_mem_hooks()
         except LACKING:
             pass
 

@@ -51,16 +51,9 @@ from gevent import getcurrent
 import locks
 from tests.helpers import eventually
 from tests.torture.cases import CASES, Case
+from tests.torture.memory import remove_mem_hooks, set_nomemory
 from tests.torture.stage import Stage, name_id
 from tests.torture.tracing import Strike, Tracer, trace
-
-try:
-    import _testcapi
-
-    set_nomemory: Any = getattr(_testcapi, "set_nomemory", None)
-    remove_mem_hooks: Any = getattr(_testcapi, "remove_mem_hooks", None)
-except ImportError:  # not every Python has its test modules
-    set_nomemory = None
 
 __all__ = ["FAULTS", "Row", "Trial", "sweep"]
 
