@@ -4,17 +4,25 @@ The code runs in a greenlet, a *bridge*. Where it would block, it goes back to i
 for; the parent waits for that in its own way, and comes back, or throws an exception into the bridge. So each
 rule of what a wait is, and of what is withdrawn if it is given up, is written once, for threads, greenlets
 and tasks. `locks.aio` has the parent's half.
+
+**At the interpreter's end** no thread may be in a bridge. Before Python 3.14 a daemon thread that wants the interpreter after
+that is ended by unwinding its stack; if a greenlet runs, the stack below is some other greenlet's, and the process dies of
+SIGSEGV. So a handler of `atexit` has such threads pause, for a moment, before each step that they do in a bridge.
 """
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import sys
+import time
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol
 
 import greenlet
 from gevent import monkey
+
+from locks.runtime.native import get_ident, is_main_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +32,13 @@ __all__ = ["Bridge", "Parked", "is_in_event_loop"]
 
 
 MOST_IDLE = 32  # bridges that a thread keeps
+PAUSE = (
+    1.0  # seconds, of other threads before each step in a bridge, from when the interpreter ends
+)
+PATIENCE = 1.0  # seconds to wait then until none of them is in one
 _idle: Any = monkey.get_original("_thread", "_local")()  # by native thread
+_ends = False  # whether the interpreter does
+_sleep = monkey.get_original("time", "sleep")
 
 
 class Parked(Protocol):
@@ -65,6 +79,8 @@ class Bridge(greenlet.greenlet):
         self, function: Callable[[], object], client: Any, park: Callable[[], Parked]
     ) -> tuple[Parked, float | None] | None:
         """Run a function; returns what to wait for before `go_on` or `fail`, or `None` if it has returned."""
+        if _ends:
+            _pause()
         self.client = client
         self.park = park
         self.parent = greenlet.getcurrent()
@@ -77,6 +93,8 @@ class Bridge(greenlet.greenlet):
         Raises:
             RuntimeError: It has begun in another thread.
         """
+        if _ends:
+            _pause()
         try:
             here = greenlet.getcurrent()
             if (
@@ -91,6 +109,8 @@ class Bridge(greenlet.greenlet):
 
     def fail(self, error: BaseException) -> tuple[Parked, float | None] | None:
         """Something came up in the wait: the function is to know it."""
+        if _ends:
+            _pause()
         try:
             here = greenlet.getcurrent()
             if self.parent is not here:
@@ -140,6 +160,40 @@ class Bridge(greenlet.greenlet):
             assert self.parent is not None
             del function
             function = self.parent.switch(None)
+
+
+_STEPS = frozenset(
+    each.__code__ for each in (Bridge.begin, Bridge.go_on, Bridge.fail, Bridge._work)
+)
+
+
+def _pause() -> None:
+    """Before a step in a bridge, while the interpreter ends: that of a daemon thread is likely to be its last one."""
+    if not is_main_thread():
+        _sleep(PAUSE)
+
+
+def _is_in_bridge(frame: FrameType | None) -> bool:
+    """Whether a thread is in a step that it does in a bridge, from its innermost frame."""
+    if frame is not None and frame.f_code is _pause.__code__:
+        return False
+    while frame is not None and frame.f_code not in _STEPS:
+        frame = frame.f_back
+    return frame is not None
+
+
+@atexit.register
+def _leave_bridges() -> None:
+    """The interpreter ends: from now on other threads pause before they are in a bridge; wait until none is in one."""
+    global _ends
+    _ends = True
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until and any(
+        _is_in_bridge(frame)
+        for ident, frame in sys._current_frames().items()
+        if ident != get_ident()
+    ):
+        _sleep(0.001)
 
 
 def _runs_event_loop(current: greenlet.greenlet) -> bool:

@@ -565,6 +565,51 @@ def test_in_a_program_patched_by_gevent() -> None:
     )
 
 
+IN_DAEMON_THREAD = """
+    import atexit, sys, threading
+
+    @atexit.register  # before `locks` is imported: it runs after what that has registered
+    def last():
+        {last}
+
+    import asyncio, locks
+    from locks import aio
+    from locks.runtime import bridge
+    from tests.helpers import eventually
+    bridge.PAUSE = {pause}
+    done = []
+
+    async def work(n):
+        while True:
+            async with aio.transaction() as tx:
+                await tx.write_lock(("a", n % 3))
+                await asyncio.sleep(0)
+            done.append(n)
+
+    def run():
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(asyncio.gather(*(work(n) for n in range(5))))
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    eventually(lambda: len(done) > 100)
+"""
+
+
+def test_a_daemon_thread_is_in_no_bridge_at_the_interpreters_end() -> None:
+    """The loop of a daemon thread uses locks when the program ends: nothing runs in a greenlet of that thread any more.
+    Python would end it there, and now and then the process with it, by SIGSEGV."""
+    last = 'eventually(lambda: sys._current_frames()[thread.ident].f_code.co_name == "_pause"); print("it pauses")'
+    assert script(IN_DAEMON_THREAD.format(last=last, pause=LIMIT)) == "it pauses\n"
+
+
+def test_a_late_handler_waits_for_a_loop_in_a_daemon_thread() -> None:
+    """A handler of `atexit` that runs after that may still wait for what tasks of this loop do with locks."""
+    last = 'print(asyncio.run_coroutine_threadsafe(aio.Lock(("b",)).locked(), loop).result(30))'
+    assert script(IN_DAEMON_THREAD.format(last=last, pause=0.001)) == "False\n"
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_of_a_loop() -> None:
     """A child that a task forks has nothing of its parent's, and may run a loop of its own."""
