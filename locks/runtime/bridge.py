@@ -20,8 +20,10 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol
 
 import greenlet
-from gevent import monkey
+from gevent import Greenlet, monkey
+from gevent.hub import Hub
 
+from locks.runtime import elsewhere
 from locks.runtime.native import get_ident, is_main_thread
 
 if TYPE_CHECKING:
@@ -197,12 +199,25 @@ def _leave_bridges() -> None:
 
 
 def _runs_event_loop(current: greenlet.greenlet) -> bool:
-    """Whether it is a thread's own greenlet, or that of a simulation's event loop; another one may block in itself."""
-    return current.parent is None or getattr(current, "is_event_loop", False)
+    """Whether a loop that runs in the caller's thread would wait with the caller.
+
+    It does if that is a thread's own greenlet, one that this has switched to, as SQLAlchemy runs plain functions for coroutines, or
+    that of a simulation's event loop. A bridge waits without the loop, and greenlets of gevent or of a simulation by themselves.
+    """
+    if current.parent is None or getattr(current, "is_event_loop", False):
+        return True
+    if type(current) is Bridge or elsewhere.here() is not None:
+        return False
+    above: greenlet.greenlet | None = current
+    while above is not None:
+        if isinstance(above, (Greenlet, Hub)):
+            return False
+        above = above.parent
+    return True
 
 
 def is_in_event_loop() -> bool:
-    """Whether the caller is a coroutine, or a callback, of asyncio's event loop: it must not block.
+    """Whether the caller is a coroutine, or a callback, of asyncio's event loop, or what it has called: it must not block.
 
     In a notebook it may: a cell runs in the event loop of its kernel, which has nothing else to do. So may a module
     that a coroutine imports, as web servers import a program before they serve anybody.

@@ -1,0 +1,42 @@
+"""What would go wrong without a word in a coroutine is refused, before anything was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import greenlet
+import pytest
+
+import locks
+from locks import aio
+
+A = ("a",)
+
+
+def test_a_plain_function_that_a_coroutine_runs_in_a_greenlet() -> None:
+    """As SQLAlchemy does: it must not block either, for the loop is below it; the lock is free in a moment, and it is for tasks."""
+
+    def plain() -> None:
+        with pytest.raises(locks.BlocksEventLoop):
+            locks.Lock(A).acquire(timeout=60)
+        with pytest.raises(locks.BlocksEventLoop), locks.transaction() as tx:
+            tx.write_lock(A, timeout=60)
+
+    async def main() -> None:
+        async with aio.Lock(A):
+            waits = asyncio.create_task(aio.call(greenlet.greenlet(plain).switch))
+            greenlet.greenlet(plain).switch()
+            await waits
+        assert not locks.queue(A).requests
+
+    asyncio.run(main())
+
+
+def test_a_plain_greenlet_of_a_thread_may_wait() -> None:
+    """Where no event loop runs, a greenlet waits with its thread, as ever."""
+
+    def plain() -> bool:
+        with locks.Lock(A):
+            return True
+
+    assert greenlet.greenlet(plain).switch()
