@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from locks.aio.tasks import call, current_owner
 from locks.api import unwatch_on, watch_on
-from locks.errors import NodeNotRunning
+from locks.errors import MisuseError, NodeNotRunning
 from locks.model import LockId, View, check_lock_id, show
 from locks.program import default_node
 from locks.runtime import Down, Monitor, Waiter
@@ -101,13 +101,14 @@ class Views:
     A reader that is slow gets the newest view next, and none in between: nothing is kept for it but that.
 
     It watches from the first `async for` on, until `aclose`, the end of its `async with` block or of its task, or
-    until it is dropped, as by a `break` out of the loop.
+    until it is dropped, as by a `break` out of the loop. It has one reader at a time; another task makes its own.
     """
 
     def __init__(self, lock_id: Sequence[Any], nodes: Nodes | None = None) -> None:
         self.lock_id = check_lock_id(lock_id)
         self._nodes = nodes
         self._feed: _Feed | None = None
+        self._is_read = False
 
     def __repr__(self) -> str:
         return f"<aio.Views of {show(self.lock_id)}>"
@@ -116,7 +117,17 @@ class Views:
         return self
 
     async def __anext__(self) -> View:
-        view = await call(self._next)
+        if self._is_read:
+            raise MisuseError(
+                f"another task reads these views of {show(self.lock_id)}, and each view goes to one reader; "
+                "make views of its own for this one: locks.aio.watch(lock_id)",
+                lock_id=self.lock_id,
+            )
+        self._is_read = True
+        try:
+            view = await call(self._next)
+        finally:
+            self._is_read = False
         if view is None:
             raise StopAsyncIteration
         return view

@@ -9,8 +9,26 @@ import pytest
 
 import locks
 from locks import aio
+from tests.helpers import LIMIT
 
 A = ("a",)
+
+
+def test_two_readers_of_the_same_views() -> None:
+    """The second one is told that there is one; it waited for ever, also after `aclose`. After the first one it may read."""
+
+    async def main() -> None:
+        async with aio.watch(A) as views:
+            assert (await views.__anext__()).holders == ()
+            first = asyncio.create_task(views.__anext__())
+            await asyncio.sleep(0)
+            with pytest.raises(locks.MisuseError, match="of its own"):
+                await asyncio.wait_for(views.__anext__(), LIMIT)
+            async with aio.Lock(A):
+                assert (await first).holders
+            assert (await views.__anext__()).holders == ()
+
+    asyncio.run(main())
 
 
 def test_a_plain_function_that_a_coroutine_runs_in_a_greenlet() -> None:
