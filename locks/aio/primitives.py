@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from locks import primitives as blocking
 from locks.aio.leaving import AsyncBlock
 from locks.aio.options import LockOptions
-from locks.aio.tasks import at_once, call
+from locks.aio.tasks import at_once, call, for_its_caller
 from locks.model import Contender, LockId, Mode
 from locks.node.owner import Owner
 from locks.node.scope import Nodes
@@ -48,8 +48,14 @@ class Lock(AsyncBlock):
         """Which lock it is."""
         return self._blocking.lock_id
 
+    @for_its_caller
     async def acquire(self, blocking: bool = True, timeout: float | None = -1) -> bool:
-        """Acquire the lock; returns whether it was acquired; see `locks.Lock.acquire`."""
+        """Acquire the lock; returns whether it was acquired; see `locks.Lock.acquire`.
+
+        Raises:
+            MisuseError: It is run as a task of its own, as `asyncio.wait_for` does before Python 3.12. The lock would be
+                released with that task, at once.
+        """
         return await call(self._blocking.acquire, blocking, timeout)
 
     def release(self) -> None:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from types import CodeType
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, ref
 
@@ -21,11 +22,13 @@ from locks.node.owner import Owner
 from locks.runtime import acting
 from locks.runtime.bridge import Bridge
 
-__all__ = ["Awaiting", "Suspended", "at_once", "call", "current_owner", "drive"]
+__all__ = ["Awaiting", "Suspended", "at_once", "call", "current_owner", "drive", "for_its_caller"]
 
 T = TypeVar("T")
+C = TypeVar("C", bound="Callable[..., Any]")
 
 _OWNER = "_locks_owner"  # the attribute of a task that holds its owner
+_for_its_caller: set[CodeType] = set()
 FAR = 10 * 365 * 86400.0  # seconds; no loop runs as long
 
 
@@ -182,6 +185,12 @@ class Suspended(Generic[T]):
         bridge.outcome()
 
 
+def for_its_caller(function: C) -> C:
+    """Mark a coroutine function that acquires something for the task that awaits it: as a task of its own it would have it in vain."""
+    _for_its_caller.add(function.__code__)
+    return function
+
+
 def at_once(function: Callable[..., T], *args: Any) -> T:
     """Call a function for the task that does not wait for anything."""
     token = acting.set(current_owner())
@@ -216,6 +225,12 @@ def current_owner() -> Owner:
 
 
 def _owner_of(task: asyncio.Task[Any]) -> Owner:
+    if getattr(task.get_coro(), "cr_code", None) in _for_its_caller:
+        raise MisuseError(
+            "an acquire is run as a task of its own: what it acquires would be released at once, for that task "
+            "would end. Await it in the task that is to have the lock. `asyncio.wait_for` makes a task of it before "
+            "Python 3.12, so give it the time limit itself: `await lock.acquire(timeout=1)`"
+        )
     owner = Owner(plain_label(f"task {task.get_name()}"), tied_to=task)
     setattr(task, _OWNER, owner)
     _ends_with(task, owner, "its task was dropped")

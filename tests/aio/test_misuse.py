@@ -3,15 +3,63 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import greenlet
 import pytest
 
 import locks
 from locks import aio
+from tests.aio.steps import nothing_held
 from tests.helpers import LIMIT
 
 A = ("a",)
+LOCKS: dict[str, Callable[[], aio.Lock]] = {
+    "Lock": lambda: aio.Lock(A),
+    "RLock": lambda: aio.RLock(A),
+    "RWLock": lambda: aio.RWLock(A).read_lock(),
+    "Semaphore": lambda: aio.Semaphore(A, 1),
+}
+AS_A_TASK: dict[str, Callable[[Any], Awaitable[Any]]] = {
+    "create_task": asyncio.create_task,
+    "gather": asyncio.gather,
+    "shield": asyncio.shield,
+}
+
+
+@pytest.mark.parametrize("wrapped", AS_A_TASK)
+@pytest.mark.parametrize("kind", LOCKS)
+def test_acquire_as_a_task_of_its_own(kind: str, wrapped: str) -> None:
+    """It would have returned `True`, and the lock would have been free again by then: so did `asyncio.wait_for` before Python 3.12.
+    For an owner it is all the same which task acquires."""
+
+    async def main() -> None:
+        lock = LOCKS[kind]()
+        with pytest.raises(locks.MisuseError, match="released at once"):
+            await AS_A_TASK[wrapped](lock.acquire())
+        await nothing_held()
+        with locks.Owner("session").acting():
+            await AS_A_TASK[wrapped](lock.acquire())
+            assert lock.owned()
+            lock.release()
+
+    asyncio.run(main())
+
+
+def test_acquire_within_wait_for_says_what_it_has() -> None:
+    """What says that it was acquired is held, or it is an error: whether `wait_for` makes a task depends on Python's version."""
+
+    async def main() -> None:
+        lock = aio.Lock(A)
+        try:
+            found = await asyncio.wait_for(lock.acquire(), 60)
+        except locks.MisuseError:
+            found = False
+        assert lock.owned() == found
+        assert await lock.acquire(timeout=60) != found
+
+    asyncio.run(main())
 
 
 def test_two_readers_of_the_same_views() -> None:
