@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -77,6 +78,11 @@ class Executor:
         self.is_own_thread = own_thread
         """Whether the work runs in a thread of its own, not in the program's hub."""
         if own_thread:
+            if sys.is_finalizing():
+                raise MisuseError(
+                    "the interpreter ends, and no thread begins any more: the program's node can't be started. Drop what uses "
+                    "locks in a `__del__` before the program's end"
+                )
             # Waited for by the whole thread: other greenlets might wait for the lock that the caller has.
             ready = native_lock()
             ready.acquire()

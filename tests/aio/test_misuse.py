@@ -90,9 +90,8 @@ def test_a_plain_function_that_a_coroutine_runs_in_a_greenlet() -> None:
 
     async def main() -> None:
         async with aio.Lock(A):
-            waits = asyncio.create_task(aio.call(greenlet.greenlet(plain).switch))
             greenlet.greenlet(plain).switch()
-            await waits
+            await asyncio.create_task(aio.call(lambda: greenlet.greenlet(plain).switch()))
         assert not locks.queue(A).requests
 
     asyncio.run(main())

@@ -321,6 +321,31 @@ def test_a_del_at_the_interpreters_end_is_told_as_ever(run_script: Callable[[str
     assert output.count("ValueError: late") == output.count("Traceback") >= 1, output
 
 
+def test_a_node_that_a_del_at_the_interpreters_end_would_start(
+    run_script: Callable[[str], str],
+) -> None:
+    """A first use of locks when no thread can begin any more is refused; the program hung there for ever."""
+    output = run_script(
+        """
+        import locks
+
+        class Late:
+            def __init__(self, error, show):
+                self.error, self.show = error, show
+
+            def __del__(self):
+                try:
+                    with locks.Lock(("a",)):
+                        pass
+                except self.error as error:
+                    self.show(type(error).__name__, "interpreter ends" in str(error))
+
+        late = Late(locks.MisuseError, print)
+        """
+    )
+    assert output == "MisuseError True\n"
+
+
 def test_a_patched_program_gets_no_thread(run_script: Callable[[str], str]) -> None:
     """A monkey-patched program gets its work done in its own hub, and keeps gevent's `LoopExit`."""
     script = """
