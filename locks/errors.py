@@ -161,10 +161,10 @@ class ReentrantCall(MisuseError):
     """
 
 
-class BlocksEventLoop(MisuseError):
+class BlocksEventLoop(MisuseError, RuntimeError):
     """A call that may wait was made in a coroutine, or a callback, of an event loop; nothing was asked for.
 
-    Use `locks.aio` there.
+    Use `locks.aio` there. In a callback of gevent's hub only a call that has to wait raises it, and is withdrawn: spawn a greenlet.
     """
 
 

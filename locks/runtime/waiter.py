@@ -38,6 +38,7 @@ import gevent
 from gevent import getcurrent
 from gevent._hub_local import get_hub_if_exists
 
+from locks.errors import BlocksEventLoop
 from locks.runtime import elsewhere
 from locks.runtime.bridge import Bridge
 from locks.runtime.native import native_lock
@@ -246,8 +247,8 @@ class Waiter:
             True if woken, False if the time ran out.
 
         Raises:
-            RuntimeError: in the hub's own greenlet, which must never block, or if another caller
-                already waits.
+            BlocksEventLoop: in the hub's own greenlet, which must never block.
+            RuntimeError: if another caller already waits.
         """
         if self._woken:
             return True
@@ -296,7 +297,7 @@ class Waiter:
     def _wait_in_hub(self, hub: Hub, timeout: float | None, idle: bool) -> bool:
         current = getcurrent()
         if current is hub:
-            raise RuntimeError(
+            raise BlocksEventLoop(
                 "a wait in the hub's own greenlet (in a callback of a timer, a link or a watcher) "
                 "would stop every greenlet of this thread: spawn a greenlet that waits"
             )

@@ -1,11 +1,13 @@
-"""What would go wrong without a word in a coroutine is refused, before anything was asked for."""
+"""What would go wrong without a word in a coroutine, or block a loop, is refused."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import gevent
 import greenlet
 import pytest
 
@@ -105,3 +107,29 @@ def test_a_plain_greenlet_of_a_thread_may_wait() -> None:
             return True
 
     assert greenlet.greenlet(plain).switch()
+
+
+def test_a_callback_of_a_hub() -> None:
+    """It gets a lock that is free; if it would have to wait it is told so by an error of `locks`, and waits for nothing."""
+    found: list[bool | Exception] = []
+
+    def callback() -> None:
+        for lock_id in (("free",), A):
+            try:
+                with locks.Lock(lock_id):
+                    found.append(True)
+            except locks.LocksError as error:
+                found.append(error)
+
+    def run_hub() -> None:
+        gevent.get_hub().loop.run_callback(callback)
+        gevent.sleep(0)
+        gevent.get_hub().destroy()
+
+    with locks.Lock(A):
+        thread = threading.Thread(target=run_hub)
+        thread.start()
+        thread.join(LIMIT)
+        assert found[0] is True
+        assert isinstance(found[1], locks.BlocksEventLoop)
+        assert not locks.queue(A).waiting
