@@ -34,7 +34,7 @@ from locks.otp.processes import (
 from locks.otp.proxied import RemoteActor, RemoteProxy, call_of, term_of
 from locks.otp.reasons import sendable_text
 from locks.otp.terms import Atom, Pid, Reference
-from locks.runtime import Client, GeventFuture, Monitor, monitor, tell
+from locks.runtime import Client, GeventFuture, Monitor, ask, monitor, tell
 from locks.runtime.addressed import OwnReference
 from locks.runtime.monitor import DeathWatch
 from locks.runtime.waiter import Waiter, get_hub_if_exists
@@ -319,7 +319,7 @@ class Remotes:
 
     def _ask(self, actor: pykka.ActorRef[Any], request: Any, caller: Pid, tag: Any) -> None:
         try:
-            future = actor.ask(call_of(actor, request), block=False)
+            future = ask(actor, call_of(actor, request))
         except MisuseError as error:
             self.turn.post(self._answered, caller.node)
             self.turn.run(self.answer, caller, tag, error)
@@ -329,7 +329,7 @@ class Remotes:
             raise
         gevent.spawn(self._await_answer, future, caller, tag)
 
-    def _await_answer(self, future: pykka.Future[Any], caller: Pid, tag: Any) -> None:
+    def _await_answer(self, future: GeventFuture[Any], caller: Pid, tag: Any) -> None:
         try:
             self._answer_when_there(future, caller, tag)
         finally:
@@ -340,12 +340,9 @@ class Remotes:
         if not self._waiting[node]:
             del self._waiting[node]
 
-    def _answer_when_there(self, future: pykka.Future[Any], caller: Pid, tag: Any) -> None:
+    def _answer_when_there(self, future: GeventFuture[Any], caller: Pid, tag: Any) -> None:
         try:
-            if isinstance(future, GeventFuture):
-                answer = future.get()
-            else:  # it would block everything in this hub
-                answer = gevent.get_hub().threadpool.apply(future.get)
+            answer = future.get()
         except Exception as error:
             answer = error
         while (waiter := self.turn.run(self.processes.room, caller.node)) is not None:

@@ -4,7 +4,7 @@ It knows Pykka and gevent and nothing of locks. Nothing is patched, and no hub a
 made, by importing it.
 """
 
-from locks.runtime.actor import GeventActor, GeventFuture, end_all, kill, tell
+from locks.runtime.actor import GeventActor, GeventFuture, ask, end_all, kill, tell
 from locks.runtime.executor import Executor
 from locks.runtime.exits import exit_client
 from locks.runtime.identity import Listener, client_key
@@ -36,6 +36,7 @@ __all__ = [
     "Monitor",
     "Waiter",
     "acting",
+    "ask",
     "client_key",
     "current_client",
     "end_all",

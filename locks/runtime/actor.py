@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import gevent
 import pykka
 from pykka import ActorDeadError, ActorRegistry
+from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 
 from locks.runtime.elsewhere import clock, new_greenlet
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from pykka._actor import ActorInbox
-    from pykka._envelope import Envelope
     from pykka._future import GetHookFunc
     from pykka._types import OptExcInfo
 
@@ -410,6 +410,17 @@ def tell(ref: pykka.ActorRef[Any], message: object) -> None:
         ref.tell(message)
     except ActorDeadError:
         logger.debug("%s has ended, and does not get %r", ref, message)
+
+
+def ask(ref: pykka.ActorRef[Any], message: object) -> GeventFuture[Any]:
+    """Ask an actor of any kind; a greenlet can wait for the answer without holding up a thread."""
+    future: GeventFuture[Any] = GeventFuture()
+    if ref.is_alive():
+        ref.actor_inbox.put(Envelope(message, reply_to=future))
+    else:
+        error = ActorDeadError(f"{ref} not found")
+        future.set_exception((ActorDeadError, error, None))
+    return future
 
 
 def _refuse(actor: str, envelope: Envelope[Any]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import locks
 from tests.cluster.nodes import A, B, Nodes, link, peer, until_connected, until_members
-from tests.helpers import eventually
+from tests.helpers import LIMIT, eventually
 
 
 class Echo(locks.GeventActor):
@@ -46,6 +46,30 @@ class Plain(pykka.ThreadingActor):
 
     def on_receive(self, message: Any) -> Any:
         return ("plain", message)
+
+
+class Broken(pykka.ThreadingActor):
+    """An actor of Pykka's own, which fails."""
+
+    use_daemon_thread = True
+
+    def on_receive(self, message: Any) -> Any:
+        raise ZeroDivisionError("by zero")
+
+
+class Patient(pykka.ThreadingActor):
+    """An actor of Pykka's own, which answers when it may."""
+
+    use_daemon_thread = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may = threading.Event()
+
+    def on_receive(self, message: Any) -> Any:
+        if not self.may.wait(LIMIT):
+            raise TimeoutError("nobody has let it go on")
+        return message
 
 
 MESSAGES = [
@@ -146,6 +170,22 @@ def test_calls_without_an_answer(nodes: Nodes) -> None:
     with pytest.raises(pykka.ActorDeadError, match="noconnection"):
         future.get(timeout=5)
     locks.kill(another, "enough")
+
+
+def test_who_takes_its_time_holds_up_nobody_else(nodes: Nodes, capfd: Any) -> None:
+    """However many calls wait for one actor, another one's answer comes; what an actor raises is no noise of its node."""
+    a, b = nodes.meet(A, B)
+    patient = Patient.start()
+    b.register("patient", patient)
+    b.register("plain", Plain.start())
+    futures = [a.remote("patient", B).ask(number, block=False) for number in range(30)]
+    assert a.remote("plain", B).ask(1, timeout=LIMIT) == ("plain", 1)
+    patient._actor_weakref().may.set()
+    assert [future.get(timeout=LIMIT) for future in futures] == list(range(30))
+    b.register("broken", Broken.start())
+    with pytest.raises(locks.RemoteError, match="ZeroDivisionError: by zero"):
+        a.remote("broken", B).ask(1, timeout=LIMIT)
+    assert "by zero" not in capfd.readouterr().err
 
 
 def test_what_can_not_be_sent(nodes: Nodes) -> None:
