@@ -187,9 +187,9 @@ def _run(options: argparse.Namespace) -> int:
         if name is None or not (options.cookie_file or "cookie_file" in said):
             missing = "a name: --name" if name is None else "a cookie: --cookie-file"
             raise InvalidOption(f"a lock server for others needs {missing}")
-        servers = options.server or said.get("servers") or []
-        if options.server and len(servers) == 1 and names_a_source(servers[0]):
-            servers = servers[0]
+        servers = options.server or said.get("servers")
+        if options.server and len(options.server) == 1 and names_a_source(options.server[0]):
+            servers = options.server[0]
         if isinstance(servers, str):
             servers = _sources(servers)
             if isinstance(servers, ChangingDiscovery):

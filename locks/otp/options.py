@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.model import Require, check_require, is_seconds, plain_text
-from locks.otp.discovery import Address, Discovery, UnixAddress
+from locks.otp.discovery import Address, Discovery, UnixAddress, place
 from locks.otp.secret import SHORTEST, Cookie
 
 __all__ = [
@@ -182,7 +182,7 @@ class Options(NamedTuple):
         options = cls(
             cookie,
             _listen_address(listen),
-            {**given, **dict(parse_peer(peer, epmd) for peer in peers)},
+            _with_peers(given, (parse_peer(peer, epmd) for peer in peers)),
             tls,
             epmd,
             net_ticktime,
@@ -296,6 +296,26 @@ def parse_servers(
             f"servers={shown(each)} has a name twice; each server needs its own name",
             servers=shown(each),
         )
+    return found
+
+
+def _with_peers(
+    servers: Mapping[str, Address | None], peers: Iterable[tuple[str, Address | None]]
+) -> dict[str, Address | None]:
+    """All nodes to connect to, and where each is.
+
+    Raises:
+        InvalidOption: One is said to be at two places.
+    """
+    found = dict(servers)
+    for name, address in peers:
+        known = found.get(name)
+        if known is not None and address not in (None, known):
+            raise InvalidOption(
+                f"{name} is said to be at {place(known)}, and at {place(address or known)}; name it once",
+                name=name,
+            )
+        found[name] = address or known
     return found
 
 

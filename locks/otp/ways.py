@@ -9,16 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from math import inf
 from typing import Any
 
 from gevent.lock import RLock
 
 from locks.errors import InvalidOption, LocksError
 from locks.lock_ids import shown
-from locks.model import plain_text
-from locks.otp.discovery import Address, Discovery, UnixAddress
+from locks.model import is_seconds, plain_text
+from locks.otp.discovery import Address, ChangingDiscovery, Discovery, UnixAddress
 from locks.otp.notices import Notices
-from locks.otp.options import Options, check_node_name
+from locks.otp.options import MOST_SERVERS, Options, check_node_name
 from locks.otp.port_mapper import PortMapper
 from locks.otp.stream import Stream
 from locks.runtime.away import call_in_thread
@@ -36,21 +37,43 @@ def found_by(discovery: Discovery) -> dict[str, Address]:
         InvalidOption: It says what can't be.
         Exception: What it has raised.
     """
-    found = dict(discovery.find())
-    if len(found) > discovery.size:
+    told, size = discovery.describe(), discovery.size
+    if type(size) is not int or not 0 < size <= MOST_SERVERS:
         raise InvalidOption(
-            f"{discovery.describe()} names {len(found)} servers, and there are to be {discovery.size}: "
+            f"{told} says that there are to be {shown(size)} servers; it may be 1 to {MOST_SERVERS}",
+            servers=shown(size),
+        )
+    if isinstance(discovery, ChangingDiscovery) and not _is_interval(discovery.interval):
+        raise InvalidOption(
+            f"{told} is to be asked every {shown(discovery.interval)} seconds; it has to be a number > 0",
+            interval=shown(discovery.interval),
+        )
+    named = discovery.find()
+    if not isinstance(named, Mapping):
+        raise InvalidOption(
+            f"{told} names {shown(named)}, and that is not a dictionary of names and addresses, such as "
+            '{"a@10.0.0.1": ("10.0.0.1", 9100)}',
+            servers=shown(named),
+        )
+    found = dict(named)
+    if len(found) > size:
+        raise InvalidOption(
+            f"{told} names {len(found)} servers, and there are to be {size}: "
             f"{shown(sorted(map(str, found)))}",
             servers=shown(sorted(map(str, found))),
         )
     for name, address in found.items():
         if not isinstance(address, UnixAddress) and not _is_host_and_port(address):
             raise InvalidOption(
-                f"{discovery.describe()} says that {check_node_name(name)} is at {shown(address)}, and that is not "
+                f"{told} says that {check_node_name(name)} is at {shown(address)}, and that is not "
                 'a host with a port, such as ("10.0.0.1", 9100)',
                 servers=shown(address),
             )
     return {check_node_name(name): address for name, address in found.items()}
+
+
+def _is_interval(interval: Any) -> bool:
+    return is_seconds(interval) and 0 < interval < inf
 
 
 def _is_host_and_port(address: Any) -> bool:

@@ -124,7 +124,8 @@ def start(
         five seconds at most.
 
     Raises:
-        MisuseError: A node runs already, and has another name, or a cookie is given.
+        MisuseError: A node runs already, and has another name, other servers or needs more or fewer of them, or a
+            cookie is given.
         InvalidOption: An option is wrong.
         OperatingError: `epmd` is given, and the port mapper does not answer; or the servers are not found
             within five seconds.
@@ -208,6 +209,7 @@ def _runs_already(given: Mapping[str, Any]) -> bool:
             name not in (None, _default.name)
             or given["cookie"] is not None
             or _are_others(_default, given["servers"])
+            or _requires_other(_default, given["require"])
         ):
             raise MisuseError(
                 f"node {_default.name} runs already; stop it with locks.stop() before you "
@@ -286,6 +288,11 @@ def _plan_of(
         )
     checked = None if name is None else check_node_name(name)
     here = isinstance(servers, Here)
+    if isinstance(servers, tuple) and not servers:
+        raise InvalidOption(
+            "servers=[] names no server: name them, or leave it out, or say servers=locks.HERE if this program's locks are its own",
+            servers="[]",
+        )
     discovery = servers if isinstance(servers, Discovery) else None
     if discovery is not None:
         if isinstance(discovery, LocalServer):
@@ -391,6 +398,12 @@ def _are_others(node: Node, servers: Iterable[str] | Discovery | Here | None) ->
         return options is None or options.discovery != servers
     names = {node.name} if isinstance(servers, Here) else set(parse_servers(servers, epmd=True))
     return node.scope is None or names != set(node.scope.nodes)
+
+
+def _requires_other(node: Node, require: Require | None) -> bool:
+    """Whether it is not that many of several servers that a node was started with."""
+    several = node.scope is not None and len(node.scope.nodes) > 1
+    return several and require not in (None, node.scope and node.scope.require)
 
 
 def _check_is_here(node: Node) -> None:

@@ -70,7 +70,10 @@ class _Kind(NamedTuple):
 
 
 def _names(text: str) -> list[str]:
-    return text.replace(",", " ").split()
+    names = text.replace(",", " ").split()
+    if not names:
+        raise ValueError("there is nothing between the commas")
+    return names
 
 
 def _are_names(value: Any) -> bool:
@@ -82,14 +85,16 @@ def _servers(text: str) -> Any:
 
 
 def _are_servers(value: Any) -> bool:
-    return names_a_source(value) if isinstance(value, str) else _are_names(value)
+    return names_a_source(value) if isinstance(value, str) else _are_names(value) and bool(value)
 
 
 _TEXT = _Kind("text", str, lambda value: isinstance(value, str))
 _LIST = _Kind("a list of name@host:port", _names, _are_names)
 _SERVERS = _Kind('a list of name@host:port, or "local", or "here"', _servers, _are_servers)
 _NUMBER = _Kind(
-    "a number", float, lambda value: isinstance(value, (int, float)) and value is not True
+    "a number",
+    float,
+    lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
 )
 _BOOL = _Kind(
     "true or false", lambda text: TRUTH[text.lower()], lambda value: isinstance(value, bool)
@@ -113,6 +118,8 @@ SETTINGS: dict[str, _Kind] = {
 }
 """The settings; of a variable's name, `LOCKS_` and the name in capitals."""
 _PATHS = ("cookie_file", "tls_certificate", "tls_key", "tls_ca")
+PREFIX = "LOCKS_"
+ALIKE = 0.8  # from 0 to 1: how like a setting's name another one has to be to be a mistyped one
 
 
 def read_settings(
@@ -129,19 +136,37 @@ def read_settings(
     """
     environment = os.environ if environment is None else environment
     found: dict[str, Setting] = {}
+    _check_names(environment)
     named = environment.get(NAMES_A_FILE)
     path = Path(named) if named else (folder or Path()) / FILE
     if named or path.is_file():
         found |= _read_file(path)
     for name, kind in SETTINGS.items():
-        variable = f"LOCKS_{name.upper()}"
+        variable = f"{PREFIX}{name.upper()}"
         text = environment.get(variable)
         if text:
             try:
-                found[name] = Setting(kind.of_text(text), variable)
+                found[name] = Setting(kind.of_text(text.strip()), variable)
             except (ValueError, KeyError):
                 raise _wrong(variable, text, kind) from None
     return found
+
+
+def _check_names(environment: Mapping[str, str]) -> None:
+    """Refuse a variable whose name is mistyped; others that begin like ours may be anybody's."""
+    known = [NAMES_A_FILE.removeprefix(PREFIX), *map(str.upper, SETTINGS)]
+    for variable in environment:
+        name = variable.removeprefix(PREFIX)
+        if name == variable or name in known:
+            continue
+        from difflib import get_close_matches  # not for every program
+
+        for meant in get_close_matches(name, known, n=1, cutoff=ALIKE):
+            raise InvalidOption(
+                f"{variable} is set, which is not a setting: is {PREFIX}{meant} meant? If it is something else, give it another "
+                "name",
+                value=variable,
+            )
 
 
 def _read_file(path: Path) -> dict[str, Setting]:

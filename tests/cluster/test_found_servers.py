@@ -106,12 +106,30 @@ def test_start_waits_until_all_are_found(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"a@h": ("h", 0)}, "and that is not a host with a port"),
         ({"a@h": ("h", True)}, "and that is not a host with a port"),
         ({1: ("h", 1)}, "is not of the form"),
+        (None, "names None, and that is not a dictionary"),
+        (["a@h:1"], "names \\['a@h:1'\\], and that is not a dictionary"),
     ],
 )
 def test_what_a_source_says_is_checked(found: Any, said: str) -> None:
     """It is foreign code: names, addresses, and how many."""
     with pytest.raises(locks.InvalidOption, match=said):
         found_by(Source(found))
+
+
+@pytest.mark.parametrize("size", [0, -1, 100, "3", 1.0, True, None])
+def test_how_many_a_source_wants_is_checked(size: Any) -> None:
+    """With none, a program would go on with locks of its own."""
+    with pytest.raises(locks.InvalidOption, match=r"there are to be .* servers; it may be 1 to 99"):
+        locks.start(servers=Source({}, size), cookie="x" * 16)
+
+
+@pytest.mark.parametrize("interval", [0, -1, float("nan"), float("inf"), "5", None, True])
+def test_how_often_a_source_is_to_be_asked_is_checked(interval: Any) -> None:
+    """Without a pause it would be asked all the time, and with a wrong one never."""
+    source = Source({NAME: ("127.0.0.1", 9100)})
+    source.interval = interval  # type: ignore[attr-defined]
+    with pytest.raises(locks.InvalidOption, match="it has to be a number > 0"):
+        locks.start(servers=source, cookie="x" * 16)
 
 
 def test_a_source_that_fails_is_logged_and_asked_again_later(

@@ -11,7 +11,7 @@ import pytest
 import locks
 from tests.cluster.harness import COOKIE
 from tests.cluster.nodes import A, B, Nodes
-from tests.helpers import eventually
+from tests.helpers import eventually, free_port
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"cookie": None, "listen": 9100}, "needs a cookie"),
@@ -34,6 +34,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"peers": [17]}, "peer 17"),
     ({"peers": ["a@127.0.0.1:9100"]}, "the node itself"),
     ({"peers": ["b@192.0.2.1:9100"]}, "allow_plaintext"),
+    ({"peers": ["b@127.0.0.1:1", "b@127.0.0.1:2"]}, "at 127.0.0.1:1, and at 127.0.0.1:2"),
+    ({"servers": ["b@127.0.0.1:1"], "peers": ["b@127.0.0.1:2"]}, "said to be at"),
+    ({"servers": []}, "names no server"),
+    ({"servers": ()}, "locks.HERE"),
     ({"listen": "0.0.0.0:0"}, "open to the network"),
     ({"listen": "192.0.2.1:9100"}, "allow_plaintext"),
     ({"listen": "127.0.0.1:port"}, "not an address"),
@@ -127,6 +131,18 @@ def test_start_again_with_options(nodes: Nodes) -> None:
             locks.start(A, cookie=COOKIE)
         with pytest.raises(locks.MisuseError, match="already"):
             locks.start(B)
+    finally:
+        locks.stop()
+
+
+def test_start_again_with_another_majority() -> None:
+    """A program that needs all of its servers is not given a node that needs a majority of them."""
+    servers = [f"{name}:{free_port()}" for name in (A, B)]
+    node = locks.start(A, cookie=COOKIE, servers=servers)
+    try:
+        assert locks.start(servers=servers, require="majority") is node
+        with pytest.raises(locks.MisuseError, match="already"):
+            locks.start(servers=servers, require="all")
     finally:
         locks.stop()
 

@@ -91,7 +91,9 @@ def test_whose_cookie_may_be_read_by_a_group(
         ("server = []", "'server', which is not a setting; there are name, servers"),
         ("servers = 3", "servers in .*locks.toml is 3, and should be a list"),
         ('servers = ["a@h:1", 2]', "should be a list"),
+        ("servers = []", "servers in .*locks.toml is \\[\\], and should be a list"),
         ("net_ticktime = true", "should be a number"),
+        ("net_ticktime = false", "should be a number"),
         ("tls = 3", "tls is a table"),
         ("[tls]\ncertificate = 'x'", "there is no key and no ca"),
         ("servers = [", "can't be read"),
@@ -115,3 +117,42 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
     """Otherwise the program would run with defaults that nobody wanted."""
     with pytest.raises(InvalidOption, match="can't be read"):
         read_settings({"LOCKS_CONFIG": str(tmp_path / "gone.toml")}, tmp_path)
+
+
+@pytest.mark.parametrize("text", [",", " ", ", ,", "\n"])
+@pytest.mark.parametrize("name", ["LOCKS_SERVERS", "LOCKS_PEERS"])
+def test_a_list_of_nothing_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    """Such as `$A,$B`, when these are not set: the program would go on alone. A variable without text is not set."""
+    with pytest.raises(InvalidOption, match=f"{name} is .*, and should be a list"):
+        read_settings({name: text}, tmp_path)
+    assert read_settings({name: ""}, tmp_path) == {}
+
+
+def test_white_space_around_a_value_is_none_of_it(tmp_path: Path) -> None:
+    """Files with variables often have some at the end of a line."""
+    found = read_settings({"LOCKS_SERVERS": "here ", "LOCKS_EPMD": " true\n"}, tmp_path)
+    assert (found["servers"].value, found["epmd"].value) == ("here", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("LOCKS_SERVER", "LOCKS_SERVERS"),
+        ("LOCKS_SERVRES", "LOCKS_SERVERS"),
+        ("LOCKS_REQUIRED", "LOCKS_REQUIRE"),
+        ("LOCKS_COOKIEFILE", "LOCKS_COOKIE_FILE"),
+        ("LOCKS_CONFIGS", "LOCKS_CONFIG"),
+        ("LOCKS_TLS_CERTFICATE", "LOCKS_TLS_CERTIFICATE"),
+    ],
+)
+def test_a_mistyped_variable_is_refused(tmp_path: Path, name: str, meant: str) -> None:
+    """Nobody would read it, and the program would go on with locks of its own."""
+    with pytest.raises(InvalidOption, match=f"{name} is set, .*is {meant} meant"):
+        read_settings({name: "x"}, tmp_path)
+
+
+def test_other_variables_that_begin_like_ours_are_none_of_ours(tmp_path: Path) -> None:
+    """Those of `locks run`, of tests, of programs, and those that Kubernetes makes for a service of the name."""
+    theirs = "TOKEN AGENT LEADER TERM SELF SEED PURE SERVICE_HOST SERVICE_PORT PORT PORT_9100_TCP_ADDR SERVER_PORT"
+    names = [f"LOCKS_{name}" for name in theirs.split()]
+    assert read_settings(dict.fromkeys(names, "x"), tmp_path) == {}
