@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from wsgiref.simple_server import WSGIRequestHandler
+
 from locks.errors import InvalidOption, OperatingError
 from locks.lock_ids import shown
 from locks.metrics.collecting import collector, require_client
 from locks.otp.options import is_loopback
 
 __all__ = ["parse_address", "serve"]
+
+SILENCE = 10.0  # seconds that a program may say nothing
+
+
+class _Handler(WSGIRequestHandler):
+    """Gives up who says or reads nothing for a while: each connection has a thread."""
+
+    timeout = SILENCE
+
+    def handle(self) -> None:
+        with suppress(OSError):
+            super().handle()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: who is served, and who is gone, is no news."""
 
 
 def parse_address(text: str, plaintext: bool) -> tuple[str, int]:
@@ -54,4 +72,5 @@ def serve(host: str, port: int) -> str:
         server, _ = start_http_server(port, host, registry)
     except OSError as error:
         raise OperatingError(f"metrics can't be served at {host}:{port}: {error}") from error
+    server.RequestHandlerClass = _Handler
     return f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics"

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from http.client import HTTPException
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -62,7 +64,7 @@ class _Encoded(NamedTuple):
 
 
 class _Handler(WSGIHandler):
-    """Gives up who reads or sends nothing for a while, and makes no noise about it."""
+    """Gives up who reads nothing for a while, or is not done with a request by then, and makes no noise about it."""
 
     ignored_socket_errors: Any = (*WSGIHandler.ignored_socket_errors, "timed out")
 
@@ -70,11 +72,31 @@ class _Handler(WSGIHandler):
         sock.settimeout(SILENCE)
         super().__init__(sock, address, server)
 
+    def read_requestline(self) -> str:
+        with _limit():
+            line: str = super().read_requestline()
+        return line
+
     def read_request(self, raw_requestline: str) -> Any:
         try:
-            return super().read_request(raw_requestline)
-        except OSError as error:
-            raise ValueError(f"it ended before its time: {error}") from None
+            with _limit():
+                return super().read_request(raw_requestline)
+        except (OSError, HTTPException) as error:
+            raise ValueError(f"it ended before its time, or is too long: {error}") from None
+
+    def handle_one_response(self) -> None:
+        # Only a stream may last, and its request has no body.
+        has_body = self.content_length or self.headers.get("Transfer-Encoding")
+        with _limit() if has_body else nullcontext():
+            super().handle_one_response()
+
+    def log_error(self, msg: str, *args: object) -> None:
+        logger.debug(msg, *args)  # what strangers send is no news
+
+
+def _limit() -> gevent.Timeout:
+    """Ends what waits for a browser; to wait for each byte of it alone would be for ever."""
+    return gevent.Timeout(SILENCE, TimeoutError("timed out"))
 
 
 class Page:
@@ -195,7 +217,10 @@ def _wanted(environ: Environ) -> tuple[str, str]:
     length = environ.get("CONTENT_LENGTH") or "0"
     if not length.isdigit() or not 0 < int(length) <= LONGEST_BODY:
         raise ValueError(f"it has to have 1 to {LONGEST_BODY} bytes")
-    body = json.loads(environ["wsgi.input"].read(int(length)))
+    try:
+        body = json.loads(environ["wsgi.input"].read(int(length)))
+    except RecursionError:
+        raise ValueError("it is too deep") from None
     if not isinstance(body, dict):
         raise ValueError("it has to be an object with agent and reason")
     agent, reason = body.get("agent"), body.get("reason")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import threading
 from importlib import resources
 from pathlib import Path
@@ -18,7 +20,7 @@ from locks.metrics.serving import parse_address
 from locks.node.times import OTHERS
 from locks.program import is_at_hand
 from tests.api.test_logs import deadlock, held, want
-from tests.helpers import eventually
+from tests.helpers import LIMIT, eventually
 
 ROOT = Path(__file__).parents[2]
 
@@ -225,3 +227,25 @@ def test_it_is_asked_while_others_work() -> None:
     times = locks.statistics().times
     assert times.holds.total == 400 == locks.statistics().table.requests
     assert times.waits.total == locks.statistics().table.waits
+
+
+SILENT = """
+import socket
+from locks.metrics import serving
+serving._Handler.timeout = 0.1
+port = int(serving.serve("127.0.0.1", 0).split(":")[2].split("/")[0])
+with socket.create_connection(("127.0.0.1", port), 60) as sock:
+    sock.sendall(b"GET /metr")
+    print(sock.recv(100))
+with socket.create_connection(("127.0.0.1", port), 60) as sock:
+    sock.sendall(b"GET /metrics HTTP/1.0\\r\\n\\r\\n")
+    print(sock.recv(12))
+"""
+
+
+def test_who_says_nothing_has_to_leave() -> None:
+    """Each connection has a thread of the lock server: it does not stay with who is silent. Nothing is written of it."""
+    done = subprocess.run(
+        [sys.executable, "-c", SILENT], capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert (done.stdout, done.stderr) == ("b''\nb'HTTP/1.0 200'\n", "")

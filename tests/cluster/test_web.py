@@ -7,12 +7,18 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
+from locks.runtime import Event
+from locks.web import serving
+from locks.web.lookout import Lookout
+from locks.web.rules import Rules
 from tests.cluster.harness import World
 from tests.cluster.pages import HOLDER, RING, Reader, Web, web
 from tests.cluster.servers import LIMIT, NAMES, Servers
@@ -247,3 +253,91 @@ def test_wrong_arguments(processes: Servers, arguments: list[str], said: str) ->
     """One sentence, and exit status 2."""
     done = locks(processes, "web", *arguments)
     assert (done.status, said in done.error) == (2, True), done
+
+
+@contextmanager
+def served_here() -> Iterator[int]:
+    """A page in this process, with a token; gives its port."""
+    ports: SimpleQueue[int] = SimpleQueue()
+    ended = Event()
+
+    def serve() -> None:
+        server = serving.serve("127.0.0.1", 0, serving.Page(Lookout(), Rules(token="t" * 16)))
+        ports.put(server.server_port)
+        ended.wait()
+        server.stop(1)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield ports.get(timeout=LIMIT)
+    finally:
+        ended.open()
+        thread.join(LIMIT)
+
+
+HEAD = b"POST /break HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        HEAD,
+        HEAD + b"Content-Length: 99999999\r\n\r\n",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\nfffff\r\n",
+    ],
+    ids=["line", "head", "body", "chunks"],
+)
+def test_strangers_who_speak_slowly_keep_nobody_out(
+    said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is waited for for ever, even if a byte comes again and again: there is room for so many only."""
+    monkeypatch.setattr(serving, "SILENCE", 0.3)
+    monkeypatch.setattr(serving, "MOST_CONNECTIONS", 2)
+    answered = threading.Event()
+
+    def speak_slowly(sock: socket.socket) -> None:
+        try:
+            while not answered.wait(0.05):
+                sock.sendall(b"x")
+        except OSError:
+            pass  # it was sent away
+
+    with served_here() as port, ExitStack() as stack:
+        slow = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(2)
+        ]
+        for each in slow:
+            each.sendall(said)
+        threads = [threading.Thread(target=speak_slowly, args=(each,)) for each in slow]
+        for thread in threads:
+            thread.start()
+        try:
+            assert Web(f"http://127.0.0.1:{port}/").request("GET", "/").status == 200
+        finally:
+            answered.set()
+            for thread in threads:
+                thread.join(LIMIT)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"\x16\x03\x01" + bytes(100) + b"\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+        b"GET / HTTP/1.1\r\nX: " + b"y" * 70_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+    ],
+    ids=["tls", "version", "lines", "long", "length"],
+)
+def test_what_strangers_send_fills_no_log(
+    said: bytes, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What is no request is refused at once, and that is no news for the log, nor for standard error."""
+    with served_here() as port, socket.create_connection(("127.0.0.1", port), LIMIT) as sock:
+        sock.sendall(said)
+        assert sock.recv(12) == b"HTTP/1.1 400"
+    assert [each for each in caplog.records if each.levelname != "DEBUG"] == []
+    assert capfd.readouterr().err == ""
