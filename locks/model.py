@@ -183,11 +183,12 @@ def check_nodes(value: Any) -> tuple[str, ...]:
         raise InvalidOption("the list of nodes is empty; name at least one", value=shown(value))
     known = dict.fromkeys(name for name in names if name is not None)
     for name in known:
-        _check_has_no_port(name)
+        check_has_no_port(name)
     return tuple(known)
 
 
-def _check_has_no_port(name: str) -> None:
+def check_has_no_port(name: str) -> None:
+    """Raise `InvalidOption` if a node is named with its port, as servers and peers are."""
     host, colon, port = name.partition("@")[2].partition(":")
     if host and colon and port.isdecimal():  # an address of IPv6 has more than one colon
         raise InvalidOption(

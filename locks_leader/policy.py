@@ -11,6 +11,7 @@ from collections.abc import Iterable, Set
 from typing import NamedTuple
 
 from locks.errors import InvalidOption
+from locks.model import check_has_no_port
 
 __all__ = ["Policy", "policy_of", "quorum"]
 
@@ -97,6 +98,8 @@ def policy_of(
         raise InvalidOption(
             f"nodes={nodes!r}: give the names of the nodes that count, name@host, as a list"
         )
+    for name in electorate or ():
+        check_has_no_port(name)
     if policy == "majority":
         if electorate is None:
             raise InvalidOption(

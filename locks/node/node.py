@@ -18,7 +18,7 @@ import pykka
 from locks.core.statistics import NodeStatistics, TrafficStatistics
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning
 from locks.lock_ids import shown
-from locks.model import AgentId, LockId, View, check_text, check_timeout
+from locks.model import AgentId, LockId, View, check_nodes, check_text, check_timeout
 from locks.node.agent import Agent
 from locks.node.clients import can_be_linked, this_program
 from locks.node.cluster import Cluster, NodeDown, NodeUp
@@ -422,7 +422,8 @@ class Node(metaclass=Shown):
         """
         cluster = self._needs_cluster()
         check_timeout(timeout)
-        return cluster.arrivals.await_all([check_text(each) for each in names], timeout)
+        given = names if isinstance(names, str) else list(names)
+        return cluster.arrivals.await_all(check_nodes(given) if given != [] else (), timeout)
 
     def disconnect(self, name: str) -> bool:
         """Disconnect from another node, and stay apart from it until `connect` is called.
@@ -430,7 +431,7 @@ class Node(metaclass=Shown):
         Returns:
             Whether it was connected.
         """
-        return self.turn.run(self._needs_cluster().distribution.disconnect, check_text(name))
+        return self.turn.run(self._needs_cluster().distribution.disconnect, *check_nodes([name]))
 
     def monitor_nodes(
         self, watcher: pykka.ActorRef[Any] | Callable[[NodeUp | NodeDown], object], on: bool = True

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import locks
+import locks_leader
 from tests.cluster.harness import COOKIE
 from tests.cluster.nodes import A, B, Nodes
 from tests.helpers import eventually, free_port
@@ -133,6 +134,22 @@ def test_start_again_with_options(nodes: Nodes) -> None:
             locks.start(B)
     finally:
         locks.stop()
+
+
+def test_names_of_nodes_are_checked(nodes: Nodes) -> None:
+    """A text in the place of a list, or a name with its port, is no node that will come some day."""
+    a = nodes.start(A)
+    for wrong in (B, [f"{B}:9100"], [None], b"b"):
+        with pytest.raises(locks.InvalidOption, match=r"^nodes"):
+            a.await_nodes(wrong, timeout=0)  # type: ignore[arg-type]
+    with pytest.raises(locks.InvalidOption, match="with a port"):
+        a.disconnect(f"{B}:9100")
+    assert a.await_nodes(name for name in [A])
+    assert a.await_nodes([])
+    assert not a.disconnect(B)
+    for servers in ([f"{A}:9100", B], [f"{A}:9100"]):
+        with pytest.raises(locks.InvalidOption, match="with a port"):
+            locks_leader.Election("x", policy="majority", nodes=servers).start()
 
 
 def test_start_again_with_another_majority() -> None:
