@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import gevent
-
 from locks.model import Require
 from locks.node.greeting import to_node_name
 from locks.node.ports import NodePort, Scope
@@ -185,7 +183,7 @@ class Agreements:
 
     def _again(self, pause: float, link: Link, times: int) -> None:
         hub, turn = self._executor.hub, self._node.turn
-        run_in_hub(hub, gevent.spawn_later, pause, turn.run, self.connected, link, times)
+        run_in_hub(hub, self._executor.spawn_later, pause, turn.run, self.connected, link, times)
 
     def take(self, name: str, term: tuple[Any, ...]) -> Any:
         """Another node says which servers it uses.

@@ -16,8 +16,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import gevent
-
 from locks.errors import InvalidOption
 from locks.node.greeting import Greeting, pack_greeting, unpack_greeting
 from locks.otp.address_book import NAMES, News
@@ -122,7 +120,7 @@ class Greeter:
     def greet_again(self, link: Link) -> None:
         """Greet a lock server that is not there, in a while."""
         hub, turn = self._executor.hub, self._node.turn
-        run_in_hub(hub, gevent.spawn_later, AGAIN, turn.run, self.greet, link)
+        run_in_hub(hub, self._executor.spawn_later, AGAIN, turn.run, self.greet, link)
 
     def disconnected(self, name: str) -> None:
         """A connection is gone."""
@@ -200,7 +198,7 @@ class Greeter:
     def _begin_moment(self) -> None:
         if not self._telling:
             self._telling = True
-            gevent.spawn_later(MOMENT, self._end_moment)
+            self._executor.spawn_later(MOMENT, self._end_moment)
 
     def _end_moment(self) -> None:
         self._telling = False

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import gevent
-
 from locks.core.messages import RaiseVersion, Remove, Request, ServerMessage, Unwatch, Watch
 from locks.model import AgentId, LockId
 from locks.node.server import Server
@@ -94,7 +92,7 @@ class Guests:
                 guest.early += 1
                 hub, turn = self._executor.hub, self._server.turn
                 in_time = (self._in_time, name, guest, message)
-                run_in_hub(hub, gevent.spawn_later, early, turn.run, *in_time)
+                run_in_hub(hub, self._executor.spawn_later, early, turn.run, *in_time)
                 return False
         return True
 
@@ -119,7 +117,9 @@ class Guests:
         del agents[:SOME]
         if agents:
             hub, turn = self._executor.hub, self._server.turn  # others are served meanwhile
-            run_in_hub(hub, gevent.spawn_later, BREATH, turn.post, self._take_some_out, name)
+            run_in_hub(
+                hub, self._executor.spawn_later, BREATH, turn.post, self._take_some_out, name
+            )
         else:
             self._leaving.pop(name, None)
 

@@ -19,8 +19,6 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-import gevent
-
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import Knowledge, Resolved, ServerMessage, ToAgent, ViewChange
 from locks.core.parts import MOST_RECORDS, pieces
@@ -173,7 +171,12 @@ class OriginalPeers:
         self._lock_servers[name] = self._processes.monitor(name, LOCK_SERVER, told)
         if not self._interviewing:
             self._interviewing = True
-            run_in_hub(self._cluster.executor.hub, gevent.spawn_later, PAUSE, self._interview)
+            run_in_hub(
+                self._cluster.executor.hub,
+                self._cluster.executor.spawn_later,
+                PAUSE,
+                self._interview,
+            )
 
     def _server_down(self, name: str, reason: Any) -> None:
         """A lock server of the original has ended; if its node is lost, that is told as well."""
@@ -315,7 +318,7 @@ class OriginalPeers:
         """Have agents of ours that wait ask those of the original what they know; in the hub."""
         if self._node.running and True in self._cluster.members.values():
             self._node.turn.run(self._interview_all)
-            gevent.spawn_later(PAUSE, self._interview)
+            self._cluster.executor.spawn_later(PAUSE, self._interview)
         else:
             self._interviewing = False
 

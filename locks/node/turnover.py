@@ -60,7 +60,7 @@ class Turnover:
 
     def start(self) -> None:
         """Begin to watch."""
-        self._executor.run_soon(gevent.spawn, self._keep_watching)
+        self._executor.run_soon(self._executor.spawn, self._keep_watching)
 
     def _keep_watching(self) -> None:
         while True:

@@ -23,8 +23,6 @@ import logging
 import time
 from typing import Protocol
 
-import gevent
-
 from locks.core.messages import OUTSIDE, TableChange, Unwatch, Watch
 from locks.core.server.tree import Entry
 from locks.core.server.watchers import Watchers
@@ -271,7 +269,9 @@ class ViewSender:
     def _come_back(self, audience: _Audience) -> None:
         """In the hub: wait until it is the turn of a node's watchers."""
         pause = self._cluster.distribution.pace.pause(audience.share)
-        gevent.spawn_later(pause, self._cluster.node.turn.run_surely, self._go_on, audience)
+        self._cluster.executor.spawn_later(
+            pause, self._cluster.node.turn.run_surely, self._go_on, audience
+        )
 
     def _go_on(self, audience: _Audience) -> None:
         """The end of this turn goes on with what waits."""

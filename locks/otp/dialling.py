@@ -86,7 +86,7 @@ class Dialling:
 
     def start(self) -> None:
         """Begin to dial. In the hub."""
-        gevent.spawn(self._keep_dialling)
+        self._executor.spawn(self._keep_dialling)
 
     def stop(self) -> None:
         """Dial nobody any more. In the hub."""
@@ -131,7 +131,7 @@ class Dialling:
         self.book.take(name, now)
         if name not in self._asked and name not in self._heard:
             busy.add(name)
-            gevent.spawn(self._try, name, busy)
+            self._executor.spawn(self._try, name, busy)
 
     def _try(self, name: str, busy: set[str]) -> None:
         try:

@@ -192,13 +192,13 @@ class Distribution:
         listener = None
         if self._listener is not None:
             listener = gevent_socket.socket(fileno=self._listener.detach())
-        self._door = Door(self.name, listener, self._receive, self.notices)
+        self._door = Door(self.name, listener, self._receive, self.notices, self._executor.spawn)
         if listener is not None:
-            gevent.spawn(self._door.keep)
+            self._executor.spawn(self._door.keep)
         if self._ways.mapper is not None:
-            gevent.spawn(self._ways.mapper.stay_registered)
+            self._executor.spawn(self._ways.mapper.stay_registered)
         self._dialling.start()
-        gevent.spawn(self._keep_judging)
+        self._executor.spawn(self._keep_judging)
 
     def stop(self, reason: str = "the node was stopped") -> None:
         """Stop listening, and close all links. In the turn."""

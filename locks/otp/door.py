@@ -245,6 +245,7 @@ class Door:
         receive: Does the handshake with a stranger, in a greenlet of its own; raises `OSError` or
             `LocksError` if it fails. It calls `leave` when the stranger has proven itself.
         notices: Where refusals are logged.
+        spawn: Begins something in a greenlet of its own.
     """
 
     def __init__(
@@ -253,8 +254,10 @@ class Door:
         listener: Any,
         receive: Callable[[Stranger], object],
         notices: Notices,
+        spawn: Callable[..., object],
     ) -> None:
         self._name = name
+        self._spawn = spawn
         self._listener = listener
         self._receive = receive
         self._notices = notices
@@ -296,7 +299,7 @@ class Door:
         stranger = Stranger(self, stream, address)
         self._make_room(self._hall)
         self._hall.wait_for(stranger)
-        gevent.spawn(self._admit, stranger)
+        self._spawn(self._admit, stranger)
 
     def close(self) -> None:
         """Accept nobody any more."""

@@ -327,7 +327,7 @@ class Remotes:
         except BaseException:
             self.turn.post(self._answered, caller.node)
             raise
-        gevent.spawn(self._await_answer, future, caller, tag)
+        self.executor.spawn(self._await_answer, future, caller, tag)
 
     def _await_answer(self, future: GeventFuture[Any], caller: Pid, tag: Any) -> None:
         try:

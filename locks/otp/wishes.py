@@ -12,8 +12,6 @@ import time
 from collections.abc import Collection, Hashable
 from typing import TYPE_CHECKING
 
-import gevent
-
 from locks.runtime.waiter import run_in_hub
 
 if TYPE_CHECKING:
@@ -65,7 +63,9 @@ class Wishes:
                 self._asked[name] = now
                 dropped = True
         if dropped:
-            run_in_hub(self._executor.hub, gevent.spawn_later, LINGER, self._turn.run, self._look)
+            run_in_hub(
+                self._executor.hub, self._executor.spawn_later, LINGER, self._turn.run, self._look
+            )
 
     def _look(self) -> None:
         """Forget whom nobody has wished for, for a while."""

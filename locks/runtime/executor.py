@@ -53,7 +53,7 @@ __all__ = ["Executor"]
 logger = logging.getLogger("locks.runtime")
 
 T = TypeVar("T")
-PATIENCE = 1.0  # seconds to wait, at the interpreter's end, until the thread rests
+PATIENCE = 1.0  # seconds to wait, at the end, until the thread rests, or its greenlets have ended
 
 Work = tuple["Callable[..., object]", tuple[Any, ...]]
 
@@ -75,6 +75,7 @@ class Executor:
         self._ended = Event()
         self._movable = [True]  # taken by whoever starts a thread in the place of a dead hub
         self._join: Callable[[float | None], bool] | None = None
+        self._greenlets: set[gevent.Greenlet[..., Any]] = set()  # begun, and not ended
         self.is_own_thread = own_thread
         """Whether the work runs in a thread of its own, not in the program's hub."""
         if own_thread:
@@ -148,6 +149,18 @@ class Executor:
         if isinstance(result, BaseException):
             raise result
         return result
+
+    def spawn(self, function: Callable[..., object], *args: Any) -> None:
+        """Begin what takes long, in a greenlet of its own; only in the hub. It ends with the thread, if there is one."""
+        self._keep(gevent.spawn(function, *args))
+
+    def spawn_later(self, seconds: float, function: Callable[..., object], *args: Any) -> None:
+        """Likewise after some time."""
+        self._keep(gevent.spawn_later(seconds, function, *args))
+
+    def _keep(self, greenlet: gevent.Greenlet[..., Any]) -> None:
+        self._greenlets.add(greenlet)
+        greenlet.rawlink(self._greenlets.discard)
 
     def is_here(self) -> bool:
         """Whether it is the worker that calls this."""
@@ -274,7 +287,10 @@ class Executor:
             except BaseException:
                 # gevent throws a `SystemExit` of any greenlet at the thread's main greenlet.
                 logger.exception("a greenlet in the thread of locks tried to end it")
+        # What would still wait there is unwound here or never: it kept all of the node in memory. So did the hub.
+        gevent.killall([each for each in self._greenlets if each.parent is hub], timeout=PATIENCE)
         hub.destroy()
+        hub.throw(gevent.GreenletExit)
 
 
 def _nobody_waits() -> None:

@@ -141,7 +141,7 @@ class _Doorway:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
         monkeypatch.setattr(door, "ROOM", room)
-        self.door = Door(A, None, lambda _: None, Notices(lambda *_: None))
+        self.door = Door(A, None, lambda _: None, Notices(lambda *_: None), gevent.spawn)
 
     def comes(self, host: str = "h") -> door.Stranger:
         """Somebody comes in."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from typing import Any
 
 import gevent
@@ -26,7 +28,7 @@ from tests.cluster.nodes import (
     until_connected,
     until_members,
 )
-from tests.helpers import eventually
+from tests.helpers import LIMIT, eventually
 
 # --- Connecting ---------------------------------------------------------------------------------
 
@@ -332,6 +334,26 @@ def test_a_stopped_node_frees_its_port(nodes: Nodes) -> None:
 
 
 # --- The mesh -----------------------------------------------------------------------------------
+
+
+def test_a_stopped_node_is_forgotten(nodes: Nodes) -> None:
+    """Nothing that its greenlets waited for keeps it in memory: programs may start and stop nodes for years."""
+
+    a = nodes.start(A)
+
+    def past() -> weakref.ref[locks.Node]:
+        node = locks.start(B, cookie=COOKIE, peers=[peer(a)])
+        assert node.await_nodes([A], timeout=LIMIT)
+        locks.stop()
+        return weakref.ref(node)
+
+    refs = [past() for _ in range(3)]
+
+    def are_gone() -> bool:
+        gc.collect()
+        return not any(ref() for ref in refs)
+
+    eventually(are_gone)
 
 
 def test_nodes_tell_each_other_of_nodes(nodes: Nodes) -> None:
