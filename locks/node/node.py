@@ -431,7 +431,10 @@ class Node(metaclass=Shown):
         Returns:
             Whether it was connected.
         """
-        return self.turn.run(self._needs_cluster().distribution.disconnect, *check_nodes([name]))
+        (name,) = check_nodes([name])
+        was_connected = self.turn.run(self._needs_cluster().distribution.disconnect, name)
+        self.refusals[name] = f"{self.name} keeps apart from {name}, after a call of disconnect"
+        return was_connected
 
     def monitor_nodes(
         self, watcher: pykka.ActorRef[Any] | Callable[[NodeUp | NodeDown], object], on: bool = True

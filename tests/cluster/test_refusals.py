@@ -15,7 +15,7 @@ from locks.otp import etf
 from locks.otp.frames import pack_reg_send, pack_send
 from locks.otp.strangers import LONGEST
 from locks.otp.terms import Atom, Pid, Reference
-from tests.cluster.nodes import A, B, C, Nodes, Stranger, peer
+from tests.cluster.nodes import A, B, C, Nodes, Stranger, Tx, peer
 from tests.helpers import eventually
 
 BAD = "bad@127.0.0.1"
@@ -84,6 +84,19 @@ def test_the_own_name(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
     said = f"two programs have the name {A}; give each its own"
     eventually(lambda: _warnings(caplog, f"{A} can't connect to {B}: it says not_allowed: {said}"))
     eventually(lambda: any(said in line for line in _warnings(caplog, f"{A} refused")))
+
+
+def test_who_has_disconnected_is_told_so(nodes: Nodes) -> None:
+    """The other node runs, and it is this program itself that keeps apart from it, until it connects again."""
+    a, b = nodes.meet(A, B)
+    tx = Tx(a)
+    assert a.disconnect(B)
+    with pytest.raises(locks.CannotServe, match=f"{A} keeps apart from {B}"):
+        tx.lock(("x",), [B])
+    assert a.connect(peer(b))
+    assert a.refusals == {}
+    tx.lock(("x",), [B])
+    tx.end()
 
 
 def test_disconnected_on_purpose(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
