@@ -23,6 +23,7 @@ import greenlet
 from gevent import Greenlet, monkey
 from gevent.hub import Hub
 
+from locks.errors import MisuseError
 from locks.runtime import elsewhere
 from locks.runtime.native import get_ident, is_main_thread
 
@@ -67,6 +68,7 @@ class Bridge(greenlet.greenlet):
         super().__init__(self._work)
         self._result: Any = None
         self._error: BaseException | None = None
+        self._runs = False  # whether the function has neither returned nor raised
         self._dropped: BaseException | None = (
             None  # what says that nobody will wait for it any more
         )
@@ -87,6 +89,7 @@ class Bridge(greenlet.greenlet):
         self.park = park
         self.parent = greenlet.getcurrent()
         self.gr_context = copy_context()
+        self._runs = True
         return self.switch(function)  # type: ignore[no-any-return]
 
     def go_on(self) -> tuple[Parked, float | None] | None:
@@ -123,7 +126,16 @@ class Bridge(greenlet.greenlet):
             raise error from None
 
     def outcome(self) -> Any:
-        """What the function has returned, or raise what it has raised. The bridge can be used again."""
+        """What the function has returned, or raise what it has raised. The bridge can be used again.
+
+        Raises:
+            MisuseError: It has done neither: something else than a wait has brought the caller back.
+        """
+        if self._runs:
+            raise MisuseError(
+                "a function that is called for a coroutine has switched to another greenlet, which has come back to the event loop in "
+                "the middle of it: switch only to greenlets that switch back to where they were called"
+            )
         result, error = self._result, self._error
         self._result = self._error = self._dropped = None
         # An idle bridge keeps nothing of whom it has served in memory.
@@ -159,6 +171,7 @@ class Bridge(greenlet.greenlet):
                 self._result = function()
             except BaseException as error:
                 self._error = error
+            self._runs = False
             assert self.parent is not None
             del function
             function = self.parent.switch(None)

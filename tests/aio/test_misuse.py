@@ -133,3 +133,29 @@ def test_a_callback_of_a_hub() -> None:
         assert found[0] is True
         assert isinstance(found[1], locks.BlocksEventLoop)
         assert not locks.queue(A).waiting
+
+
+def test_a_function_that_leaves_its_greenlet() -> None:
+    """It comes back in the middle: that is not taken for its end, and the greenlet of it serves nobody else."""
+
+    async def main() -> None:
+        stray = greenlet.greenlet(
+            lambda: None
+        )  # it ends where the loop runs, not where it was called
+        with pytest.raises(locks.MisuseError, match="come back to the event loop"):
+            await aio.call(stray.switch)
+
+        async def hold(begun: asyncio.Event) -> None:
+            async with aio.Lock(A):
+                begun.set()
+                await asyncio.sleep(LIMIT)
+
+        begun = asyncio.Event()
+        holder = asyncio.create_task(hold(begun))
+        await begun.wait()
+        assert not await aio.Lock(A).acquire(blocking=False)
+        holder.cancel()
+        await asyncio.gather(holder, return_exceptions=True)
+        await nothing_held()
+
+    asyncio.run(main())
