@@ -15,7 +15,8 @@ subject                    hook
 `GeventActor`              its own end fires the watch
 any other Pykka actor      `actor_stopped.set` of that one actor; and, once it was monitored from
                            within its own thread, the end of that thread
-`gevent.Greenlet`          one `rawlink`
+`gevent.Greenlet`          one `rawlink`; and, once it was monitored from within, the end of its thread,
+                           in which it would go on
 raw `greenlet.greenlet`    a weak reference: best effort. Noticed when it is collected, which is at
                            its end if nobody holds it; the subject of its `Down` is the (dead) weak
                            reference, as the greenlet itself is gone
@@ -38,7 +39,6 @@ What a thread's function raised can't be seen from outside, so a thread always e
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import threading
 import weakref
@@ -53,7 +53,8 @@ from gevent import getcurrent, monkey
 from locks.runtime.bridge import Bridge
 from locks.runtime.callables import check_callable
 from locks.runtime.interrupts import whole
-from locks.runtime.native import insist
+from locks.runtime.native import insist, is_main_thread
+from locks.runtime.sentinels import Sentinel, sentinels
 from locks.runtime.shown import Shown
 
 if TYPE_CHECKING:
@@ -349,12 +350,16 @@ def _watch_of_greenlet(subject: gevent.Greenlet[..., Any]) -> DeathWatch | None:
         if subject.ready():
             # It ended in its own thread meanwhile; whether its links saw ours is not known.
             _greenlet_ended(subject)
+        elif getcurrent() is subject and not is_main_thread():
+            sentinels()[subject] = Sentinel(watch.fire, subject, "its thread has ended")
     return watch
 
 
 @whole
 def _greenlet_ended(subject: gevent.Greenlet[..., Any]) -> None:
     subject.__dict__[_WATCH].fire(subject, end_reason(subject))
+    if not is_main_thread():
+        sentinels().pop(subject, None)
 
 
 def end_reason(subject: gevent.Greenlet[..., Any]) -> object:
@@ -445,7 +450,7 @@ def _watch_of_thread(subject: threading.Thread) -> DeathWatch | None:
         if isinstance(current, gevent.Greenlet) and _green_thread(current) is subject:
             monitor(current, lambda down: new.fire(subject, down.reason))
         else:
-            _this_thread.__dict__.setdefault("sentinels", []).append(_Sentinel(subject, new))
+            sentinels()[subject] = Sentinel(new.fire, subject, "normal")
     elif subject.ident is None:
         raise CannotMonitor(f"a thread that was not started can't be monitored: {subject!r}")
     elif not subject.is_alive():
@@ -465,38 +470,6 @@ def _watch_of_thread(subject: threading.Thread) -> DeathWatch | None:
 def _join(subject: threading.Thread, watch: DeathWatch) -> None:
     subject.join()
     watch.fire(subject, "normal")
-
-
-# The native thread-local: in a patched program the patched one belongs to greenlets.
-_this_thread = monkey.get_original("_thread", "_local")()
-
-
-class _Sentinel:
-    """Lives in a thread-local; the interpreter drops it at the thread's end, in that thread."""
-
-    __slots__ = ("_process", "_subject", "_watch")
-
-    def __init__(self, subject: threading.Thread, watch: DeathWatch) -> None:
-        self._subject = subject
-        self._watch = watch
-        self._process = os.getpid()
-
-    @whole
-    def __del__(self) -> None:
-        # In a forked child the interpreter drops those of the parent's other threads: they live there.
-        if not sys.is_finalizing() and os.getpid() == self._process:
-            _forget_dummy(self._subject)
-            self._watch.fire(self._subject, "normal")
-
-
-def _forget_dummy(thread: threading.Thread) -> None:
-    """What stands for a thread that Python did not start must not stand for the next one with its ident.
-
-    Python forgets it by itself only from 3.13 on. Here its thread still lives, so nobody else has the ident.
-    """
-    active: dict[int | None, threading.Thread] = getattr(threading, "_active", {})
-    if isinstance(thread, _DummyThread) and active.get(thread.ident) is thread:
-        active.pop(thread.ident, None)
 
 
 def _green_thread(current: greenlet.greenlet) -> threading.Thread | None:

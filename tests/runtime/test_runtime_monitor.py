@@ -25,7 +25,8 @@ from locks.runtime import (
     monitor,
 )
 from locks.runtime.exits import kill_greenlet
-from tests.helpers import eventually
+from locks.runtime.sentinels import sentinels
+from tests.helpers import LIMIT, eventually
 
 
 class Green(GeventActor):
@@ -267,6 +268,29 @@ def test_a_thread_that_monitors_itself() -> None:
     assert counts == [0]
     eventually(lambda: not thread.is_alive())
     assert watched(thread) == [Down(thread, "noproc")]
+
+
+def test_a_greenlet_whose_thread_ends() -> None:
+    """It can't go on: that is its end. One that had ended before is told of once, and is not kept for the thread's end."""
+    downs: list[Down] = []
+    greenlets: list[gevent.Greenlet[..., Any]] = []
+    kept: list[int] = []
+
+    def live(seconds: float) -> None:
+        monitor(gevent.getcurrent(), downs.append)
+        gevent.sleep(seconds)
+
+    def use() -> None:
+        greenlets.extend((gevent.spawn(live, 0), gevent.spawn(live, LIMIT)))
+        greenlets[0].join()
+        kept.append(len(sentinels()))
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join(LIMIT)
+    eventually(lambda: len(downs) == 2)
+    assert downs == [Down(greenlets[0], "normal"), Down(greenlets[1], "its thread has ended")]
+    assert kept == [1]
 
 
 def test_a_thread_that_python_did_not_start() -> None:

@@ -1,0 +1,62 @@
+"""How a thread's end is noticed from within: what a native thread-local has is dropped by the interpreter then, in that thread."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from gevent import monkey
+
+from locks.runtime.interrupts import whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Sentinel", "sentinels"]
+
+# In a patched program the patched one belongs to greenlets.
+_this_thread = monkey.get_original("_thread", "_local")()
+_DummyThread: type[threading.Thread] = monkey.get_original("threading", "_DummyThread")
+
+
+def sentinels() -> dict[object, Sentinel]:
+    """Those of the caller's thread, by what ends with it."""
+    found: dict[object, Sentinel] = _this_thread.__dict__.setdefault("sentinels", {})
+    return found
+
+
+class Sentinel:
+    """Tells that a thread has ended; it is kept by `sentinels` alone.
+
+    Args:
+        tell: Called with the subject and the reason, also if the sentinel is taken out before.
+        subject: What ends with the thread.
+        reason: Why it ends.
+    """
+
+    __slots__ = ("_process", "_reason", "_subject", "_tell")
+
+    def __init__(self, tell: Callable[[Any, object], object], subject: Any, reason: object) -> None:
+        self._tell = tell
+        self._subject = subject
+        self._reason = reason
+        self._process = os.getpid()
+
+    @whole
+    def __del__(self) -> None:
+        # In a forked child the interpreter drops those of the parent's other threads: they live there.
+        if not sys.is_finalizing() and os.getpid() == self._process:
+            _forget_dummy(self._subject)
+            self._tell(self._subject, self._reason)
+
+
+def _forget_dummy(thread: object) -> None:
+    """What stands for a thread that Python did not start must not stand for the next one with its ident.
+
+    Python forgets it by itself only from 3.13 on. Here its thread still lives, so nobody else has the ident.
+    """
+    active: dict[int | None, threading.Thread] = getattr(threading, "_active", {})
+    if isinstance(thread, _DummyThread) and active.get(thread.ident) is thread:
+        active.pop(thread.ident, None)
