@@ -26,6 +26,7 @@ from locks.errors import (
 )
 from locks.model import (
     Contender,
+    LockId,
     Mode,
     Require,
     check_lock_id,
@@ -46,7 +47,7 @@ from locks.runtime.leaving import Block, Hold, entering
 from locks.runtime.shown import Shown
 from locks.wire.sendable import check_sendable
 
-__all__ = ["ASK", "Lock", "RWLock", "await_servers", "checked_wait"]
+__all__ = ["ASK", "Lock", "RWLock", "await_servers", "checked_wait", "sit_out"]
 
 ASK = 5  # seconds that another node is asked for
 
@@ -150,10 +151,7 @@ class Lock(Block, metaclass=Shown):
                     if not blocking:
                         return False
                     if quiet and timeout is not None:
-                        now = clock()
-                        until = now() + timeout
-                        agent.sit_out(self.lock_id, timeout)
-                        timeout = max(0, until - now())
+                        timeout = sit_out(agent, self.lock_id, timeout)
                         blocking = timeout > 0
                         continue
                     raise MisuseError(
@@ -270,6 +268,18 @@ def checked_wait(blocking: bool, timeout: float | None, default: float | None) -
         )
     check_timeout(timeout)
     return timeout if blocking else 0
+
+
+def sit_out(agent: Agent, lock_id: LockId, timeout: float) -> float:
+    """Wait for what the caller has itself, unless another thread of its owner releases it in time.
+
+    Returns:
+        The seconds that are left.
+    """
+    now = clock()
+    until = now() + timeout
+    agent.sit_out(lock_id, timeout)
+    return max(0, until - now())
 
 
 def await_servers(node: Node, wanted: Scope, timeout: float | None) -> None:

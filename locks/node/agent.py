@@ -24,9 +24,9 @@ from locks.model import AgentId, Deadlock, LockId, LockInfo, LockResult, Notific
 from locks.node.actors import LockAgent
 from locks.node.clients import Inbox, NotifyTarget, inbox_of, is_patched_thread, labelled
 from locks.node.history import History
-from locks.node.holding import Acquisition, Holding
+from locks.node.holding import Entered, Holding
 from locks.node.one_client import interrupt_others
-from locks.node.ports import Answering, AskedAlready, NodePort, PendingCall
+from locks.node.ports import Answering, NodePort, PendingCall
 from locks.node.refusals import (
     client_has_ended,
     explained,
@@ -131,7 +131,7 @@ class Agent(Holding, metaclass=Shown):
             self._set_notified(notify)
         self._monitor: Monitor | None = None
         self._lost: Event | None = None
-        self.acquisitions: dict[LockId, dict[Acquisition, None]] | None = None
+        self.acquisitions: dict[LockId, Entered] | None = None
         self._tries: dict[PendingCall, Callable[[], bool]] | None = None
         self.on_lost: Callable[[LockLost], object] | None = None
 
@@ -303,8 +303,10 @@ class Agent(Holding, metaclass=Shown):
     def _ask_all(self, objects: Sequence[Object], call: PendingCall) -> None:
         """Ask for locks in the turn; for one at once, if nothing else matters."""
         machine = self.machine
-        if call.first and machine.asks_for(objects[0][0]):
-            raise AskedAlready
+        if call.first:
+            lock_id = objects[0][0]
+            if call.acquisition or self.acquisitions or machine.asks_for(lock_id):
+                self.check_first(lock_id, call.acquisition)
         if machine.asks_for_one(objects):
             lock_id, mode, _, _ = objects[0]
             record = self.node.ask_at_once(self.id, machine.client, lock_id, mode)

@@ -1,7 +1,8 @@
 """What the locks of `locks.Lock` and its like need of an agent: to release, and to take back, one id at a time.
 
 The transaction of a client's `Lock`s begins with the first one and ends with the last one. A `locks.RLock` is
-acquired several times; each time has an *acquisition* here.
+acquired several times; each time has an *acquisition* here. A client has an id either by a `Lock` or by `RLock`s: the release of
+one would else be that of the other.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 from locks.core.messages import Ended
 from locks.model import LockId, LockResult
 from locks.node.history import History
-from locks.node.ports import PendingCall
+from locks.node.ports import AskedAlready, PendingCall
 from locks.node.refusals import not_held
 from locks.node.waiting import Waiting
 from locks.runtime.native import insist
 
-__all__ = ["Acquisition", "Holding"]
+__all__ = ["Acquisition", "Entered", "Holding"]
 
 
 class Acquisition:
@@ -23,13 +24,30 @@ class Acquisition:
     Attributes:
         entered: Whether it was put in; true of a release.
         taken: What was taken out for it: itself, but for a release and for what somebody's release has taken out before.
+        last: Whether none was left then, of those that have the id.
     """
 
-    __slots__ = ("entered", "taken")
+    __slots__ = ("entered", "last", "taken")
 
     def __init__(self, *, is_release: bool = False) -> None:
         self.entered = is_release
         self.taken: Acquisition | None = None
+        self.last = False
+
+
+class Entered:
+    """The acquisitions of one id.
+
+    Attributes:
+        own: Those that were put in, oldest first.
+        asked: Whether the id was asked for by one of them, if it was asked for at all; else a `Lock` has it.
+    """
+
+    __slots__ = ("asked", "own")
+
+    def __init__(self) -> None:
+        self.own: dict[Acquisition, None] = {}
+        self.asked = False
 
 
 class Holding(Waiting):
@@ -37,7 +55,7 @@ class Holding(Waiting):
 
     __slots__ = ()
 
-    acquisitions: dict[LockId, dict[Acquisition, None]] | None
+    acquisitions: dict[LockId, Entered] | None
     history: History
 
     def unlock_now(self, lock_id: LockId) -> None:
@@ -55,35 +73,69 @@ class Holding(Waiting):
         if self.acquisitions is None:
             self.acquisitions = {}
         while True:
-            own = self.acquisitions.setdefault(lock_id, {})
-            own[acquisition] = None
-            if self.acquisitions.get(lock_id) is own:  # else the last one was taken out meanwhile
+            entered = self.acquisitions.setdefault(lock_id, Entered())
+            entered.own[acquisition] = None
+            is_in = self.acquisitions.get(lock_id) is entered
+            if is_in:  # else the last one was taken out meanwhile
                 acquisition.entered = True
                 return
 
+    def check_first(self, lock_id: LockId, acquisition: Acquisition | None) -> None:
+        """Refuse what a `Lock` asks for twice, or what one asks for and an `RLock`, too; in the turn that asks for it.
+
+        Args:
+            lock_id: The id.
+            acquisition: Whose it is; `None`: a `Lock`'s.
+
+        Raises:
+            AskedAlready: It is asked for already, and not by acquisitions alone.
+        """
+        entered = self._entered(lock_id)
+        if not self.machine.asks_for(lock_id):
+            if entered is not None:
+                entered.asked = acquisition is not None
+            elif acquisition is not None:  # somebody's release has taken it out
+                self.enter(lock_id, acquisition)
+                self.check_first(lock_id, acquisition)
+        elif acquisition is None or entered is None or not entered.asked:
+            raise AskedAlready
+
     def has_acquired(self, lock_id: LockId) -> bool:
         """Whether there is an acquisition."""
-        return bool(self.acquisitions and self.acquisitions.get(lock_id))
+        entered = self._entered(lock_id)
+        return entered is not None and bool(entered.own)
+
+    def _entered(self, lock_id: LockId) -> Entered | None:
+        return None if self.acquisitions is None else self.acquisitions.get(lock_id)
+
+    def _is_acquired(self, lock_id: LockId) -> bool:
+        """Whether acquisitions have the id, or wait for it, and no `Lock` does."""
+        entered = self._entered(lock_id)
+        return entered is not None and entered.asked
 
     def _take_out(self, lock_id: LockId, acquisition: Acquisition) -> bool:
-        """Take an acquisition out, once or twice, as turns are taken; return whether none is left.
+        """Take an acquisition out, once or twice, as turns are taken; return whether the id is to be released, as none is left.
 
         A release takes the newest one, whosesoever it is. So does whoever finds that his own was taken by one: they count together.
         """
-        own = self.acquisitions and self.acquisitions.get(lock_id)
+        entered = self._entered(lock_id)
         if acquisition.taken is None:
-            other = own and acquisition.entered and acquisition not in own
-            acquisition.taken = list(own)[-1] if own and other else acquisition
-        if own:
-            own.pop(acquisition.taken, None)
-        if own:
-            return False
-        if self.acquisitions is None:
-            return True
-        meanwhile = list(self.acquisitions.pop(lock_id, ()))  # by another thread of an owner
-        for each in meanwhile:
-            self.enter(lock_id, each)
-        return not meanwhile
+            others = entered is not None and acquisition.entered and acquisition not in entered.own
+            acquisition.taken = (
+                list(entered.own)[-1] if entered and entered.own and others else acquisition
+            )
+        if self.acquisitions is None or entered is None:
+            return acquisition.last
+        entered.own.pop(acquisition.taken, None)
+        entered.asked = acquisition.last = entered.asked or acquisition.last
+        if not entered.own:
+            self.acquisitions.pop(lock_id, None)
+            for each in list(entered.own):  # by another thread of an owner, meanwhile
+                self.enter(lock_id, each)
+                self.acquisitions[lock_id].asked = entered.asked
+        if lock_id in self.acquisitions:
+            acquisition.last = False
+        return acquisition.last
 
     def give_back(self, lock_id: LockId, acquisition: Acquisition) -> None:
         """Take an acquisition out, and with the last one release the id. In whatever thread.
@@ -96,7 +148,7 @@ class Holding(Waiting):
     def _give_back(self, lock_id: LockId, acquisition: Acquisition) -> None:
         if self._take_out(lock_id, acquisition):
             self._release(lock_id)
-        elif self.machine.ended is not None or not self.machine.holds(lock_id):
+        elif not (self._is_acquired(lock_id) and self._has(lock_id)):
             raise not_held(lock_id)
 
     def withdraw_acquisition(
@@ -113,6 +165,8 @@ class Holding(Waiting):
             self.event(self.machine.abandon, call)
         if last:
             self._let_go_of(lock_id)
+        else:
+            self._end_if_idle()
 
     def asks_for(self, lock_id: LockId) -> bool:
         """Whether this very id was asked for."""
@@ -121,7 +175,10 @@ class Holding(Waiting):
 
     def holds(self, lock_id: LockId) -> bool:
         """Whether this very id was asked for and is held, in a transaction that has not ended."""
-        return self.turn.ask(lambda: self.machine.ended is None and self.machine.holds(lock_id))
+        return self.turn.ask(lambda: self._has(lock_id))
+
+    def _has(self, lock_id: LockId) -> bool:
+        return self.machine.ended is None and self.machine.holds(lock_id)
 
     def release(self, lock_id: LockId) -> None:
         """Release one id that is held; with the last one the transaction ends. In whatever thread.
@@ -132,8 +189,10 @@ class Holding(Waiting):
         self.turn.run_surely(self._release, lock_id)
 
     def _release(self, lock_id: LockId) -> None:
-        if self.machine.ended is not None or not self.machine.holds(lock_id):
+        if not self._has(lock_id):
             raise not_held(lock_id)
+        if self._is_acquired(lock_id):
+            raise not_held(lock_id, by="an RLock")
         self._unlock_or_end(lock_id)
 
     def withdraw(self, call: PendingCall | None, lock_id: LockId) -> None:
@@ -155,7 +214,7 @@ class Holding(Waiting):
 
     def _let_go_of(self, lock_id: LockId) -> None:
         if self.machine.ended is None:
-            if self.machine.asks_for(lock_id):
+            if self.machine.asks_for(lock_id) and not self._is_acquired(lock_id):
                 self._unlock_or_end(lock_id)
             else:
                 self._end_if_idle()

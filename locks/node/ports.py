@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class AskedAlready(Exception):
-    """What was to be asked for first is asked for already: another thread of the same owner has come first."""
+    """What was to be asked for first is asked for already: by another thread of the same owner, or by the caller."""
 
 
 class PendingCall:
@@ -48,14 +48,16 @@ class PendingCall:
         result: The answer, once there is one.
         begun: Whether anything was asked for with it.
         checked: Whether it is known that its client calls.
-        first: Whether it fails if the lock is asked for already.
+        first: Whether it fails if the lock is asked for already, but for an acquisition that shares it.
+        acquisition: The acquisition of an `RLock` that it is made for, if it is for one.
         quiet: Whether nobody is told who has what it has waited for in vain.
     """
 
-    __slots__ = ("_waiter", "begun", "checked", "first", "quiet", "result")
+    __slots__ = ("_waiter", "acquisition", "begun", "checked", "first", "quiet", "result")
 
     def __init__(self, waiter: Waiter | None = None) -> None:
         self.result: LockResult | int | Exception | None = None
+        self.acquisition: Any = None
         self.begun = False
         self.checked = False
         self.first = False

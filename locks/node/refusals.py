@@ -124,11 +124,14 @@ def no_units(lock_id: LockId) -> InvalidOption:
     )
 
 
-def not_held(lock_id: LockId) -> NotHeld:
-    """Of a client that releases what it does not hold."""
-    return NotHeld(
-        f"{show(lock_id)} is not held by the caller; it can't be released", lock_id=lock_id
+def not_held(lock_id: LockId, by: str | None = None) -> NotHeld:
+    """Of a client that releases what it does not hold; or holds `by` another kind of lock."""
+    why = (
+        "is not held by the caller; it can't be released"
+        if by is None
+        else f"is held by {by} of the caller, which alone releases it"
     )
+    return NotHeld(f"{show(lock_id)} {why}", lock_id=lock_id)
 
 
 def not_to_be_told(agent: AgentId, message: object) -> MisuseError:

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from locks.core.agent.machine import Object
-from locks.errors import AgentEnded, LockLost, LockTimeout, NotHeld
+from locks.errors import AgentEnded, LockLost, LockTimeout, MisuseError, NotHeld
 from locks.model import Mode, Require, show
 from locks.node.agent import Agent
 from locks.node.holding import Acquisition
 from locks.node.owner import Owner
-from locks.node.ports import PendingCall
+from locks.node.ports import AskedAlready, PendingCall
 from locks.node.refusals import not_held
 from locks.node.scope import Nodes
-from locks.primitives import Lock, checked_wait
+from locks.primitives import Lock, checked_wait, sit_out
 from locks.program import default_node
 from locks.runtime.leaving import Block, Hold, entering
 from locks.wire.sendable import check_sendable
@@ -31,7 +31,8 @@ Held = tuple[Agent, Acquisition]  # the transaction, and the acquisition
 class RLock(Block):
     """A lock on one id, used like a `threading.RLock`: its client may acquire it again, and must release it as often.
 
-    The client is a thread, greenlet, actor or owner. All `RLock`s of the same id are the same lock.
+    The client is a thread, greenlet, actor or owner. All `RLock`s of the same id are the same lock. A client that has it by a
+    `Lock` can't have it by an `RLock`, too, for a `Lock` is not re-entrant.
 
     Args:
         lock_id: A non-empty tuple or list of key elements.
@@ -61,20 +62,23 @@ class RLock(Block):
         return f"<RLock {self.mode} {show(self.lock_id)}>"
 
     def acquire(self, blocking: bool = True, timeout: float | None = -1) -> bool:
-        """Acquire the lock, once more if the caller has it; see `Lock.acquire`."""
+        """Acquire the lock, once more if the caller has it; see `Lock.acquire`.
+
+        Raises:
+            MisuseError: The caller has it by a `Lock`, and would wait for ever.
+        """
         limit = checked_wait(blocking, timeout, self._lock.timeout)
         hold = Hold(self)
         try:
-            self._acquire(limit, hold)
+            return self._acquire(limit, hold, quiet=True)
         except LockTimeout:
             return False
         except BaseException:
             if hold.held is not None:
                 self._let_go(hold.held)
             raise
-        return True
 
-    def _acquire(self, timeout: float | None, hold: Hold) -> None:
+    def _acquire(self, timeout: float | None, hold: Hold, quiet: bool = False) -> bool:
         node = default_node()
         client = self._lock.client()
         wanted: Object = (self.lock_id, self.mode, *self._lock.where(node))
@@ -88,8 +92,22 @@ class RLock(Block):
                 hold.take((agent, acquisition))
                 agent.enter(self.lock_id, acquisition)
                 call = node.new_call()
+                call.first = True  # but for acquisitions
+                call.acquisition = acquisition
                 agent.lock_by(call, (wanted,), timeout)
-                return
+                return True
+            except AskedAlready:
+                agent.withdraw_acquisition(None, self.lock_id, acquisition)
+                hold.drop()
+                if not quiet or timeout is None:
+                    raise MisuseError(
+                        f"{show(self.lock_id)} is held by a Lock of the caller already, which is not re-entrant; use an RLock "
+                        "for both",
+                        lock_id=self.lock_id,
+                    ) from None
+                if timeout == 0:
+                    return False
+                timeout = sit_out(agent, self.lock_id, timeout)
             except BaseException as error:
                 held, agent_ended = hold.held, isinstance(error, AgentEnded)
                 if held is not None:
@@ -111,7 +129,8 @@ class RLock(Block):
         """
         agent = default_node().holders.get(self._lock.client())
         if agent is None or not agent.has_acquired(self.lock_id):
-            raise not_held(self.lock_id)
+            is_locks = agent is not None and agent.holds(self.lock_id)
+            raise not_held(self.lock_id, by="a Lock" if is_locks else None)
         agent.give_back(self.lock_id, Acquisition(is_release=True))
 
     def locked(self) -> bool:

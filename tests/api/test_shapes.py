@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -133,6 +134,64 @@ def test_threads_of_one_owner_count_together() -> None:
             each.result(LIMIT)
     assert not lock.owned()
     owner.end()
+
+
+@pytest.mark.parametrize("mode", ["read", "write"])
+def test_a_lock_is_not_released_by_an_rlock_of_its_id(run: Run, mode: locks.Mode) -> None:
+    """Who has an id by a `Lock` does not get it by an `RLock`, whose release would be the `Lock`'s: others stay out."""
+    one, two = run.client(), run.client()
+    lock, again = locks.Lock(A, mode), locks.RLock(A)
+    assert one.call(lock.acquire)
+    with pytest.raises(locks.MisuseError, match="held by a Lock of the caller"):
+        one.call(again.__enter__)
+    with pytest.raises(locks.MisuseError, match="held by a Lock of the caller"):
+        one.call(locks.locked(A)(lambda: None))
+    with pytest.raises(locks.MisuseError, match="held by a Lock of the caller"):
+        one.call(again.acquire)
+    assert not one.call(again.acquire, blocking=False)
+    assert not one.call(again.acquire, timeout=0.01)
+    with pytest.raises(locks.NotHeld, match="held by a Lock of the caller"):
+        one.call(again.release)
+    assert one.call(lock.owned)
+    assert not two.call(again.acquire, blocking=False)
+    one.call(lock.release)
+    assert two.call(again.acquire)
+    two.call(again.release)
+
+
+def test_an_rlock_is_not_released_by_a_lock_of_its_id(run: Run) -> None:
+    """Who has an id by `RLock`s can't release it by a `Lock`, however often it was acquired."""
+    one, two = run.client(), run.client()
+    lock, again = locks.Lock(A), locks.RLock(A)
+    for _ in range(2):
+        assert one.call(again.acquire)
+    with pytest.raises(locks.NotHeld, match="held by an RLock of the caller"):
+        one.call(lock.release)
+    for _ in range(2):
+        assert not two.call(lock.acquire, blocking=False)
+        one.call(again.release)
+    assert two.call(lock.acquire)
+    two.call(lock.release)
+
+
+def test_an_rlock_waits_for_a_lock_of_its_owner() -> None:
+    """With a limit, an `RLock` waits for the release of a `Lock` by another thread of its owner, and keeps it then."""
+    owner, other = locks.Owner("job 17"), locks.Owner("other")
+    lock, again = locks.Lock(A, owner=owner), locks.RLock(A, owner=owner)
+    lock.acquire()
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(again.acquire, timeout=LIMIT)
+        with pytest.raises(futures.TimeoutError):
+            waits.result(0.05)
+        lock.release()
+        assert waits.result(LIMIT)
+    with pytest.raises(locks.MisuseError):
+        lock.acquire()
+    assert not locks.Lock(A, owner=other).acquire(blocking=False)
+    again.release()
+    assert locks.Lock(A, owner=other).acquire(blocking=False)
+    owner.end()
+    other.end()
 
 
 # --- locked -----------------------------------------------------------------------------------------
