@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from locks.cli.parser import Parser
+from locks.cli.printing import run_printing
 from locks_leader import demo, elect
 
 __all__ = ["main"]
@@ -24,8 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     demo.add_command(commands)
     elect.add_command(commands)
     options = parser.parse_args(arguments)
-    status: int = options.run(options)
-    return status
+    return run_printing(f"locks_leader {options.command}", lambda: options.run(options))
 
 
 if __name__ == "__main__":

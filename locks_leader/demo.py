@@ -17,6 +17,7 @@ import pykka
 
 import locks
 from locks import OperatingError
+from locks.cli.alone import alone
 from locks_leader.api import call, info, leader_call, start
 from locks_leader.behaviour import Behaviour, OnlyNew
 from locks_leader.state import Caller, ElectionState
@@ -91,7 +92,7 @@ class GuestList(Behaviour):
 def tell_story() -> Iterator[str]:
     """Let three candidates elect a leader, kill it, and see the next one take over.
 
-    The calling program must live in a gevent hub, and no node may run.
+    The calling program must live in a gevent hub.
 
     Yields:
         The lines of the story; those that candidates have said are indented.
@@ -117,8 +118,7 @@ def tell_story() -> Iterator[str]:
         leader_call(candidates[name], guest)
         yield from hear(len(candidates))
 
-    locks.start("election@localhost")
-    try:
+    with alone("election@localhost"):
         yield "One election, with its state handed over"
         yield "Three candidates share a guest list. One of them leads and writes, all have a copy."
         for name in ("Alice", "Bob", "Carol"):
@@ -138,8 +138,6 @@ def tell_story() -> Iterator[str]:
         if lists != [["Dave", "Erin"]] * 2:
             raise OperatingError(f"{other} and {another} have {lists}; this is a bug")
         yield f"\nNothing is lost: {other} and {another} have what {first} wrote down, too."
-    finally:
-        locks.stop()
 
 
 def add_command(commands: Any) -> None:

@@ -25,6 +25,7 @@ from typing import Any
 import gevent
 
 import locks
+from locks.cli.alone import alone
 from locks.cli.web import LISTEN, page_served
 from locks.runtime import Event
 from locks.sim.arguments import at_least
@@ -153,16 +154,20 @@ def run(
     for number, worker in enumerate(workers, 1):
         is_client = number <= clients
         worker.name = f"client {number}" if is_client else f"auditor {number - clients}"
-    while (left := seconds - (time.perf_counter() - began)) > 0 and not ended.is_open:
-        if any(worker.exception is not None for worker in workers):
-            break
-        gevent.sleep(min(0.1, left))
+    try:
+        while (left := seconds - (time.perf_counter() - began)) > 0 and not ended.is_open:
+            if any(worker.exception is not None for worker in workers):
+                break
+            gevent.sleep(min(0.1, left))
+            if show:
+                print(end=f"\r{_progress(bank, time.perf_counter() - began)}", flush=True)
         if show:
-            print(end=f"\r{_progress(bank, time.perf_counter() - began)}", flush=True)
-    if show:
-        print("\n")
-    bank.over = True
-    gevent.joinall(workers, raise_error=True)
+            print("\n")
+        bank.over = True
+        if not ended.is_open:
+            gevent.joinall(workers, raise_error=True)
+    finally:
+        gevent.killall(workers)  # those that are still at it, when somebody ends it early
     return bank.report(time.perf_counter() - began)
 
 
@@ -255,6 +260,7 @@ def _run_command(options: argparse.Namespace) -> int:
         )
     ended = Event()
     with ExitStack() as stack:
+        stack.enter_context(alone("bank@localhost"))
         if options.web:
             signal.signal(signal.SIGINT, lambda *_: ended.open())
             try:
@@ -265,7 +271,6 @@ def _run_command(options: argparse.Namespace) -> int:
             print(f"Open {address} in a browser.\n", file=sys.stderr, flush=True)
         pause = WATCHED if options.web else 0.0
         report = run(options.clients, options.accounts, seconds, options.seed, live, pause, ended)
-    locks.stop()
     if not options.json:
         print(_summary(report) + "\n")
     story = []

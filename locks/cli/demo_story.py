@@ -9,6 +9,7 @@ import gevent
 from gevent.event import Event
 
 import locks
+from locks.cli.alone import alone
 from locks.model import AgentId
 from locks.sim.formatter import Formatter
 from locks.sim.host import Mail
@@ -45,10 +46,14 @@ def _party(actor: Any) -> Party:
 def tell_story() -> Iterator[str]:
     """Let three clients run into a deadlock on a node of their own; yield the lines of the story.
 
-    The calling program must live in a gevent hub, and no node may run.
+    The calling program must live in a gevent hub.
     """
     listener = _Listener()
-    locks.start("story@localhost", trace=listener.hear)
+    with alone("story@localhost", listener.hear):
+        yield from _story(listener)
+
+
+def _story(listener: _Listener) -> Iterator[str]:
     wants = {"Alice": ("red", "green"), "Bob": ("green", "blue"), "Carol": ("blue", "red")}
     turns = {(name, step): Event() for name in wants for step in range(3)}
     done: dict[str, Event] = {name: Event() for name in wants}
@@ -98,4 +103,3 @@ def tell_story() -> Iterator[str]:
         yield from listener.tell()
     yield ""
     yield "Everybody got both locks; one lock was given up once, and nobody had to start again."
-    locks.stop()

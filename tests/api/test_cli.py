@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from locks import __main__ as command_line
+from tests.helpers import LIMIT
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -61,6 +65,46 @@ def test_demo_on_a_pipe_is_plain_text() -> None:
         assert word in done.stdout
 
 
+@pytest.mark.parametrize("package", ["locks", "locks_leader"])
+def test_a_demo_asks_no_servers(package: str) -> None:
+    """A demo has a node of its own, also where programs share servers: it neither needs nor disturbs those."""
+    options = ["--seconds", "0.1", "--clients", "2"] if package == "locks" else []
+    done = subprocess.run(
+        [sys.executable, "-m", package, "demo", *options],
+        env={**os.environ, "LOCKS_SERVERS": "a@127.0.0.1:1", "LOCKS_COOKIE_FILE": "/nowhere"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("web", [False, True])
+def test_a_demo_that_is_interrupted(web: bool) -> None:
+    """Ctrl-C ends the demo, also while its clients work: no traceback of theirs is shown. With a page it ends the bank first."""
+    screen, theirs = pty.openpty()
+    command = [sys.executable, "-m", "locks", "demo", "--seconds", "300"]
+    process = subprocess.Popen(
+        command + ["--web", "127.0.0.1:0"] * web, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    shown = ""
+    try:
+        for sight in ("transfers  ", "slow motion")[: 1 + web]:
+            while sight not in shown:
+                shown += os.read(screen, 4096).decode()
+            process.send_signal(signal.SIGINT)
+        with suppress(OSError):  # all of it was read
+            while more := os.read(screen, 4096):
+                shown += more.decode()
+        assert process.wait(timeout=LIMIT) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(screen)
+    assert "Traceback" not in shown
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -90,8 +134,9 @@ def test_version() -> None:
     assert done.stdout.startswith("locks ")
 
 
+@pytest.mark.parametrize(("package", "name"), [("locks", "config"), ("locks_leader", "demo")])
 @pytest.mark.parametrize(("output", "status"), [("closed pipe", 141), ("/dev/full", 3)])
-def test_what_can_not_be_printed(output: str, status: int) -> None:
+def test_what_can_not_be_printed(output: str, status: int, package: str, name: str) -> None:
     """A reader that has gone (`| head`) is no error of the command; a full disk is said in a sentence."""
     if output == "closed pipe":
         reader, out = os.pipe()
@@ -99,12 +144,12 @@ def test_what_can_not_be_printed(output: str, status: int) -> None:
     else:
         out = os.open(output, os.O_WRONLY)
     try:
-        command = [sys.executable, "-m", "locks", "config"]
+        command = [sys.executable, "-m", package, name]
         done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, timeout=300)
     finally:
         os.close(out)
     assert done.returncode == status
     assert done.stderr.startswith(
-        "locks config: the output can't be written" if status == 3 else ""
+        f"{package} {name}: the output can't be written" if status == 3 else ""
     )
     assert done.stderr.count("\n") == (status == 3)

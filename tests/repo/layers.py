@@ -197,7 +197,6 @@ LEADER = [
             "locks_leader",
             "locks_leader.api",
             "locks_leader.aio",
-            "locks_leader.demo",
             "locks_leader.election",
             "locks_leader.ownership",
         ),
@@ -208,9 +207,9 @@ LEADER = [
         "leader command",
         (
             *("locks_leader.command", "locks_leader.elect", "locks_leader.leaders"),
-            "locks_leader.__main__",
+            *("locks_leader.demo", "locks_leader.__main__"),
         ),
-        (*PUBLIC, "core", "cli", "leader ground", "leader face"),
+        (*PUBLIC, "core", "cli", "leader ground", "leader terms", "leader face"),
         "elect.py, leaders.py, command.py: the command line",
     ),
 ]
