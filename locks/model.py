@@ -7,6 +7,7 @@ words are is said in `locks.words`; they are here, too.
 
 from __future__ import annotations
 
+import sys
 from typing import Any, get_args
 
 from locks.errors import InvalidOption, assert_never
@@ -199,8 +200,13 @@ def check_has_no_port(name: str) -> None:
 
 
 def is_seconds(value: Any) -> bool:
-    """Whether a value is a number of seconds, not less than 0; `True` and NaN are none."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+    """Whether a value is a number of seconds, not less than 0; `True` and NaN are none, nor is an int that is larger than any float."""
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and value >= 0
+        and (isinstance(value, float) or value <= sys.float_info.max)
+    )
 
 
 def check_timeout(timeout: Any) -> None:

@@ -23,7 +23,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, get_arg
 
 from locks.errors import InvalidOption, MisuseError
 from locks.lock_ids import shown
-from locks.model import LockId
+from locks.model import LockId, is_seconds
 from locks.node.node import Node
 from locks.ownership.errors import StaleToken
 from locks.ownership.groups import Grouping
@@ -212,18 +212,14 @@ class Backlog(Generic[T]):
     ) -> None:
         check_callable(resource, "resource", "pass a function from a task to its resource")
         if not isinstance(tasks, Iterable):
-            raise InvalidOption(f"tasks={tasks!r} are not tasks: pass a list, or leave them out")
+            raise InvalidOption(f"tasks={shown(tasks)} are not tasks: pass a list, or leave them out")
         if type(retries) is not int or retries < 0:
-            raise InvalidOption(f"retries={retries!r} is not a whole number from 0")
-        if (
-            type(retry_delay) not in (int, float)
-            or not retry_delay >= 0
-            or not isfinite(retry_delay)
-        ):
-            raise InvalidOption(f"retry_delay={retry_delay!r} is not a number of seconds from 0")
+            raise InvalidOption(f"retries={shown(retries)} is not a whole number from 0")
+        if not (is_seconds(retry_delay) and isfinite(retry_delay)):
+            raise InvalidOption(f"retry_delay={shown(retry_delay)} is not a number of seconds from 0")
         if on_failure not in get_args(OnFailure):
             raise InvalidOption(
-                f"on_failure={on_failure!r}: give one of {', '.join(map(repr, get_args(OnFailure)))}"
+                f"on_failure={shown(on_failure)}: give one of {', '.join(map(repr, get_args(OnFailure)))}"
             )
         self.grouping = Grouping(groups, group_for)
         self.retries = retries

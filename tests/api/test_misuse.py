@@ -232,6 +232,18 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
         ["timeout nan"],
     ),
     (
+        "timeout that is larger than any float",
+        lambda agent, other: locks.lock(agent, ("c",), timeout=10**400),
+        locks.InvalidOption,
+        ["timeout 1000", "None to wait for ever"],
+    ),
+    (
+        "timeout of a lock that is larger than any float",
+        lambda agent, other: locks.Lock(("c",)).acquire(timeout=10**5000),
+        locks.InvalidOption,
+        ["timeout <int>", "None to wait for ever"],
+    ),
+    (
         "timeout of a transaction",
         lambda agent, other: locks.transaction(timeout=-0.5),
         locks.InvalidOption,
