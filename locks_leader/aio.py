@@ -62,6 +62,7 @@ class Election:
         policy: See `locks_leader.start`.
         nodes: Likewise.
         node: The node on which it takes part; this program's node by default.
+        label: What this program's part is called where the election's lock is shown; `candidate` by default.
     """
 
     def __init__(
@@ -71,8 +72,9 @@ class Election:
         policy: Literal["island", "majority"] | Policy | None = None,
         nodes: Iterable[str] | None = None,
         node: Node | None = None,
+        label: str | None = None,
     ) -> None:
-        self._blocking = blocking.Election(name, policy=policy, nodes=nodes, node=node)
+        self._blocking = blocking.Election(name, policy=policy, nodes=nodes, node=node, label=label)
 
     def __repr__(self) -> str:
         return f"<aio.{repr(self._blocking)[1:]}"

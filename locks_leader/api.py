@@ -14,6 +14,7 @@ from locks import Atom, InvalidLockId, InvalidOption, Node, RemoteError
 from locks.arguments import checked_label
 from locks.lock_ids import shown
 from locks.model import check_lock_id, check_timeout
+from locks.ownership.worker import check_node
 from locks.program import default_node
 from locks.runtime import current_client
 from locks.runtime.callables import check_callable
@@ -22,7 +23,7 @@ from locks.runtime.interrupts import whole
 from locks_leader.behaviour import Behaviour
 from locks_leader.core.messages import Role
 from locks_leader.errors import LeaderDied, LeaderTimeout
-from locks_leader.policy import Policy, policy_of
+from locks_leader.policy import Policy, named_nodes, policy_of
 from locks_leader.shell.acquaintance import check_electorate, servers_of
 from locks_leader.shell.instance import Begin, Instance
 from locks_leader.state import Caller
@@ -118,14 +119,14 @@ def start(
         )
     if role not in ("candidate", "worker"):
         raise InvalidOption(f'role={role!r} is neither "candidate" nor "worker"', role=repr(role))
-    nodes = nodes if nodes is None or isinstance(nodes, str) else list(nodes)
+    nodes = named_nodes(nodes)
     policy_of(policy, nodes)
     if label is not None:
         label = checked_label(label)
     else:
         label = behaviour.__name__[:100] if behaviour.__name__.isidentifier() else role
     resource = check_resource(behaviour.__qualname__ if resource is None else resource)
-    node = node or default_node()
+    node = check_node(node) or default_node()
     node.check_running()
     checked = policy_of(policy, nodes, servers_of(node))
     check_electorate(node, checked)
@@ -287,7 +288,14 @@ def reply(caller: Caller, value: Any) -> None:
     """Answer a call that was answered by `NO_REPLY`; an exception is raised to the caller.
 
     From any thread; the first answer counts. A call whose instance has ended needs none.
+
+    Raises:
+        InvalidOption: It is no caller.
     """
+    if not isinstance(caller, Caller):
+        raise InvalidOption(
+            f"caller={shown(caller)} is nobody who waits for an answer; the callback that returned NO_REPLY was given one"
+        )
     caller.answer(value)
 
 

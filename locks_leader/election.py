@@ -11,8 +11,9 @@ from typing import Any, Final, Literal, TypeVar
 import pykka
 
 import locks
-from locks import Down, MisuseError, Node, OperatingError
+from locks import Down, InvalidOption, MisuseError, Node, OperatingError
 from locks.model import check_timeout
+from locks.ownership.worker import check_node
 from locks.program import default_node
 from locks.runtime import Event, current_client
 from locks.runtime.callables import check_callable, check_callbacks, check_ran
@@ -22,7 +23,7 @@ from locks.runtime.native import native_rlock
 from locks_leader.api import start
 from locks_leader.behaviour import Behaviour
 from locks_leader.errors import LeadershipLost, LeaderTimeout
-from locks_leader.policy import Policy
+from locks_leader.policy import Policy, named_nodes
 from locks_leader.state import ElectionState
 
 __all__ = ["Election", "Leadership"]
@@ -89,6 +90,9 @@ class Election:
     The callbacks are for programs that do not use `run`, but `start` and `stop`. They run in the
     background, one at a time, and must be quick. An exception in them gives the leadership up, and
     ends this program's part in the election.
+
+    Raises:
+        InvalidOption: There is no name; or a callback, the nodes or the node are none.
     """
 
     def __init__(
@@ -103,12 +107,16 @@ class Election:
         label: str | None = None,
     ) -> None:
         check_callbacks(on_elected=on_elected, on_lost=on_lost)
+        if name is None:
+            raise InvalidOption(
+                'name=None: say what the election is about, such as "nightly-report"; all that say the same take part in it'
+            )
         self.name = name
         self.on_elected = on_elected
         self.on_lost = on_lost
         self._policy = policy
-        self._nodes = None if nodes is None else list(nodes)
-        self._node = node
+        self._nodes = named_nodes(nodes)
+        self._node = check_node(node)
         self._label = "candidate" if label is None else label
         self._part: _Part | None = None
         self._beginning = native_rlock()

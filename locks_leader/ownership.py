@@ -66,7 +66,7 @@ from locks.program import default_node
 from locks.runtime import current_client, tell
 from locks_leader.api import check_resource, start
 from locks_leader.behaviour import Behaviour, OnlyNew
-from locks_leader.policy import Policy, policy_of
+from locks_leader.policy import Policy, named_nodes, policy_of
 from locks_leader.shell.acquaintance import servers_of
 from locks_leader.shell.agreements import Agreed, Agreements
 from locks_leader.state import ElectionState
@@ -139,7 +139,7 @@ class Ownership(Worker):
                 groups=groups,
             )
         self._lock_id = check_resource((OWNERSHIP, name))
-        self._nodes = nodes if nodes is None or isinstance(nodes, str) else list(nodes)
+        self._nodes = named_nodes(nodes)
         self._policy = policy
         self._node = check_node(node)
         self._label = f"ownership {shown(name)}" if label is None else checked_label(label)

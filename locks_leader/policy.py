@@ -11,9 +11,10 @@ from collections.abc import Iterable, Set
 from typing import NamedTuple
 
 from locks.errors import InvalidOption
+from locks.lock_ids import shown
 from locks.model import check_has_no_port
 
-__all__ = ["Policy", "policy_of", "quorum"]
+__all__ = ["Policy", "named_nodes", "policy_of", "quorum"]
 
 
 class Policy(NamedTuple):
@@ -70,8 +71,26 @@ def quorum(nodes: int) -> Policy:
         InvalidOption: That is no positive number.
     """
     if type(nodes) is not int or nodes < 1:
-        raise InvalidOption(f"a quorum is a number of nodes, 1 or more, not {nodes!r}")
+        raise InvalidOption(f"a quorum is a number of nodes, 1 or more, not {shown(nodes)}")
     return Policy(nodes)
+
+
+def named_nodes(nodes: Iterable[str] | None) -> tuple[str, ...] | None:
+    """The nodes that count, as a user names them; `None` if he names none.
+
+    Raises:
+        InvalidOption: They are no names of nodes.
+    """
+    if nodes is None:
+        return None
+    named = tuple(nodes) if isinstance(nodes, Iterable) and not isinstance(nodes, str) else ()
+    if not named or not all(isinstance(each, str) and each.count("@") == 1 for each in named):
+        raise InvalidOption(
+            f"nodes={shown(nodes)}: give the names of the nodes that count, name@host, as a list"
+        )
+    for each in named:
+        check_has_no_port(each)
+    return named
 
 
 def policy_of(
@@ -93,13 +112,6 @@ def policy_of(
         nodes = tuple(servers) or None if nodes is None else nodes
         policy = "island" if nodes is None else "majority"
     electorate = None if nodes is None else frozenset(nodes)
-    wrong = isinstance(nodes, str) or electorate == frozenset()
-    if wrong or not all(isinstance(n, str) and n.count("@") == 1 for n in electorate or ()):
-        raise InvalidOption(
-            f"nodes={nodes!r}: give the names of the nodes that count, name@host, as a list"
-        )
-    for name in electorate or ():
-        check_has_no_port(name)
     if policy == "majority":
         if electorate is None:
             raise InvalidOption(
@@ -115,7 +127,7 @@ def policy_of(
         policy = Policy()
     if not isinstance(policy, Policy):
         raise InvalidOption(
-            f'there is no policy {policy!r}; use "island", "majority" with nodes=[...], or quorum(n)'
+            f'there is no policy {shown(policy)}; use "island", "majority" with nodes=[...], or quorum(n)'
         )
     if electorate is not None and not len(electorate) // 2 < policy.quorum <= len(electorate):
         raise InvalidOption(

@@ -212,11 +212,15 @@ class Backlog(Generic[T]):
     ) -> None:
         check_callable(resource, "resource", "pass a function from a task to its resource")
         if not isinstance(tasks, Iterable):
-            raise InvalidOption(f"tasks={shown(tasks)} are not tasks: pass a list, or leave them out")
+            raise InvalidOption(
+                f"tasks={shown(tasks)} are not tasks: pass a list, or leave them out"
+            )
         if type(retries) is not int or retries < 0:
             raise InvalidOption(f"retries={shown(retries)} is not a whole number from 0")
         if not (is_seconds(retry_delay) and isfinite(retry_delay)):
-            raise InvalidOption(f"retry_delay={shown(retry_delay)} is not a number of seconds from 0")
+            raise InvalidOption(
+                f"retry_delay={shown(retry_delay)} is not a number of seconds from 0"
+            )
         if on_failure not in get_args(OnFailure):
             raise InvalidOption(
                 f"on_failure={shown(on_failure)}: give one of {', '.join(map(repr, get_args(OnFailure)))}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,7 +14,7 @@ import pytest
 
 import locks
 import locks_leader
-from locks_leader import Behaviour, Election, Leadership, OnlyNew, SurrenderTo
+from locks_leader import Behaviour, Election, Leadership, OnlyNew, SurrenderTo, aio
 from locks_leader.election import _Part
 from locks_leader.state import ElectionState
 from tests.api.clients import PATCHED, AnswerWait, Client, Run
@@ -189,6 +190,14 @@ def test_misuse() -> None:
     election.stop()
     with pytest.raises(locks.InvalidOption, match="needs nodes="):
         Election("report", policy="majority").run(lambda _: None)
+    with pytest.raises(locks.InvalidOption, match="name=None"):
+        Election(None)  # else all that have no name would take part in the same one
+    with pytest.raises(locks.InvalidOption, match="nodes='a@b'"):
+        Election("report", nodes="a@b")
+    with pytest.raises(locks.InvalidOption, match="node='a@b' is not a node"):
+        Election("report", node="a@b")  # type: ignore[arg-type]
+    with pytest.raises(locks.InvalidOption, match="caller=17"):
+        locks_leader.reply(17, "answer")  # type: ignore[arg-type]
     with pytest.raises(locks.InvalidOption, match="a quorum is"):
         locks_leader.quorum(0)
     with pytest.raises(locks.InvalidOption, match="Behaviour"):
@@ -542,6 +551,13 @@ def test_an_election_is_shown_by_its_label(label: str | None, shown: str) -> Non
         return [each.client for each in locks.holders(lock_id)]
 
     assert Election("nightly", label=label).run(work, timeout=30) == [shown]
+
+    async def awaited() -> list[str]:
+        async with aio.Election("nightly", label=label).lead(timeout=30) as leadership:
+            assert leadership.term
+            return [each.client for each in await locks.aio.call(locks.holders, lock_id)]
+
+    assert asyncio.run(awaited()) == [shown]
 
 
 def test_a_label_of_an_election_is_text() -> None:

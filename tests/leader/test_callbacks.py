@@ -166,6 +166,9 @@ def test_answers_from_another_thread(nodes: Nodes) -> None:
         (GDict, {"policy": "majority"}, "needs nodes"),
         (GDict, {"nodes": "a@b"}, "nodes='a@b'"),
         (GDict, {"nodes": []}, r"nodes=\[\]"),
+        (GDict, {"nodes": 5}, "nodes=5"),
+        (GDict, {"nodes": [["a@b"]]}, r"nodes=\[\['a@b'\]\]"),
+        (GDict, {"node": "a@b"}, "node='a@b' is not a node"),
         (GDict, {"policy": quorum(3), "nodes": ["a@b"]}, "is not a quorum"),
         (GDict, {"resource": "sync"}, "resource='sync'"),
         (GDict, {"resource": object()}, "resource=<object"),
@@ -178,7 +181,7 @@ def test_options_that_are_wrong(
     """`start` says what is wrong with which value, and starts nothing."""
     node = nodes.start(NAMES[0])
     with pytest.raises(locks.LocksError, match=says):
-        locks_leader.start(behaviour, Journal(), node=node, **options)
+        locks_leader.start(behaviour, Journal(), **{"node": node, **options})
     assert node.agents_by_id == {}
 
 
