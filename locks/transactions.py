@@ -20,6 +20,7 @@ from locks.errors import (
     LocksError,
     MisuseError,
 )
+from locks.lock_ids import shown
 from locks.model import Deadlock, Mode, Require, check_lock_id, check_timeout
 from locks.node.agent import Agent
 from locks.node.clients import checked_label
@@ -412,8 +413,10 @@ class Retries:
     def __init__(
         self, retries: int, retry_on: type[LocksError] | tuple[type[LocksError], ...]
     ) -> None:
-        if not isinstance(retries, int) or retries < 0:
-            raise InvalidOption(f"retries={retries!r} is not a number >= 0", value=repr(retries))
+        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+            raise InvalidOption(
+                f"retries={shown(retries)} is not a number >= 0", value=shown(retries)
+            )
         again = retry_on if isinstance(retry_on, tuple) else (retry_on,)
         if not all(isinstance(kind, type) and issubclass(kind, LocksError) for kind in again):
             raise InvalidOption(

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 from locks import Node
 from locks.aio import Lost
 from locks.aio.tasks import Awaiting, Suspended, call
+from locks.runtime.callables import check_awaitable, check_can_be_called
 from locks_leader import election as blocking
 from locks_leader.errors import LeadershipLost
 from locks_leader.policy import Policy
@@ -112,13 +113,15 @@ class Election:
 
         Raises:
             LeaderTimeout: Time ran out; this program does not take part any more.
-            MisuseError: It takes part already.
+            MisuseError: It takes part already; or what the function returned can't be awaited: it is no coroutine function.
             OperatingError: The node was stopped meanwhile.
             Exception: What the function raises; the leadership is given up.
         """
+        check_can_be_called(function, "function")
 
         def led(leadership: blocking.Leadership) -> R:
-            return Awaiting(function(Leadership(leadership), *args)).result()
+            made = function(Leadership(leadership), *args)
+            return Awaiting(check_awaitable(made, "the function")).result()
 
         return await call(self._blocking.run, led, timeout=timeout)
 
@@ -150,6 +153,7 @@ class Election:
 
     def __call__(self, function: Callable[..., Awaitable[R]]) -> Callable[..., Awaitable[R | None]]:
         """As a decorator: to call the coroutine function is to `run` it."""
+        check_can_be_called(function, "function")
 
         @wraps(function)
         async def led(*args: Any, **options: Any) -> R | None:

@@ -21,6 +21,7 @@ from locks.node.clients import plain_label
 from locks.node.owner import Owner
 from locks.runtime import acting
 from locks.runtime.bridge import Bridge
+from locks.runtime.callables import check_ran
 
 __all__ = ["Awaiting", "Suspended", "at_once", "call", "current_owner", "drive", "for_its_caller"]
 
@@ -78,6 +79,7 @@ async def call(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
 
     Raises:
         CancelledError: The task was cancelled; what was waited for is withdrawn.
+        MisuseError: It has returned a coroutine, of which nothing was run.
         Exception: What the function has raised.
     """
     bridge = Bridge.idle()
@@ -88,7 +90,7 @@ async def call(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     )
     if step is not None:
         await drive(bridge, step)
-    return bridge.outcome()  # type: ignore[no-any-return]
+    return check_ran(bridge.outcome(), "the function", "await it without call()")  # type: ignore[no-any-return]
 
 
 async def drive(

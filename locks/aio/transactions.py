@@ -17,7 +17,7 @@ from locks.node.agent import Agent
 from locks.node.scope import Nodes
 from locks.program import default_node, is_at_hand
 from locks.runtime import Event
-from locks.runtime.callables import check_callable
+from locks.runtime.callables import check_awaitable, check_callable, check_can_be_called
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -272,14 +272,16 @@ async def run_transaction(
         DeadlockAborted: It was aborted once more than `retries` times; or another transaction of the same
             client is to be run again (`Deadlock.run_again`), in which this one is nested.
         InvalidOption: An option is wrong; it was not run.
+        MisuseError: What it returned can't be awaited: it is no coroutine function.
     """
+    check_can_be_called(function, "function")
     again = blocking.Retries(retries, retry_on)
     created = (await call(default_node)).now()
     while True:
         tx = Transaction(created, **options)
         try:
             async with tx:
-                return await function(tx)
+                return await check_awaitable(function(tx), "the function")
         except LocksError as error:
             pause = again.pause_after(error, tx)
             if pause is None:

@@ -3,6 +3,8 @@
 A call of a coroutine function, or of a generator function, carries nothing out: it makes an object whose body is run later, by
 whoever awaits it or takes from it. Then the lock is released already, or another program leads; or nobody ever does.
 So these are refused, wherever a function is handed over that is to have done its work when it returns.
+
+Where a coroutine function is wanted, the other one is refused: what is no coroutine can't be awaited.
 """
 
 from __future__ import annotations
@@ -14,7 +16,16 @@ from locks.errors import InvalidOption, MisuseError
 
 T = TypeVar("T")
 
-__all__ = ["check_callable", "check_callbacks", "check_ran", "is_run_later"]
+__all__ = [
+    "check_awaitable",
+    "check_callable",
+    "check_callbacks",
+    "check_can_be_called",
+    "check_ran",
+    "is_run_later",
+]
+
+COROUTINE = "pass a coroutine function (async def)"
 
 
 def is_run_later(function: object) -> bool:
@@ -41,16 +52,35 @@ def check_callable(value: object, name: str, instead: str = "pass a function") -
     Raises:
         InvalidOption: It can't be called, or its body would be run later.
     """
-    if not callable(value):
-        raise InvalidOption(
-            f"{name}={_shown(value)} can't be called: {instead}", value=_shown(value)
-        )
+    check_can_be_called(value, name, instead)
     if is_run_later(value):
         raise InvalidOption(
             f"{name}={_shown(value)} is a coroutine function or a generator: a call of it runs nothing, and its body would be run "
             f"when this is over, or never. {instead[0].upper()}{instead[1:]}",
             value=_shown(value),
         )
+
+
+def check_can_be_called(value: object, name: str, instead: str = COROUTINE) -> None:
+    """Check what is handed over to be called; see `check_callable`. What it returns may be awaited."""
+    if not callable(value):
+        raise InvalidOption(
+            f"{name}={_shown(value)} can't be called: {instead}", value=_shown(value)
+        )
+
+
+def check_awaitable(found: T, name: str) -> T:
+    """Return what a coroutine function has returned, unless that can't be awaited, as what a plain function returns.
+
+    Raises:
+        MisuseError: It can't.
+    """
+    if not inspect.isawaitable(found):
+        raise MisuseError(
+            f"{name} returned {_shown(found)}, which can't be awaited: {COROUTINE}",
+            value=_shown(found),
+        )
+    return found
 
 
 def check_callbacks(**given: object) -> None:

@@ -268,6 +268,12 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
         ["retries=-1"],
     ),
     (
+        "retries that are a truth value",
+        lambda agent, other: locks.run_transaction(print, retries=True),
+        locks.InvalidOption,
+        ["retries=True"],
+    ),
+    (
         "retries that are no number",
         lambda agent, other: locks.run_transaction(print, retries=None),
         locks.InvalidOption,

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 import locks
+import locks.aio
 import locks_leader
+import locks_leader.aio
 from locks.ownership import Backlog, Ownership
 from tests.helpers import eventually
 
@@ -79,3 +81,35 @@ def test_a_coroutine_that_is_returned_is_refused(run: Callable[[Any], Any]) -> N
     with pytest.raises(locks.MisuseError, match="of which nothing was run"):
         run(lambda _: _later())
     eventually(lambda: not locks.start().agents())
+
+
+AWAITED: dict[str, Callable[[Any], Any]] = {
+    "aio.run_transaction": locks.aio.run_transaction,
+    "aio.Election.run": lambda given: locks_leader.aio.Election("e").run(given, timeout=5),
+    "aio.Election": lambda given: locks_leader.aio.Election("e")(given)(),
+}
+
+
+@pytest.mark.parametrize("hand_over", AWAITED.values(), ids=AWAITED)
+def test_a_plain_function_where_a_coroutine_function_is_wanted(
+    hand_over: Callable[[Any], Any],
+) -> None:
+    """What it returns can't be awaited, and an error of ours says so; so it does of what is no function. Nothing is kept."""
+
+    async def handed_over(given: Any) -> Any:
+        return await hand_over(given)
+
+    async def answers(_: Any) -> str:
+        return "awaited"
+
+    with pytest.raises(locks.InvalidOption, match=r"17 can't be called: pass a coroutine function"):
+        asyncio.run(handed_over(17))
+    with pytest.raises(locks.MisuseError, match=r"returned 17, which can't be awaited: pass a"):
+        asyncio.run(handed_over(lambda _: 17))
+    assert asyncio.run(handed_over(lambda _: answers(_))) == "awaited"
+
+
+def test_a_coroutine_function_is_not_for_call() -> None:
+    """`aio.call` runs plain functions: nothing of the other one would be run."""
+    with pytest.raises(locks.MisuseError, match="_later, of which nothing was run"):
+        asyncio.run(locks.aio.call(_later))
