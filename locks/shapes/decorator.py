@@ -63,7 +63,14 @@ def locked(
         "timeout": timeout,
         "owner": owner,
     }
-    fixed = None if callable(lock_id) else RLock(lock_id, mode, **options)
+    fixed = None
+    if callable(lock_id):
+        check_callable(lock_id, "lock_id", "pass a function from the arguments to the id")
+        RLock(
+            ("any",), mode, **options
+        )  # else the first call would find out that an option is wrong
+    else:
+        fixed = RLock(lock_id, mode, **options)
 
     def lock_for(args: tuple[Any, ...], kwargs: dict[str, Any]) -> RLock:
         if fixed is not None:

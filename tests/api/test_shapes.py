@@ -257,8 +257,11 @@ def test_what_can_not_be_run_with_a_lock() -> None:
     """Ids and options are looked at when the function is defined; generators are refused."""
     with pytest.raises(locks.InvalidLockId):
         locks.locked("report")
-    with pytest.raises(locks.InvalidOption):
-        locks.locked(A, timeout=-2)
+    for lock_id in (A, lambda *_: A):
+        with pytest.raises(locks.InvalidOption, match="timeout -2"):
+            locks.locked(lock_id, timeout=-2)
+        with pytest.raises(locks.InvalidOption, match="mode 'wrote'"):
+            locks.locked(lock_id, "wrote")  # type: ignore[arg-type]
 
     def numbers() -> Any:
         yield 1
