@@ -16,7 +16,7 @@ from locks.lock_ids import shown
 from locks.model import check_lock_id, check_timeout
 from locks.ownership.worker import check_node
 from locks.program import default_node
-from locks.runtime import current_client
+from locks.runtime import GeventFuture, current_client
 from locks.runtime.callables import check_callable
 from locks.runtime.elsewhere import check_actor, note_value
 from locks.runtime.interrupts import whole
@@ -239,6 +239,8 @@ def leader_call(instance: Ref, request: Any, *, timeout: float | None = 5) -> An
         with _withdrawn_if_abandoned(instance, ticket):
             return answer.get(timeout=timeout)
     except pykka.Timeout:
+        if isinstance(answer, GeventFuture) and answer.is_set:  # the leader has raised it
+            raise
         raise LeaderTimeout(
             f"no leader answered {request!r:.200} within {timeout} s; the network may be parted, or "
             "the leader may have it in hand",

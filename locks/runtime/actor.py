@@ -89,6 +89,11 @@ class GeventFuture(pykka.Future[T]):
         self._outcome: tuple[Any, OptExcInfo | None] | None = None
         self._waiters: list[Waiter] = []
 
+    @property
+    def is_set(self) -> bool:
+        """Whether there is an outcome. Then a `pykka.Timeout` from `get` is that: somebody else's time was over."""
+        return self._outcome is not None
+
     def get(self, *, timeout: float | None = None) -> Any:
         """Return the value or raise the exception that was set. See `pykka.Future.get`."""
         if self._outcome is None:

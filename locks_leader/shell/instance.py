@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, get_args
 
@@ -32,7 +33,7 @@ from locks import (
 )
 from locks.errors import assert_never
 from locks.model import check_timeout
-from locks.runtime import tell
+from locks.runtime import GeventFuture, tell
 from locks.runtime.elsewhere import note_value
 from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of, tell_end
 from locks_leader.core.events import (
@@ -461,10 +462,8 @@ class Instance(GeventActor):
                 "candidates can be asked within elected() only, where no other leader asks this one: "
                 "else two could wait for each other. Elsewhere, broadcast, and let them cast"
             )
-        asked: list[Any] = self.machine.askable()
-        if of is not None:
-            wanted = list(of)
-            asked = [member for member in asked if member in wanted]
+        wanted: list[Any] = list(self.machine.askable() if of is None else of)
+        asked: list[Any] = [member for member in self.machine.askable() if member in wanted]
         deadline = None if timeout is None else self.node.clock() + timeout
         futures = [(member, member.ask(request, block=False)) for member in asked]
         answers = Answers([], [])
@@ -475,19 +474,20 @@ class Instance(GeventActor):
                 answers.errors.append((member, error))
         return answers
 
-    def _answer_of(self, member: Ref, future: pykka.Future[Any], deadline: float | None) -> Any:
+    def _answer_of(self, member: Ref, future: GeventFuture[Any], deadline: float | None) -> Any:
         """Wait for an answer for as long as one may: it might be the successor that asks this one."""
-        while True:
-            left = LOOK if deadline is None else min(LOOK, max(0.0, deadline - self.node.clock()))
-            try:
-                return future.get(timeout=left)
-            except pykka.Timeout:
-                if deadline is not None and self.node.clock() >= deadline:
-                    raise
-            if not self.machine.may_wait_for(self.node_of(member), self.transactions.merged()):
+        while not future.is_set:
+            left = LOOK if deadline is None else min(LOOK, deadline - self.node.clock())
+            if left <= 0:
+                raise pykka.Timeout(f"{member} has not answered in time")
+            with suppress(pykka.Timeout):  # of this wait, or what the candidate has raised
+                future.get(timeout=left)
+            may_wait = self.machine.may_wait_for(self.node_of(member), self.transactions.merged())
+            if not (future.is_set or may_wait):
                 raise LeadershipLost(
                     f"{self} must not wait for {member} any more: too few nodes are left under it"
                 )
+        return future.get()
 
     # --- Questions ------------------------------------------------------------------------------
 

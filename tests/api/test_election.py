@@ -283,6 +283,8 @@ class Notes(Behaviour):
     ) -> Any:
         if request == "fail":
             raise Failure("on purpose")
+        if request == "time is over":
+            raise pykka.Timeout("the database is late")
         if request == "later":
             self.later.append(caller)
             return locks_leader.NO_REPLY
@@ -391,6 +393,54 @@ def test_workers_follow_and_do_not_lead(run: Run) -> None:
         ref.stop()
 
 
+class Asks(Behaviour):
+    """Asks the other candidates when it is elected, and keeps what became of it."""
+
+    def init(self, answer: Callable[[], Any]) -> None:
+        self.answer = answer
+        self.errors: list[str] = []
+
+    def elected(self, election: ElectionState, newcomer: Any) -> None:
+        if newcomer is None and election.candidates:
+            asked = election.ask_candidates("?", timeout=0.05 if self.answer is silent else None)
+            self.errors = [str(error) for _, error in asked.errors]
+
+    def handle_call(self, request: Any, caller: locks_leader.Caller, election: Any) -> Any:
+        return self.errors if request == "errors" else self.answer()
+
+
+def silent() -> Any:
+    """Give no answer."""
+    return locks_leader.NO_REPLY
+
+
+def late() -> Any:
+    """Fail as one does who has waited for somebody else."""
+    raise pykka.Timeout("the database is late")
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"), [(silent, "has not answered in time"), (late, "the database is late")]
+)
+def test_a_candidate_that_does_not_answer(answer: Callable[[], Any], says: str) -> None:
+    """The new leader learns why: its own time was over, or the candidate's was, which ends the wait at once."""
+    refs = [locks_leader.start(Asks, answer, resource="asks") for _ in range(3)]
+    eventually(lambda: [len(locks_leader.info(ref).candidates) for ref in refs] == [2, 2, 2])
+    eventually(lambda: all(locks_leader.info(ref).leader for ref in refs))
+    leader = locks_leader.info(refs[0]).leader
+    assert leader is not None
+    leader.stop()
+    left = [ref for ref in refs if ref != leader]
+
+    def errors() -> list[list[str]]:
+        return [locks_leader.call(ref, "errors") for ref in left]
+
+    eventually(lambda: any(errors()))
+    assert all(says in error for each in errors() for error in each)
+    for ref in left:
+        ref.stop()
+
+
 def test_errors_of_calls(run: Run) -> None:
     """What the leader raises goes to the caller, whichever instance is asked, and harms nobody else."""
     with three_candidates() as three:
@@ -398,6 +448,8 @@ def test_errors_of_calls(run: Run) -> None:
         for through in three:
             with pytest.raises(Failure, match="on purpose"):
                 client.call(locks_leader.leader_call, through, "fail")
+            with pytest.raises(pykka.Timeout, match="the database is late"):
+                client.call(locks_leader.leader_call, through, "time is over")
         with pytest.raises(locks_leader.NotLeader, match="following"):
             client.call(locks_leader.call, three[1], "broadcast")
         with pytest.raises(locks.MisuseError, match=r"within elected\(\) only"):
