@@ -29,6 +29,8 @@ def run_printing(name: str, run: Callable[[], int]) -> int:
         name: What it is called.
         run: Runs it.
     """
+    if sys.stderr is None:  # begun without one: `print` would take standard output in its place
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -153,3 +153,13 @@ def test_what_can_not_be_printed(output: str, status: int, package: str, name: s
         f"{package} {name}: the output can't be written" if status == 3 else ""
     )
     assert done.stderr.count("\n") == (status == 3)
+
+
+def test_what_is_said_without_a_standard_error() -> None:
+    """Errors are not printed among the output, where a program reads it; the status is the same."""
+    command = [sys.executable, "-m", "locks", "why", "--servers", "here", "a"]
+    with_one = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert "which servers?" in with_one.stderr
+    without = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command]
+    done = subprocess.run(without, stdout=subprocess.PIPE, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (with_one.returncode, "") == (2, "")
