@@ -234,12 +234,19 @@ def leader_call(instance: Ref, request: Any, *, timeout: float | None = 5) -> An
     _check_instance(instance)
     note_value(current_client, "calls the leader:", request)
     ticket = f"{_PROGRAM}-{os.getpid()}-{next(_tickets)}"
+    answered = False  # before it was withdrawn, which is answered, too
     try:
         answer = instance.ask((wire.TAG, wire.CALL, ticket, request), block=False)
         with _withdrawn_if_abandoned(instance, ticket):
-            return answer.get(timeout=timeout)
+            try:
+                return answer.get(timeout=timeout)
+            except pykka.Timeout:
+                answered = isinstance(answer, GeventFuture) and answer.is_set
+                if not answered:
+                    raise
+                return answer.get()
     except pykka.Timeout:
-        if isinstance(answer, GeventFuture) and answer.is_set:  # the leader has raised it
+        if answered:  # the leader has raised it
             raise
         raise LeaderTimeout(
             f"no leader answered {request!r:.200} within {timeout} s; the network may be parted, or "
