@@ -43,6 +43,7 @@ import sys
 import threading
 import weakref
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Union
 
 import gevent
@@ -351,15 +352,20 @@ def _watch_of_greenlet(subject: gevent.Greenlet[..., Any]) -> DeathWatch | None:
             # It ended in its own thread meanwhile; whether its links saw ours is not known.
             _greenlet_ended(subject)
         elif getcurrent() is subject and not is_main_thread():
-            sentinels()[subject] = Sentinel(watch.fire, subject, "its thread has ended")
+            sentinels()[subject] = Sentinel(subject, partial(_tell_greenlet, subject))
     return watch
 
 
 @whole
 def _greenlet_ended(subject: gevent.Greenlet[..., Any]) -> None:
-    subject.__dict__[_WATCH].fire(subject, end_reason(subject))
+    _tell_greenlet(subject)
     if not is_main_thread():
         sentinels().pop(subject, None)
+
+
+def _tell_greenlet(subject: gevent.Greenlet[..., Any]) -> None:
+    reason = end_reason(subject) if subject.ready() else "its thread has ended"
+    subject.__dict__[_WATCH].fire(subject, reason)
 
 
 def end_reason(subject: gevent.Greenlet[..., Any]) -> object:
@@ -450,7 +456,7 @@ def _watch_of_thread(subject: threading.Thread) -> DeathWatch | None:
         if isinstance(current, gevent.Greenlet) and _green_thread(current) is subject:
             monitor(current, lambda down: new.fire(subject, down.reason))
         else:
-            sentinels()[subject] = Sentinel(new.fire, subject, "normal")
+            sentinels()[subject] = Sentinel(subject, partial(new.fire, subject, "normal"))
     elif subject.ident is None:
         raise CannotMonitor(f"a thread that was not started can't be monitored: {subject!r}")
     elif not subject.is_alive():

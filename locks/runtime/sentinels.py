@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gevent import monkey
 
@@ -31,17 +31,15 @@ class Sentinel:
     """Tells that a thread has ended; it is kept by `sentinels` alone.
 
     Args:
-        tell: Called with the subject and the reason, also if the sentinel is taken out before.
         subject: What ends with the thread.
-        reason: Why it ends.
+        tell: Called then, and also if the sentinel is taken out before.
     """
 
-    __slots__ = ("_process", "_reason", "_subject", "_tell")
+    __slots__ = ("_process", "_subject", "_tell")
 
-    def __init__(self, tell: Callable[[Any, object], object], subject: Any, reason: object) -> None:
-        self._tell = tell
+    def __init__(self, subject: object, tell: Callable[[], object]) -> None:
         self._subject = subject
-        self._reason = reason
+        self._tell = tell
         self._process = os.getpid()
 
     @whole
@@ -49,7 +47,7 @@ class Sentinel:
         # In a forked child the interpreter drops those of the parent's other threads: they live there.
         if not sys.is_finalizing() and os.getpid() == self._process:
             _forget_dummy(self._subject)
-            self._tell(self._subject, self._reason)
+            self._tell()
 
 
 def _forget_dummy(thread: object) -> None:
