@@ -63,11 +63,11 @@ def count(simulation: Simulation, *fenced: str, **may: int) -> None:
 # --- At random ----------------------------------------------------------------------------------
 
 
-def test_a_program_without_tokens_is_found() -> None:
+def test_a_program_without_tokens_is_found(caplog: pytest.LogCaptureFixture) -> None:
     """The planted bug, which several nodes alone show, is found within a few seeds, and told as short as can be."""
     with pytest.raises(AssertionError) as caught:
         simulate(lambda s: count(s, cuts=2), 10, nodes=3)
-    (note,) = caught.value.__notes__  # type: ignore[attr-defined]
+    (note,) = getattr(caught.value, "__notes__", [caplog.text])  # Python 3.10 has none
     assert "breaks" in note
     assert "loses a" in note or "notices that" in note
     assert "2 of 3 clients" in note

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
@@ -144,7 +145,8 @@ def test_pytest_draws_failures(tmp_path: Path) -> None:
     shortest, longer = (check(file.read_text("utf-8")) for file in files)
     assert len(shortest) <= len(longer)
     assert "some/pictures/test_it.py_test_lost_0.svg" in out
-    assert out.count("sequenceDiagram") == 1
+    # In Python 3.10 an error has no notes: what would be one is logged, and pytest shows both.
+    assert out.count("sequenceDiagram") == (1 if sys.version_info >= (3, 11) else 2)
     assert "participant C2 as up-" in out
     assert not any("look" in box.text for box in shortest), "it does not matter"
     assert any("look" in box.text for box in longer)

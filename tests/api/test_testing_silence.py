@@ -184,7 +184,7 @@ def test_error_in_a_task_that_nobody_awaits_fails_the_run() -> None:
 @pytest.mark.parametrize(
     ("call", "name"),
     [
-        (lambda: Election("x", nodes=["a@b", "c@d", "e@f"]).run(print), "Election.run"),
+        (lambda: Election("x", nodes=["a@b", "c@d", "e@f"]).run(print), "[Ee]lection.run"),
         (lambda: locks_leader.start(Behaviour, name="x"), "start"),
         (lambda: locks.program.default_node().connect("a@localhost:1"), "connect"),
     ],
