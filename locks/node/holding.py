@@ -189,9 +189,10 @@ class Holding(Waiting):
         self.turn.run_surely(self._release, lock_id)
 
     def _release(self, lock_id: LockId) -> None:
-        if not self._has(lock_id):
+        machine = self.machine
+        if machine.ended is not None or not machine.holds(lock_id):
             raise not_held(lock_id)
-        if self._is_acquired(lock_id):
+        if self.acquisitions and self._is_acquired(lock_id):
             raise not_held(lock_id, by="an RLock")
         self._unlock_or_end(lock_id)
 
