@@ -199,10 +199,14 @@ def check_has_no_port(name: str) -> None:
         )
 
 
+# `Any`, or what is compiled takes each of them for a float, and fails if an int is too large for one.
+_NUMBERS: Any = (int, float)
+
+
 def is_seconds(value: Any) -> bool:
     """Whether a value is a number of seconds, not less than 0; `True` and NaN are none, nor is an int that is larger than any float."""
     return (
-        isinstance(value, (int, float))
+        isinstance(value, _NUMBERS)
         and not isinstance(value, bool)
         and value >= 0
         and (isinstance(value, float) or value <= sys.float_info.max)
