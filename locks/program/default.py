@@ -31,6 +31,7 @@ from locks.otp.secret import Cookie
 from locks.program.discovering import HERE_WORD, discovery_of, find_servers, none_of_the_servers
 from locks.program.local import LocalServer
 from locks.program.settings import arguments, read_settings
+from locks.runtime.executor import check_interpreter_lasts
 from locks.runtime.native import native_lock
 
 __all__ = ["default_node", "is_at_hand", "preset", "stand_in", "start", "stop"]
@@ -130,6 +131,7 @@ def start(
         OperatingError: `epmd` is given, and the port mapper does not answer; or the servers are not found
             within five seconds.
     """
+    check_interpreter_lasts()
     if isinstance(servers, str):
         servers = HERE if servers == HERE_WORD else discovery_of(servers)
     elif isinstance(servers, Iterable) and not isinstance(servers, bytes):

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from gevent.hub import Hub
 
-__all__ = ["Executor"]
+__all__ = ["Executor", "check_interpreter_lasts"]
 
 logger = logging.getLogger("locks.runtime")
 
@@ -56,6 +56,15 @@ T = TypeVar("T")
 PATIENCE = 1.0  # seconds to wait, at the end, until the thread rests, or its greenlets have ended
 
 Work = tuple["Callable[..., object]", tuple[Any, ...]]
+
+
+def check_interpreter_lasts() -> None:
+    """Raise `MisuseError` if the interpreter ends, and no thread begins any more."""
+    if sys.is_finalizing():
+        raise MisuseError(
+            "the interpreter ends, and no thread begins any more: the program's node can't be started. Drop what uses "
+            "locks in a `__del__` before the program's end"
+        )
 
 
 class Executor:
@@ -79,11 +88,7 @@ class Executor:
         self.is_own_thread = own_thread
         """Whether the work runs in a thread of its own, not in the program's hub."""
         if own_thread:
-            if sys.is_finalizing():
-                raise MisuseError(
-                    "the interpreter ends, and no thread begins any more: the program's node can't be started. Drop what uses "
-                    "locks in a `__del__` before the program's end"
-                )
+            check_interpreter_lasts()
             # Waited for by the whole thread: other greenlets might wait for the lock that the caller has.
             ready = native_lock()
             ready.acquire()
