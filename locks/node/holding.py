@@ -130,10 +130,11 @@ class Holding(Waiting):
         entered.asked = acquisition.last = entered.asked or acquisition.last
         if not entered.own:
             self.acquisitions.pop(lock_id, None)
-            for each in list(entered.own):  # by another thread of an owner, meanwhile
+            for each in list(entered.own):
                 self.enter(lock_id, each)
-                self.acquisitions[lock_id].asked = entered.asked
-        if lock_id in self.acquisitions:
+        left = self._entered(lock_id)
+        if left is not None:  # other ones, put in by another thread of an owner, perhaps just now
+            left.asked = acquisition.last
             acquisition.last = False
         return acquisition.last
 

@@ -12,7 +12,7 @@ import pytest
 import locks
 from locks.core.agent.machine import AgentMachine
 from locks.node.agent import Agent
-from locks.node.holding import Holding
+from locks.node.holding import Acquisition, Holding
 from locks.node.one_client import note_wait
 from tests.api.test_owners import Between, holder_of
 from tests.helpers import LIMIT, eventually, interpreted_only
@@ -313,4 +313,33 @@ def test_two_threads_that_do_not_want_to_wait_are_both_told(
     answered = True
     agent.turn.run(agent.event, agent.machine.settle)
     assert all(waiter.woken for waiter in waiters)
+    owner.end()
+
+
+def test_an_rlock_is_asked_for_while_the_last_one_is_released() -> None:
+    """What another thread has put in by then has the lock: it is neither released, nor taken for a `Lock`'s."""
+    owner = locks.Owner("job")
+    lock = locks.RLock(A, owner=owner)
+    lock.acquire()
+    (agent,) = (agent for agent in locks.start().agents() if agent.client is owner)
+    next_one = Acquisition()
+
+    class Meanwhile(dict[Any, Any]):
+        """Another thread puts one in as soon as the last one is out."""
+
+        def pop(self, *args: Any) -> Any:
+            found = super().pop(*args)
+            if not next_one.entered:
+                agent.enter(A, next_one)
+            return found
+
+    agent.acquisitions = Meanwhile(agent.acquisitions or {})
+    lock.release()
+    assert next_one.entered
+    assert holder_of(A) == ["job"]
+    assert lock.acquire(timeout=0)
+    lock.release()
+    assert lock.owned()
+    agent.give_back(A, next_one)
+    assert holder_of(A) == []
     owner.end()

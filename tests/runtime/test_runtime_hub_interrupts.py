@@ -33,7 +33,7 @@ def test_at_random_moments(run_script: Callable[..., str], prelude: str) -> None
         start_thread = monkey.get_original("_thread", "start_new_thread")
         sleep = monkey.get_original("time", "sleep")
         gevent.get_hub().exception_stream = None
-        locks.start()
+        locks.start(log_waits_longer_than=60)
         sys.setswitchinterval(0.0005)
         draw = random.Random(1)
         ready = got = 0
