@@ -241,7 +241,7 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
         "timeout of a lock that is larger than any float",
         lambda agent, other: locks.Lock(("c",)).acquire(timeout=10**5000),
         locks.InvalidOption,
-        ["timeout <int", "None to wait for ever"],
+        ["timeout ", "None to wait for ever"],
     ),
     (
         "timeout of a transaction",
