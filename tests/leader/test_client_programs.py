@@ -367,9 +367,11 @@ def test_a_stopped_program_delays_nobody(world: World) -> None:
     def leads() -> list[Program]:
         return [each for each in members if (led := each.do("led")) and led[-1][1]]
 
-    for member in (*members, last):
+    for count, member in enumerate((*members, last), 1):  # each stands behind those before it
         member.do("run_for", name="job", nodes=SERVERS)
-        eventually(leads)
+        eventually(
+            lambda count=count: members[0].do("standing", name="job", nodes=SERVERS) == count  # type: ignore[misc]
+        )
     last.stop()
     took = []
     while len(members) > 1:

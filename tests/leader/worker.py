@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import locks
 import locks_leader
+from locks.node.elections import LOCKS_LEADER
 from locks.otp.link import Link
 from tests.cluster.worker import Client, main
 from tests.leader.gdict import GDict, Journal
@@ -92,6 +93,11 @@ class Candidate(Client):
             )
         )
         _elections[-1].start()
+
+    def standing(self, name: str, nodes: list[str]) -> int:
+        """How many stand in an election, as that lock server sees it that all of them ask first."""
+        lock_id = (LOCKS_LEADER, name)
+        return max(len(locks.queue(lock_id, node=node).requests) for node in nodes)
 
     def led(self) -> list[tuple[float, int]]:
         """When it has led: the time and the term; 0 when it led no more."""
