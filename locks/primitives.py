@@ -26,7 +26,6 @@ from locks.errors import (
 )
 from locks.model import (
     Contender,
-    LockId,
     Mode,
     Require,
     check_lock_id,
@@ -42,12 +41,11 @@ from locks.node.refusals import not_held
 from locks.node.scope import Nodes, checked_where, one_of, where
 from locks.program import default_node
 from locks.runtime import Client, current_client
-from locks.runtime.elsewhere import clock
 from locks.runtime.leaving import Block, Hold, entering
 from locks.runtime.shown import Shown
 from locks.wire.sendable import check_sendable
 
-__all__ = ["ASK", "Lock", "RWLock", "await_servers", "checked_wait", "sit_out"]
+__all__ = ["ASK", "Lock", "RWLock", "await_servers", "checked_wait"]
 
 ASK = 5  # seconds that another node is asked for
 
@@ -151,7 +149,7 @@ class Lock(Block, metaclass=Shown):
                     if not blocking:
                         return False
                     if quiet and timeout is not None:
-                        timeout = sit_out(agent, self.lock_id, timeout)
+                        timeout = agent.sit_out(self.lock_id, timeout)
                         blocking = timeout > 0
                         continue
                     raise MisuseError(
@@ -268,18 +266,6 @@ def checked_wait(blocking: bool, timeout: float | None, default: float | None) -
         )
     check_timeout(timeout)
     return timeout if blocking else 0
-
-
-def sit_out(agent: Agent, lock_id: LockId, timeout: float) -> float:
-    """Wait for what the caller has itself, unless another thread of its owner releases it in time.
-
-    Returns:
-        The seconds that are left.
-    """
-    now = clock()
-    until = now() + timeout
-    agent.sit_out(lock_id, timeout)
-    return max(0, until - now())
 
 
 def await_servers(node: Node, wanted: Scope, timeout: float | None) -> None:

@@ -75,8 +75,8 @@ class Holding(Waiting):
         while True:
             entered = self.acquisitions.setdefault(lock_id, Entered())
             entered.own[acquisition] = None
-            is_in = self.acquisitions.get(lock_id) is entered
-            if is_in:  # else the last one was taken out meanwhile
+            # Else the last one was taken out meanwhile.
+            if self.acquisitions.get(lock_id) is entered:
                 acquisition.entered = True
                 return
 

@@ -21,6 +21,7 @@ from locks.node.ports import Answering, NodePort, PendingCall, Spans
 from locks.node.refusals import blocks_event_loop, explained, timed_out
 from locks.runtime import Ending
 from locks.runtime.bridge import is_in_event_loop
+from locks.runtime.elsewhere import clock
 from locks.runtime.native import insist
 
 __all__ = ["ANSWERED_WITHIN", "Waiting"]
@@ -124,11 +125,18 @@ class Waiting(Door):
         """Who does not want to wait for others waits for what lock servers elsewhere say all the same."""
         self._wait_until(lambda: self.machine.is_answered(call), call, ANSWERED_WITHIN)
 
-    def sit_out(self, lock_id: LockId, timeout: float) -> None:
-        """The client waits for what it has itself: until the time is over, unless another thread of an owner releases it."""
+    def sit_out(self, lock_id: LockId, timeout: float) -> float:
+        """The client waits for what it has itself: until the time is over, unless another thread of an owner releases it.
+
+        Returns:
+            The seconds that are left.
+        """
         if is_in_event_loop():
             raise blocks_event_loop()
+        now = clock()
+        until = now() + timeout
         self._wait_until(lambda: not self.machine.asks_for(lock_id), self.node.new_call(), timeout)
+        return max(0, until - now())
 
     def _wait_until(self, is_so: Callable[[], bool], call: PendingCall, timeout: float) -> None:
         """Wait until something is so after an event of the machine, or the time is over."""

@@ -18,7 +18,7 @@ from locks.node.owner import Owner
 from locks.node.ports import AskedAlready, PendingCall
 from locks.node.refusals import not_held
 from locks.node.scope import Nodes
-from locks.primitives import Lock, checked_wait, sit_out
+from locks.primitives import Lock, checked_wait
 from locks.program import default_node
 from locks.runtime.leaving import Block, Hold, entering
 from locks.wire.sendable import check_sendable
@@ -107,7 +107,7 @@ class RLock(Block):
                     ) from None
                 if timeout == 0:
                     return False
-                timeout = sit_out(agent, self.lock_id, timeout)
+                timeout = agent.sit_out(self.lock_id, timeout)
             except BaseException as error:
                 held, agent_ended = hold.held, isinstance(error, AgentEnded)
                 if held is not None:

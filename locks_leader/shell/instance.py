@@ -462,8 +462,8 @@ class Instance(GeventActor):
                 "candidates can be asked within elected() only, where no other leader asks this one: "
                 "else two could wait for each other. Elsewhere, broadcast, and let them cast"
             )
-        wanted: list[Any] = list(self.machine.askable() if of is None else of)
-        asked: list[Any] = [member for member in self.machine.askable() if member in wanted]
+        wanted = None if of is None else list(of)
+        asked: list[Any] = [m for m in self.machine.askable() if wanted is None or m in wanted]
         deadline = None if timeout is None else self.node.clock() + timeout
         futures = [(member, member.ask(request, block=False)) for member in asked]
         answers = Answers([], [])
