@@ -15,8 +15,8 @@ COMPILED = (
     "locks/core/agent/*.py",
     *("locks/otp/etf.py", "locks/otp/etf_decode.py", "locks/otp/frames.py", "locks/otp/reading.py"),
     *("locks/otp/control.py", "locks/otp/behaviours.py", "locks/otp/processes.py"),
-    *("locks/otp/link.py", "locks/otp/budgets.py"),
-    *("locks/wire/forms.py", "locks/wire/messages.py"),
+    *("locks/otp/link.py", "locks/otp/budgets.py", "locks/otp/backlog.py", "locks/otp/tls.py"),
+    *("locks/wire/forms.py", "locks/wire/messages.py", "locks/wire/urgency.py"),
     *("locks/node/dispatch.py", "locks/node/history.py", "locks/node/times.py"),
     *("locks/node/cluster.py", "locks/node/guests.py", "locks/node/relaying.py"),
 )

@@ -8,7 +8,7 @@ a Redis without persistence, started here, is measured where both are installed.
     python -m benchmarks.cluster [--only NAME ...] [--shape hub|threads ...] [--quick]
                                  [--nodes 3 5] [--clients 10 100] [--rounds N] [--seconds S]
 
-measures what `python -m benchmarks --only remote quorum crowd` does, in the given sizes, and lists the
+measures what `python -m benchmarks --only remote quorum crowd_nodes` does, in the given sizes, and lists the
 targets at the end.
 """
 
@@ -44,7 +44,7 @@ class Sizes(NamedTuple):
 
     Attributes:
         nodes: Over how many nodes `quorum` locks.
-        clients: How many clients `crowd` has.
+        clients: How many clients `crowd_nodes` has.
         rounds: How often everything is measured.
         seconds: How long one sample takes, about.
     """
@@ -284,7 +284,11 @@ FIGURES = [
     for name, title, function in (
         ("remote", "a lock on one other node", remote),
         ("quorum", "a lock on several nodes", quorum),
-        ("crowd", "many clients with locks on one other node: time for each transaction", crowd),
+        (
+            "crowd_nodes",
+            "many clients with locks on one other node: time for each transaction",
+            crowd,
+        ),
     )
 ]
 
@@ -320,7 +324,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="targets are left out")
     for name, most, text in (
         ("nodes", "+", "over how many nodes quorum locks"),
-        ("clients", "+", "how many clients crowd has"),
+        ("clients", "+", "how many clients crowd_nodes has"),
         ("rounds", None, "how often everything is measured"),
         ("seconds", None, "how long one sample takes, about"),
     ):

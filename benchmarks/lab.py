@@ -301,12 +301,13 @@ class Lab:
         about = f"redis-py {package.__version__}, Redis {client.info()['redis_version']}"
         return Redis(Party(timed(operation), os.getpid(), [server.pid]), about, port)
 
-    def start(self, *command: str) -> subprocess.Popen[str]:
-        """Start a process, to be ended with all others."""
+    def start(self, *command: str, quiet: bool = False) -> subprocess.Popen[str]:
+        """Start a process, to be ended with all others; what a quiet one logs is not shown."""
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if quiet else None,
             text=True,
             cwd=ROOT,
             preexec_fn=end_with_parent,

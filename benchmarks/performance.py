@@ -32,7 +32,7 @@ SECTIONS: dict[str, Sequence[str]] = {
     "the original": ("beam", "starts"),
     "many clients": ("shared", "rings", "table", "nth", "memory"),
     "one machine": ("machine", "neighbours"),
-    "several nodes": ("remote", "quorum", "crowd"),
+    "several nodes": ("remote", "quorum", "crowd", "crowd_nodes"),
     "elections": ("candidates", "leader", "takeover"),
     "operating": ("facts", "page", "loop", "clients"),
     "tables and tasks": ("mvcc", "owned"),

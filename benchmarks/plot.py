@@ -17,11 +17,12 @@ __all__ = ["Line", "plot"]
 WIDTH, HEIGHT = 720, 420
 LEFT, RIGHT, TOP, BOTTOM = 66, 190, 20, 52
 GREY = "#808080"
-COLOURS = ("#3b82d6", "#2e9e63", "#d2691e")
+COLOURS = ("#3b82d6", "#2e9e63", "#d2691e", "#9b59b6")
 MARKS = (
     '<circle cx="{x}" cy="{y}" r="3.5" fill="{c}"/>',
     '<rect x="{x}" y="{y}" width="6.5" height="6.5" transform="translate(-3.25 -3.25)" fill="{c}"/>',
     '<path d="M{x} {y}m0-4.5l4.2 7.5h-8.4z" fill="{c}"/>',
+    '<path d="M{x} {y}m0-5l4.5 5l-4.5 5l-4.5-5z" fill="{c}"/>',
 )
 
 
@@ -61,7 +62,7 @@ class _Axis:
                     yield digit * 10**power
 
 
-def plot(lines: Sequence[Line], across: str, up: str, title: str) -> str:
+def plot(lines: Sequence[Line], across: str, up: str, title: str, least: float = 1) -> str:
     """Draw lines.
 
     Args:
@@ -69,13 +70,14 @@ def plot(lines: Sequence[Line], across: str, up: str, title: str) -> str:
         across: What the horizontal axis says.
         up: What the vertical one says.
         title: For those who can't see it.
+        least: Where the vertical axis begins, if no point is lower.
 
     Returns:
         The SVG file's text.
     """
     points = [point for line in lines for point in line.points]
     x = _Axis([point[0] for point in points], LEFT, WIDTH - RIGHT)
-    y = _Axis([1, *(point[1] for point in points)], HEIGHT - BOTTOM, TOP)
+    y = _Axis([least, *(point[1] for point in points)], HEIGHT - BOTTOM, TOP)
     bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '

@@ -116,13 +116,13 @@ def unit_at(record: RequestRecord) -> int | None:
 def blocks(holder: RequestRecord, waiter: RequestRecord) -> bool:
     """Whether `waiter` waits for `holder`: they conflict, and `holder` is granted or ahead.
 
-    For a unit of a counted lock one such holder is not enough (`how_many_block`).
+    A spare request is in the way of those behind it, but its agent waits for nobody with it. For a unit of a
+    counted lock one such holder is not enough (`how_many_block`).
     """
     return (
         waiter.state == "waiting"
-        and (
-            holder.state == "granted" or (holder.state == "waiting" and holder.place < waiter.place)
-        )
+        and holder.state != "gone"
+        and (holder.state == "granted" or holder.place < waiter.place)
         and conflict(holder, waiter)
     )
 

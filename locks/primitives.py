@@ -38,7 +38,7 @@ from locks.node.node import Node
 from locks.node.owner import Owner, checked_owner
 from locks.node.ports import AskedAlready, Scope
 from locks.node.refusals import not_held
-from locks.node.scope import Nodes, checked_where, one_of, where
+from locks.node.scope import Nodes, checked_where, some_of, where
 from locks.program import default_node
 from locks.runtime import Client, current_client
 from locks.runtime.leaving import Block, Hold, entering
@@ -204,7 +204,7 @@ class Lock(Block, metaclass=Shown):
 
     def _holders(self) -> tuple[Contender, ...]:
         node = default_node()
-        asked = one_of(node, self.where(node).nodes)
+        asked = some_of(node, self.where(node).nodes)
         return node.view(self.lock_id, asked, ASK).holders
 
     def owned(self) -> bool:

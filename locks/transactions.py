@@ -6,9 +6,8 @@ block has already acted on the locks that it got, and must not lose them unnotic
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Literal, Protocol, TypeVar, overload
+from typing import Any, Final, Literal, TypeVar, overload
 
 from locks.arguments import checked_object
 from locks.core.agent.machine import Object
@@ -20,14 +19,15 @@ from locks.errors import (
     LocksError,
     MisuseError,
 )
-from locks.lock_ids import shown
-from locks.model import Deadlock, Mode, Require, check_lock_id, check_timeout
+from locks.model import Deadlock, LockId, Mode, Require, check_lock_id, check_timeout
 from locks.node.agent import Agent
 from locks.node.clients import checked_label
 from locks.node.owner import Owner, checked_owner
+from locks.node.ports import PendingCall
 from locks.node.scope import Nodes, checked_where
 from locks.node.waiting import ANSWERED_WITHIN
 from locks.program import default_node
+from locks.retries import Learned, Retries
 from locks.runtime import Event
 from locks.runtime.callables import check_callable, check_callbacks, check_ran
 from locks.runtime.leaving import Block, entering
@@ -40,8 +40,6 @@ OnDeadlock = Literal["abort", "surrender"]
 OnLost = Callable[[LockLost], object]
 
 RUN_IN_A_COROUTINE: Final = "in a coroutine use `await locks.aio.run_transaction(function)`; pass a function that does its work in the call"
-
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds before what has failed is run again
 
 
 class Transaction(Block):
@@ -63,6 +61,7 @@ class Transaction(Block):
         require: Require | None = None,
         label: str | None = None,
         owner: Owner | None = None,
+        learned: Learned | None = None,
     ) -> None:
         if on_deadlock not in ("abort", "surrender"):
             raise InvalidOption(
@@ -82,6 +81,8 @@ class Transaction(Block):
         self._label = None if label is None else checked_label(label)
         self._owner = checked_owner(owner)
         self._agent: Agent | None = None
+        self._learns = learned
+        self._taken: tuple[LockId, ...] = ()
 
     @property
     def agent(self) -> Agent:
@@ -205,7 +206,7 @@ class Transaction(Block):
         clock = agent.node.clock
         began = clock()
         try:
-            agent.lock_by(call, (wanted,), timeout)
+            self._take(call, (wanted,), timeout)
             if nodes is not None:
                 return None
             left = timeout
@@ -217,6 +218,25 @@ class Transaction(Block):
         except BaseException:
             agent.give_up(call)
             raise
+
+    def _take(self, call: PendingCall, objects: Sequence[Object], timeout: float | None) -> None:
+        """Lock, and learn what was locked, or was about to be."""
+        learns = self._learns
+        if learns is None:
+            self.agent.lock_by(call, objects, timeout)
+            return
+        learns.asking(self.agent, objects)
+        try:
+            self.agent.lock_by(call, objects, timeout)
+        except DeadlockAborted:
+            learns.add(objects, timeout)
+            raise
+        learns.add(objects, timeout)
+
+    def _take_learned(self) -> None:
+        """Take first what earlier runs have asked for."""
+        if self._learns:
+            self._taken = self._learns.take(self.agent)
 
     @overload
     def read_lock(
@@ -308,7 +328,7 @@ class Transaction(Block):
         wanted += [self._checked(i, "read", nodes, require) for i in read]
         call = agent.node.new_call()
         try:
-            agent.lock_by(call, wanted, self._timeout if timeout is None else timeout)
+            self._take(call, wanted, self._timeout if timeout is None else timeout)
         except BaseException:
             agent.give_up(call)
             raise
@@ -346,6 +366,11 @@ class Transaction(Block):
             LockLost: A lock is not held any more, or was not held for a while.
         """
         self.agent.ensure_held(None if lock_id is None else check_lock_id(lock_id))
+
+    @property
+    def learned(self) -> tuple[LockId, ...]:
+        """The locks that this run took first, because earlier runs asked for them; see `run_transaction`."""
+        return self._taken
 
     @property
     def deadlocks(self) -> tuple[Deadlock, ...]:
@@ -391,56 +416,6 @@ def transaction(
     )
 
 
-class HasAgent(Protocol):
-    """A transaction, of `locks` or of `locks.aio`."""
-
-    @property
-    def agent(self) -> Agent:
-        """Its agent."""
-
-
-class Retries:
-    """Whether, and after which pause, what was given up is run again: the rule of `run_transaction`.
-
-    Args:
-        retries: How many times at most.
-        retry_on: After which errors besides deadlocks.
-
-    Raises:
-        InvalidOption: These are no such things.
-    """
-
-    def __init__(
-        self, retries: int, retry_on: type[LocksError] | tuple[type[LocksError], ...]
-    ) -> None:
-        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-            raise InvalidOption(
-                f"retries={shown(retries)} is not a number >= 0", value=shown(retries)
-            )
-        again = retry_on if isinstance(retry_on, tuple) else (retry_on,)
-        if not all(isinstance(kind, type) and issubclass(kind, LocksError) for kind in again):
-            raise InvalidOption(
-                f"retry_on={retry_on!r} is neither a kind of LocksError nor a tuple of such",
-                value=repr(retry_on),
-            )
-        self._left = retries
-        self._again = again
-        self._pause = SHORTEST_PAUSE
-
-    def pause_after(self, error: LocksError, failed: HasAgent) -> float | None:
-        """For how many seconds to wait before a transaction is run again; `None` if it is not."""
-        if self._left == 0:
-            return None
-        self._left -= 1
-        if isinstance(error, DeadlockAborted):
-            return 0.0 if error.deadlock.run_again == failed.agent.id else None
-        if not isinstance(error, self._again):
-            return None
-        pause = self._pause
-        self._pause = min(2 * pause, LONGEST_PAUSE)
-        return pause * random.uniform(0.5, 1)
-
-
 def run_transaction(
     function: Callable[[Transaction], T],
     *,
@@ -453,15 +428,19 @@ def run_transaction(
     label: str | None = None,
     retry_on: type[LocksError] | tuple[type[LocksError], ...] = (),
     owner: Owner | None = None,
+    learn: bool = True,
 ) -> T:
     """Run a function in a transaction, and again each time the transaction is aborted.
 
     A transaction that is run again keeps its age. The youngest of a deadlock yields, so only older
-    transactions can make it abort, and these end one after the other.
+    transactions can make it abort, and these end one after the other. It also learns: before the function is called
+    again, it takes the locks that the earlier runs asked for, in an order that is the same for all. So those that
+    run again are in no deadlock with each other.
 
     Args:
         function: Called with the transaction; it must be safe to run more than once.
-        retries: How many times it may be run again.
+        retries: How many times it may be run again without anybody else getting on: a run that gave way to a transaction
+            for the first time, or over another lock, does not count. With 0 it is never run again.
         timeout: As for `transaction`.
         await_nodes: As for `transaction`.
         on_lost: As for `transaction`.
@@ -472,6 +451,8 @@ def run_transaction(
             servers were lost: after a while, which is twice as long each time, from 0.05 to 5 seconds, less up to half
             of it at random.
         owner: As for `transaction`.
+        learn: Whether a run takes first what the earlier ones asked for through the transaction. `Transaction.learned` says
+            what that was. What can't be locked in time is left to the function: its own request raises `LockTimeout`.
 
     Returns:
         What the function returned.
@@ -483,14 +464,16 @@ def run_transaction(
         MisuseError: It returned a coroutine, of which nothing was run.
     """
     check_callable(function, "function", RUN_IN_A_COROUTINE)
-    again = Retries(retries, retry_on)
+    again = Retries(retries, retry_on, learn)
     created = default_node().now()
     while True:
         tx = Transaction(
-            timeout, "abort", created, await_nodes, on_lost, nodes, require, label, owner
+            *(timeout, "abort", created, await_nodes, on_lost, nodes, require, label, owner),
+            again.learned,
         )
         try:
             with tx:
+                tx._take_learned()
                 return check_ran(function(tx), "the function", RUN_IN_A_COROUTINE)
         except LocksError as error:
             pause = again.pause_after(error, tx)

@@ -35,7 +35,7 @@ Mode = Literal["read", "write"]
 """How to lock: a client that has it to write excludes all others; one that has it to read, only writers."""
 Require = Literal["all", "any", "majority", "all_alive", "majority_alive"]
 """On how many of the nodes asked a lock is needed."""
-State = Literal["granted", "waiting", "gone"]
+State = Literal["granted", "waiting", "spare", "gone"]
 Status = Literal["no_locks", "waiting", "have_all_locks", "cannot_serve"]
 Place = int | Fraction
 """Of a request in its order; each of its two numbers has `PLACE_BITS` at most."""
@@ -121,7 +121,8 @@ class RequestRecord(NamedTuple):
         client: A name of the agent's client that a person can read.
         lock_id: What is asked for.
         mode: In which mode.
-        state: `"granted"`, `"waiting"` or `"gone"`.
+        state: `"granted"`, `"waiting"`, `"spare"` or `"gone"`. A spare request stands in the queue, and is granted in
+            its turn. But its agent does not wait for it: it holds the lock by its other nodes.
         place: Its place in the order; of two related requests the smaller one stands ahead. An agent
             with a unit of a counted lock stands ahead of all that wait for one; the place says
             which unit it is (`unit_at`).

@@ -42,6 +42,16 @@ class Policy(NamedTuple):
         """Whether some of the nodes on which the lock is asked for are enough to lead."""
         return len(nodes) >= self.quorum
 
+    def sees(self, alive: frozenset[str], silent: frozenset[str]) -> frozenset[str]:
+        """Of the nodes that are up, those that an instance asks, if some say nothing.
+
+        Where it takes more than half of the nodes that count to lead, any two such sets have a node in common, and one that
+        is silent is left out as if it were lost. Otherwise it may have the leader, and is waited for.
+        """
+        if self.electorate is None or 2 * self.quorum <= len(self.electorate):
+            return alive
+        return alive - (silent & self.electorate)
+
     def announced_on(self, node: str, ground: Set[str]) -> bool:
         """Whether a leader of this ground tells the instances on a node that it leads.
 

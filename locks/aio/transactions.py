@@ -12,10 +12,11 @@ from locks import transactions as blocking
 from locks.aio.options import RunOptions, TransactionOptions
 from locks.aio.tasks import at_once, call
 from locks.errors import LockLost, LocksError, MisuseError
-from locks.model import Deadlock, Mode, Require
+from locks.model import Deadlock, LockId, Mode, Require
 from locks.node.agent import Agent
 from locks.node.scope import Nodes
 from locks.program import default_node, is_at_hand
+from locks.retries import Learned, Retries
 from locks.runtime import Event
 from locks.runtime.callables import check_awaitable, check_callable, check_can_be_called
 
@@ -53,11 +54,16 @@ class Transaction:
     within the block, as tasks of a `TaskGroup` do. See `locks.Transaction`.
     """
 
-    def __init__(self, created: int | None = None, **options: Unpack[TransactionOptions]) -> None:
+    def __init__(
+        self,
+        created: int | None = None,
+        learned: Learned | None = None,
+        **options: Unpack[TransactionOptions],
+    ) -> None:
         on_lost = options.get("on_lost")
         if on_lost is not None:
             options["on_lost"] = _in_loop(on_lost)
-        self._prepared = blocking.Transaction(created=created, **options)
+        self._prepared = blocking.Transaction(created=created, learned=learned, **options)
         self._begun: blocking.Transaction | None = None
 
     @property
@@ -219,6 +225,11 @@ class Transaction:
         return Lost(self._blocking.lost)
 
     @property
+    def learned(self) -> tuple[LockId, ...]:
+        """The locks that this run took first, because earlier runs asked for them; see `run_transaction`."""
+        return self._blocking.learned
+
+    @property
     def deadlocks(self) -> tuple[Deadlock, ...]:
         """The deadlocks of this transaction that were resolved so far; the newest 100."""
         return self._blocking.deadlocks
@@ -253,16 +264,18 @@ async def run_transaction(
     *,
     retries: int = 100,
     retry_on: type[LocksError] | tuple[type[LocksError], ...] = (),
+    learn: bool = True,
     **options: Unpack[RunOptions],
 ) -> T:
     """Run a coroutine function in a transaction, and again each time the transaction is aborted.
 
-    A transaction that is run again keeps its age; see `locks.run_transaction`.
+    A transaction that is run again keeps its age, and takes first what earlier runs asked for; see `locks.run_transaction`.
 
     Args:
         function: Called with the transaction; it must be safe to run more than once.
-        retries: How many times it may be run again.
-        retry_on: After which other errors it is run again, as for `locks.run_transaction`.
+        retries: How many times it may be run again without anybody else getting on, as for `locks.run_transaction`.
+        retry_on: After which other errors it is run again; likewise.
+        learn: Whether a run takes first what the earlier ones asked for; likewise.
         **options: As for `transaction`, but for `on_deadlock`.
 
     Returns:
@@ -275,12 +288,14 @@ async def run_transaction(
         MisuseError: What it returned can't be awaited: it is no coroutine function.
     """
     check_can_be_called(function, "function")
-    again = blocking.Retries(retries, retry_on)
+    again = Retries(retries, retry_on, learn)
     created = (await call(default_node)).now()
     while True:
-        tx = Transaction(created, **options)
+        tx = Transaction(created, again.learned, **options)
         try:
             async with tx:
+                if again.learned:
+                    await call(tx._blocking._take_learned)
                 return await check_awaitable(function(tx), "the function")
         except LocksError as error:
             pause = again.pause_after(error, tx)

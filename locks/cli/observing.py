@@ -101,7 +101,7 @@ def joined(name: str, run: Callable[[argparse.Namespace], int], options: argpars
 def say_silent(silent: Sequence[tuple[str, str]]) -> None:
     """Name the servers that have not answered."""
     for server, reason in silent:
-        print(f"{server} says nothing: {reason}", file=sys.stderr)
+        print(f"no answer from {server}: {reason}", file=sys.stderr)
 
 
 def nobody_answers(silent: Iterable[tuple[str, str]]) -> bool:

@@ -1,4 +1,4 @@
-"""The simulator's command line: `python -m locks sim explore`, `run`, `replay` and `story`.
+"""The simulator's command line: `python -m locks sim explore`, `run`, `replay`, `story` and `crowd`.
 
 What a command needs is imported when it runs: other commands do not pay for it. The exit status is
 0 when all is well, 1 when a violation was found, and 2 when an argument is wrong.
@@ -84,6 +84,7 @@ def add_command(commands: Any) -> None:
     _add_run(subcommands)
     _add_replay(subcommands)
     _add_story(subcommands)
+    _add_crowd(subcommands)
 
 
 def _add(
@@ -443,6 +444,34 @@ def _verdict(error: Exception | None) -> int:
 
 def _what(error: Exception) -> str:
     return str(error) if isinstance(error, AssertionError) else repr(error)
+
+
+# --- crowd ----------------------------------------------------------------------------------------
+
+
+def _add_crowd(subcommands: Any) -> None:
+    from locks.cli import sim_crowd
+
+    about = sim_crowd.CROWD_ABOUT
+    parser: argparse.ArgumentParser = subcommands.add_parser(
+        "crowd",
+        help=about,
+        description=about[0].upper() + about[1:] + ".",
+        epilog=sim_crowd.CROWD_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    sim_crowd.add_arguments(parser)
+    parser.set_defaults(run=_crowd)
+
+
+def _crowd(options: argparse.Namespace) -> int:
+    from locks.cli import sim_crowd
+
+    try:
+        return sim_crowd.run_command(options)
+    except InvalidOption as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
 
 
 # --- Arguments ----------------------------------------------------------------------------------

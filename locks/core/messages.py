@@ -64,7 +64,11 @@ class Undelivered(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Ask for a lock; with what the agent does at other nodes (see `StandingElsewhere`)."""
+    """Ask for a lock; with what the agent does at other nodes (see `StandingElsewhere`).
+
+    A *spare* request stands in the queue and is granted in its turn, but its agent does not wait for it: it holds the
+    lock by what other nodes have granted. To ask for the same id again makes requests there spare, or needed again.
+    """
 
     agent: AgentId
     client: Text
@@ -72,6 +76,7 @@ class Request(NamedTuple):
     mode: Mode
     requests_elsewhere: bool = False
     waits_elsewhere: bool = False
+    spare: bool = False
 
 
 class Release(NamedTuple):
@@ -84,6 +89,9 @@ class Release(NamedTuple):
 
 class Surrender(NamedTuple):
     """Give up a lock id for one edge; ignored when that edge is no longer there.
+
+    With an edge and no report, the agent *gives way* to a spare request: that one is put ahead of what the agent has
+    there, and the agent keeps its place otherwise.
 
     Attributes:
         agent: The agent that surrenders.

@@ -52,7 +52,7 @@ def fact_as_data(fact: RequestFact) -> dict[str, Any]:
     return {
         **id_as_data(request.lock_id),
         "mode": request.mode,
-        "state": request.state,
+        "state": "granted" if fact.granted else "waiting",
         "server": request.node,
         "number": request.number,
         "agent": str(request.agent),
@@ -96,7 +96,7 @@ def _record_as_data(record: RequestRecord) -> dict[str, Any]:
         "agent": as_json(record.agent),
         "client": record.client,
         "mode": record.mode,
-        "state": record.state,
+        "state": "granted" if record.state == "granted" else "waiting",
         "server": record.node,
     }
 

@@ -61,6 +61,7 @@ __all__ = [
 ]
 
 PATIENCE = 5.0
+GRACE = 0.1  # seconds for the last of the servers to be connected, when most are
 AT_ONCE = 100  # client nodes that are asked
 LONGEST_REASON = 300  # characters
 WRONG = "it has answered another question"
@@ -148,10 +149,16 @@ def look_around(*, timeout: float = PATIENCE) -> Around:
 def await_servers(timeout: float) -> bool:
     """Wait until all lock servers can be asked; return whether that is so.
 
-    A program starts when enough of them are there for its locks. Who wants to hear all of them waits a moment longer.
+    A program starts when enough of them are there for its locks. Who wants to hear all of them waits a moment longer: not much
+    longer than the others took, for the rest may be stopped.
     """
     node = default_node()
-    return node.cluster is None or node.await_nodes(scope_of(node).nodes, timeout=timeout)
+    if node.cluster is None:
+        return True
+    servers = scope_of(node)._replace(require="all")
+    grace = max(GRACE, 2 * node.cluster.distribution.slowest)
+    node.cluster.arrivals.await_servers(servers, timeout, found=False, grace=grace)
+    return node.alive.issuperset(servers.nodes)
 
 
 def lock_server_names() -> tuple[str, ...]:

@@ -123,6 +123,7 @@ class Agent(Holding, metaclass=Shown):
             await_nodes,
             monitor_nodes,
             bool(notify),
+            node.silent,
         )
         self.machine = AgentMachine(*made)
         self.history: History = [(self.machine.load, (made,))]
@@ -213,6 +214,7 @@ class Agent(Holding, metaclass=Shown):
     def has_ended(self, ended: Ended) -> None:
         """The machine has ended; so does the actor."""
         self._here = None
+        self.node.lines.leave(self.id)
         if self._monitor is not None:
             self._monitor.cancel()
             self._monitor = None  # or the two would keep each other in memory
@@ -275,7 +277,7 @@ class Agent(Holding, metaclass=Shown):
         """Ask for locks without waiting for them."""
         self.check_client()
         try:
-            self.turn.run(self.event, self.machine.ask_all, objects)
+            self.turn.run(self.request_all, objects, None)
         except CannotServe as error:
             raise explained(error, self.node) from None
 
@@ -313,7 +315,12 @@ class Agent(Holding, metaclass=Shown):
             if record is not None:
                 self.event(machine.ask_answered, objects[0], record, call)
                 return
-        self.event(machine.ask_all, objects, call)
+        self.request_all(objects, call)
+
+    def request_all(self, objects: Sequence[Object], wait: Any) -> None:
+        """Request locks in the turn; where agents of this node wait at the gate, there alone."""
+        queued = self.node.lines.join(self.machine, objects)
+        self.event(self.machine.ask_all, objects, wait, queued)
 
     def give_up(self, call: PendingCall) -> None:
         """A call was interrupted: withdraw what was asked for with it, also if that was granted."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterable
+from math import inf
 
 from locks.core.agent.requests import servable
 from locks.node.ports import NodePort, Scope
@@ -57,19 +58,25 @@ class Arrivals:
                 return False
         return True
 
-    def await_servers(self, servers: Scope, timeout: float, *, found: bool) -> None:
+    def await_servers(
+        self, servers: Scope, timeout: float, *, found: bool, grace: float = inf
+    ) -> None:
         """Wait until enough servers can be asked, or it is known why the others can't; outside of the turn.
 
         Args:
             servers: They.
             timeout: Seconds to wait at most.
             found: Whether somebody says where they are, so that it may be elsewhere at the next attempt.
+            grace: Seconds to wait for the rest at most when most of them can be asked.
         """
         nodes = servers.nodes
         deadline = time.monotonic() + timeout
+        most = len(nodes) // 2 + 1
         while True:
             there = self._node.alive.intersection(nodes)
             away = [name for name in nodes if name not in there]
+            if len(there) >= most:
+                deadline, grace = min(deadline, time.monotonic() + grace), inf
             unknown = away if found else self._node.turn.ask(self._not_tried, away)
             left = deadline - time.monotonic()
             if servable(servers.require, nodes, there) or not unknown or left <= 0:

@@ -22,8 +22,12 @@ import pykka
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
     AgentMessage,
+    RaiseVersion,
     Relay,
+    Release,
+    Request,
     ServerMessage,
+    Surrender,
     Unwatch,
     ViewChange,
     Watch,
@@ -52,10 +56,12 @@ from locks.otp.budgets import Pace
 from locks.otp.control import SpawnRequest, StrangeMessage, check_speaker
 from locks.otp.discovery import ChangingDiscovery
 from locks.otp.distribution import Distribution
+from locks.otp.line import Line
 from locks.otp.link import Link
 from locks.otp.options import Options
 from locks.otp.processes import CAST, Local, Processes, parse_call, parse_cast
 from locks.otp.remote import Errors, RemoteRef, Remotes
+from locks.otp.silence import Silence
 from locks.otp.terms import Atom, Pid
 from locks.otp.tunnels import Tunnels
 from locks.otp.wishes import Wishes
@@ -65,6 +71,7 @@ from locks.wire import (
     VIEW,
     agent_numbered,
     is_ours,
+    kind_of,
     pack,
     pack_attributes,
     pack_view,
@@ -79,6 +86,8 @@ from locks.wire import (
 __all__ = ["Cluster", "NodeDown", "NodeUp"]
 
 logger = logging.getLogger("locks.nodes")
+
+ANSWERED = frozenset((RaiseVersion, Release, Request, Surrender))  # lock servers answer these
 
 
 class NodeUp(NamedTuple):
@@ -114,6 +123,8 @@ class Cluster:
     Attributes:
         members: The nodes with a lock server that can be asked, and whether it is the original's.
         on_connected: Called with the name of each node that is connected, in the turn.
+        on_silence: Called when a lock server has fallen silent, or speaks again, by the executor.
+        silence: Watches which nodes are connected, and say nothing.
         tunnels: Connections by way of others, of this node, and those that it relays.
         turnover: Watches whether its servers are still its own, if they may become others.
         wishes: The client nodes that it wants to be connected with.
@@ -132,7 +143,7 @@ class Cluster:
             on_down=self._disconnected,
             refusals=node.refusals,
             notices=node.notices,
-            pace=Pace(),
+            line=Line(Pace(), kind_of),
             on_frame=lambda link, frame: self.processes.reading.receive(link, frame),
             on_doubt=lambda link: self.processes.prod(link),
             dial_tunnel=lambda name: self.tunnels.dial(name),
@@ -146,6 +157,15 @@ class Cluster:
             find=self._find,
             number_of=self._number_of,
             on_spawn=self._spawn,
+        )
+        self.silence = Silence(
+            self.distribution.links,
+            node.turn,
+            executor,
+            doubt=self.processes.prod,
+            awaited=self._awaited,
+            changed=self._hears,
+            lasts=lambda name: self.tunnels.avoid(name, f"{name}, which relays, says nothing"),
         )
         self.tunnels = Tunnels(
             node.name,
@@ -191,6 +211,7 @@ class Cluster:
         self.inquiries = Inquiries(self, node.name, Witness(node))
         self._monitors: dict[Listener, None] = {}
         self.on_connected: list[Callable[[str], object]] = []
+        self.on_silence: dict[Callable[[], object], None] = {}
         self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
         self.distribution.start()
         self.turnover: Turnover | None = None
@@ -265,12 +286,38 @@ class Cluster:
             return
         node = self.node
         node.alive -= {name}
+        node.silent -= {name}
         node.tell_agents(AgentMachine.node_down, name)
 
+    def _awaited(self) -> set[str]:
+        """The other nodes at which agents of ours wait."""
+        found: set[str] = set()
+        for agent in self.node.agents_by_id.values():
+            found |= agent.machine.waits_at
+        return found & self.members.keys()
+
+    def _hears(self, name: str, silent: bool) -> None:
+        """A node is silent, or speaks again."""
+        node = self.node
+        if name not in self.members:
+            return
+        if silent:
+            text = "%s is connected, and says nothing: %s asks other lock servers first"
+            node.silent |= {name}
+            node.tell_agents(AgentMachine.node_silent, name)
+        else:
+            text = "%s speaks again with %s"
+            node.silent -= {name}
+            node.tell_agents(AgentMachine.node_speaks, name)
+        self.executor.run_soon(logger.info, text, name, node.name)
+        for act in list(self.on_silence):
+            self.executor.run_soon(act)
+
     def _relays(self) -> list[str]:
-        """The nodes that may relay: servers of ours."""
+        """The nodes that may relay: servers of ours, of which one that is silent is the last resort."""
         links = self.distribution.links
-        return [name for name, original in self.members.items() if not original and name in links]
+        ours = [name for name, original in self.members.items() if not original and name in links]
+        return [name for name in ours if name not in self.node.silent] or ours
 
     def _disconnected(self, link: Link, reason: str) -> None:
         name = link.peer.name
@@ -282,6 +329,7 @@ class Cluster:
         self.left(name)
         self.original_peers.disconnected(name)
         self.processes.lost(name)
+        self.silence.lost(name)
         self.node.server.peer_down(name)
         self.relaying.lost(name)
         self.tunnels.lost(name)
@@ -358,6 +406,8 @@ class Cluster:
                 self._last = (message, encoded)
             # In the node's name: so the head of the frame is always the same.
             self.processes.send_named(name, LOCK_SERVER, encoded)
+            if type(message) in ANSWERED:
+                self.silence.asked(name)
 
     def to_agent(self, agent: AgentId, message: AgentMessage) -> None:
         """The lock server, or an agent, sends a message to an agent of another node."""

@@ -27,7 +27,7 @@ from locks.wire.versions import check_version
 
 __all__ = ["GREETING", "Greeting", "pack_greeting", "to_node_name", "unpack_greeting"]
 
-PROTOCOL = 2  # counted locks are new in it
+PROTOCOL = 3  # spare requests are new in it
 GREETING = Atom("greeting")
 TICKTIMES = (0.1, 86_400.0)  # seconds
 LONGEST_HOST = 255  # characters
@@ -68,9 +68,9 @@ def unpack_greeting(term: Any) -> Greeting:
     Raises:
         BadMessage: Something in it has not the type, the range or the size that it must have.
     """
-    if type(term) is not tuple or len(term) != 6:
-        raise BadMessage("a greeting has 6 parts")
-    _, _, protocol, version, ticktime, known = term
+    if type(term) is not tuple or len(term) < 6:
+        raise BadMessage("a greeting has 6 parts or more")
+    _, _, protocol, version, ticktime, known = term[:6]
     if type(protocol) is not int or protocol != PROTOCOL:
         raise BadMessage(
             f"it speaks protocol {brief(protocol)}, this node speaks {PROTOCOL}; let both have the same "

@@ -39,6 +39,7 @@ from locks.otp.calls import BlockingCalls
 from locks.otp.distribution import Distribution
 from locks.otp.processes import Processes
 from locks.otp.remote import Remotes
+from locks.otp.silence import Silence
 from locks.otp.terms import Atom, Pid
 from locks.runtime import Executor
 from locks.runtime.logs import log_event
@@ -48,6 +49,7 @@ from locks.wire.facts import is_question, pack_answer, pack_question, unpack_ans
 __all__ = ["Answers", "Inquiries", "Witness", "ask_all", "ask_by_ways"]
 
 UNKNOWN = (Atom("error"), Atom("unknown_request"))
+SILENT = "it is connected, but says nothing"
 OLD = "it does not know this question: it runs an older version of locks, or the original"
 
 
@@ -59,6 +61,7 @@ class _Connections(Protocol):
     distribution: Distribution
     processes: Processes
     remotes: Remotes
+    silence: Silence
 
 
 class Witness:
@@ -203,12 +206,43 @@ class Inquiries:
             self._passed_on -= 1
             if answered and said != UNKNOWN:
                 answer(said)
+            elif said == SILENT:
+                unanswered(SILENT)
             else:
                 why = OLD if answered else f"it does not answer: {said}"
                 unanswered(f"{name} gives no answer: {why}")
 
-        self._cluster.processes.call(name, LOCK_SERVER, pack_question(question), told)
+        if isinstance(question, Break):  # it may be carried out when the node goes on
+            self._cluster.processes.call(name, LOCK_SERVER, pack_question(question), told)
+            self._passed_on += 1
+        else:
+            self._ask(name, question, told)
+
+    def _ask(self, name: str, question: Question, told: Callable[[bool, Any], object]) -> None:
+        """Put a question to another node that is not waited for if it is silent."""
+        cluster = self._cluster
+        silence = cluster.silence
+        open_ = True
+
+        def over(answered: bool, said: Any) -> None:
+            nonlocal open_
+            silence.told.pop(hushed, None)
+            if open_:
+                open_ = False
+                told(answered, said)
+
+        def hushed(silent: str) -> None:
+            if silent == name:
+                cluster.processes.give_up(reference)
+                over(False, SILENT)
+
+        silence.doubt(name)
+        reference = cluster.processes.call(name, LOCK_SERVER, pack_question(question), over)
         self._passed_on += 1
+        if name in silence.silent:
+            hushed(name)
+        else:
+            silence.told[hushed] = None
 
 
 class Answers(NamedTuple):
@@ -230,7 +264,7 @@ def ask_all(
     timeout: float,
     ways: Mapping[str, str] | None = None,
 ) -> Answers:
-    """Ask several nodes at once, and wait for their answers; not in a turn.
+    """Ask several nodes at once, and wait for their answers; not in a turn. Silent ones are not waited for if others answer.
 
     Args:
         node: The own node.
@@ -278,7 +312,8 @@ def _ask(
     said: dict[str, Answer] = {}
     silent: dict[str, str] = {}
     processes = None if cluster is None else cluster.processes
-    with BlockingCalls(processes, node.turn) as calls:
+    silence = None if cluster is None else cluster.silence
+    with BlockingCalls(processes, node.turn, silence=silence) as calls:
         for name, (way, question) in asked.items():
             target = node_of(question)
             if way == node.name and target is not None:
@@ -294,7 +329,7 @@ def _ask(
         while True:
             if satisfied or not calls.open:
                 break
-            outcome = calls.take(max(0.0, deadline - time.monotonic()))
+            outcome = calls.take(max(0.0, deadline - time.monotonic()), of_silent=not said)
             if outcome is None:
                 break
             name, answer = outcome[0], _read(*outcome[1:])
@@ -303,7 +338,8 @@ def _ask(
             else:
                 said[name] = answer
                 satisfied = enough(answer)
-        silent |= dict.fromkeys(calls.open, f"it did not answer within {timeout:g} s")
+        why = SILENT if calls.all_silent else f"it did not answer within {timeout:g} s"
+        silent |= dict.fromkeys(calls.open, why)
     return Answers(said, silent)
 
 

@@ -103,7 +103,7 @@ class LongWaits:
         for owner in self._server.machine.table.owners.values():
             for entry in owner.all() if owner.waiting else ():
                 lock_id = entry.slot.lock_id
-                if entry.granted or is_held_up_id(lock_id) or is_contest(lock_id):
+                if not entry.waits or is_held_up_id(lock_id) or is_contest(lock_id):
                     continue
                 waiting.add(entry.number)
                 if entry.number in told:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pykka
 
+from locks.core.agent.lines import Lines
 from locks.core.statistics import NodeStatistics, TrafficStatistics
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning
 from locks.lock_ids import shown
@@ -73,6 +74,7 @@ class Node(metaclass=Shown):
 
     Attributes:
         alive: The nodes whose lock servers can be asked, its own among them.
+        silent: Of these, those that say nothing (`locks.otp.silence`).
         cluster: What it has to do with other nodes, if it has.
         is_clustered: Whether other nodes may hear of its locks.
         dependents: Actors that are stopped with it.
@@ -104,6 +106,7 @@ class Node(metaclass=Shown):
         self._surroundings = around = Surroundings() if surroundings is None else surroundings
         self.name = around.checked_name(name)
         self.alive = frozenset((name,))
+        self.silent: frozenset[str] = frozenset()
         self.scope = first_scope(name, options)
         self.program = "" if options is None else this_program()
         self.running = True
@@ -113,6 +116,7 @@ class Node(metaclass=Shown):
         self.notices = Notices(self.executor.run_soon)
         self.refusals: dict[str, str] = {}
         self.counters = around.counters()
+        self.lines = Lines()
         self._dispatch = around.dispatch_class(
             name, self.executor, self.counters, trace, self._forget, self._broken
         )
@@ -489,13 +493,26 @@ class Node(metaclass=Shown):
         """The agents of the transactions that this node runs, the oldest first."""
         return list(self.agents_by_id.values())
 
-    def view(self, lock_id: LockId, node: str | None = None, timeout: float | None = None) -> View:
-        """What is known of a lock id on this node, or on another one."""
+    def view(
+        self,
+        lock_id: LockId,
+        node: str | tuple[str, ...] | None = None,
+        timeout: float | None = None,
+        patient: bool = True,
+    ) -> View:
+        """What is known of a lock id on this node, or on another one.
+
+        Args:
+            lock_id: The lock id.
+            node: The other node; or several, of which one is asked that is not silent.
+            timeout: Seconds to wait for it at most.
+            patient: Whether it is waited for even if it is silent.
+        """
         check_timeout(timeout)
-        if node in (None, self.name):
+        names = (node,) if isinstance(node, str) else node
+        if names is None or names[0] == self.name:
             return self.turn.ask(self.server.machine.view, lock_id)
-        assert node is not None
-        return self._needs_cluster().views.view(node, lock_id, timeout)
+        return self._needs_cluster().views.view(names, lock_id, timeout, patient)
 
     def watch_elsewhere(
         self, node: str, lock_id: LockId, watcher: Listener, must_run: bool

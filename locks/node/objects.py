@@ -10,7 +10,7 @@ from locks.errors import InvalidOption, NodeNotRunning, NotHeld
 from locks.model import AgentId, LockId, Require, check_lock_id, check_mode, show
 from locks.node.ports import NodePort
 from locks.node.refusals import reasons
-from locks.node.scope import Nodes, one_of, where
+from locks.node.scope import Nodes, some_of, where
 from locks.wire.sendable import check_sendable
 
 __all__ = [
@@ -54,9 +54,9 @@ def checked_nodes(node: NodePort, nodes: Nodes | None, must_run: bool = True) ->
     return names
 
 
-def checked_node(node: NodePort, name: str | None) -> str:
-    """The name of a node that is asked; by default one on which the program takes its locks."""
-    return one_of(node, where(node, None, None).nodes) if name is None else name
+def checked_node(node: NodePort, name: str | None) -> str | tuple[str, ...]:
+    """The name of a node that is asked; by default those on which the program takes its locks, of which one is."""
+    return some_of(node, where(node, None, None).nodes) if name is None else name
 
 
 def checked_object(

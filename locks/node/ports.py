@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from locks.core.agent.lines import Lines
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerMessage
 from locks.model import AgentId, LockId, LockResult, Mode, RequestRecord, Require, View
@@ -146,6 +147,7 @@ class NodePort(Protocol):
 
     name: str
     alive: frozenset[str]  # the nodes whose lock servers can be asked
+    silent: frozenset[str]  # of these, those that are connected and say nothing
     refusals: dict[str, str]  # why nodes that run can't be connected
     notices: Notices
     program: str  # what others see behind the names of its clients
@@ -154,6 +156,7 @@ class NodePort(Protocol):
     turn: Turn
     touched: list[tuple[Any, Event]]  # what was put down in this turn, and in whose history
     counters: Counters
+    lines: Lines
     now: Callable[[], int]  # the time, in nanoseconds since 1970
     clock: Callable[[], float]  # tells the time in seconds from somewhere on; it is never set back
 
@@ -218,8 +221,14 @@ class NodePort(Protocol):
     def watchers_elsewhere(self, lock_id: LockId) -> list[Any]:
         """The processes of other nodes that watch exactly this lock id of this node."""
 
-    def view(self, lock_id: LockId, node: str | None = None, timeout: float | None = None) -> View:
-        """What is known of a lock id on this node, or on another one."""
+    def view(
+        self,
+        lock_id: LockId,
+        node: str | tuple[str, ...] | None = None,
+        timeout: float | None = None,
+        patient: bool = True,
+    ) -> View:
+        """What is known of a lock id on this node, or on another one; of several nodes on one that is not silent."""
 
     def log(self, text: str, *args: Any) -> None:
         """Log an error, outside of the turn."""

@@ -190,10 +190,10 @@ def _holders(agent: OwnAgent, info: LockInfo) -> list[Contender]:
     until = time.monotonic() + ASKED_WITHIN
     for name in sorted(info.nodes, key=lambda name: name != node.name):  # the own one needs no time
         left = until - time.monotonic()
-        if name not in node.alive or name in info.granted or left <= 0:
+        if name not in node.alive or name in node.silent or name in info.granted or left <= 0:
             continue
         with suppress(LocksError):
-            found = node.view(info.lock_id, name, left).holders
+            found = node.view(info.lock_id, name, left, patient=False).holders
             others = [c for c in found if c.agent != agent.id and c.mode in RIVALS[info.mode]]
             if others:
                 return others

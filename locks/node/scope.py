@@ -16,7 +16,7 @@ from locks.model import Require, check_nodes, check_require
 from locks.node.ports import NodePort, Scope
 from locks.otp.options import Options
 
-__all__ = ["HERE", "Here", "Nodes", "checked_where", "first_scope", "one_of", "scope_of", "where"]
+__all__ = ["HERE", "Here", "Nodes", "checked_where", "first_scope", "scope_of", "some_of", "where"]
 
 logger = logging.getLogger("locks.program")
 
@@ -77,11 +77,12 @@ def where(node: NodePort, nodes: Nodes | None, require: Require | None) -> Scope
     return Scope(names, "all" if require is None else check_require(require))
 
 
-def one_of(node: NodePort, names: tuple[str, ...]) -> str:
-    """The one to ask about the locks of some nodes: this one, if it is one of them, or the first that is up."""
+def some_of(node: NodePort, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Whom to ask about the locks of some nodes: this one, if it is one of them, or the first that answers of those that are up."""
     if node.name in names:
-        return node.name
-    return next((each for each in names if each in node.alive), names[0])
+        return (node.name,)
+    up = [each for each in names if each in node.alive]
+    return tuple(sorted(up, key=node.silent.__contains__)) or names[:1]
 
 
 def checked_where(nodes: Nodes | None, require: Require | None) -> None:

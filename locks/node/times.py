@@ -138,6 +138,8 @@ class Times:
             elif number in got:  # surrendered
                 asked[number] = now
                 self._held(entry, now - got.pop(number))
+            elif entry.spare:
+                asked.pop(number, None)
             elif number not in asked:
                 asked[number] = now
                 if now > self.look_by and entry.slot.lock_id[0] != HELD_UP:

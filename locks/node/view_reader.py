@@ -9,7 +9,7 @@ can be sent, they are told together.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from locks.otp import etf
 from locks.otp.calls import BlockingCalls
 from locks.otp.distribution import Distribution
 from locks.otp.processes import CAST, NOCONNECTION, Local, Processes
+from locks.otp.silence import Silence
 from locks.otp.terms import Pid
 from locks.runtime import Executor, Listener, Waiter
 from locks.wire import LOCK_SERVER, OURS, VIEW, BadMessage, pack, pages, unpack_view
@@ -40,6 +41,7 @@ class _Connections(Protocol):
     members: dict[str, bool]
     distribution: Distribution
     processes: Processes
+    silence: Silence
 
 
 class OneView:
@@ -184,8 +186,16 @@ class ViewReader:
 
     # --- A view that is read once ---------------------------------------------------------------
 
-    def view(self, name: str, lock_id: LockId, timeout: float | None) -> View:
+    def view(
+        self, names: Sequence[str], lock_id: LockId, timeout: float | None, patient: bool = True
+    ) -> View:
         """What is known of a lock id on another node; outside of the turn.
+
+        Args:
+            names: The node; and others, which are asked if it is silent.
+            lock_id: The lock id.
+            timeout: Seconds to wait for it at most; `None` waits for ever.
+            patient: Whether the last of them is waited for even if it is silent.
 
         Raises:
             NodeNotRunning: The node can't be reached.
@@ -194,9 +204,15 @@ class ViewReader:
         check_may_wait()
         deadline = None if timeout is None else time.monotonic() + timeout
         turn = self._cluster.node.turn
-        with BlockingCalls(self._cluster.processes, turn) as calls:
-            turn.run(self._ask, name, lock_id, calls)
-            outcome = calls.take(timeout)
+        outcome = None
+        with BlockingCalls(self._cluster.processes, turn, silence=self._cluster.silence) as calls:
+            for name in names:
+                turn.run(self._ask, name, lock_id, calls)
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                outcome = calls.take(left, of_silent=patient and name == names[-1])
+                if outcome is not None:
+                    name = outcome[0]
+                    break
         if outcome is not None and outcome[1]:
             if outcome[2] != pages.LARGE:
                 return unpack_view(outcome[2])

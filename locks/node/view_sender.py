@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from typing import Protocol
 
 from locks.core.messages import OUTSIDE, TableChange, Unwatch, Watch
@@ -162,7 +163,7 @@ class ViewSender:
         """A process of another node watches a lock id. If it did before, it is told at once."""
         audience = self._audiences.get(watcher.node)
         if audience is None:
-            share = self._cluster.distribution.pace.share(watcher.node)
+            share = self._cluster.distribution.line.pace.share(watcher.node)
             audience = self._audiences[watcher.node] = _Audience(share)
         there = self._by_id.setdefault(lock_id, {})
         reading = there.get(watcher)
@@ -258,7 +259,7 @@ class ViewSender:
     def flush(self) -> None:
         """Tell watchers what is new, for a moment; the rest is done in turns of its own."""
         for audience in list(self.ready):
-            if not self._cluster.distribution.pace.pause(audience.share):
+            if self._cluster.distribution.line.pace.is_ahead(audience.share):
                 self._serve(audience)
             audience.moment = AT_ONCE
             if audience.changed or audience.ready:
@@ -268,10 +269,8 @@ class ViewSender:
 
     def _come_back(self, audience: _Audience) -> None:
         """In the hub: wait until it is the turn of a node's watchers."""
-        pause = self._cluster.distribution.pace.pause(audience.share)
-        self._cluster.executor.spawn_later(
-            pause, self._cluster.node.turn.run_surely, self._go_on, audience
-        )
+        go_on = partial(self._cluster.node.turn.run_surely, self._go_on, audience)
+        self._cluster.distribution.line.enter(audience, audience.share, go_on)
 
     def _go_on(self, audience: _Audience) -> None:
         """The end of this turn goes on with what waits."""
@@ -291,7 +290,7 @@ class ViewSender:
                         break
                     self._send_page(audience, next(iter(audience.ready)))
         finally:
-            pace = self._cluster.distribution.pace
+            pace = self._cluster.distribution.line.pace
             pace.served_elsewhere(audience.share, time.thread_time() - begin)
 
     def _find(self, audience: _Audience, until: float) -> bool:

@@ -14,7 +14,7 @@ from gevent import getcurrent
 
 from locks.core.agent.machine import AgentMachine, Object
 from locks.errors import CannotServe
-from locks.model import AgentId, LockId, LockResult, check_timeout
+from locks.model import AgentId, LockId, LockInfo, LockResult, check_timeout
 from locks.node.door import Door
 from locks.node.one_client import hold_up_others, note_wait
 from locks.node.ports import Answering, NodePort, PendingCall, Spans
@@ -57,18 +57,53 @@ class Waiting(Door):
         """Run one event of the machine, and do what it wants done; in a turn."""
         raise NotImplementedError
 
+    def give_up(self, call: PendingCall) -> None:
+        """Withdraw what was asked for with a call."""
+        raise NotImplementedError
+
+    def _ask_all(self, objects: Sequence[Object], call: PendingCall) -> None:
+        """Ask for locks in the turn."""
+        raise NotImplementedError
+
+    def try_all(self, objects: Sequence[Object]) -> LockId | None:
+        """Lock all of these, if no other client has to be waited for; else none of them.
+
+        Returns:
+            The first one that is not free; `None` if all are locked.
+        """
+        call = self.node.new_call()
+        try:
+            if self._await(call, 0, self._ask_all, objects, call) is None:
+                missing = [info.lock_id for info in self._stop_waiting(call)]
+                if call.result is None:
+                    return missing[0] if missing else objects[0][0]
+                self._answer(call.result)
+            return None
+        except BaseException:
+            self.give_up(call)
+            raise
+
     def _late(self, call: PendingCall, timeout: float | None, withdrawn: bool) -> LockResult:
         """The answer did not come in time: give up what was asked for.
 
         Raises:
             LockTimeout: It has not come just now either.
         """
-        wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
-        self.turn.run(self._give_up_waiting, call)
+        wanted = self._stop_waiting(call)
         result: Any = call.result
         if result is None:
             self.node.counters.timeouts += 1
             raise timed_out(self, wanted, timeout, withdrawn, call.quiet)
+        return self._answer(result)
+
+    def _stop_waiting(self, call: PendingCall) -> list[LockInfo]:
+        """Give up what was asked for, unless the answer has come just now; return what is not held."""
+        wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
+        self.turn.run(self._give_up_waiting, call)
+        return wanted
+
+    def _answer(self, result: Any) -> LockResult:
+        """An answer; raises it if it is an error."""
         if isinstance(result, CannotServe):
             raise explained(result, self.node) from None
         if isinstance(result, Exception):
@@ -166,16 +201,20 @@ class Waiting(Door):
 
     def lock_later(self, objects: Sequence[Object], answer: Callable[[Any], None]) -> None:
         """Ask for locks; the answer comes when these and all that was asked for before are granted."""
-        self._begin_wait(Answering(answer), self.machine.ask_all, objects)
+        self._begin_wait(Answering(answer), self.request_all, objects)
 
     def await_later(self, answer: Callable[[Any], None]) -> None:
         """The answer comes when all that was asked for is granted."""
-        self._begin_wait(Answering(answer), self.machine.await_all)
+        self._begin_wait(Answering(answer), self.event, self.machine.await_all)
 
-    def _begin_wait(self, wait: Answering, event: Callable[..., list[Any]], *args: Any) -> None:
+    def request_all(self, objects: Sequence[Object], wait: Any) -> None:
+        """Request locks in the turn."""
+        raise NotImplementedError
+
+    def _begin_wait(self, wait: Answering, event: Callable[..., None], *args: Any) -> None:
         self.check_client()
         try:
-            self.turn.run(self.event, event, *args, wait)
+            self.turn.run(event, *args, wait)
         except CannotServe as error:
             raise explained(error, self.node) from None
         except BaseException:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Final
 
 from locks.errors import OperatingError
@@ -40,13 +41,14 @@ MOST_WATCHES = 1_000  # lock ids of this node that its processes watch
 MOST_MEMBERSHIPS = 100_000  # of its processes in process groups, in one scope
 
 SLICE: Final = 0.00025  # seconds for the messages of one link, until others are served
-ALONE: Final = 0.002  # seconds for those of a link while nobody else wants to be served
-PART: Final = 1 / 4  # of the time is what a node may use, while others want to be served
-SAVED: Final = 0.5  # seconds that it may use at once, if it has used none for a while
-FORGIVEN: Final = SAVED / 2  # who has that much left is not made to wait by one message at all
-LONG: Final = 0.004  # seconds: what takes twice, three times as long without a break costs twice, three times as much
+ALONE: Final = 0.002  # seconds for those of a link while nobody else has sent anything lately
+LONG: Final = 0.001  # seconds: who causes longer work by one large frame is to blame for it
+SAVED: Final = (
+    2.0  # seconds of pauses that a node does not have to make, if it has made none for a while
+)
+FORGIVEN: Final = SAVED / 2  # who has that much left is not made to wait by one frame at all
 LONGEST_PAUSE: Final = 3.0  # seconds
-TOGETHER: Final = 5.0  # seconds: who has sent something within is to be protected
+TOGETHER: Final = 5.0  # seconds: who has sent something within is to be protected from long work
 KEPT: Final = 1000  # nodes whose use of time is remembered
 
 
@@ -94,30 +96,32 @@ class Share:
     """What one node has used of this node's time, whether it is connected or not.
 
     Attributes:
-        left: How many seconds it may use; negative if it has used too many.
+        used: Where it stands in the line: the processor time that it has used, in seconds, and what it did not use
+            while it had no input.
+        left: How many seconds of pauses it need not make; negative if it has to pause.
         at: When that was true.
-        moment: For how many seconds it is served until others are.
     """
 
-    __slots__ = ("at", "left", "moment")
+    __slots__ = ("at", "left", "used")
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, used: float) -> None:
+        self.used = used
         self.left = SAVED
         self.at = now
-        self.moment = SLICE
 
 
 class Pace:
     """How the nodes that are connected with this one take turns.
 
-    The messages of each are taken in for a moment, a *slice*, then those of the next one. What a node uses of this
-    node's time, by its messages or for what it watches, is taken from its *share*, which grows by a quarter
-    of the time that passes. Who has used it up waits until some is there again; but only while others want
-    to be served: time that nobody else wants costs nothing. So a flood takes a quarter of the time, in short
-    slices. What can't be divided costs more, the longer it takes: who comes at any moment finds this node busy
-    with it the more seldom, so he waits for it half a millisecond on average, whatever is sent. A price that
-    rises suddenly would let honest nodes wait for each other, with idle processors: in a crowd, what follows from
-    a message may take some milliseconds.
+    Whoever has input that was not taken in stands in a line, and whoever has used the least processor time is the
+    next one; this is start-time fair queueing (Goyal, Vin and Cheng 1996). Each is served for a *slice*, so two that always have input
+    get the same time, and one with little input waits for one slice of each other one. Nobody saves up time while it has no input, and nobody
+    pays for time that no other one wanted. So somebody is served as long as anybody has input, whatever that costs.
+
+    Some work can't be divided: to hand over a large frame, for one. While others have sent something lately, who causes
+    more than a millisecond of it by one frame has to pause, the longer, the longer that took. So whoever comes at any
+    moment waits for such work for half a millisecond on average, whatever is sent. That is the only pause; it is never
+    made for small frames.
 
     Args:
         clock: Tells the time, in seconds; it is never set back.
@@ -126,12 +130,20 @@ class Pace:
         elsewhere: Processor time that was charged to others than whoever has the turn, in seconds.
     """
 
-    __slots__ = ("_before", "_clock", "_last", "_last_at", "_shares", "elsewhere")
+    __slots__ = (
+        *("_before", "_clock", "_last", "_last_at", "_line", "_reached", "_serial", "_shares"),
+        *("_standing", "elsewhere"),
+    )
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.elsewhere = 0.0
         self._shares: dict[str, Share] = {}
+        # Who stands in the line: a heap by what they had used, and by when they came. Who has left may still be in it.
+        self._line: list[tuple[float, int, object]] = []
+        self._standing: dict[object, tuple[int, Callable[[], object]]] = {}
+        self._serial = 0
+        self._reached = 0.0  # what the one that was served last had used before
         # Who has sent something, when, and when somebody else did before.
         self._last: Share | None = None
         self._last_at = self._before = -TOGETHER
@@ -143,18 +155,60 @@ class Pace:
             now = self._clock()
             if len(self._shares) >= KEPT:
                 for name, each in list(self._shares.items()):
-                    if self._grown(each, now) >= SAVED:
+                    if each.used <= self._reached and self._grown(each, now) >= SAVED:
                         del self._shares[name]
-            found = self._shares[node] = Share(now)
+            found = self._shares[node] = Share(now, self._reached)
         return found
 
-    def served(self, share: Share, took: float, sent: bool = True) -> None:
-        """A node has used processor time, in seconds, without a break.
+    # --- The line -------------------------------------------------------------------------------
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody stands in the line."""
+        return not self._standing
+
+    def enter(self, who: object, share: Share, go: Callable[[], object]) -> None:
+        """Somebody has input; `next` returns `go` when it is served. Who stands in the line already keeps its place."""
+        if who not in self._standing:
+            self._serial += 1
+            self._standing[who] = (self._serial, go)
+            heappush(self._line, (max(self._reached, share.used), self._serial, who))
+
+    def leave(self, who: object) -> None:
+        """Somebody has no input any more."""
+        self._standing.pop(who, None)
+
+    def next(self) -> Callable[[], object] | None:
+        """Take the next one out of the line; `None` if there is nobody."""
+        while self._line:
+            used, serial, who = heappop(self._line)
+            found = self._standing.get(who)
+            if found is not None and found[0] == serial:
+                del self._standing[who]
+                self._reached = max(self._reached, used)
+                return found[1]
+        return None
+
+    def is_ahead(self, share: Share) -> bool:
+        """Whether a node would be the next one if it stood in the line: it need not stand in it then."""
+        while self._line:
+            used, serial, who = self._line[0]
+            found = self._standing.get(who)
+            if found is not None and found[0] == serial:
+                return share.used <= used
+            heappop(self._line)
+        return True
+
+    # --- What is used ---------------------------------------------------------------------------
+
+    def served(self, share: Share, took: float, whole: float = 0.0, sent: bool = True) -> None:
+        """A node has used processor time, in seconds.
 
         Args:
             share: Its share.
             took: How much.
-            sent: Whether it has sent something. Then others must not keep it waiting for a while.
+            whole: How much of it could not be divided, and was caused by one large frame.
+            sent: Whether it has sent something. Then others' long work must not keep it waiting for a while.
         """
         now = self._clock()
         if sent:
@@ -162,36 +216,41 @@ class Pace:
                 self._last = share
                 self._before = self._last_at
             self._last_at = now
-        price = took * max(1.0, took / LONG)
-        left = self._grown(share, now)
-        # Once in a while anything may take long: to collect garbage, for one.
-        left = max(0.0, left - price) if left >= FORGIVEN else left - price
-        share.at = now
-        if self._others(share, now):
-            share.left = max(-PART * LONGEST_PAUSE, left)
-            share.moment = SLICE
-        else:
-            share.left = max(0.0, left)
-            share.moment = ALONE
+        begun = max(self._reached, share.used)
+        share.used = begun + took
+        if sent and not self._standing:
+            self._reached = begun  # it was served out of the line
+        if whole > LONG:
+            left = self._grown(share, now)
+            price = whole * whole / LONG
+            # Once in a while anything may take long: to collect garbage, for one.
+            left = max(0.0, left - price) if left >= FORGIVEN else left - price
+            share.left = max(-LONGEST_PAUSE if self._others(share, now) else 0.0, left)
+            share.at = now
 
     def served_elsewhere(self, share: Share, took: float) -> None:
         """Processor time was used for a node, in a turn that it has not begun."""
         self.elsewhere += took
-        self.served(share, took, False)
+        self.served(share, took, sent=False)
+
+    def slice(self, share: Share) -> float:
+        """For how many seconds a node is served until others are."""
+        alone = not (self._standing or self._others(share, self._clock()))
+        return ALONE if alone else SLICE
 
     def pause(self, share: Share) -> float:
-        """For how many seconds a node has to wait now."""
+        """For how many seconds nothing that a node sends is to be read, because of its large frames."""
         if share.left >= 0:
             return 0.0
         now = self._clock()
         left = self._grown(share, now)
-        return -left / PART if left < 0 and self._others(share, now) else 0.0
+        return -left if left < 0 and self._others(share, now) else 0.0
 
     def _grown(self, share: Share, now: float) -> float:
-        return min(SAVED, share.left + PART * (now - share.at))
+        return min(SAVED, share.left + now - share.at)
 
     def _others(self, share: Share, now: float) -> bool:
-        """Whether somebody else has wanted something lately."""
+        """Whether somebody else has sent something lately."""
         others_at = self._before if self._last is share else self._last_at
         return now - others_at < TOGETHER
 

@@ -7,8 +7,7 @@ dialled that are due (`locks.otp.dialling`). Another one keeps the *door* (`lock
 strangers in to prove themselves. Each attempt, from either side, is a greenlet of its own with a time
 limit; after the handshake there is a `Link`, and no greenlet any more.
 
-Which of several connections with nodes of one name is kept is decided between those that have proven
-themselves (`locks.otp.rivals`).
+Which of several connections with nodes of one name is kept is decided between those that have proven themselves (`locks.otp.rivals`).
 
 What the handshakes decide, and all that links do, happens in the node's turn. Dials and the door
 live in the hub of the node's executor.
@@ -35,11 +34,12 @@ from gevent import socket as gevent_socket
 from locks.errors import assert_never
 from locks.otp import handshake as steps
 from locks.otp.address_book import News
-from locks.otp.budgets import Pace, Traffic
+from locks.otp.budgets import Traffic
 from locks.otp.dialling import Dialling
 from locks.otp.discovery import Address, HostAndPort, UnixAddress
 from locks.otp.door import Door, Stranger, listen, talk, tls_told
 from locks.otp.handshake import FLAGS, FLAGS_HIDDEN, Challenges, Handshake, Peer
+from locks.otp.line import Line
 from locks.otp.link import LOOKS, GoOn, Link
 from locks.otp.notices import Notices
 from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, Options
@@ -77,7 +77,7 @@ class Distribution:
         refusals: Where it says why nodes that run can't be connected, by their names.
         notices: Logs warnings about others.
         dial_tunnel: Begins a connection with a node that has no address, over a tunnel; in a greenlet.
-        pace: How its links take turns.
+        line: Where its links stand while they have input.
 
     Attributes:
         creation: Tells this incarnation of the node from others.
@@ -86,6 +86,7 @@ class Distribution:
         named: The nodes that the program has named.
         book: The nodes that it knows of.
         finder: Knows where the servers are, if a discovery says it.
+        slowest: How long it took at most to connect to another node, in seconds.
         unsent: Links that want to be flushed at the end of the turn.
     """
 
@@ -103,7 +104,7 @@ class Distribution:
         refusals: dict[str, str],
         notices: Notices,
         dial_tunnel: Callable[[str], Stream],
-        pace: Pace,
+        line: Line,
     ) -> None:
         self.name = name
         self.options = options
@@ -114,7 +115,8 @@ class Distribution:
         self.refusals = refusals
         self.unsent: list[Link] = []
         self.notices = notices
-        self.pace = pace
+        self.slowest = 0.0
+        self.line = line
         self.traffic = Traffic()
         self._turn = turn
         self._executor = executor
@@ -300,6 +302,7 @@ class Distribution:
 
     def _dial(self, name: str) -> None:
         host = name.split("@")[1]
+        begun = time.monotonic()
         with gevent.Timeout(CONNECT_TIME, OSError(errno.ETIMEDOUT, "no connection in time")):
             known = self.book.known.get(name)
             if known is None:
@@ -311,6 +314,7 @@ class Distribution:
                 if self._contexts is not None and stream.over is None:
                     stream.begin_tls(self._contexts[0], False, host)
                 self._greet(stream, name)
+            self.slowest = max(self.slowest, time.monotonic() - begun)
         except BaseException:
             stream.close()
             raise
@@ -450,7 +454,7 @@ class Distribution:
             on_frame=self._on_frame,
             on_lost=self._lost,
             unsent=self.unsent,
-            pace=self.pace,
+            line=self.line,
             traffic=self.traffic,
             relay=relay,
         )
@@ -502,7 +506,7 @@ class Distribution:
 
     def _judge_silence(self, interval: float) -> None:
         for link in list(self.links.values()):
-            link.silent += interval
+            link.silent = 0.0 if link.has_input else link.silent + interval
             if link.silent >= link.ticktime and link.relay is None:
                 link.lose(f"it was silent for {link.ticktime:g} s")
 

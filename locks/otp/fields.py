@@ -20,12 +20,17 @@ For `Release` it is this:
 
     def unpack(term, context=None):
         if type(term) is not tuple or len(term) != 5:
-            raise wrong(term, kind)
+            term = fitted(term, kind, 5, defaults)
         (_, _, agent_, lock_id_, mode_,) = term
         return new(kind, (unpack0(agent_, context), unpack1(lock_id_),
                     None if mode_ is None else unpack2(mode_),))
 
 `new` is `tuple.__new__`: a named tuple's own function would check how many values there are, which is known.
+
+Nodes of different versions understand each other as long as new fields stand last and have a default: `fitted` cuts off
+the fields that a newer node has sent and this one does not know, and gives those that an older node has left out their
+defaults. A field may never be removed, moved, or given another type; `tests/unit/test_wire_forms.py` compares the bytes
+of all messages with those that were written down.
 
 `locks_leader` makes the messages of its elections with this module, too.
 """
@@ -165,7 +170,8 @@ class _Text:
         self._kind = kind
         self._head = {f"head{number}": part for number, part in enumerate(head)}
         self._names = {**self._head, "kind": kind, "new": tuple.__new__}
-        self._names |= {"wrong": _wrong, "too_long": _too_long}
+        self._names |= {"wrong": _wrong, "too_long": _too_long, "fitted": _fitted}
+        self._names["values"] = tuple(getattr(kind, "_field_defaults", {}).values())
         self._called: dict[Any, int] = {}
 
     def form(self) -> Form:
@@ -175,6 +181,8 @@ class _Text:
         name = f"<form {next(_numbers)} of {self._kind}>"
         linecache.cache[name] = (len(text), None, text.splitlines(True), name)  # for tracebacks
         exec(compile(text, name, "exec"), self._names)
+        if self._names["values"]:
+            self._names["defaults"] = self._names["pack_defaults"]()
         return Form(self._names["pack"], self._names["unpack"], in_context=True)
 
     def _as_a_whole(self) -> str:
@@ -202,15 +210,27 @@ def unpack(term, context=None):
         ]
         is_plain = " and ".join(_test(each, name) for name, each in plain.items() if each)
         raise_wrong = f"raise wrong(term, kind, {_tuple(fields)}, fields)"
+        whole = len(self._head) + len(fields)
+        late = len(self._names["values"])
+        defaults = f"""\
+def pack_defaults(context=None):
+    {_tuple([*fields][-late:])} = values
+    return {_tuple(terms[-late:])}
+"""
+        grows = hasattr(self._kind, "_fields") or self._head
+        otherwise = (
+            f"term = fitted(term, kind, {whole}, defaults)" if grows else "raise wrong(term, kind)"
+        )
         or_wrong = f"if not ({is_plain}):\n        {raise_wrong}" if is_plain else ""
         return f"""\
+{defaults if late else "defaults = ()"}
 def pack(value, context=None):
     {_tuple(fields)} = value
     return {_tuple([*self._head, *terms])}
 
 def unpack(term, context=None):
-    if type(term) is not tuple or len(term) != {len(self._head) + len(fields)}:
-        raise wrong(term, kind)
+    if type(term) is not tuple or len(term) != {whole}:
+        {otherwise}
     {_tuple(["_" for _ in self._head] + [*fields])} = term
     {or_wrong}
     return {f"new(kind, {_tuple(values)})" if hasattr(self._kind, "_fields") else _tuple(values)}
@@ -271,6 +291,27 @@ def _fields(kind: Any) -> dict[str, Any] | None:
 
 def _tuple(items: Iterable[str]) -> str:
     return f"({''.join(f'{item}, ' for item in items)[:-1]})"
+
+
+def _fitted(term: Any, kind: Any, whole: int, defaults: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The term of a message that another version of this library has sent, with as many parts as it has here.
+
+    Args:
+        term: What was sent.
+        kind: What it should be.
+        whole: How many parts that has.
+        defaults: The terms of the last ones, as far as they have a default.
+
+    Raises:
+        BadMessage: It is no tuple, or a part is missing that has no default.
+    """
+    if type(term) is tuple:
+        missing = whole - len(term)
+        if missing < 0:
+            return term[:whole]
+        if missing <= len(defaults):
+            return term + defaults[len(defaults) - missing :]
+    raise _wrong(term, kind)
 
 
 def _wrong(

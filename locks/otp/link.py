@@ -5,13 +5,13 @@ and written by `flush` when the turn ends, straight to the socket and without bl
 does not take is kept, up to a bound, and written when it can be. A peer that does not read costs no
 more than that: past the bound the link is lost, as with a busy distribution port of Erlang.
 
-What is received is taken in for a moment, a *slice*, in a turn; if there is more, the other links are served
-first (`locks.otp.budgets.Pace`), and nothing is read meanwhile. So a peer that floods this node waits for
-itself, and TCP has it wait. A large frame may take several slices.
+What is received is taken in for a moment, a *slice*, in a turn; if there is more, the link stands in a line with the
+others that have input (`locks.otp.budgets.Pace`). Meanwhile it reads ahead, up to a bound, so that what is urgent is
+found (`locks.otp.backlog`). A peer that floods this node waits for itself, and TCP has it wait. A large frame may take
+several slices.
 
 Only waiting is done in the hub of the node's executor: watchers for reading and writing. Each frame is
-four bytes of length and a body; an empty frame is a tick. TLS does not wait, either (`ssl.SSLObject`):
-bytes in, bytes out.
+four bytes of length and a body; an empty frame is a tick. TLS does not wait, either (`locks.otp.tls`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ import ssl
 import struct
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from locks.otp.budgets import SLICE, Pace, Traffic
+from locks.otp.backlog import LARGE, Backlog
+from locks.otp.budgets import LONG, SLICE, Pace, Traffic
 from locks.otp.handshake import Peer
+from locks.otp.line import Line
+from locks.otp.tls import Tls
 from locks.runtime.waiter import run_in_hub
 
 if TYPE_CHECKING:
@@ -35,11 +37,11 @@ if TYPE_CHECKING:
     from locks.otp.discovery import HostAndPort
     from locks.runtime.inline import Turn
 
-__all__ = ["FULL", "LOOKS", "GoOn", "Link", "Tls"]
+__all__ = ["FULL", "LOOKS", "GoOn", "Link"]
 
 _LENGTH: Final = struct.Struct(">I")
 _READ: Final = 65536
-_CIPHERTEXT: Final = 16384  # the most that one TLS record holds
+_READ_AHEAD: Final = 16384  # at once, while other frames wait: it is only looked at
 LONGEST_REASON: Final = (
     300  # characters, of why a link was lost: it may show what the peer has sent
 )
@@ -51,65 +53,6 @@ MOST_AFTER: Final = 20.0  # times as long as its frames may a turn take, as far 
 LITTLE: Final = 65536  # bytes that wait to be sent: hardly anything
 GoOn = Callable[[], Any]  # goes on with a frame; returns how to go on after that, or `None`
 _FIRST: Final = (0,)
-
-
-class Tls:
-    """TLS on a connection: what was received goes in, what is to be sent comes out.
-
-    Args:
-        context: What to accept, and this node's certificate.
-        server: Whether this is the accepting side.
-        hostname: The name that the other's certificate must have; on the connecting side.
-    """
-
-    __slots__ = ("_incoming", "_object", "_outgoing")
-
-    def __init__(self, context: ssl.SSLContext, server: bool, hostname: str | None = None) -> None:
-        self._incoming = ssl.MemoryBIO()
-        self._outgoing = ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server, hostname)
-
-    def handshake(self, data: bytes = b"") -> bool:
-        """Go on with the handshake; return whether it is done. `outgoing` is to be sent."""
-        if data:
-            self._incoming.write(data)
-        try:
-            self._object.do_handshake()
-        except ssl.SSLWantReadError:
-            return False
-        return True
-
-    @property
-    def certificate(self) -> dict[str, Any] | None:
-        """What the other side's certificate says, once the handshake is done."""
-        return self._object.getpeercert()
-
-    def decrypt(self, data: bytes) -> bytes:
-        """What the other side has written.
-
-        Raises:
-            ssl.SSLError: The data is not what TLS allows, or the other side has ended it.
-        """
-        self._incoming.write(data)
-        found = []
-        while True:
-            try:
-                part = self._object.read(_CIPHERTEXT)
-            except ssl.SSLWantReadError:
-                break
-            if not part:
-                raise ssl.SSLError("the other side has closed the connection")
-            found.append(part)
-        return b"".join(found)
-
-    def encrypt(self, data: bytes | bytearray) -> None:
-        """Write data, to be sent with `outgoing`."""
-        if data:
-            self._object.write(data)
-
-    def outgoing(self) -> bytes:
-        """What is to be sent now."""
-        return self._outgoing.read()
 
 
 class Link:
@@ -129,7 +72,7 @@ class Link:
             it, or `None` if it is taken in.
         on_lost: Called with the link and the reason when it is lost, in the turn.
         unsent: Where the link puts itself when `flush` is due.
-        pace: How the links of the node take turns.
+        line: Where it stands while it has input.
         traffic: What counts messages.
 
     Attributes:
@@ -141,19 +84,19 @@ class Link:
         wanted: How long this node may be silent, as the peer demands.
         tick_due: When it is to tick next.
         silent: For how many seconds nothing has arrived, as checks have found.
-        heard: Whether something has arrived since this was last taken back.
+        heard: How often something has arrived.
         drained: What to call, once, when hardly anything waits to be sent any more, or it is lost; in the turn.
             It is for those who have found that much waits.
         quiet: How many calls of `tick` have found that nothing had been sent.
     """
 
     __slots__ = (
-        *("_after", "_blocked", "_clock", "_encrypting", "_frame_limit", "_frames"),
-        *("_go_on_with", "_hub", "_on_frame", "_on_lost", "_out", "_pace", "_partial", "_raw"),
-        *("_reader", "_send_limit", "_sent", "_share", "_socket", "_taken", "_timer", "_tls"),
-        *("_traffic", "_turn", "_unsent", "_waiting", "_waits_to_flush", "_writer", "address"),
-        *("closed", "drained", "heard", "peer", "quiet", "relay", "silent", "since", "tick_due"),
-        *("ticktime", "wanted"),
+        *("_after", "_backlog", "_blocked", "_clock", "_encrypting", "_end"),
+        *("_frames", "_go_on_with", "_hub", "_large_at", "_line", "_listens", "_on_frame"),
+        *("_on_lost", "_out", "_pace", "_raw", "_reader", "_send_limit", "_sent"),
+        *("_share", "_socket", "_taken", "_timer", "_tls", "_traffic", "_turn", "_unsent"),
+        *("_waits_to_flush", "_writer", "address", "closed", "drained", "heard"),
+        *("peer", "quiet", "relay", "silent", "since", "tick_due", "ticktime", "wanted"),
     )
 
     def __init__(
@@ -171,7 +114,7 @@ class Link:
         on_frame: Callable[[Link, bytes], GoOn | None],
         on_lost: Callable[[Link, str], object],
         unsent: list[Link],
-        pace: Pace | None = None,
+        line: Line | None = None,
         traffic: Traffic | None = None,
         relay: str | None = None,
     ) -> None:
@@ -184,25 +127,25 @@ class Link:
         self.wanted = ticktime
         self.tick_due = 0.0
         self.silent = 0.0
-        self.heard = False
+        self.heard = 0
         self.quiet = 0
         self.drained: dict[Callable[[], object], None] = {}
         self._socket = sock
         self._hub = hub
         self._turn = turn
         self._tls = tls
-        self._frame_limit = frame_limit
         self._send_limit = send_limit
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._unsent = unsent
-        self._pace = Pace() if pace is None else pace
+        self._line = Line(Pace()) if line is None else line
+        self._pace = self._line.pace
         self._traffic = Traffic() if traffic is None else traffic
         self._share = self._pace.share(peer.name)
         self._out = bytearray()  # whole frames
         self._raw = bytearray()  # bytes for the socket: the same, or encrypted
-        self._partial = bytearray()  # the beginning of a frame
-        self._waiting = b""  # frames that have come and are to be taken in
+        self._backlog = Backlog(frame_limit, self._line.kind_of)  # frames that are to be taken in
+        self._end: str | None = None  # why the link is lost after that
         self._go_on_with: GoOn | None = None  # a frame that is not taken in to its end
         self._clock = time.thread_time  # what measures how long the next ones take
         self._taken = 0.0  # when they were taken in, by the same clock
@@ -211,6 +154,9 @@ class Link:
         self._encrypting = False
         self._waits_to_flush = False
         self._blocked = False  # the socket takes no more; a watcher waits for it
+        self._frames = 0  # that were taken in in this turn
+        self._large_at = 0.0  # when the last step began, if it was one of a large frame
+        self._listens = False  # whether the reader is started
         self._reader: Any = None
         self._writer: Any = None
         self._timer: Any = None
@@ -313,76 +259,141 @@ class Link:
 
     # --- Receiving ------------------------------------------------------------------------------
 
+    @property
+    def has_input(self) -> bool:
+        """Whether something has come that was not taken in."""
+        return self._go_on_with is not None or self._backlog.waits or self._end is not None
+
     def start(self, rest: bytes = b"") -> None:
         """Begin to take frames in, first from what came along with the handshake. In the turn."""
-        self._waiting = rest
+        self._backlog.add(rest)
         run_in_hub(self._hub, self._await_readable)
 
     def _await_readable(self) -> None:
         if self.closed is None:
             self._reader = self._hub.loop.io(self._socket.fileno(), 1)
-            self._go_on()
+            self._await_more()
 
     def _readable(self) -> None:
         if self.closed is not None:
             return
+        if self.has_input:
+            self._read_ahead()
+        elif self._pace.is_free:
+            self._read()
+        else:
+            self._stand_in_line()
+
+    def _read(self) -> None:
+        """Take in what has come, while nothing waits."""
         try:
             data = self._socket.recv(_READ)
         except (BlockingIOError, InterruptedError):
-            return
+            self._await_more()
         except OSError as error:
             self._turn.run_surely(self.lose, f"can't be read from: {error}")
-            return
-        self._serve(self._take, data)
+        else:
+            self._serve(self._take, data)
 
-    def _serve(self, take: Callable[[bytes], object], data: bytes) -> None:
-        """Take in some of what has come; if there is more, or it has used up its share, the rest has to wait."""
-        pace, share = self._pace, self._share
-        self._frames = 0
-        self._taken = 0.0
-        elsewhere = pace.elsewhere
-        clock = self._clock = time.thread_time if len(data) > SHORT else self._clock
-        begin = clock()
+    def _read_ahead(self) -> None:
+        """Look at what comes, while something waits: it may be urgent."""
+        try:
+            data = self._socket.recv(_READ_AHEAD)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._end = f"can't be read from: {error}"
+        else:
+            begin = time.perf_counter()
+            self._in_turn(self._look, data)
+            self._pace.served(self._share, min(time.perf_counter() - begin, SLICE))
+        self._listen()
+
+    def _in_turn(self, take: Callable[[bytes], object], data: bytes) -> None:
         try:
             self._turn.run(take, data)
         except BaseException as error:
             # What it has brought is lost: the connection has to begin anew.
             self._turn.post(self.lose, f"what was read could not be taken in: {error!r}")
             raise
+
+    def _serve(self, take: Callable[[bytes], object], data: bytes) -> None:
+        """Take in some of what has come; if there is more, or it has to pause, the rest has to wait."""
+        pace, share = self._pace, self._share
+        self._frames = 0
+        self._taken = self._large_at = 0.0
+        elsewhere = pace.elsewhere
+        if len(data) != 0 and len(data) <= SHORT:
+            clock = self._clock
+        else:
+            clock = self._clock = time.thread_time
+        begin = clock()
+        self._in_turn(take, data)
         took = clock() - begin
         if self._taken > begin:
             after = min(took / (self._taken - begin), MOST_AFTER)
             self._after = max(after, 0.9 * self._after + 0.1 * after)
         own = max(0.0, took - (pace.elsewhere - elsewhere))
-        own = min(own, SLICE) if clock is time.perf_counter else own  # others may have run, too
-        more = self._waiting or self._go_on_with is not None
+        more = self.has_input
         # To ask for processor time takes microseconds, and differs little where hardly any is used.
-        self._clock = time.thread_time if took > SLICE or more else time.perf_counter
-        pace.served(share, own, self._frames > 0)  # and not only ticks
-        if more or share.left < 0:
-            self._wait(pace.pause(share))
+        self._clock = time.thread_time if more or took > SLICE else time.perf_counter
+        if clock is time.perf_counter:
+            own = min(own, SLICE)  # others may have run, too
+        if self._large_at:
+            pace.served(share, own, min(own, begin + took - self._large_at))
+        else:
+            # What takes long with small frames is caused by others, too: by all who wait for the same lock.
+            own = min(own, LONG * max(self._frames, 1))
+            pace.served(share, own, 0.0, self._frames > 0)  # and not only ticks
+        if more or share.left < 0 or not self._listens:
+            self._await_more()
 
-    def _wait(self, pause: float) -> None:
-        """Read nothing until others were served."""
-        if self.closed is None:
-            self.silent = 0.0  # nobody listens
-            self.heard = True
-            if self._reader is not None:
-                self._reader.stop()
-            self._timer = self._hub.loop.timer(min(pause, self.ticktime / 4))
-            self._timer.start(self._go_on)
-
-    def _go_on(self) -> None:
-        """Take in what has waited, then what comes."""
-        self._stop_timer()
+    def _await_more(self) -> None:
+        """Go on when it is the link's turn, or when something comes."""
+        if self.closed is not None:
+            return
         pause = self._pace.pause(self._share)
         if pause:
-            self._wait(pause)
-        elif self.closed is None:
-            if self._reader is not None:
+            self._is_heard()
+            self._listen(False)
+            self._timer = self._hub.loop.timer(min(pause, self.ticktime / 4))
+            self._timer.start(self._end_pause)
+        elif self.has_input:
+            self._stand_in_line()
+        else:
+            self._listen()
+
+    def _end_pause(self) -> None:
+        self._stop_timer()
+        self._await_more()
+
+    def _stand_in_line(self) -> None:
+        self._is_heard()
+        self._listen(self.has_input)
+        self._line.enter(self, self._share, self._go_on)
+
+    def _go_on(self) -> None:
+        """It is this link's turn: take in what waits, or what has come."""
+        if self.closed is not None:
+            return
+        if self.has_input:
+            self._serve(self._go_on_taking, b"")
+        else:
+            self._read()
+
+    def _listen(self, on: bool = True) -> None:
+        """Have the socket read when something comes, unless enough was read; or not any more."""
+        on = on and self._end is None and (self._backlog.room or not self.has_input)
+        if self._reader is not None and on != self._listens:
+            self._listens = on
+            if on:
                 self._reader.start(self._readable)
-            if self._waiting or self._go_on_with is not None:
-                self._serve(self._take_frames, b"")
+            else:
+                self._reader.stop()
+
+    def _is_heard(self) -> None:
+        self.silent = 0.0
+        self.heard += 1
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -390,79 +401,79 @@ class Link:
             self._timer.close()
             self._timer = None
 
-    def _take(self, data: bytes) -> None:
-        if self.closed is not None:
-            return
+    def _opened(self, data: bytes) -> bytes:
+        """What was received, without TLS; nothing, and `_end` says why, if that is the end."""
         if not data:
-            self.lose("the other node has closed the connection")
-            return
-        if self._tls is not None:
+            self._end = "the other node has closed the connection"
+        elif self._tls is not None:
             try:
-                data = self._tls.decrypt(data)
+                return self._tls.decrypt(data)
             except ssl.SSLError as error:
-                self.lose(f"TLS failed: {error}")
-                return
-        self._take_frames(data)
+                self._end = f"TLS failed: {error}"
+                return b""
+        return data
 
-    def _take_frames(self, data: bytes) -> None:
-        """Take in what has come, until the slice is over; the rest is put into `_waiting`."""
-        self.silent = 0.0
-        self.heard = True
-        if self._waiting:
-            data, self._waiting = self._waiting + data, b""
-        if self._partial:
-            data = self._complete(data)
-        at, end = 0, len(data)
+    def _look(self, data: bytes) -> None:
+        """Look at what has come while something waits."""
+        if self.closed is None:
+            self._is_heard()
+            self._backlog.add(self._opened(data))
+            self._look_ahead()
+
+    def _take(self, data: bytes) -> None:
+        if self.closed is None:
+            data = self._opened(data)
+            begin = self._clock()
+            if self._backlog.add(data):  # to put it together is part of what can't be divided
+                self._large_at = begin
+            self._take_frames()
+
+    def _look_ahead(self) -> None:
+        """Find what is urgent, for a slice at most."""
+        backlog = self._backlog
+        until = time.perf_counter() + SLICE
+        while backlog.look() and time.perf_counter() < until:
+            pass
+        if backlog.too_long is not None:
+            self._end = backlog.too_long
+
+    def _go_on_taking(self, _: bytes) -> None:
+        self._look_ahead()
+        self._take_frames()
+
+    def _take_frames(self) -> None:
+        """Take in what has come, until the slice is over; the rest has to wait."""
+        self._is_heard()
+        backlog = self._backlog
         now = time.perf_counter()
-        until = now + self._share.moment / self._after
+        until = now + self._pace.slice(self._share) / self._after
         frames = 0
         while now <= until and self.closed is None:
             if self._go_on_with is not None:
+                self._large_at = self._clock()
                 self._go_on_with = self._go_on_with()
                 frames += 1
-            elif at + 4 > end:
-                break
             else:
-                (length,) = _LENGTH.unpack_from(data, at)
-                if length > end - at - 4 or length > self._frame_limit:
-                    self._allows(length)
+                frame = backlog.next()
+                if frame is None:
                     break
-                at += 4 + length
-                if length:
+                if frame:
                     self._traffic.received += 1
-                    self._traffic.bytes_received += length
-                    self._go_on_with = self._on_frame(self, data[at - length : at])
+                    self._traffic.bytes_received += len(frame)
+                    if len(frame) <= LARGE:
+                        self._large_at = 0.0
+                    elif not self._large_at:
+                        self._large_at = self._clock()
+                    self._go_on_with = self._on_frame(self, frame)
                     frames += 1
             now = time.perf_counter()
-        else:
-            self._waiting, at = data[at:], end
-        self._partial += data[at:]
         self._frames = frames
         if frames > 1:
             self._taken = self._clock()
-
-    def _complete(self, data: bytes) -> bytes:
-        """Put together a frame that came in parts; return what follows it."""
-        whole = self._partial
-        whole += data
-        if len(whole) < 4:
-            return b""
-        end = 4 + _LENGTH.unpack_from(whole)[0]
-        if not self._allows(end - 4) or len(whole) < end:
-            return b""
-        with memoryview(whole) as view, view[4:end] as frame, view[end:] as rest:
-            self._traffic.received += 1
-            self._traffic.bytes_received += len(frame)
-            self._go_on_with = partial(self._on_frame, self, bytes(frame))
-            data = bytes(rest)
-        whole.clear()
-        return data
-
-    def _allows(self, length: int) -> bool:
-        """Whether a frame may have this length; if not, the link is lost."""
-        if length > self._frame_limit:
-            self.lose(f"a frame of {length} bytes; at most {self._frame_limit} are taken in")
-        return length <= self._frame_limit
+        if backlog.too_long is not None:
+            self._end = backlog.too_long
+        if self._end is not None and self._go_on_with is None and not backlog.waits:
+            self.lose(self._end)
 
     # --- The end, in the turn -------------------------------------------------------------------
 
@@ -487,4 +498,5 @@ class Link:
                 watcher.close()
         self._reader = self._writer = None
         self._stop_timer()
+        self._line.leave(self)
         self._socket.close()

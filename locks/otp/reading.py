@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final
 
+from locks.otp.backlog import LARGE
 from locks.otp.control import Message, parse_slowly
 from locks.otp.etf_decode import DecodeError
 from locks.otp.frames import Reader
 from locks.otp.link import GoOn, Link
 
 __all__ = ["Reading"]
-
-LARGE: Final = 4096  # bytes of a frame that is read in several parts
 
 
 class Reading:

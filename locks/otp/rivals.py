@@ -139,20 +139,21 @@ class Rivals:
 
     def _is_alive(self, link: Link) -> bool:
         """Whether the program at the other end gives a sign of life."""
-        self._turn.run(self._doubt, link)
+        heard = self._turn.run(self._doubt, link)
         shortest, longest = SIGNS
         # Looks are counted: a program that was held up itself reads before each what has arrived.
         for _ in range(round(min(longest, max(shortest, link.ticktime / PART)) / LOOK)):
             gevent.sleep(LOOK)
             gevent.sleep(0)  # in a round of the loop, timers come before what is to be read
-            if link.closed is not None or link.heard:
+            if link.closed is not None or link.heard != heard:
                 break
-        return link.closed is None and link.heard
+        return link.closed is None and link.heard != heard
 
-    def _doubt(self, link: Link) -> None:
-        link.heard = False  # until something arrives
+    def _doubt(self, link: Link) -> int:
+        """Ask for a sign of life; return how often something has arrived before."""
         link.send(b"")  # some answer a tick
         self._ask(link)
+        return link.heard
 
 
 def taken(link: Link) -> str:

@@ -18,7 +18,7 @@ from gevent import socket as gevent_socket
 from locks.otp.certificates import wrong_host
 from locks.otp.credentials import check_user, credentials_of
 from locks.otp.discovery import Address, HostAndPort, UnixAddress
-from locks.otp.link import Tls
+from locks.otp.tls import Tls
 
 __all__ = ["Stream", "abandon", "native_socket"]
 

@@ -374,9 +374,13 @@ class Tunnels:
     def lost(self, node: str) -> None:
         """The connection to a node is lost, and with it the tunnels over it."""
         self._pass_on(self.relay.lost(node))
+        self.avoid(node, f"the connection to {node}, which relays, is lost")
+
+    def avoid(self, node: str, why: str) -> None:
+        """End the tunnels over a node; whoever wants them opens others."""
         for key in [key for key in self._ends if key[0] == node]:
             end = self._ends.pop(key)
-            self._in_hub(end.finish, f"the connection to {node}, which relays, is lost")
+            self._in_hub(end.finish, why)
 
     def stop(self) -> None:
         """The node leaves the cluster."""

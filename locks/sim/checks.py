@@ -59,6 +59,7 @@ __all__ = [
     "check_heard",
     "check_report",
     "check_rule",
+    "check_standing",
     "check_token",
     "check_told",
     "check_units",
@@ -88,6 +89,38 @@ def check_told(host: Host, server: ServerMachine) -> None:
                 raise Violation(
                     f"{host.agent.client} was told that it has {mode} {show(lock_id)} on {node}; "
                     "the lock table does not know"
+                )
+
+
+def check_standing(
+    host: Host, servers: Mapping[str, ServerMachine], others: Mapping[AgentId, Host]
+) -> None:
+    """A majority lock that is held is granted on all its servers that are up; nothing is in flight any more.
+
+    Unless something is granted there that conflicts with it, and by which another agent holds a lock.
+    """
+    agent = host.agent
+    for info in agent.lock_info() if host.had else ():
+        if info.lock_id not in host.had or not info.held or info.lock_id in host.lost:
+            continue
+        if not info.require.startswith("majority") or agent.study.giving_up:
+            continue
+        for node in info.nodes:
+            server = servers.get(node)
+            if server is None or node not in agent.study.alive or node in info.granted:
+                continue
+            if any(entry.yielded for entry in server.table.own(host.ref, info.lock_id)):
+                continue  # surrendered in a deadlock that may go on
+            if not any(
+                entry.granted
+                and entry.mode in RIVALS[info.mode]
+                and entry.owner.id in others
+                and others[entry.owner.id].has(entry.slot.lock_id)
+                for entry in server.table.related(info.lock_id)
+            ):
+                raise Violation(
+                    f"{agent.client} has {info.mode} {show(info.lock_id)} on {len(info.granted)} of "
+                    f"{len(info.nodes)} servers, and not on {node}, which is up"
                 )
 
 
@@ -312,7 +345,7 @@ def check_rule(server: ServerMachine, before: Container[tuple[int, int]] = ()) -
         if entry.granted and (entry.number, entry.since) in before:
             continue
         if not entry.granted:
-            if not _has_to_wait(mine, records.values()):
+            if not _has_to_wait(mine._replace(state="waiting"), records.values()):
                 raise Violation(f"{mine} waits for nothing")
         elif _has_to_wait(mine._replace(state="waiting"), records.values()):
             own = [o for o in entry.owner.all() if o is not entry and o.granted]

@@ -153,6 +153,7 @@ class _Search(DepthFirst[State, Transition, Counts]):
         space = self.space
         moves = space.moves(state)
         here = _Visit(state, moves)
+        space.check_still(state)
         if all(map(space.is_fault, moves)) and not space.is_unsettled(state):
             if moves:
                 space.check_quiet(state)

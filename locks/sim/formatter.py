@@ -175,6 +175,9 @@ class Formatter:
             more = f" and {waits}" if record.blocked else f" and no longer {waits}" if had else ""
             has = verb_for(self.has(record), who in ("I", "you"))
             return f"{who} {has} {show(record.lock_id)}{where}{more}"
+        if record.state == "spare":
+            stands = verb_for("stands", who in ("I", "you"))
+            return f"{who} {stands} in line for {show(record.lock_id)}{where}, and needs it no more"
         if before is not None and before.state == "waiting":
             return f"{who} no longer {waits} {self.wish(record.mode, record.lock_id)}{where}"
         return (
@@ -292,7 +295,9 @@ class Formatter:
         match message:
             case Request():
                 wish = self.wish(message.mode, message.lock_id)
-                yield f"{who} asks {wish}{where}{self._besides(message, len(same))}."
+                besides = self._besides(message, len(same))
+                more = ", and does not wait for it" if message.spare else ""
+                yield f"{who} asks {wish}{where}{more}{besides}."
             case Knowledge() if isinstance(sender, str):
                 yield f"{who} passes it on to {self._name(receiver)}."
             case Knowledge() if message.records:
@@ -428,6 +433,9 @@ class Formatter:
 
     def _surrenders(self, who: str, message: Surrender, where: str) -> Iterator[str]:
         lock, report = show(message.lock_id), message.report
+        if report is None and message.waiter is not None:
+            yield f"{who} lets who holds {lock} elsewhere go ahead{where}."
+            return
         if report is None:
             yield f"{who} gives up {lock}{where} on its own wish, and stands last for it."
             return

@@ -50,7 +50,7 @@ from locks.model import AgentId, RequestRecord
 __all__ = ["DROPPED", "SINGLE", "UNORDERED", "Labels", "fields", "freeze"]
 
 DROPPED = {
-    "LockTable": {"_requests", "_grants", "_waits", "_surrenders", "_refused"},
+    "LockTable": {"_requests", "_grants", "_waits", "_surrenders", "_refused", "spares"},
     "ScriptedClient": {
         *("aborts", "options", "script", "nodes", "clock", "rule", "home"),
         *("fresh", "gone"),
@@ -58,9 +58,18 @@ DROPPED = {
     "Host": {"out", "client"},
     "ClientWaits": {"_answered"},
     "Reach": {"alive", "used"},  # the ledger's
-    "Resolver": {"alive", "used"},
+    "Resolver": {"alive", "silent", "used"},
     "Relays": {"_has", "_of", "_counts"},  # what follows from others
-    "Notifier": {"waiting", "_touched", "_tied"},  # likewise, and what need not be looked at again
+    "Notifier": {
+        "waiting",
+        "asking",
+        "away",
+        "_touched",
+        "_tied",
+    },  # and what need not be looked at
+    "Slot": {"marks"},
+    "EntryOwner": {"single", "waiters"},
+    "Entry": {"mark", "marked_at"},
 }
 # Dictionaries that are only looked into, or gone through only to send to different parties.
 UNORDERED = frozenset(
@@ -73,8 +82,10 @@ UNORDERED = frozenset(
 )
 SINGLE = UNORDERED | {"owners"}  # gone through only where agents wait at other nodes
 PLACING = (Request, Surrender)  # the messages by which requests get a place
-LATER = 10**15  # later than each renamed version
-ROOM = 10**9  # for the versions of one agent
+LATER = 10**18  # later than each renamed version
+ROOM = (
+    10**11
+)  # for the versions of one agent; they are later than those of servers that ran anew before
 LIFE = 10**6  # for those of one life of a lock server
 
 

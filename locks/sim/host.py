@@ -176,6 +176,10 @@ class Host:
         self.lost.clear()
         self.look()
 
+    def has(self, lock_id: LockId) -> bool:
+        """Whether the agent holds a lock, or its client was told so."""
+        return lock_id in self.had or self.agent.holds(lock_id)
+
     def let_go(self, lock_id: LockId) -> None:
         """The client gives a lock up."""
         self.had.pop(lock_id, None)

@@ -1,6 +1,6 @@
 """The rules that the machines play by, and others.
 
-`OURS` is what `locks` does. The others are not used by the product. Six of them are right; most need
+`OURS` is what `locks` does. The others are not used by the product. Five of them are right; most need
 more messages or surrenders: they show what is saved (`docs/messages.md`). The rest are wrong in one point each:
 they show that the simulator finds what is wrong, and what that part of our rules is for.
 
@@ -105,21 +105,6 @@ class _EveryoneAgent(AgentMachine):
     resolver_class = _EveryoneResolver
 
 
-class _PatientClaims(Ledger):
-    """Requests that are not needed wait on, also for those who wait.
-
-    So who has a majority of the nodes, and waits on another one for somebody who waits for it, is in a
-    circle with that one; and one of them yields.
-    """
-
-    def withdraw(self) -> None:
-        pass
-
-
-class _PatientAgent(AgentMachine):
-    ledger_class = _PatientClaims
-
-
 class _TellAllInformer(Notifier):
     """Every agent is told each change of each request that is related to one of its own.
 
@@ -160,7 +145,7 @@ class _TellAllServer(ServerMachine):
 class _PiecewiseInformer(Notifier):
     """Of a long circle, too, each agent is told its own part."""
 
-    long = sys.maxsize
+    long = few = sys.maxsize
 
 
 class _PiecewiseServer(ServerMachine):
@@ -296,6 +281,35 @@ class _AstrayAgent(AgentMachine):
     resolver_class = _AstrayResolver
 
 
+class _ContentClaims(Ledger):
+    """What is held is not requested at other nodes: what waits there is withdrawn for good.
+
+    So a contended lock may stand on two of three servers for as long as it is held, and is lost with one of them.
+    """
+
+    def _take_turns(self, request: LockRequest) -> None:
+        if not request.held:
+            super()._take_turns(request)
+            return
+        for each in request.node_requests.values():
+            if not each.withdrawn and each.waits(request.mode):
+                self._withdraw(request, each)
+
+
+class _ContentAgent(AgentMachine):
+    ledger_class = _ContentClaims
+
+
+class _StubbornAgent(AgentMachine):
+    """An agent that queues does not give way to one that holds the lock by the other servers.
+
+    A server that was restarted may grant its lock to who queued. Then who holds it stands on the others alone.
+    """
+
+    def _give_way(self, spare: RequestRecord) -> None:
+        pass
+
+
 class _HastyTokens(Tokens):
     """The fencing token of a lock on several nodes is the largest version of its grants.
 
@@ -396,14 +410,10 @@ RULES: dict[str, Rule] = {
             server=_WholeServer,
             right=True,
         ),
-        Rule(
-            "patient",
-            "an agent that has a lock on nodes enough goes on waiting for the others",
-            _PatientAgent,
-            right=True,
-        ),
         Rule("outdated", "an agent takes in outdated versions, too", _OutdatedAgent),
         Rule("all-yield", "smaller agents of a cycle yield, too", _AllYieldAgent),
+        Rule("content", "what is held is requested nowhere else", _ContentAgent),
+        Rule("stubborn", "who queues does not give way to who holds", _StubbornAgent),
         Rule("hasty", "fencing tokens are not confirmed by lock servers", _HastyAgent),
         Rule("silent", "an agent does not say that it has forgotten", _SilentAgent),
         Rule("direct", "nothing is relayed", _DirectAgent),

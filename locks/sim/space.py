@@ -472,6 +472,13 @@ class Space(Reactions):
             found = [(KINDS[move.what], number)]
         return [*found, ("settle", number)] if move.settle else found
 
+    def check_still(self, state: State) -> None:
+        """If nothing is in flight, look at what must be true then."""
+        if len(self.names) > 1 and not state[1] and not self.is_unsettled(state):
+            world = self.whole(state)
+            if not (world.network.notices() or world.network.connectable()):
+                world.check_standing()
+
     def check_quiet(self, state: State) -> None:
         """Nothing needs to happen any more."""
         self.whole(state).check_quiet()

@@ -22,6 +22,7 @@ from locks.sim.checks import (
     check_heard,
     check_report,
     check_rule,
+    check_standing,
     check_token,
     edges_of,
     excused,
@@ -198,6 +199,8 @@ class World(Nodes, ByHand):
                 self._change(choice)
             case _:
                 assert_never(choice)
+        if len(self.names) > 1 and not self.network.links and self.still:
+            self.check_standing()
 
     def _act(self, act: Act, client: ScriptedClient) -> None:
         """A client does something, or something happens to it."""
@@ -373,6 +376,22 @@ class World(Nodes, ByHand):
         self._note(change)
 
     # --- What must be true in the end
+
+    @property
+    def still(self) -> bool:
+        """Whether nothing is in flight: no message, nothing that an agent or a node has yet to notice."""
+        network = self.network
+        return not (
+            self.unsettled
+            or network.deliverable()
+            or (not network.steady and (network.notices() or network.connectable()))
+        )
+
+    def check_standing(self) -> None:
+        """Nothing is in flight: majority locks that are held stand on all their servers that are up."""
+        hosts = {host.ref: host for host in self.live_hosts()}
+        for host in hosts.values():
+            check_standing(host, self.servers, hosts)
 
     def check_quiet(self) -> None:
         """When nothing needs to happen any more, who still waits does so for nodes that are down."""

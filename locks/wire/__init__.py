@@ -5,6 +5,7 @@
 * `messages.py`: the messages themselves.
 * `pages.py`: what grows with the number of rows, by pages.
 * `refusals.py`: errors, for clients of other nodes.
+* `urgency.py`: which messages overtake others.
 * `values.py`: what agents answer to clients, and lock servers to others, of other nodes.
 """
 
@@ -24,6 +25,7 @@ from locks.wire.forms import (
 )
 from locks.wire.messages import pack, unpack_to_agent, unpack_to_server
 from locks.wire.refusals import pack_attributes, unpack_error
+from locks.wire.urgency import kind_of
 from locks.wire.values import (
     AGENTS,
     VIEW,
@@ -48,6 +50,7 @@ __all__ = [
     "agent_numbered",
     "agent_of",
     "is_ours",
+    "kind_of",
     "pack",
     "pack_about",
     "pack_attributes",

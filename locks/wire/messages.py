@@ -26,6 +26,7 @@ from locks.core.messages import (
     VersionRaised,
 )
 from locks.model import AgentId, Deadlock, LockId, Mode, Place, RequestRecord
+from locks.otp.control import StrangeMessage
 from locks.otp.etf_decode import constant
 from locks.otp.fields import BadMessage, Form, Forms, brief, tag_of
 from locks.otp.terms import Atom, Pid
@@ -190,7 +191,8 @@ def unpack_to_server(term: tuple[Any, ...], node: str) -> ServerMessage:
         node: The node that sent it: it speaks for its own agents only.
 
     Raises:
-        BadMessage: It stands for none.
+        BadMessage: A field of it is wrong.
+        StrangeMessage: A newer node may know such a message; this one does not.
     """
     message: ServerMessage = _unpacker(_UNPACK_TO_SERVER, term)(term, node)
     return message
@@ -213,7 +215,8 @@ def unpack_to_agent(
         relays: Whether its lock server may pass on what agents of others tell each other.
 
     Raises:
-        BadMessage: It stands for none.
+        BadMessage: A field of it is wrong, or it is said by somebody who must not.
+        StrangeMessage: A newer node may know such a message; this one does not.
     """
     first = term[2] if len(term) > 2 else None
     node = first if type(first) is str else ""
@@ -232,7 +235,9 @@ def unpack_to_agent(
 
 
 def _unpacker(unpackers: dict[str, Callable[..., Any]], term: tuple[Any, ...]) -> Any:
-    found = unpackers.get(term[1].name) if type(term[1]) is Atom else None
+    if type(term[1]) is not Atom:
+        raise BadMessage(f"{brief(term[1])} is not the tag of a message")
+    found = unpackers.get(term[1].name)
     if found is None:
-        raise BadMessage(f"there is no message {brief(term[1])} to whom it was sent")
+        raise StrangeMessage(f"this version of locks does not know the message {brief(term[1])}")
     return found

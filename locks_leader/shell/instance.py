@@ -126,7 +126,7 @@ class Instance(GeventActor):
         self.node = node
         self.actor_ref.label = label  # type: ignore[attr-defined]  # for who lists the members of groups
         self.transactions = Transactions(node, self.actor_ref, resource, label)
-        self.machine = Machine(self.actor_ref, kind, policy, node.alive)
+        self.machine = Machine(self.actor_ref, kind, policy, policy.sees(node.alive, node.silent))
         self.core = InstanceCore(self.machine)
         self.election = ElectionState(self)
         self._callbacks = proxied.show(self.actor_ref, behaviour())
@@ -153,6 +153,8 @@ class Instance(GeventActor):
         # Without its lock server the node can vouch for nothing.
         locks.monitor(observer, lambda _: self.actor_ref.stop(block=False))
         self.node.dependents.add(self.actor_ref)
+        if self.node.cluster is not None:
+            self.node.cluster.on_silence[self._hears] = None
         me, node = self.actor_ref, self.node
         watched = [(kind, groups.monitor(g, me, node=node)) for kind, g in self._groups.items()]
         groups.join(self._groups[self.machine.kind], me, node=node)
@@ -183,6 +185,8 @@ class Instance(GeventActor):
             if part is not None:
                 part.end()
         self.node.dependents.discard(self.actor_ref)
+        if self.node.cluster is not None:
+            self.node.cluster.on_silence.pop(self._hears, None)
         for monitor in self._watched.values():  # or the others would keep it in memory
             monitor.cancel()
         self._watched.clear()
@@ -294,6 +298,17 @@ class Instance(GeventActor):
         if self._acquaintance is not None:
             self._acquaintance.look()
 
+    def _doubt(self) -> None:
+        """Find out now which lock servers are silent, and not when it is this instance's turn to ask them."""
+        cluster = self.node.cluster
+        if cluster is not None and self.machine.policy.electorate is not None:
+            for server in self.machine.policy.asked(self.node.alive):
+                self.node.turn.run(cluster.silence.doubt, server)
+
+    def _hears(self) -> None:
+        """A lock server is silent, or speaks again; by the node's background."""
+        tell(self.actor_ref, Noticed())
+
     def _member_down(self, member: Ref, _: Down) -> None:
         tell(self.actor_ref, MemberDown(member))
 
@@ -358,14 +373,17 @@ class Instance(GeventActor):
             case Look():
                 alive = self.node.alive
                 asked = alive if self._hearing is None else self._hearing.asked
+                asked = self.machine.policy.sees(asked, self.node.silent)
                 left_out = alive - asked
-                return Looked(asked, effect.round, transactions.standing(), left_out)
+                silent = left_out & self.node.silent
+                return Looked(asked, effect.round, transactions.standing(silent), left_out)
             case Elect():
                 newcomer: Any = effect.newcomer
                 outcome = outcome_of(self._callbacks.elected(self.election, newcomer))
                 return Elected(outcome, merged=bool(self.transactions.merged()))
             case BeginContest():
                 transactions.begin_contest(effect)
+                self._doubt()
             case IncludeNodes():
                 transactions.include(effect)
             case EndContest():

@@ -95,8 +95,8 @@ class Transactions:
         except LocksError:
             tell(self._client, TokenTold(wanted.round, None))
 
-    def standing(self) -> ContestStanding | None:
-        """How the contest stands now; `None` if it takes no part, or the agent has ended."""
+    def standing(self, silent: frozenset[str]) -> ContestStanding | None:
+        """How the contest stands now, but for nodes that are silent; `None` if it takes no part, or the agent has ended."""
         agent = self._contest
         if agent is None:
             return None
@@ -105,7 +105,15 @@ class Transactions:
             (info,) = locks.lock_info(agent)
         except LocksError:
             return None  # that it has ended will be told
-        return standing_of(info.granted, info.versions, has_all and info.held)
+        held = has_all and info.held
+        if not silent:
+            return standing_of(info.granted, info.versions, held)
+        there = [
+            grant
+            for grant in zip(info.granted, info.versions, strict=True)
+            if grant[0] not in silent
+        ]
+        return ContestStanding(frozenset(there), held)
 
     def vouched(self) -> Grants | Exception | None:
         """What the contest's agent vouches for; from any thread. An error if it does not."""

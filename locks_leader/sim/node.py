@@ -344,7 +344,7 @@ class SimulatedNode:
         else:
             self.out.append((sender, receiver, message))
 
-    def new_agent(self, owner: MemberId, options: dict[str, bool]) -> AgentMachine:
+    def new_agent(self, owner: MemberId, options: dict[str, Any]) -> AgentMachine:
         """A new agent, younger than all on this node."""
         self.now += 1
         ref = AgentId(self.now, self.name, owner.serial)

@@ -198,7 +198,9 @@ def test_deadlocks_of_tasks() -> None:
 
     simulate(scenario, seeds=50)
     assert len(actions) > 10
-    assert set(actions) == {"aborted"}
+    # What a run takes first because it has learned may be surrendered: the function has not been told that it holds it.
+    assert "aborted" in actions
+    assert set(actions) <= {"aborted", "surrendered"}
     assert {name.startswith("task ") for name in parties} == {True, False}
 
 

@@ -88,15 +88,19 @@ class Maker:
             if self.random.random() < 0.3:
                 return None
             return self.of(args[args[0] is NoneType])
-        if hasattr(kind, "_fields") or origin is tuple:
-            hints = get_type_hints(kind, include_extras=True) if origin is None else {}
-            return self.all_of(list(hints.values()) if origin is None else list(args))
+        if hasattr(kind, "_fields"):
+            return self.all_of(list(get_type_hints(kind, include_extras=True).values()), kind)
+        if origin is tuple:
+            return self.all_of(list(args))
         raise TypeError(f"say how {kind} is made")
 
-    def all_of(self, kinds: list[Any], *head: Any) -> Any:
-        """A tuple of terms."""
-        made = (*head, *[self.of(each) for each in kinds])
-        return self.spot(made, [made[:-1], (*made, 1), list(made), True, 0])
+    def all_of(self, kinds: list[Any], of: Any = None) -> Any:
+        """A tuple of terms, which may be those of a message: other versions may have more fields, or fewer."""
+        made = tuple([self.of(each) for each in kinds])
+        if of is None:
+            return self.spot(made, [made[:-1], (*made, 1), list(made), True, 0])
+        needed = len(kinds) - len(of._field_defaults)
+        return self.spot(made, [made[: needed - 1], list(made), True, 0])
 
     def _bounded(self, base: Any, bound: Any) -> Any:
         if base is int and isinstance(bound, Range):
@@ -180,7 +184,7 @@ class Maker:
         kinds = [OWN_PID, *list(hints.values())[1:]]
         made = [self.of(each) for each in kinds]
         tag = Atom(tag_of(messages.Knowledge))
-        wrong = [None, 1, (), (OURS, tag), (OURS, Atom("released"), *made), [OURS, tag, *made]]
+        wrong = [None, 1, (), (OURS, tag), [OURS, tag, *made]]
         return self.spot((OURS, tag, *made), wrong)
 
     def record(self) -> Any:
@@ -214,11 +218,10 @@ class Maker:
     def _head(self, kind: type[Any], kinds: list[Any]) -> Any:
         tag = Atom(TAGS.get(kind, tag_of(kind)))
         made = [self.of(each) for each in kinds]
-        head = self.spot(tag, [Atom("nothing"), str(tag), None, 1])
-        # One part more or less; without the head it is no message of ours, and is let alone.
-        return self.spot(
-            (OURS, head, *made), [(OURS, head, *made, 1), (OURS, head, *made[1:])], True
-        )
+        # Another atom may be the tag of a newer node's message.
+        head = self.spot(tag, [str(tag), None, 1, (), {}, [tag], 2**8191], True)
+        # One part less; without the head it is no message of ours, and is let alone.
+        return self.spot((OURS, head, *made), [(OURS, head, *made[1:])], True)
 
 
 class _Special:
@@ -380,7 +383,7 @@ def _of_tunnel(process: str, kind: type[Any]) -> Message:
 
     def make(maker: Maker, rig: Rig) -> bytes:
         made = (Atom(kind.__name__.lower()), *[maker.of(each) for each in hints.values()])
-        return rig.reg(process, maker.spot(made, [made[:-1], (*made, 1)], same_type=True))
+        return rig.reg(process, maker.spot(made, [made[:-1]], same_type=True))
 
     return make
 

@@ -94,7 +94,7 @@ ENTRIES: dict[str, list[Any]] = {
 
 def wrong_greetings() -> list[Any]:
     """Greetings with one thing wrong in each."""
-    made: list[Any] = [GOOD[:5], (*GOOD, 0), GOOD[:2], list(GOOD)]
+    made: list[Any] = [GOOD[:5], GOOD[:2], list(GOOD)]
     for place, values in WRONG.values():
         made += [(*GOOD[:place], value, *GOOD[place + 1 :]) for value in values]
     for place, values in enumerate(ENTRIES.values()):

@@ -32,7 +32,6 @@ REFUSED = {
     "monitors": "it has more than 20,000 monitors here",
     "agents": "it has more than 20,000 agents here",
     "map_with_one_hash": "more than 100 keys of a map have the same hash",
-    "bad_messages": "it sent a wrong message: there is no message",
     "too_deep": "a term is nested more than 64 deep",
     "large_version": "is too far ahead of this node's clock",
     "raised_version": "is too far ahead of this node's clock",

@@ -18,9 +18,9 @@ import pytest
 import locks
 from locks.otp.etf import encode
 from locks.otp.handshake import Handshake
-from locks.otp.link import Tls
 from locks.otp.processes import Local
 from locks.otp.terms import Atom
+from locks.otp.tls import Tls
 from tests.cluster.conftest import Certify
 from tests.cluster.harness import COOKIE, ROOT, World, until_alive
 from tests.cluster.nodes import A, B, Nodes, Stranger, peer, until_connected, until_members

@@ -175,8 +175,8 @@ def test_a_grant_that_vanishes(monkeypatch: Patch) -> None:
     """A lock table that takes a read lock away when its owner wants to write."""
     real = LockTable.request
 
-    def vanishing(self: LockTable, *args: Any) -> list[Entry]:
-        changed = real(self, *args)
+    def vanishing(self: LockTable, *args: Any, **options: Any) -> list[Entry]:
+        changed = real(self, *args, **options)
         owner: EntryOwner = changed[0].owner
         if changed[0].mode == "write" and not changed[0].granted:
             for entry in owner.all():

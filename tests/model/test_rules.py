@@ -218,6 +218,53 @@ def a_relay_that_is_lost(rule: Rule) -> World:
     return world
 
 
+def a_lock_on_two_of_three(rule: Rule) -> World:
+    """2 has a on n3 alone, and 1 is about to get it on the others. Then 2 ends, while 1 keeps it."""
+    world = World(
+        ["write a on n1,n2,n3 majority", "write a on n3"],
+        ("n1", "n2", "n3"),
+        homes=("n1", "n3"),
+        rule=rule,
+    )
+    world.step(2)
+    world.deliver()
+    return world
+
+
+def a_gate_that_was_restarted(rule: Rule) -> World:
+    """1 has a, and 2 queues for it, when the gate is restarted. The gate hears of 2 first, and grants it a."""
+    nodes = ("n1", "n2", "n3")
+    world = World(
+        ["write a on n1,n2,n3 majority"] * 2,
+        nodes,
+        Faults((), 0, 1, nodes),
+        ("c1", "c2"),
+        rule,
+        await_nodes=True,
+    )
+    for number in (1, 2):
+        world.step(number)
+        world.deliver()
+    world.do(("crash", "n1"))
+    notice_all(world, *nodes, "c1", "c2")
+    world.do(("restart", "n1"))
+    while found := [choice for choice in world.choices(False) if choice[0] == "connect"]:
+        world.do(found[0])
+    notice_all(world, *nodes, "c2")
+    world.deliver("n1")
+    notice_all(world, "c1")
+    return world
+
+
+def notice_all(world: World, *nodes: str) -> None:
+    """These nodes notice what has become of the others, and what was sent before arrives."""
+    world.deliver()
+    for node in nodes:
+        for choice in world.choices(False):
+            if choice[0] == "notice" and choice[1][0] == node:
+                world.do(choice)
+
+
 def deliver_told(world: World, *numbers: int) -> None:
     """Deliver all to the lock server, and what it tells to some clients."""
     world.deliver("n1")
@@ -236,10 +283,20 @@ class Example(NamedTuple):
 RING_OF_TWO = r"""stuck: clients \[1, 2\]
   client-1 \(agent-1@n1\) waits for write b on n1, where client-2 \(agent-2@n1\) holds write b
   client-2 \(agent-2@n1\) waits for write a on n1, where client-1 \(agent-1@n1\) holds write a"""
-LARGE = (ring_over_three, a_relay_that_is_lost)  # to be explored completely
+LARGE = (
+    ring_over_three,
+    a_relay_that_is_lost,
+    a_gate_that_was_restarted,
+)  # to be explored completely
 EXAMPLES = {
     "outdated": Example(a_message_that_takes_long, r"stuck: clients \[2, 3, 4\]"),
     "all-yield": Example(ring_of_two, "not the youngest of its cycle yields: agent-1@n1 surrender"),
+    "content": Example(
+        a_lock_on_two_of_three, "client-1 has write a on 2 of 3 servers, and not on n3", least=0
+    ),
+    "stubborn": Example(
+        a_gate_that_was_restarted, "client-1 has write a on 2 of 3 servers, and not on n1", least=0
+    ),
     "hasty": Example(
         a_token_of_another_quorum,
         "fencing tokens of a fall: client-2 gets 3, after client-1 had 4 for a",

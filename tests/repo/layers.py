@@ -36,6 +36,7 @@ SANS_IO = (
     *("terms", "etf", "etf_decode", "behaviours", "control", "fields", "frames"),
     *("secret", "challenges", "strangers", "introductions", "handshake"),
     *("certificates", "epmd", "tunnel_messages", "tunnel_relay", "discovery"),
+    "backlog",
 )
 GROUND = ("words", "errors", "ground")
 NODES = ("form", *GROUND, "core", "wire", "runtime", "otp bytes", "otp")
@@ -89,6 +90,7 @@ LIBRARY = [
             "locks.api",
             "locks.arguments",
             "locks.messages",
+            "locks.retries",
             "locks.transactions",
             "locks.primitives",
             "locks.shapes",

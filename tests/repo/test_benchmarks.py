@@ -10,14 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.__main__ import GROUPS
+
 ROOT = Path(__file__).parents[2]
 FIGURES = [
     *("transaction", "nth", "shared", "rings", "table", "memory", "handover", "bank"),
-    *("remote", "quorum", "crowd"),
+    *("remote", "quorum", "crowd_nodes"),
     *("candidates", "leader", "takeover"),
     *("owned", "owners", "mvcc", "store", "scale", "spokes", "clients"),
     *("machine", "neighbours"),
     *("task", "tasks", "loop", "facts", "page", "beam", "starts"),
+    *("crowd_order", "crowd_chosen", "crowd_web", "crowd_handover"),
+    *("crowd_hot", "crowd_silent", "crowd_starts"),
     *("dask", "ray"),
 ]
 
@@ -66,4 +70,9 @@ def test_unknown_figures_are_refused() -> None:
     done = run("--only", "nonsense")
     assert done.returncode == 2
     (listed,) = re.findall(r"choose from (.*)\)", " ".join(done.stderr.split()))
-    assert set(re.findall(r"\w+", listed)) == set(FIGURES)
+    assert set(re.findall(r"\w+", listed)) == {*FIGURES, "crowd"}
+
+
+def test_crowd_is_all_figures_of_crowds() -> None:
+    """`--only crowd` stands for each figure whose name begins with it."""
+    assert set(GROUPS["crowd"]) == {name for name in FIGURES if name.startswith("crowd_")}

@@ -134,6 +134,34 @@ def test_command_runs(command: str, tmp_path: Path) -> None:
     run_command(command, tmp_path)
 
 
+def shell_lines(page: str) -> list[str]:
+    """The commands in the shell blocks of a page outside the documentation."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = [block.body for block in blocks(text) if block.language == "sh"]
+    return [
+        line for body in found for line in body.splitlines() if shlex.split(line, comments=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(line, marks=pytest.mark.explore if "soak" in line else ())
+        for line in shell_lines("CONTRIBUTING.md")
+    ],
+)
+def test_commands_for_contributors_run(line: str) -> None:
+    """Each line can be pasted as it is. `make` only says what it would do, for it would run all tests."""
+    program, *arguments = shlex.split(line, comments=True)
+    if program == ".":
+        assert arguments == [".venv/bin/activate"]  # the Makefile makes it
+    elif program == "make":
+        run(["make", "-n", *(each for each in arguments if not each.startswith("PYTHON"))], ROOT)
+    else:
+        options = ["-m", "pytest", "-p", "no:xdist", "-q"] if program == "pytest" else []
+        run([sys.executable, *options, *arguments], ROOT)
+
+
 @pytest.mark.parametrize(
     "place",
     [

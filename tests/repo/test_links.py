@@ -85,6 +85,21 @@ def test_each_page_is_in_the_list_of_pages() -> None:
     assert sorted(pages - listed - {"index.md", "pages.md"}) == []
 
 
+STATUS = re.compile(
+    r"# (\d{4}): .+\n\n\*Status: (in force|replaced by \[\d{4}\])[^\n]*\. Date: \d{4}-\d\d-\d\d\.\*\n"
+)
+
+
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs" / "decisions").glob("0*.md")), ids=lambda page: page.stem
+)
+def test_each_decision_has_a_status(page: Path) -> None:
+    """A decision says below its title whether it is in force, and its number is its file's."""
+    found = STATUS.match(page.read_text(encoding="utf-8"))
+    assert found is not None, "it needs a line such as: *Status: in force. Date: 2026-11-23.*"
+    assert page.name.startswith(found[1])
+
+
 PAGE = """\
 # Up & down
 

@@ -184,12 +184,14 @@ class Storm:
     def catching(self, tick: Callable[[], object], kind: type[BaseException]) -> None:
         """Transactions of the caller. Whenever they go on, one exception is thrown by `tick`, somewhen."""
         rng, pauses = self.fork(), self.fork()
-        armed, ended = threading.Event(), threading.Event()
+        # Not an Event: an exception within its `set` can leave its lock taken for ever.
+        armed: list[None] = []
+        ended = threading.Event()
 
         def throw() -> None:
             while not self.over:
                 time.sleep(pauses.random() * 0.001)
-                if armed.is_set():
+                if armed:
                     armed.clear()
                     self.thrown += 1
                     tick()
@@ -201,7 +203,7 @@ class Storm:
         while not self.over or not ended.is_set() or seen < self.thrown:
             try:
                 while not self.over:
-                    armed.set()
+                    armed.append(None)
                     for _ in range(10):
                         step(rng, self.book, closed=True)
                 eventually(ended.is_set, 5)

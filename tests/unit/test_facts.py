@@ -260,8 +260,7 @@ def test_questions(question: Question) -> None:
     term = etf.decode(etf.encode(pack_question(question)))
     assert is_question(term)
     assert unpack_question(term) == question
-    with pytest.raises(BadMessage):
-        unpack_question((*term, 1))
+    assert unpack_question((*term, 1)) == question, "a newer node may say more"
     for at in range(2, len(term)):
         with pytest.raises(BadMessage):
             unpack_question((*term[:at], 1.5, *term[at + 1 :]))
@@ -330,7 +329,7 @@ def test_whom_a_question_is_for() -> None:
 
 def test_what_is_no_answer() -> None:
     """It is refused."""
-    for term in (7, ("$locks",), pack_question(AskNode("a@x")), pack_answer(Broken(True))[:-1]):
+    for term in (7, ("$locks",), pack_question(AskNode("a@x")), pack_answer(Broken(True))[:-2]):
         with pytest.raises(BadMessage):
             unpack_answer(etf.decode(etf.encode(term)))
 

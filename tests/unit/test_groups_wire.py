@@ -78,7 +78,6 @@ BAD: list[Any] = [
     Atom("discover"),
     (Atom("discover"),),
     (Atom("discover"), "a pid"),
-    (Atom("discover"), ME, 1, 2),
     (Atom("$gen_cast"), (Atom("discover"), ME)),
     (Atom("sync"), ME, []),
     (Atom("$gen_cast"), (Atom("sync"), ME, {})),

@@ -84,7 +84,6 @@ def test_what_is_wrong_is_refused(message: Message, data: st.DataObject) -> None
         (Atom("$leader"), Atom("affirm"), "sender", 3),
         (Atom("$leader"), Atom("affirm"), ME),
         (Atom("$leader"), Atom("affirm"), ME, True),
-        (Atom("$leader"), Atom("affirm"), ME, 3, 4),
         (Atom("$leader"), "affirm", ME, 3),
         (Atom("$leader"), Atom("yield_to"), ME, 3, "heir"),
         (Atom("$leader"), Atom("unknown"), ME, 3),

@@ -40,7 +40,16 @@ agents = st.sampled_from(AGENTS)
 ids = st.sampled_from(IDS)
 modes = st.sampled_from(["read", "write"])
 messages = st.one_of(
-    st.builds(Request, agents, st.just("client"), ids, modes, st.booleans(), st.booleans()),
+    st.builds(
+        Request,
+        agents,
+        st.just("client"),
+        ids,
+        modes,
+        st.booleans(),
+        st.booleans(),
+        st.booleans(),
+    ),
     st.builds(Release, agents, ids, st.one_of(st.none(), modes)),
     st.builds(Remove, agents),
     st.builds(Surrender, agents, ids),

@@ -9,11 +9,14 @@ import pytest
 
 from locks.core.messages import Inquire, Release, Remove, Request, ServerMessage, StandingElsewhere
 from locks.core.server.machine import ServerMachine
-from locks.core.server.tree import EntryOwner
+from locks.core.server.marks import AHEAD, HELD, PLAIN, marked_below
+from locks.core.server.table import LockTable
+from locks.core.server.tree import Entry, EntryOwner, place_of
 from locks.core.server.waits import WaitEdge, edges_from, edges_to, tied_elsewhere
 from locks.lock_ids import counted
+from locks.model import MODES as MODES_BY_RANK
 from locks.model import LockId, Mode
-from tests.lockstep import agent
+from tests.lockstep import agent, slots
 
 SEEDS = 60
 IDS: tuple[LockId, ...] = (
@@ -75,11 +78,57 @@ def tied(server: ServerMachine) -> set[EntryOwner]:
     return {owner for owner in owners if owner in reached(None) and None in reached(owner)}
 
 
+def kind(entry: Entry) -> int:
+    """By definition: the mark of an entry."""
+    owner = entry.owner
+    if not owner.waits:
+        return -1
+    if entry.granted:
+        return HELD
+    related = [
+        own
+        for own in owner.all()
+        if own.slot.lock_id[: len(entry.slot.lock_id)]
+        == entry.slot.lock_id[: len(own.slot.lock_id)]
+    ]
+    alone = len(related) == 1 and owner.waiting == 1 and not owner.waits_elsewhere
+    return PLAIN if alone else AHEAD
+
+
+def check_marks(table: LockTable) -> None:
+    """All marks are as they would be if made anew."""
+    for slot in slots(table.root):
+        below = [each for each in slots(slot) if each is not slot]
+        entries = list(slot.entries())
+        for entry in entries:
+            assert entry.mark == kind(entry)
+        for owner in {entry.owner for entry in entries}:
+            assert set(owner.waiters) == {e for e in owner.all() if not e.granted and owner.waits}
+        strong = {s for s in below if any(0 <= kind(e) < PLAIN for e in s.entries())}
+        plain = {s for s in below if any(kind(e) == PLAIN for e in s.entries())}
+        marks = slot.marks
+        if marks is None:
+            assert all(kind(entry) < 0 for entry in entries)
+            assert not strong | plain
+            continue
+        for of in (HELD, AHEAD, PLAIN):
+            for rank in range(len(MODES_BY_RANK)):
+                there = [e for e in entries if kind(e) == of and e.rank == rank]
+                assert marks.lists[of + rank] == sorted(there, key=place_of)
+        assert {s for s in marked_below(slot, False) if s in strong} == strong
+        assert {s for s in marked_below(slot, True) if s in strong | plain} == strong | plain
+        for child in slot.children.values():
+            inside = set(slots(child))
+            assert (child in marks.strong_below) == bool(inside & strong)
+            assert (child in marks.plain_below) == bool(inside & plain)
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_edges_are_the_same_from_both_ends(seed: int) -> None:
     """What leads to somebody is what leads from somebody else."""
     for server in servers(seed):
-        found = [edge for owner in server.table.owners.values() for edge in edges_to(owner)]
+        owners = list(server.table.owners.values())
+        found = [edge for owner in owners for edge in edges_to(owner, owners)]
         assert len(found) == len(set(found))
         assert set(found) == edges(server)
 
@@ -90,7 +139,8 @@ def test_who_is_tied_is_found(seed: int) -> None:
     count = 0
     for server in servers(seed):
         expected = tied(server)
-        assert tied_elsewhere(server._notifier.waiting) == expected
+        found = tied_elsewhere(server._notifier.asking, server._notifier.away)
+        assert set(found) == expected
         count += len(expected)
     assert count
 
@@ -110,7 +160,11 @@ def test_tied_agents_know_all_edges_between_them(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_it_is_known_who_waits(seed: int) -> None:
-    """The notifier's own list of them is right after each step."""
+    """The notifier's own lists of those who ask or wait elsewhere are right after each step, and so are all marks."""
     for server in servers(seed):
-        waiting = {owner for owner in server.table.owners.values() if owner.waits}
+        owners = list(server.table.owners.values())
+        waiting = {owner for owner in owners if owner.waits}
         assert set(server._notifier.waiting) == waiting
+        assert set(server._notifier.asking) == {o for o in waiting if o.requests_elsewhere}
+        assert set(server._notifier.away) == {o for o in owners if o.waits_elsewhere}
+        check_marks(server.table)

@@ -111,7 +111,7 @@ def test_messages_to_lock_servers(kind: Any, data: st.DataObject) -> None:
     term = sent(pack(message))
     assert is_ours(term)
     assert unpack_to_server(term, THERE) == message
-    with pytest.raises(BadMessage, match="no message"):
+    with pytest.raises(BadMessage, match="does not know the message"):
         unpack_to_agent(term, ME, CLIENT)
 
 
@@ -123,7 +123,7 @@ def test_messages_to_agents(kind: Any, data: st.DataObject) -> None:
     term = sent(pack(message, ME))
     assert is_ours(term)
     assert unpack_to_agent(term, ME, CLIENT) == message
-    with pytest.raises(BadMessage, match="no message"):
+    with pytest.raises(BadMessage, match="does not know the message"):
         unpack_to_server(term, THERE)
 
 
@@ -144,7 +144,7 @@ TOLD_REPORT = (MY_PID, ["db", 1], THERE, Atom("surrendered"), [(OF_OTHER, WHOLE)
 SAME: list[tuple[Any, tuple[Any, ...]]] = [
     (
         messages.Request(ME, CLIENT, ID, "write", False, True),
-        (Atom("request"), ME.created, CLIENT, ["db", 1], WRITE, False, True),
+        (Atom("request"), ME.created, CLIENT, ["db", 1], WRITE, False, True, False),
     ),
     (messages.Release(ME, ID, "read"), (Atom("release"), ME.created, ["db", 1], READ)),
     (messages.Release(ME, ID), (Atom("release"), ME.created, ["db", 1], None)),
@@ -199,7 +199,11 @@ SAME: list[tuple[Any, tuple[Any, ...]]] = [
     ),
     (
         messages.Request(ME, CLIENT, counted(ID, 3), "write"),
-        (Atom("request"), ME.created, CLIENT, ["db", 1, ("$units", 3)], WRITE, False, False),
+        (Atom("request"), ME.created, CLIENT, ["db", 1, ("$units", 3)], WRITE, False, False, False),
+    ),
+    (
+        messages.Request(ME, CLIENT, ID, "write", True, spare=True),
+        (Atom("request"), ME.created, CLIENT, ["db", 1], WRITE, True, False, True),
     ),
     (
         messages.Refused(THERE, counted(ID, 3), 2),

@@ -61,6 +61,22 @@ class AmongNodes:
                 return self.end(self._ledger.ending(missing))
         return self._conclude()
 
+    def node_silent(self, node: str) -> list[AgentEffect]:
+        """A node is connected and says nothing: what needs a majority waits for another one first, until it speaks."""
+        return self._hear(self._ledger.silent | {node})
+
+    def node_speaks(self, node: str) -> list[AgentEffect]:
+        """A node that was silent says something again."""
+        return self._hear(self._ledger.silent - {node})
+
+    def _hear(self, silent: frozenset[str]) -> list[AgentEffect]:
+        if self.ended is None:
+            silent &= self._ledger.alive
+            self._resolver.silent = silent
+            self._ledger.hear(silent)
+            self._resolver.unsettled = self._resolver.graph is not None
+        return self._conclude()
+
     @property
     def in_touch(self) -> bool:
         """Whether it has told other agents something, or was told: else `peer_up` and `peer_down` do nothing."""

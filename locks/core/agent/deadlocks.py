@@ -48,7 +48,6 @@ from locks.model import (
     LockId,
     RequestKey,
     RequestRecord,
-    blocks,
     related,
 )
 from locks.ranges import MOST_IN_KNOT
@@ -74,6 +73,7 @@ class Resolver:
         giving_up: What is given up by surrenders that are not answered, by node: an id, or everything.
         unsettled: Whether something was learned since it last settled.
         alive: The nodes with lock servers that are up; whoever makes it says so.
+        silent: Of these, those that say nothing; likewise.
         used: Of the lock servers, those where the agent has requests; likewise.
         graph_class: What keeps its knowledge.
         reach_class: How it reaches others.
@@ -84,7 +84,7 @@ class Resolver:
 
     __slots__ = (
         *("_me", "_out", "_passed_on", "_ways"),
-        *("alive", "giving_up", "graph", "unsettled", "used"),
+        *("alive", "giving_up", "graph", "silent", "unsettled", "used"),
     )
 
     def __init__(self, me: AgentId, out: list[AgentEffect]) -> None:
@@ -97,6 +97,7 @@ class Resolver:
         self._passed_on: dict[AgentId, dict[RequestKey, int]] = {}  # the versions, by receiver
         self._ways: Reach | None = None  # likewise
         self.alive: Collection[str] = ()
+        self.silent: frozenset[str] = frozenset()
         self.used: Collection[str] = ()
 
     def are_alive(self, nodes: Collection[str]) -> None:
@@ -122,6 +123,17 @@ class Resolver:
         ]
 
     @property
+    def is_in_doubt(self) -> bool:
+        """Whether there are surrenders that a lock server is about to answer: until then, nothing else is done.
+
+        One that is silent is not waited for, unless it may abort the transaction: what is given up there counts as gone.
+        """
+        giving_up = self.giving_up
+        if not giving_up or not self.silent:
+            return bool(giving_up)
+        return any(node not in self.silent or None in ids for node, ids in giving_up.items())
+
+    @property
     def in_touch(self) -> bool:
         """Whether it has told others something, or was told."""
         return bool(self._passed_on) or (self._ways is not None and self._ways.in_touch)
@@ -138,13 +150,6 @@ class Resolver:
         """For study: names of what is kept that is not empty."""
         kept = {"active": self.graph is not None, "passed on": self._passed_on}
         return [name for name, what in kept.items() if what]
-
-    def waits_for_waiters(self, record: RequestRecord) -> bool:
-        """Whether an own request waits for somebody who waits, too, as far as is known."""
-        return self.graph is not None and any(
-            blocks(other, record) and (other.blocked or self.graph.waits(other.agent))
-            for other in self.graph.related(record.node, record.lock_id)
-        )
 
     def begin(self) -> None:
         """The agent waits, perhaps for some time already."""
@@ -176,6 +181,11 @@ class Resolver:
             self.unsettled = True
             if self._ways is not None:
                 self._ways.learned(record, self.graph.nodes_of(record.agent))
+
+    def spare(self, record: RequestRecord) -> None:
+        """The agent waits with an own request no more, but leaves it where it is."""
+        if self.graph is not None:
+            self.graph.put(record)
 
     def gone(self, keys: Iterable[RequestKey]) -> None:
         """Own requests were taken out: the agent is in no circle over them any more."""
@@ -224,14 +234,17 @@ class Resolver:
             abort_on_deadlock: Abort rather than surrender such a lock.
         """
         graph = self.graph
-        if graph is None or not self.unsettled or self.giving_up:
+        if graph is None or not self.unsettled or self.is_in_doubt:
             return
         self.unsettled = False
         if self._ways is not None:
             self._ways.say_unsaid()
         found = graph.explore(self._me)
-        if found.closing:
-            by_locks = [e for e in found.closing if not e.is_hold_up] or found.closing
+        closing = found.closing
+        if self.silent:  # nothing comes of a surrender there: either it speaks again, or it is lost
+            closing = [e for e in closing if e.waiter.node not in self.silent]
+        if closing:
+            by_locks = [e for e in closing if not e.is_hold_up] or closing
             edge = next((e for e in by_locks if not acknowledged(e)), by_locks[0])
             abort = edge.is_hold_up or (abort_on_deadlock and acknowledged(edge))
             self._yield(edge, found.cycle(edge), abort, found.knot)
@@ -280,6 +293,7 @@ class Resolver:
         requests), and what was sent to agents there may not have arrived.
         """
         self.giving_up.pop(node, None)
+        self.silent -= {node}
         if self._ways is not None:
             self._ways.down(node)
         self.forget(others)

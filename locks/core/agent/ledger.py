@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from locks.core.agent.deadlocks import Resolver
-from locks.core.agent.gate import is_held, turns, waited_at
+from locks.core.agent.gate import NOBODY, gate, is_held, is_held_beside, turns, waited_at
 from locks.core.agent.requests import (
     LockRequest,
     NodeRequest,
@@ -27,11 +27,13 @@ from locks.core.agent.requests import (
 from locks.core.agent.terms import Object
 from locks.core.messages import (
     AgentEffect,
+    End,
     Release,
     Released,
     Remove,
     Request,
     StandingElsewhere,
+    Surrendered,
     ToServer,
 )
 from locks.errors import LocksError, NotHeld
@@ -43,6 +45,7 @@ from locks.model import (
     Mode,
     RequestKey,
     RequestRecord,
+    conflict,
     covers,
     join,
     related,
@@ -69,16 +72,17 @@ class Ledger:
         requests: The lock requests, by lock id.
         open: Those that are not held.
         waiting: The own requests that wait, with what they are for.
-        needless: The lock requests that are held, and for which requests still wait elsewhere.
         hidden: Requests that are not the client's, but stand for its waits (`locks.core.agent.hold_ups`).
         seq: Number of the last lock request.
+        silent: The nodes that are up, and say nothing.
         standings: What lock servers were told last of what the agent has, and waits for, at others.
         used: The nodes that are asked for anything, by the number of node requests.
     """
 
     __slots__ = (
         *("_agent", "_client", "_out", "_releasing", "_resolver", "_unacknowledged", "_unanswered"),
-        *("alive", "hidden", "needless", "open", "requests", "seq", "standings", "used", "waiting"),
+        *("alive", "hidden", "open", "requests", "seq", "silent", "standings", "used"),
+        *("waiting",),
     )
 
     def __init__(
@@ -91,10 +95,10 @@ class Ledger:
     ) -> None:
         # The node's own, not a copy, which compiled modules would make.
         self.alive = alive if isinstance(alive, frozenset) else frozenset(alive)
+        self.silent: frozenset[str] = NOBODY
         self.requests: dict[LockId, LockRequest] = {}
         self.open: dict[LockId, LockRequest] = {}
         self.waiting: dict[RequestKey, LockRequest] = {}
-        self.needless: dict[LockId, LockRequest] = {}
         self.hidden: dict[LockId, LockRequest] = {}
         self.seq = 0
         self._agent = agent
@@ -107,8 +111,13 @@ class Ledger:
         self.used: dict[str, int] = {}
         self.standings: dict[str, tuple[bool, bool]] = {}
 
-    def add(self, wanted: Object) -> Undo:
-        """Take a lock request in; return what withdraws it, as far as there is anything new in it."""
+    def add(self, wanted: Object, queued: bool = False) -> Undo:
+        """Take a lock request in; return what withdraws it, as far as there is anything new in it.
+
+        Args:
+            wanted: What is wanted.
+            queued: Whether it is known that it has to wait at its gate: then only that is asked, if it is new.
+        """
         lock_id, mode, nodes, require = wanted
         request = self.requests.get(lock_id)
         if request is None:
@@ -125,6 +134,8 @@ class Ledger:
             undo = Undo(lock_id, request.mode, before)
             for node_request in request.node_requests.values():
                 self._request(request, node_request)
+        if queued and not request.node_requests:
+            self._queue(request, nodes)
         for node in nodes:
             if node not in request.node_requests:
                 node_request = request.node_requests[node] = NodeRequest(node)
@@ -134,6 +145,18 @@ class Ledger:
         else:
             self._weigh(request)
         return undo
+
+    def _queue(self, request: LockRequest, nodes: Iterable[str]) -> None:
+        """Ask only the gate, if there is one that is up; the others when that has granted it."""
+        for node in nodes:
+            request.node_requests[node] = NodeRequest(node)
+        first = gate(request, self.alive, self.silent)
+        if first is None:
+            request.node_requests.clear()
+            return
+        for each in request.node_requests.values():
+            each.withdrawn = each is not first
+        self._request(request, first)
 
     def is_alone(self, wanted: Object) -> bool:
         """Whether `add` would send one request, to the own node, of an agent with nothing elsewhere that waits for nothing."""
@@ -181,7 +204,7 @@ class Ledger:
         """Forget a lock request and release all its node requests."""
         request = self.requests.pop(lock_id, None) or self.hidden.pop(lock_id, None)
         if request is not None:
-            for kept in (self.open, self.needless, self._unacknowledged):
+            for kept in (self.open, self._unacknowledged):
                 kept.pop(lock_id, None)
             for node_request in request.node_requests.values():
                 self._release(request, node_request)
@@ -191,7 +214,7 @@ class Ledger:
         """Forget and release everything."""
         for node in self.used:
             self._out.append(ToServer(node, Remove(self._agent)))
-        for kept in (self.requests, self.open, self.needless, self.hidden, self._unacknowledged):
+        for kept in (self.requests, self.open, self.hidden, self._unacknowledged):
             kept.clear()
         self.waiting.clear()
         self._unanswered.clear()
@@ -203,19 +226,29 @@ class Ledger:
         for request in self.requests.values():
             if node in request.node_requests:
                 if not request.node_requests[node].withdrawn:
-                    self._request(request, request.node_requests[node])
+                    spare = is_held_beside(request, self.alive, self.silent)
+                    self._request(request, request.node_requests[node], spare=spare)
                 self._weigh(request)
 
     def node_down(self, node: str) -> list[LockRequest]:
         """Forget what a lock server had granted that is gone; return what is lost by that."""
         given_up = {r.lock_id for r in self.requests.values() if self._is_given_up(r)}
         self.alive -= {node}
+        self.silent -= {node}
         self._resolver.are_alive(self.alive)
         self.standings.pop(node, None)
         for slot in [slot for slot in self._releasing if slot[0] == node]:
             del self._releasing[slot]
         asked = [request for request in self.requests.values() if node in request.node_requests]
         return [each for each in asked if self._loses(each, node, each.lock_id in given_up)]
+
+    def hear(self, silent: frozenset[str]) -> None:
+        """These nodes say nothing; what waits for one of them as its gate waits for another one now."""
+        changed = self.silent ^ silent
+        self.silent = silent
+        for request in list(self.requests.values()):
+            if len(request.node_requests) > 1 and not changed.isdisjoint(request.node_requests):
+                self._weigh(request)
 
     def _loses(self, request: LockRequest, node: str, given_up: bool) -> bool:
         """Forget what a lock request had on a node; whether its lock is lost by that.
@@ -258,6 +291,10 @@ class Ledger:
                 return False  # it may be the one that was released
         elif known.version > record.version:
             return False
+        if record.state == "granted":
+            node_request.spare = False
+        else:
+            record = node_request.as_wanted(record)
         node_request.records[mode] = record
         self._unanswered.pop((node, lock_id, mode), None)
         if node_request.asked is None:  # a server that can't release has withdrawn nothing
@@ -288,7 +325,7 @@ class Ledger:
             for record in message.records:
                 self.update(record)
             if node_request.asked != request.mode and not node_request.withdrawn:
-                self._request(request, node_request)
+                self._request(request, node_request, spare=node_request.spare)
 
     def refused(self, node: str, lock_id: LockId) -> bool:
         """Drop a request that a lock server refuses; whether it is still wanted there."""
@@ -299,13 +336,64 @@ class Ledger:
         self.drop(lock_id)
         return True
 
-    def withdraw(self) -> None:
-        """Do not wait where that is not needed for an agent that waits: one of them might yield."""
-        for request in self.needless.values():
-            for each in request.node_requests.values():
-                waits = not each.withdrawn and each.waits(request.mode)
-                if waits and any(map(self._resolver.waits_for_waiters, each.records.values())):
+    def known(self, record: RequestRecord) -> RequestRecord:
+        """What is to be known of an own request of which a lock server has told."""
+        own = self._own(record.lock_id)
+        asked = own.node_requests.get(record.node) if own is not None else None
+        return record if asked is None else asked.as_wanted(record)
+
+    def way_for(self, spare: RequestRecord) -> tuple[End, End] | None:
+        """The edge for which to give way to a spare request, which an own grant keeps waiting.
+
+        There is none if a lock is held by such a grant, or if it was given way for before: then the lock server has
+        refused, and tells when there is another reason.
+        """
+        found: tuple[NodeRequest, RequestRecord] | None = None
+        for request in self.requests.values():
+            asked = request.node_requests.get(spare.node)
+            if asked is not None and related(request.lock_id, spare.lock_id):
+                for record in asked.records.values():
+                    if record.state == "granted" and conflict(record, spare):
+                        if request.held or request.acknowledged is not None:
+                            return None
+                        found = asked, record
+        if found is None:
+            return None
+        there, grant = found
+        ends = (spare.number, spare.since), (grant.number, grant.since)
+        if ends in there.gave_way:
+            return None
+        there.gave_way = (*[each for each in there.gave_way if each[1] == ends[1]], ends)
+        return ends
+
+    def queues_for(self, lock_id: LockId) -> bool:
+        """Whether a lock request waits at its gate."""
+        request = self.open.get(lock_id)
+        first = None if request is None else gate(request, self.alive, self.silent)
+        if request is None or first is None:
+            return False
+        return first.waits(request.mode) or (first.node, lock_id, request.mode) in self._unanswered
+
+    def postpone(self, answer: Surrendered) -> None:
+        """Withdraw what was surrendered until all else is granted, if others wait for it: they would be blocked by it next."""
+        node, lock_id = answer.node, answer.message.lock_id
+        if any(r.agent != self._agent and r.state == "waiting" for r in answer.records) and any(
+            not related(each.lock_id, lock_id) for each in self.waiting.values()
+        ):
+            for request in self.open.values():
+                each = request.node_requests.get(node)
+                if each is None or len(request.node_requests) > 1:
+                    continue  # of several nodes the gate says when to ask
+                if related(request.lock_id, lock_id) and each.waits(request.mode):
                     self._withdraw(request, each)
+
+    def resume(self) -> None:
+        """Nothing is waited for any more: request what was postponed."""
+        for request in self.open.values():
+            if len(request.node_requests) == 1:
+                for each in request.node_requests.values():
+                    if each.withdrawn:
+                        self._request(request, each)
 
     def acknowledge(self, upto: int) -> None:
         """The client was told that it has all locks up to the lock request numbered `upto`."""
@@ -319,7 +407,9 @@ class Ledger:
         if not self.standings and len(self.used) < 2:
             return
         several = len(self.used) > 1
-        waits = Counter(waited_at(self.waiting, self.alive)) if self.waiting else None
+        waits: Counter[str] | None = None
+        if self.waiting:
+            waits = Counter(waited_at(self.waiting, self.alive, self.silent))
         for node in self.used:
             standing = (several, waits is not None and waits.total() > waits[node])
             if self.standings.get(node, (False, False)) != standing:
@@ -375,6 +465,11 @@ class Ledger:
         """Whether a lock request is lost, or may be: its surrender is under way."""
         return request.lost is not None or self._is_given_up(request)
 
+    def is_sure(self, request: LockRequest) -> bool:
+        """Whether what is granted is enough also without what is given up by surrenders that are under way."""
+        given_up = self._resolver.given_up(request.lock_id)
+        return request.serves(request.mode, self.alive, given_up)
+
     def _is_given_up(self, request: LockRequest) -> bool:
         if request.acknowledged is None or not self._resolver.giving_up:
             return False
@@ -394,23 +489,40 @@ class Ledger:
     # --- Asking and releasing -------------------------------------------------------------------
 
     def _request(
-        self, request: LockRequest, node_request: NodeRequest, several: bool = False
+        self,
+        request: LockRequest,
+        node_request: NodeRequest,
+        several: bool = False,
+        spare: bool = False,
     ) -> None:
         """Ask a node for what the lock request wants there, unless it is down or still releasing.
 
-        With `several`, other nodes are asked at the same time.
+        Args:
+            request: The lock request.
+            node_request: What it wants of the node.
+            several: Whether other nodes are asked at the same time.
+            spare: Whether the agent does not wait for it.
         """
         node = node_request.node
         node_request.withdrawn = False
+        node_request.spare = spare
+        if spare:
+            for mode, record in node_request.records.items():
+                if record.state == "waiting":
+                    node_request.records[mode] = record._replace(state="spare")
+                    self._resolver.spare(node_request.records[mode])
+                    self.waiting.pop(record.key, None)
         if node in self.alive and (node, request.lock_id) not in self._releasing:
             self._use(node_request, request.mode)
             self._unanswered[node, request.lock_id, request.mode] = None
             elsewhere = several or len(self.used) > 1
-            waits = elsewhere and any(at != node for at in waited_at(self.waiting, self.alive))
+            waits = elsewhere and any(
+                at != node for at in waited_at(self.waiting, self.alive, self.silent)
+            )
             if elsewhere or node in self.standings:
                 self.standings[node] = (elsewhere, waits)
             message = Request(
-                self._agent, self._client, request.lock_id, request.mode, elsewhere, waits
+                self._agent, self._client, request.lock_id, request.mode, elsewhere, waits, spare
             )
             self._out.append(ToServer(node, message))
 
@@ -492,7 +604,7 @@ class Ledger:
     def _weigh(self, request: LockRequest) -> None:
         """Find out whether a lock request is held, and keep account of it."""
         if len(request.node_requests) > 1:
-            request.held = is_held(request, self.alive)
+            request.held = is_held(request, self.alive, self.silent)
         else:  # the same, and most are
             request.held = request.serves(request.mode, self.alive)
         if request.seq == HIDDEN:
@@ -509,12 +621,12 @@ class Ledger:
         if request.acknowledged is None or not request.fully_acknowledged:
             self._unacknowledged[request.lock_id] = request
         if request.require != "all" and len(request.node_requests) > 1:
-            self._weigh_needs(request)
+            self._take_turns(request)
 
-    def _weigh_needs(self, request: LockRequest) -> None:
-        """Find out which requests are not needed now, or needed again."""
-        self.needless.pop(request.lock_id, None)
-        if request.held and any(e.waits(request.mode) for e in request.node_requests.values()):
-            self.needless[request.lock_id] = request
-        for each, wanted in turns(request, self.alive):
-            (self._request if wanted else self._withdraw)(request, each)
+    def _take_turns(self, request: LockRequest) -> None:
+        """Request and withdraw what is to be from now on."""
+        for each, turn in turns(request, self.alive, self.silent):
+            if turn == "withdrawn":
+                self._withdraw(request, each)
+            else:
+                self._request(request, each, spare=turn == "spare")

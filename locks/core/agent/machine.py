@@ -9,13 +9,14 @@ no clock, no actor and no network. `ledger` keeps what the client wants and what
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any, ClassVar, Final
 
 from locks.core.agent.counted import another_number
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
 from locks.core.agent.flags import Flag, check_flag
+from locks.core.agent.gate import NOBODY
 from locks.core.agent.hold_ups import HoldUps
 from locks.core.agent.ledger import Ledger
 from locks.core.agent.questions import Questions
@@ -77,6 +78,7 @@ class AgentMachine(Questions):
         await_nodes: Wait for nodes that are needed and down, instead of aborting.
         monitor_nodes: Notify the client of lock servers that come and go.
         notify: Notify the client of lock infos and changes of status.
+        silent: Of the nodes that are up, those that say nothing; kept up to date by `node_silent`, `node_speaks`.
 
     Attributes:
         ledger_class: What keeps its lock requests; `locks.sim.rules` has others to choose.
@@ -115,6 +117,7 @@ class AgentMachine(Questions):
         await_nodes: bool = False,
         monitor_nodes: bool = False,
         notify: bool = False,
+        silent: frozenset[str] = NOBODY,
     ) -> None:
         self.id = agent
         self.client = client
@@ -130,6 +133,7 @@ class AgentMachine(Questions):
         self._resolver = resolver = self.resolver_class(agent, self._out)
         self._ledger = ledger = self.ledger_class(agent, client, alive, self._out, resolver)
         resolver.alive, resolver.used = ledger.alive, ledger.used
+        ledger.silent = resolver.silent = silent
         self._tokens: Tokens | None = None  # most locks are on one node, and have theirs at once
         self._hold_ups: HoldUps | None = None  # most clients have one transaction
 
@@ -158,8 +162,18 @@ class AgentMachine(Questions):
         """Ask for a lock; the same as `ask_all` for one."""
         return self.ask_all(((lock_id, mode, nodes, require),), wait)
 
-    def ask_all(self, objects: Iterable[Object], wait: Hashable | None = None) -> list[AgentEffect]:
+    def ask_all(
+        self,
+        objects: Iterable[Object],
+        wait: Hashable | None = None,
+        queued: Collection[LockId] = (),
+    ) -> list[AgentEffect]:
         """Ask for locks; with `wait`, answer when these and all earlier lock requests are held.
+
+        Args:
+            objects: The locks.
+            wait: Who waits for them.
+            queued: Those for which this program waits at the gate already (`locks.core.agent.gate.Lines`).
 
         Raises:
             ConflictingRequest: An id was asked for before with another requirement, or an
@@ -174,7 +188,7 @@ class AgentMachine(Questions):
         check_terms(ledger.requests, ledger.alive, objects, self.await_nodes)
         undo = []
         for wanted in objects:
-            undo.append(ledger.add(wanted))
+            undo.append(ledger.add(wanted, bool(queued) and wanted[0] in queued))
         if wait is not None:
             self._waits.begin(wait, ledger.seq, undo)
         else:
@@ -344,7 +358,10 @@ class AgentMachine(Questions):
         """The status of the transaction."""
         if not self._ledger.requests:
             return "no_locks"
-        if self._resolver.giving_up:  # what is held is known when that is answered
+        if self._resolver.giving_up and (  # what is held is known when that is answered
+            self._resolver.is_in_doubt
+            or not all(map(self._ledger.is_sure, self._ledger.requests.values()))
+        ):
             return "waiting"
         if not self._ledger.open:
             return "have_all_locks"
@@ -385,9 +402,24 @@ class AgentMachine(Questions):
             self._resolver.begin()
         if self._resolver.graph is not None:
             for record in records:
-                # What was released may still be told of: it waits for nobody.
-                if record.agent != me or not self._ledger.may_be_released(record):
+                if record.agent != me:
                     self._resolver.learn(record)
+                # What was released may still be told of: it waits for nobody.
+                elif not self._ledger.may_be_released(record):
+                    self._resolver.learn(self._ledger.known(record))
+        if others:
+            for record in records:
+                if record.state == "spare" and record.agent != me:
+                    self._give_way(record)
+
+    def _give_way(self, spare: RequestRecord) -> None:
+        """Another agent holds a lock, and a grant of this one keeps it from standing on this node, too.
+
+        If this one holds nothing by that, it can't get the lock before the other one releases it.
+        """
+        ends = self._ledger.way_for(spare)
+        if ends is not None:
+            self._resolver.surrender(spare.node, Surrender(self.id, spare.lock_id, *ends))
 
     def _resolved(self, report: Deadlock) -> None:
         """A deadlock is resolved; the lock server that did so says by itself what still matters."""
@@ -402,6 +434,9 @@ class AgentMachine(Questions):
             self._resolved(report)
         self._take_in(message.records)
         self._resolver.surrendered(message)
+        resolved = message.done and report is not None and not message.message.aborts
+        if resolved and len(self._waits.pending) == 1:  # nobody waits for this lock alone
+            self._ledger.postpone(message)
         if message.done and report is not None and message.message.aborts:
             text = (
                 f"transaction {self.id} was aborted to resolve a deadlock; run it again.\n{report}"
@@ -426,12 +461,11 @@ class AgentMachine(Questions):
         if self.ended is None:
             ledger = self._ledger
             resolver = self._resolver
-            if resolver.graph is not None:
-                if ledger.needless:
-                    ledger.withdraw()
-                if self._idle():
-                    resolver.cease()
-            if not resolver.giving_up:
+            if ledger.open and ledger.idle and not resolver.giving_up:
+                ledger.resume()
+            if resolver.graph is not None and self._idle():
+                resolver.cease()
+            if not resolver.is_in_doubt:
                 if self._waits.pending:
                     self._answer()
                 if self._tokens is not None:
@@ -450,6 +484,10 @@ class AgentMachine(Questions):
         for request in ledger.open.values():
             if request.seq < first_open:
                 first_open = request.seq
+        if self._resolver.giving_up:  # at nodes that are silent
+            for request in ledger.requests.values():
+                if request.seq < first_open and not ledger.is_sure(request):
+                    first_open = request.seq
         # They came in the order of what they wait for: if the first one goes on waiting, all do.
         for waiting in self._waits.pending.values():
             if waiting.upto >= first_open:

@@ -90,10 +90,21 @@ class Questions(OneOfSeveral):
         return lock_id in self._ledger.requests
 
     def is_answered(self, wait: Hashable) -> bool:
-        """Whether all lock servers have answered what somebody waits for; it may have to go on waiting."""
+        """Whether all lock servers that are not silent have answered what somebody waits for; it may have to go on waiting."""
         upto = self._waits.upto(wait)
         ledger = self._ledger
-        return all(answered(r, ledger.alive) for r in ledger.open.values() if r.seq <= upto)
+        return all(
+            answered(r, ledger.alive, ledger.silent) for r in ledger.open.values() if r.seq <= upto
+        )
+
+    @property
+    def waits_at(self) -> set[str]:
+        """The nodes at which it waits for others."""
+        return {node for node, _ in self._ledger.waiting}
+
+    def queues_for(self, lock_id: LockId) -> bool:
+        """Whether it waits at the gate of a lock, or has not been answered there."""
+        return self.ended is None and self._ledger.queues_for(lock_id)
 
     @property
     def size(self) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
+from locks.core.messages import End
 from locks.errors import (
     AgentEnded,
     CannotServe,
@@ -61,15 +62,19 @@ class NodeRequest:
         node: The node.
         asked: The mode that it was asked for; `None` while an earlier release is not answered.
         withdrawn: Whether it is given up there, as it is not needed now.
+        spare: Whether it was requested, though it is not needed, and has not been granted since.
         records: What is known of the requests there, by mode.
+        gave_way: For which edges it has given way to spare requests, with the grant that it has.
     """
 
-    __slots__ = ("asked", "node", "records", "withdrawn")
+    __slots__ = ("asked", "gave_way", "node", "records", "spare", "withdrawn")
 
     def __init__(self, node: str) -> None:
         self.node = node
         self.asked: Mode | None = None
         self.withdrawn = False
+        self.spare = False
+        self.gave_way: tuple[tuple[End, End], ...] = ()
         self.records: dict[Mode, RequestRecord] = {}
 
     def grant(self, mode: Mode) -> RequestRecord | None:
@@ -80,6 +85,12 @@ class NodeRequest:
                 if each in records and records[each].state == "granted":
                     return records[each]
         return None
+
+    def as_wanted(self, record: RequestRecord) -> RequestRecord:
+        """What a lock server says of a request, which may not know yet that it is spare."""
+        return (
+            record._replace(state="spare") if self.spare and record.state == "waiting" else record
+        )
 
     def waits(self, mode: Mode) -> bool:
         """Whether it waits for the grant that would serve a lock request of this mode."""
@@ -211,13 +222,13 @@ class LockRequest:
             if node in alive
         )
 
-    def serves(self, mode: Mode, alive: Collection[str]) -> bool:
-        """Whether enough node requests are granted for a mode, given the nodes that are up."""
+    def serves(self, mode: Mode, alive: Collection[str], given_up: Collection[str] = ()) -> bool:
+        """Whether enough node requests are granted for a mode, given the nodes that are up; also without what is given up."""
         node_requests = self.node_requests
-        if len(node_requests) == 1:
+        if len(node_requests) == 1 and not given_up:
             (node_request,) = node_requests.values()
             return node_request.grant(mode) is not None
-        return self._enough(node_requests, mode, alive)
+        return self._enough(node_requests, mode, alive, given_up)
 
     def has(self, record: RequestRecord) -> bool:
         """Whether this is what it has asked for, and not released."""

@@ -21,7 +21,7 @@ from locks.model import AgentId
 __all__ = ["MadeAgent", "SavedAgent", "load_agent", "save_agent"]
 
 
-MadeAgent = tuple[AgentId, str, Iterable[str], bool, bool, bool, bool]
+MadeAgent = tuple[AgentId, str, Iterable[str], bool, bool, bool, bool, frozenset[str]]
 """What a machine is made with; see `AgentMachine`."""
 SavedAgent = MadeAgent | dict[str, Any]
 

@@ -53,7 +53,10 @@ class Study(NamedTuple):
     @property
     def gates(self) -> dict[LockId, str]:
         """For what is not held: the node where it has to be granted first, if there is one."""
-        found = {i: gate(each, self.ledger.alive) for i, each in self.ledger.open.items()}
+        found = {
+            i: gate(each, self.ledger.alive, self.ledger.silent)
+            for i, each in self.ledger.open.items()
+        }
         return {lock_id: first.node for lock_id, first in found.items() if first is not None}
 
     @property

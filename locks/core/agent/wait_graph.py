@@ -67,6 +67,14 @@ class WaitGraph:
             self._put_in(record)
         return True
 
+    def put(self, record: RequestRecord) -> None:
+        """Of a request that is known and not gone, another state is known at the same version."""
+        known = self._records.get((record.node, record.number))
+        if known is not None and known.state != "gone":
+            self._take_out(known)
+            self._records[record.node, record.number] = record
+            self._put_in(record)
+
     @property
     def agents(self) -> set[AgentId]:
         """The agents whose requests are known, or were."""
@@ -79,11 +87,6 @@ class WaitGraph:
     def nodes_of(self, agent: AgentId) -> set[str]:
         """The nodes where an agent is known to have requests."""
         return {record.node for record in self._by_agent.get(agent, _NOTHING).values()}
-
-    def waits(self, agent: AgentId) -> bool:
-        """Whether an agent is known to wait somewhere."""
-        own = self._by_agent.get(agent, _NOTHING).values()
-        return any(record.state == "waiting" for record in own)
 
     def related(self, node: str, lock_id: LockId) -> Iterator[RequestRecord]:
         """The known requests on ids related to this one on this node."""

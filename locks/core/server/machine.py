@@ -227,14 +227,14 @@ class ServerMachine:
     # --- Messages -------------------------------------------------------------------------------
 
     def _request(self, message: Request) -> list[ServerEffect]:
-        agent, client, lock_id, mode, requests, waits = message
+        agent, client, lock_id, mode, requests, waits, spare = message
         if type(lock_id[-1]) is tuple:
             units = units_of(lock_id)
             there = self.table.counted.get(lock_id[:-1])
             known = units if there is None else there.units
             if units and (units != known or mode != "write"):
                 return [ToAgent(agent, Refused(self.node, lock_id, known))]
-        changed = self.table.request(agent, client, lock_id, mode)
+        changed = self.table.request(agent, client, lock_id, mode, spare=spare)
         owner = changed[0].owner
         if owner.requests_elsewhere == requests and owner.waits_elsewhere == waits:
             return self._changed(changed, changed)
@@ -265,13 +265,20 @@ class ServerMachine:
             changed = self.table.remove(agent) if stands else []
             if stands:
                 self._relays.gone(agent)
+        elif report is None and waiter is not None and holder is not None:
+            changed = self.table.give_way(agent, waiter, holder)
         else:
             changed = self.table.surrender(agent, lock_id, waiter, holder)
+        new: Sequence[Entry] = [e for e in changed if e.owner.id == agent or e.spare]
+        if self.table.spares:
+            changed, new = self._resumed(changed, new)
         self.changed = changed
         resolved = report if changed else None
         if resolved is not None:
             self._notifier.forgotten(resolved.agents)
-        news = self._notifier.after(changed, [e for e in changed if e.owner.id == agent])
+        news = self._notifier.after(changed, new)
+        if self.table.spares:
+            self._notifier.of_spares(changed, news)
         effects: list[ServerEffect] = []
         if resolved is not None:
             for member in resolved.agents:
@@ -304,6 +311,9 @@ class ServerMachine:
             return []
         owner.requests_elsewhere = message.requests_elsewhere
         owner.waits_elsewhere = message.waits_elsewhere
+        changed = self.table.resume(owner)
+        if changed:
+            return self._changed(changed, changed, owner)
         return self._notify(self._notifier.after([], owner=owner))
 
     def _inquire(self, message: Inquire) -> list[ServerEffect]:
@@ -334,12 +344,26 @@ class ServerMachine:
     ) -> list[ServerEffect]:
         if not changed:
             return []
+        if self.table.spares:
+            changed, new = self._resumed(changed, new)
         self.changed = changed
         news = self._notifier.after(changed, new, owner)
+        if self.table.spares:
+            self._notifier.of_spares(changed, news)
         effects = self._notify(news) if news else []
         if self._watchers.any:
             effects += self._views(changed)
         return effects
+
+    def _resumed(
+        self, changed: list[Entry], new: Sequence[Entry]
+    ) -> tuple[list[Entry], Sequence[Entry]]:
+        """What has changed, and is new, with what goes ahead since its owner waits no more."""
+        more: dict[Entry, None] = {}
+        for owner in dict.fromkeys([entry.owner for entry in changed]):
+            for entry in self.table.resume(owner):
+                more[entry] = None
+        return ([*dict.fromkeys((*changed, *more))], (*new, *more)) if more else (changed, new)
 
     def _notify(self, news: News) -> list[ServerEffect]:
         effects: list[ServerEffect] = []

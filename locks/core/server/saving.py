@@ -44,6 +44,8 @@ class SavedEntry(NamedTuple):
     since: int
     version: int
     granted: bool
+    spare: bool
+    yielded: bool
     notified: tuple[tuple[int, int], ...] | None
 
 
@@ -104,6 +106,8 @@ def _save_entry(entry: Entry, number: dict[EntryOwner, int]) -> SavedEntry:
         entry.since,
         entry.version,
         entry.granted,
+        entry.spare,
+        entry.yielded,
         # Those that are gone have forgotten it.
         None
         if notified is None
@@ -122,8 +126,6 @@ def load_table(saved: SavedServer, table: LockTable, notifier: Notifier) -> None
         owner.waited = each.waited
         owners.append(owner)
         table.owners[each.id] = owner
-        if each.waited:
-            notifier.waiting[owner] = None
         if each.closes:
             notifier.closers[owner] = None
     granted: dict[Entry, bool] = {}
@@ -142,6 +144,7 @@ def load_table(saved: SavedServer, table: LockTable, notifier: Notifier) -> None
     for entry in in_order:
         if not entry.granted:
             table._look(entry)  # for a reason to wait: there is one
+    notifier.load(owners)
     table.version = saved.version
     table.last_place = saved.last_place
     _set_counters(table, saved.counters)
@@ -157,6 +160,9 @@ def _enter(table: LockTable, owner: EntryOwner, fact: SavedEntry) -> Entry:
     owner.entries.setdefault(slot, []).append(entry)
     owner.total += 1
     owner.waiting += 1
+    table._set_yielded(entry, fact.yielded)
+    if fact.spare:
+        table._set_spare(entry, True)
     return entry
 
 

@@ -26,7 +26,10 @@ id those who have a unit stand at the front, so a request's index in the queue s
 one leaves, the one that gets the last index for which there is a unit is looked at, and no other.
 
 Places are integers, handed out in rising order; a conversion gets a fraction directly ahead of the
-entry that it must precede, so that it overtakes nobody else. A request that is covered by a granted
+entry that it must precede, so that it overtakes nobody else. A *spare* request is one of an agent that
+holds the lock by what other nodes have granted. Nobody else gets the lock before that agent releases it; so a spare
+request stands ahead of all conflicting ones that wait, and if one of these is granted, its agent is asked to
+give way (`give_way`). A request that is covered by a granted
 one is granted with it, also when a conversion meanwhile stands ahead of both. Versions come from
 one counter; whatever makes the table chooses where it starts, so that it can go on rising across
 restarts.
@@ -39,7 +42,7 @@ hand-over then costs time in the length of the queue.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from locks.core.server.counters import TableStatistics
@@ -55,6 +58,7 @@ from locks.core.server.tree import (
     last_ahead,
     order_of,
     place_of,
+    rivals_of,
     version_of,
 )
 from locks.core.server.units import give_unit, is_full_for, next_in_line
@@ -78,6 +82,7 @@ class LockTable:
 
     Attributes:
         counted: The slots of counted ids, by the id that each was made of: it has one at a time.
+        spares: The spare requests, by lock id.
         root: The slot of which all others are below.
     """
 
@@ -85,6 +90,7 @@ class LockTable:
         self.version = first_version
         self.owners: dict[AgentId, EntryOwner] = {}
         self.counted: dict[LockId, Slot] = {}
+        self.spares: dict[LockId, dict[Entry, None]] = {}
         self.root = Slot((), None)
         self._entries: dict[int, Entry] = {}
         self.last_place = 0
@@ -97,11 +103,18 @@ class LockTable:
         self.version = max(self.version, version)
 
     def request(
-        self, agent: AgentId, client: str, lock_id: LockId, mode: Mode, free: bool = False
+        self,
+        agent: AgentId,
+        client: str,
+        lock_id: LockId,
+        mode: Mode,
+        free: bool = False,
+        spare: bool = False,
     ) -> list[Entry]:
         """Ask for a lock. The first entry returned is the request itself.
 
-        What the agent already has, so or stronger, is returned as it is. With `free`, there is no related entry.
+        What the agent already has, so or stronger, is returned as it is; but what is not granted on that very id
+        becomes spare, or needed again. With `free`, there is no related entry.
         """
         owner = self.owners.get(agent)
         if owner is None:
@@ -114,8 +127,12 @@ class LockTable:
             if not covers:
                 ahead_of = first_waiting_for(owner, slot, mode)
             elif covers[0].slot is slot:
-                return covers[:1]
+                return self._convert(covers[0], spare)
+        if spare and not covers:
+            ahead_of = self._first_waiting(owner, slot, mode)
         entry = self._enter(owner, slot, mode)
+        if spare:
+            self._set_spare(entry, spare)
         if covers:
             first = min(covers, key=place_of)
             entry.place, entry.room = first.place, first.room
@@ -128,8 +145,8 @@ class LockTable:
             self._look(entry)
         if counted:
             self._count_in(entry)
-        self._waits += not entry.granted
-        return [entry]
+        self._waits += entry.waits
+        return [entry] if len(owner.entries[slot]) == 1 else self._convert(entry, spare)
 
     def release(self, agent: AgentId, lock_id: LockId, mode: Mode | None = None) -> list[Entry]:
         """Take the agent's entries on exactly this id out (of one mode, if one is given)."""
@@ -174,19 +191,123 @@ class LockTable:
             self._refused += 1
             return []
         self._surrenders += 1
+        for entry in given_up:
+            self._set_yielded(entry, True)
+        return self._move(given_up)
+
+    def give_way(
+        self, agent: AgentId, waiter: tuple[int, int], holder: tuple[int, int]
+    ) -> list[Entry]:
+        """Put spare requests ahead of what an agent was granted; returns the same as `surrender`.
+
+        The agent's entries keep their places otherwise. All spare requests that are kept waiting by them go ahead.
+
+        Args:
+            agent: The agent that gives way.
+            waiter: Number and `since` of a spare request.
+            holder: Number and `since` of the agent's grant that keeps it waiting.
+        """
+        owner = self.owners.get(agent)
+        if owner is None or not self.edge_stands(owner, waiter, holder, spare=True):
+            self._refused += 1
+            return []
+        self._surrenders += 1
+        own: list[Entry] = []
+        spares: dict[Entry, None] = {}
+        for entry in owner.around(self._entries[waiter[0]].slot):
+            kept = self.spares_behind(entry) if entry.granted else ()
+            for spare in kept:
+                spares[spare] = None
+            if kept:
+                own.append(entry)
+        return self._move(sorted(own, key=order_of), sorted(spares, key=place_of))
+
+    def _move(self, given_up: list[Entry], ahead: Sequence[Entry] = ()) -> list[Entry]:
+        """Entries lose their grants and stand last; or, if there is something to put ahead of them, keep their places."""
         candidates: dict[Entry, None] = {}
-        for entry in given_up:
+        moved = [*ahead, *given_up]
+        for entry in moved:
             self._leave(entry, candidates)
-        for entry in given_up:
+        first = min(given_up, key=place_of)
+        last = not ahead
+        for entry in ahead:
+            if entry.place > first.place:
+                self._place(entry, first)
+                last = last or entry.place > first.place  # there was no room
+        for number, entry in enumerate(moved):
             self.version += 1
             entry.since = entry.version = self.version
-            self._place(entry)
-            self._stand(entry)
+            if last and number >= len(ahead):
+                self._place(entry)
+            if self._stand(entry) and ahead:  # those that stand last are in nobody's way
+                self._count_in(entry)
+        for entry in moved:
+            candidates.pop(entry, None)
         changed: list[Entry] = []
         self._consider(candidates, changed)
-        for entry in given_up:
+        for entry in moved:
             self._look(entry)
-        return sorted(changed + given_up, key=version_of)
+        return sorted(changed + moved, key=version_of)
+
+    def _convert(self, entry: Entry, spare: bool) -> list[Entry]:
+        """What an agent waits for on an id becomes spare, or needed again; returns `entry` and what else changed."""
+        changed = [entry]
+        owner, slot = entry.owner, entry.slot
+        for each in owner.entries[slot]:
+            if each.granted or each.spare == spare:
+                continue
+            self._set_spare(each, spare)
+            self.version += 1
+            each.since = each.version = self.version
+            if each is not entry:
+                changed.append(each)
+            if each.precedes:
+                self._go_ahead(each, changed)
+        return changed
+
+    def _go_ahead(self, entry: Entry, changed: list[Entry]) -> None:
+        """Put a spare entry ahead of all that wait."""
+        first = self._first_waiting(entry.owner, entry.slot, entry.mode)
+        if first is not None and first.place < entry.place:
+            candidates: dict[Entry, None] = {}
+            self._leave(entry, candidates)
+            self._place(entry, first)
+            counted = self._stand(entry)
+            self._look(entry)
+            if counted:
+                self._count_in(entry)
+            self._consider(candidates, changed)
+
+    def resume(self, owner: EntryOwner) -> list[Entry]:
+        """An owner that has surrendered something waits for nothing (any more): its spare entries go ahead."""
+        changed: list[Entry] = []
+        for entry in list(owner.all()) if owner.yielded and not owner.waits else ():
+            self._set_yielded(entry, False)
+            if entry.spare:
+                self.version += 1
+                entry.since = entry.version = self.version
+                changed.append(entry)
+                self._go_ahead(entry, changed)
+        return changed
+
+    def _set_yielded(self, entry: Entry, yielded: bool) -> None:
+        if entry.yielded != yielded:
+            entry.yielded = yielded
+            entry.owner.yielded += 1 if yielded else -1
+
+    def _set_spare(self, entry: Entry, spare: bool) -> None:
+        """Whether an entry's agent waits for it, from now on."""
+        entry.spare = spare
+        lock_id = entry.slot.lock_id
+        if spare:
+            entry.owner.waiting -= 1
+            self.spares.setdefault(lock_id, {})[entry] = None
+        else:
+            entry.owner.waiting += 1
+            there = self.spares[lock_id]
+            del there[entry]
+            if not there:
+                del self.spares[lock_id]
 
     # --- Questions ------------------------------------------------------------------------------
 
@@ -230,6 +351,37 @@ class LockTable:
     def entry(self, number: int) -> Entry | None:
         """The entry with this number, if it is still in the table."""
         return self._entries.get(number)
+
+    def spares_behind(self, entry: Entry) -> list[Entry]:
+        """The spare entries that a granted one keeps waiting."""
+        lock_id = entry.slot.lock_id
+        found: list[Entry] = []
+        for depth in range(1, len(lock_id) + 1):
+            found += self.spares.get(lock_id[:depth], ())
+        if entry.slot.children:
+            for below, there in self.spares.items():
+                if len(below) > len(lock_id) and below[: len(lock_id)] == lock_id:
+                    found += there
+        return [
+            each
+            for each in found
+            if each.rank in entry.rivals and each.owner is not entry.owner and each.precedes
+        ]
+
+    def grants_against(self, entry: Entry) -> list[Entry]:
+        """The granted entries of others that keep one waiting."""
+        found: list[Entry] = []
+        for slot in (*entry.slot.path(), *entry.slot.subtree(entry.rivals)):
+            for rank in entry.rivals if slot.queues else ():
+                left = slot.granted[rank]
+                for other in slot.queues[rank] if left else ():
+                    if other.granted:
+                        left -= 1
+                        if other.owner is not entry.owner:
+                            found.append(other)
+                    if not left:  # they stand mostly at the front
+                        break
+        return found
 
     @property
     def size(self) -> int:
@@ -290,6 +442,19 @@ class LockTable:
             parent = slot.parent
             parent.children.pop(slot.lock_id[-1], None)
             slot = parent
+
+    def _first_waiting(self, owner: EntryOwner, slot: Slot, mode: Mode) -> Entry | None:
+        """The first of others' entries that wait and conflict with one of `owner` on a slot."""
+        first: Entry | None = None
+        rivals = rivals_of(mode)
+        for other in (*slot.path(), *slot.subtree(rivals)):
+            for rank in rivals if other.queues else ():
+                for entry in other.queues[rank]:
+                    if first is not None and entry.place >= first.place:
+                        break
+                    if entry.waits and entry.owner is not owner:
+                        first = entry
+        return first
 
     def _enter(self, owner: EntryOwner, slot: Slot, mode: Mode) -> Entry:
         """Make a new entry, which has no place yet."""
@@ -382,6 +547,9 @@ class LockTable:
         candidates: dict[Entry, None] = {}
         for entry in entries:
             self._leave(entry, candidates)
+            if entry.spare:
+                self._set_spare(entry, False)
+            self._set_yielded(entry, False)
             owner.waiting -= 1
             owner.total -= 1
             own = owner.entries[entry.slot]
@@ -471,6 +639,10 @@ class LockTable:
         if entry.version != self.version:  # not new in this very step
             self.version += 1
         entry.since = entry.version = self.version
+        if entry.spare:
+            self._set_spare(entry, False)
+        if entry.yielded:
+            self._set_yielded(entry, False)
         entry.granted = True
         entry.owner.waiting -= 1
         self._grants += 1
@@ -499,16 +671,22 @@ class LockTable:
             above = above.parent
 
     def edge_stands(
-        self, owner: EntryOwner, waiter: tuple[int, int] | None, holder: tuple[int, int] | None
+        self,
+        owner: EntryOwner,
+        waiter: tuple[int, int] | None,
+        holder: tuple[int, int] | None,
+        spare: bool = False,
     ) -> bool:
-        """Whether `waiter` still waits for the owner's `holder`, both unchanged.
+        """Whether `waiter` still waits for the owner's `holder`, both unchanged; or with `spare`, is kept waiting by it.
 
         Each is named by its number and `since`; `None` stands for any.
         """
         if waiter is None or holder is None:
             return True
         w, h = self._entries.get(waiter[0]), self._entries.get(holder[0])
-        if w is None or h is None or w.since != waiter[1] or h.since != holder[1] or w.granted:
+        if w is None or h is None or w.since != waiter[1] or h.since != holder[1]:
+            return False
+        if w.granted or w.spare != spare or (spare and not (h.granted and w.precedes)):
             return False
         a, b = w.slot.lock_id, h.slot.lock_id
         return (

@@ -25,6 +25,7 @@ from locks.model import (
     Mode,
     Place,
     RequestRecord,
+    State,
 )
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "WHOLE",
     "Entry",
     "EntryOwner",
+    "Marks",
     "Slot",
     "counts_against",
     "covering",
@@ -40,7 +42,7 @@ __all__ = [
     "last_ahead",
     "order_of",
     "place_of",
-    "rivals_around",
+    "rivals_of",
     "version_of",
 ]
 
@@ -77,6 +79,8 @@ class Slot:
         granted: By rank how many of them are granted.
         below: By rank how many entries there are below.
         counting: The entries here that wait for what is below.
+        marks: The entries here and below that matter to searches for cycles; this belongs to
+            `locks.core.server.marks`.
         units: How many entries may be granted at once if the id is a counted one (`locks.core.server.units`);
             0 otherwise.
     """
@@ -87,6 +91,7 @@ class Slot:
         "counting",
         "granted",
         "lock_id",
+        "marks",
         "parent",
         "queues",
         "units",
@@ -100,6 +105,7 @@ class Slot:
         self.granted: list[int] = _NO_LIST
         self.below = _ZEROS
         self.counting: dict[Entry, None] = _NO_ENTRIES
+        self.marks: Marks | None = None
         self.units = 0
 
     def grow(self, lock_id: LockId) -> Slot:
@@ -169,6 +175,29 @@ class Slot:
         return any(map(self.below.__getitem__, ranks))
 
 
+class Marks:
+    """The requests of one slot that matter to searches for cycles, and where there are some below it.
+
+    Which these are, and of which kinds, is said in `locks.core.server.marks`.
+
+    Attributes:
+        lists: Those of a kind and a rank are `lists[kind + rank]`.
+        strong: How many are here that are `HELD` or `AHEAD`.
+        plain: How many are `PLAIN`.
+        strong_below: The slots directly below, where or below which some are `HELD` or `AHEAD`.
+        plain_below: Likewise for `PLAIN`.
+    """
+
+    __slots__ = ("lists", "plain", "plain_below", "strong", "strong_below")
+
+    def __init__(self) -> None:
+        self.lists: list[list[Entry]] = [[] for _ in range(3 * len(MODES))]
+        self.strong = 0
+        self.plain = 0
+        self.strong_below: dict[Slot, None] = {}
+        self.plain_below: dict[Slot, None] = {}
+
+
 class EntryOwner:
     """An agent as its requests' owner.
 
@@ -177,11 +206,14 @@ class EntryOwner:
         client: Name of its client.
         entries: Its entries by slot; at most one of each mode on each.
         total: How many entries that are.
-        waiting: How many of them wait.
+        waiting: How many of them wait; spare ones do not.
         requests_elsewhere: Whether it said that it has requests at other nodes.
         waits_elsewhere: Whether it said that it waits there.
+        yielded: How many of its entries are.
         turned: Version at which it last began or ceased to wait.
         waited: Whether it waited when the notifier last looked.
+        single: Whether it waited with one request only when the notifier last looked.
+        waiters: The entries with which it waited then.
     """
 
     __slots__ = (
@@ -189,11 +221,14 @@ class EntryOwner:
         "entries",
         "id",
         "requests_elsewhere",
+        "single",
         "total",
         "turned",
         "waited",
+        "waiters",
         "waiting",
         "waits_elsewhere",
+        "yielded",
     )
 
     def __init__(self, agent: AgentId, client: str) -> None:
@@ -204,8 +239,11 @@ class EntryOwner:
         self.waiting = 0
         self.requests_elsewhere = False
         self.waits_elsewhere = False
+        self.yielded = 0
         self.turned = -1
         self.waited = False
+        self.single = False
+        self.waiters: dict[Entry, None] = _NO_ENTRIES
 
     @property
     def waits(self) -> bool:
@@ -247,12 +285,16 @@ class Entry:
         since: Version at which it got its present state and place.
         version: Version of its last change.
         granted: Whether it is granted.
+        spare: Whether it is not granted, and its agent does not wait for it.
+        yielded: Whether it was surrendered, and not granted since.
         gone: Whether it was taken out.
         blocker: The one entry that it waits for, if that is its reason for waiting.
         blocking: The entries whose reason it is.
         pending: For how many entries below it waits, if that is its reason; otherwise -1.
         notified: Which owners were notified of it, each with its `turned` at that time; this belongs to
             `locks.core.server.notifier`.
+        mark: How it matters to searches for cycles (`locks.core.server.marks`).
+        marked_at: At which place it got its mark.
     """
 
     __slots__ = (
@@ -260,6 +302,8 @@ class Entry:
         "blocking",
         "gone",
         "granted",
+        "mark",
+        "marked_at",
         "mode",
         "notified",
         "number",
@@ -271,7 +315,9 @@ class Entry:
         "room",
         "since",
         "slot",
+        "spare",
         "version",
+        "yielded",
     )
 
     def __init__(self, number: int, owner: EntryOwner, slot: Slot, mode: Mode) -> None:
@@ -285,16 +331,36 @@ class Entry:
         self.since = number
         self.version = number
         self.granted = False
+        self.spare = False
+        self.yielded = False
         self.gone = False
         self.blocker: Entry | None = None
         self.blocking: dict[Entry, None] | None = None
         self.pending = -1
         self.notified: dict[EntryOwner, int] | None = None
+        self.mark = -1
+        self.marked_at: Place = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether its agent waits for it."""
+        return not (self.granted or self.spare or self.gone)
+
+    @property
+    def precedes(self) -> bool:
+        """Whether it is spare, and is to be granted before all that wait.
+
+        Not if it was surrendered in a deadlock that may go on: then it would undo that.
+        """
+        return self.spare and not (self.yielded and self.owner.waits)
 
     def record(self, node: str) -> RequestRecord:
         """How it is at this moment."""
         owner = self.owner
-        waiting = not (self.granted or self.gone)
+        waiting = not (self.granted or self.spare or self.gone)
+        state: State = "waiting"
+        if not waiting:
+            state = "gone" if self.gone else "granted" if self.granted else "spare"
         return RequestRecord(
             node,
             self.number,
@@ -302,7 +368,7 @@ class Entry:
             owner.client,
             self.slot.lock_id,
             self.mode,
-            "gone" if self.gone else "granted" if self.granted else "waiting",
+            state,
             self.place,
             self.since,
             waiting or owner.waiting > 0 or owner.waits_elsewhere,
@@ -322,6 +388,11 @@ class Entry:
             self.number,
             self.place,
         )
+
+
+def rivals_of(mode: Mode) -> Ranks:
+    """The ranks of the modes that conflict with a mode."""
+    return _RIVALS[mode]
 
 
 def place_of(entry: Entry) -> Place:
@@ -389,15 +460,6 @@ def first_waiting_for(owner: EntryOwner, slot: Slot, mode: Mode) -> Entry | None
                     if not waiter.granted and _waits_for(waiter, owner):
                         first = waiter
     return first
-
-
-def rivals_around(entry: Entry) -> Iterator[Entry]:
-    """The entries on related ids whose modes conflict with that of `entry`, also its owner's."""
-    rivals = entry.rivals
-    for slot in (*entry.slot.path(), *entry.slot.subtree(rivals)):
-        if slot.queues:
-            for rank in rivals:
-                yield from slot.queues[rank]
 
 
 def _waits_for(waiter: Entry, owner: EntryOwner) -> bool:

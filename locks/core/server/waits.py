@@ -4,28 +4,49 @@ An edge leads from an owner that waits, with one of its requests, to another one
 way. What goes on at other nodes counts as one more owner: an owner that waits elsewhere waits for it, and it waits for
 each owner that has requests elsewhere. Owners on a cycle through it are *tied*.
 
-Edges that are not looked at: those from a request to a waiting request ahead of it on the same id, in
-a mode that it covers (a write request covers all), if the latter is all that its agent waits for, and
-the former's agent has nothing else there that could block it. Then whatever blocks the latter blocks
-the former directly, so each cycle over such an edge has a shorter one beside it.
+Edges that are not looked at, all of them to a waiting request x whose agent waits for that alone. So no search ever
+goes through those who wait alone, however many they are.
+
+- (covered) Those from a request on the same id or above it, in a mode that x's mode excludes no more than (a write
+  request covers all), if its agent has nothing else there that could block x. Whatever blocks x blocks it directly.
+- (overtaken) Those from any request, if between it and x another one stands that is like x, on the same id and in the
+  same mode, and whose agent has nothing else there either. Whatever blocks x blocks that one, too.
+
+In both cases each cycle over such an edge has another one beside it, which is shorter, or passes a request that stands
+further back; so there is one that is looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator
+from typing import Final, NamedTuple
 
+from locks.core.server.marks import (
+    AHEAD,
+    HELD,
+    PLAIN,
+    is_alone,
+    marked_below,
+    waits_for_it_alone,
+)
 from locks.core.server.tree import (
     COVERED_RIVALS,
     Entry,
     EntryOwner,
     Slot,
+    counts_against,
     place_of,
-    rivals_around,
 )
-from locks.model import Mode, Place
+from locks.model import Place
 
-__all__ = ["WaitEdge", "edges_from", "edges_of", "edges_to", "tied_elsewhere"]
+__all__ = ["Looked", "WaitEdge", "edges_from", "edges_of", "edges_to", "tied_elsewhere"]
+
+FEW: Final = 8
+
+# Up to which place a search has looked at the `HELD` and `AHEAD` requests of a slot and a rank, covered ones left out
+# or not.
+Looked = dict[tuple[Slot, int, bool], Place]
 
 
 class WaitEdge(NamedTuple):
@@ -37,195 +58,233 @@ class WaitEdge(NamedTuple):
     holder: Entry
 
 
-def edges_from(owner: EntryOwner) -> Iterator[WaitEdge]:
-    """The edges that go out from an owner."""
-    for waiter in _waiters(owner):
-        yield from edges_of(waiter)
+def edges_from(owner: EntryOwner, looked: Looked | None = None) -> Iterator[WaitEdge]:
+    """The edges that go out from an owner; `looked` is as in `edges_of`."""
+    for waiter in _in_order(owner):
+        yield from edges_of(waiter, looked)
 
 
-def edges_of(waiter: Entry) -> Iterator[WaitEdge]:
-    """The edges that go out from one waiting entry."""
-    owner = waiter.owner
-    alone = _is_alone(waiter)
-    for holder in rivals_around(waiter):
-        by = holder.owner
-        if by is owner or not by.waits or not _is_in_the_way(holder, waiter):
-            continue
-        if not (alone and _waits_for_that_alone(by) and _is_covered(holder, waiter)):
-            yield WaitEdge(owner, by, waiter, holder)
+def edges_of(waiter: Entry, looked: Looked | None = None) -> Iterator[WaitEdge]:
+    """The edges that go out from one waiting entry.
+
+    Args:
+        waiter: The entry.
+        looked: What a search has looked at. That is left out, and what was found, and come back from, is added.
+    """
+    covers = _covers(waiter)
+    own_slot = waiter.slot
+    for slot in own_slot.path():
+        if slot.marks is not None and (slot.marks.strong or slot.marks.plain):
+            yield from _edges_at(waiter, slot, covers if slot is own_slot else (), looked)
+    if own_slot.marks is not None:
+        for slot in marked_below(own_slot, len(covers) < len(waiter.rivals)):
+            yield from _edges_at(waiter, slot, covers, looked)
 
 
-def edges_to(owner: EntryOwner) -> Iterator[WaitEdge]:
-    """The edges that come in to an owner."""
+def _edges_at(
+    waiter: Entry, slot: Slot, covers: tuple[int, ...], looked: Looked | None
+) -> Iterator[WaitEdge]:
+    """The edges from a waiting entry to those on one slot."""
+    marks = slot.marks
+    assert marks is not None
+    owner, place = waiter.owner, waiter.place
+    for rank in waiter.rivals:
+        covered = rank in covers
+        key = (slot, rank, covered)
+        last: Place | None = None
+        notes = False
+        if looked is not None:
+            last = looked.get(key)
+            notes = True  # until there is one of its own: others have to look at that
+        if not covered:
+            queue = marks.lists[PLAIN + rank]
+            i = bisect_left(queue, place, key=place_of) if queue else 0
+            if i:
+                yield WaitEdge(owner, queue[i - 1].owner, waiter, queue[i - 1])
+        if last is None:
+            for holder in marks.lists[HELD + rank]:
+                if holder.owner is owner:
+                    notes = False
+                else:
+                    yield WaitEdge(owner, holder.owner, waiter, holder)
+            if notes and looked is not None:
+                looked[key] = 0  # all who wait stand behind that
+        queue = marks.lists[AHEAD + rank]
+        i = 0 if last is None else bisect_right(queue, last, key=place_of)
+        while i < len(queue) and queue[i].place < place:
+            holder = queue[i]
+            if holder.owner is owner:
+                notes = False
+            elif not (covered and waits_for_it_alone(holder)):
+                yield WaitEdge(owner, holder.owner, waiter, holder)
+            if notes and looked is not None:
+                looked[key] = holder.place
+            i += 1
+
+
+def edges_to(owner: EntryOwner, others: Collection[EntryOwner]) -> Iterator[WaitEdge]:
+    """The edges that come in to an owner from some others, found from the side where there is less."""
     if not owner.waits:
         return
-    single = _waits_for_that_alone(owner)
-    for holder in owner.all():
-        for waiter in rivals_around(holder):
+    queues = _queues_around(owner, FEW * len(others)) if len(others) > FEW else None
+    if queues is None:
+        for by in others:
+            if by is not owner:
+                for waiter in _in_order(by):
+                    for holder in owner.around(waiter.slot):
+                        if counts_against(waiter, holder) and not _is_left_out(waiter, holder):
+                            yield WaitEdge(by, owner, waiter, holder)
+        return
+    for holder, queue in queues:
+        single = waits_for_it_alone(holder)
+        i = 0 if holder.granted else bisect_right(queue, holder.place, key=place_of)
+        while i < len(queue):
+            waiter = queue[i]
             by = waiter.owner
-            if by is owner or waiter.granted or not _is_in_the_way(holder, waiter):
+            i += 1
+            if by is owner or by not in others or not waiter.waits:
                 continue
-            if not (single and _is_covered(holder, waiter) and _is_alone(waiter)):
+            if not (single and _is_left_out(waiter, holder)):
                 yield WaitEdge(by, owner, waiter, holder)
 
 
-def tied_elsewhere(waiting: Iterable[EntryOwner]) -> set[EntryOwner]:
-    """The tied ones of all owners that wait.
+def _queues_around(owner: EntryOwner, most: int) -> list[tuple[Entry, list[Entry]]] | None:
+    """The marked requests that wait and may do so for an owner's, unless there are too many."""
+    found: list[tuple[Entry, list[Entry]]] = []
+    for holder in owner.all():
+        for slot in (*holder.slot.path(), *marked_below(holder.slot, True)):
+            most -= 1
+            if slot.marks is not None:
+                for rank in holder.rivals:
+                    for kind in (AHEAD, PLAIN):
+                        queue = slot.marks.lists[kind + rank]
+                        if queue:
+                            most -= len(queue)
+                            found.append((holder, queue))
+            if most < 0:
+                return None
+    return found
 
-    No edge is looked at: of all requests for one id in one mode, the last one that waits and is reached reaches all
-    ahead of it, and all behind the first one from which a way leads elsewhere wait for that.
+
+def _is_left_out(waiter: Entry, holder: Entry) -> bool:
+    """Whether what is in the way of a waiting entry makes an edge that is not looked at."""
+    if not waits_for_it_alone(holder):
+        return False
+    if len(holder.slot.lock_id) >= len(waiter.slot.lock_id) and holder.rank in _covers(waiter):
+        return True
+    if holder.mark != PLAIN or holder.slot.marks is None:
+        return False
+    queue = holder.slot.marks.lists[PLAIN + holder.rank]
+    i = bisect_right(queue, holder.place, key=place_of)
+    return i < len(queue) and queue[i].place < waiter.place
+
+
+def _covers(waiter: Entry) -> tuple[int, ...]:
+    """The ranks of requests to which there is no edge if their agents wait for these alone."""
+    if waiter.mark == PLAIN or is_alone(waiter):
+        return COVERED_RIVALS[waiter.mode]
+    return ()
+
+
+def tied_elsewhere(
+    asking: Collection[EntryOwner], away: Collection[EntryOwner], others: bool = True
+) -> dict[EntryOwner, None]:
+    """The tied ones.
+
+    Args:
+        asking: The owners that wait and have requests elsewhere.
+        away: Those that wait elsewhere.
+        others: Whether there are any that wait and have no requests elsewhere.
     """
-    reached: set[EntryOwner] = set()
-    others = anybody = False
-    for owner in waiting:
-        if owner.requests_elsewhere:
-            reached.add(owner)
-        else:
-            others = True
-        anybody = anybody or owner.waits_elsewhere
-    if not (anybody and reached):
-        return set()
+    if not (asking and away):
+        return {}
+    reached = dict.fromkeys(asking)
+    todo = list(reached)
     if others:
-        _add_those_in_the_way(reached)
-    tied = {owner for owner in reached if owner.waits_elsewhere}
-    if tied and len(tied) < len(reached):
-        _add_those_behind(tied, reached - tied)
+        looked: Looked = {}
+        for waiter in _last_ones(todo):
+            for edge in edges_of(waiter, looked):
+                if edge.to not in reached:
+                    reached[edge.to] = None
+                    todo.append(edge.to)
+        i = len(asking)
+        while i < len(todo):
+            for edge in edges_from(todo[i], looked):
+                if edge.to not in reached:
+                    reached[edge.to] = None
+                    todo.append(edge.to)
+            i += 1
+    tied = {owner: None for owner in todo if owner in away}
+    if tied and len(tied) < len(todo):
+        _add_those_behind(tied, [owner for owner in todo if owner not in tied])
     return tied
 
 
-def _add_those_in_the_way(reached: set[EntryOwner]) -> None:
-    """Add all owners to whom edges lead from those who are there."""
-    lasts: dict[tuple[Slot, Mode, bool], Place] = {}
-    looked_at: dict[tuple[Slot, int, bool], int] = {}
-    new = list(reached)
-    while new:
-        ends: dict[tuple[Slot, Mode, bool], Entry] = {}
-        for owner in new:
-            for waiter in _waiters(owner):
-                kind = (waiter.slot, waiter.mode, _is_alone(waiter))
-                if waiter.place > lasts.get(kind, -1):
-                    lasts[kind] = waiter.place
-                    ends[kind] = waiter
-        new = []
-        for (own_slot, mode, alone), waiter in ends.items():
-            for slot in (*own_slot.path(), *own_slot.subtree(waiter.rivals)):
-                if not slot.queues:
-                    continue
-                for rank in waiter.rivals:
-                    queue = slot.queues[rank]
-                    covered = alone and slot is own_slot and rank in COVERED_RIVALS[mode]
-                    start = looked_at.get((slot, rank, covered), -1)
-                    if start < 0:
-                        start = 0
-                        for holder in _granted(queue, slot.granted[rank]):
-                            _add(holder.owner, reached, new)
-                    while start < len(queue) and queue[start].place < waiter.place:
-                        holder = queue[start]
-                        if not (covered and _waits_for_that_alone(holder.owner)):
-                            _add(holder.owner, reached, new)
-                        start += 1
-                    looked_at[slot, rank, covered] = start
+def _last_ones(owners: list[EntryOwner]) -> list[Entry]:
+    """Waiting entries of some owners from which all others to whom these have edges are reached.
 
-
-def _add(owner: EntryOwner, reached: set[EntryOwner], new: list[EntryOwner]) -> None:
-    """Add an owner, if it waits."""
-    if owner.waits and owner not in reached:
-        reached.add(owner)
-        new.append(owner)
-
-
-def _add_those_behind(tied: set[EntryOwner], others: set[EntryOwner]) -> None:
-    """Add those of the others from whom edges lead to those who are there.
-
-    The edges that are left out elsewhere count here: they change nothing of where a way leads.
+    Of those to whose edges none to `PLAIN` entries belong only the last one counts on each slot: it waits for all that
+    the others wait for.
     """
-    # By slot, whether it is about those below that, and the rank of what is in the way.
-    behind: dict[tuple[Slot, bool, int], list[Entry]] = {}
-    for owner in others:
-        for waiter in _waiters(owner):
-            for rank in waiter.rivals:
-                for slot in waiter.slot.path():
-                    if slot.queues and slot.queues[rank]:
-                        behind.setdefault((slot, False, rank), []).append(waiter)
-                if waiter.slot.below[rank]:
-                    behind.setdefault((waiter.slot, True, rank), []).append(waiter)
-    new: list[EntryOwner] = []
-    for (slot, below, rank), waiters in behind.items():
-        waiters.sort(key=place_of)
-        for each in slot.subtree((rank,)) if below else (slot,):
-            if each.queues:
-                first = _first_of(tied, each, rank)
-                if first is not None:
-                    _add_behind(waiters, first, tied, new)
-    for owner in new:
-        for holder in owner.all():
-            first = -1 if holder.granted else holder.place
-            for slot in holder.slot.path():
-                found = behind.get((slot, slot is not holder.slot, holder.rank))
-                if found:
-                    _add_behind(found, first, tied, new)
+    found: list[Entry] = []
+    lasts: dict[Slot, Entry] = {}
+    for owner in owners:
+        for waiter in _in_order(owner):
+            slot = waiter.slot
+            last = lasts.get(slot)
+            if last is not None and last.place > waiter.place and _passes_over(waiter):
+                continue
+            if last is None and slot.parent is not None and _has_plain(slot.parent):
+                found.append(waiter)
+            elif _passes_over(waiter):
+                lasts[slot] = waiter
+            else:
+                found.append(waiter)
+    found += lasts.values()
+    return found
 
 
-def _first_of(tied: set[EntryOwner], slot: Slot, rank: int) -> Place | None:
-    """From which place on a waiting request of somebody else waits for one of theirs."""
-    queue = slot.queues[rank]
-    for entry in _granted(queue, slot.granted[rank]):
-        if entry.owner in tied:
-            return -1
-    for entry in queue:
-        if entry.owner in tied:
-            return entry.place
-    return None
+def _passes_over(waiter: Entry) -> bool:
+    """Whether no edge leads from a waiting entry to a `PLAIN` one on the same id or below."""
+    return len(_covers(waiter)) == len(waiter.rivals)
 
 
-def _add_behind(
-    waiters: list[Entry], first: Place, tied: set[EntryOwner], new: list[EntryOwner]
-) -> None:
-    """Add the owners of those that stand behind a place, and take these out of the list."""
-    while waiters and waiters[-1].place > first:
-        owner = waiters.pop().owner
-        if owner not in tied:
-            tied.add(owner)
-            new.append(owner)
+def _has_plain(slot: Slot | None) -> bool:
+    """Whether there are `PLAIN` entries on an id or above."""
+    while slot is not None:
+        if slot.marks is not None and slot.marks.plain:
+            return True
+        slot = slot.parent
+    return False
 
 
-def _waiters(owner: EntryOwner) -> Iterator[Entry]:
-    """The requests with which an owner waits here."""
-    if owner.waiting:
-        for entry in owner.all():
-            if not entry.granted:
-                yield entry
+def _add_those_behind(tied: dict[EntryOwner, None], others: list[EntryOwner]) -> None:
+    """Add those of the others from whom edges lead to those who are there."""
+    others.sort(key=_first_place)
+    more = True
+    while more:
+        more = False
+        looked: Looked = {}  # that was in vain
+        left = []
+        for owner in others:
+            if any(edge.to in tied for edge in edges_from(owner, looked)):
+                tied[owner] = None
+                more = True
+                looked = {}
+            else:
+                left.append(owner)
+        others = left
 
 
-def _granted(queue: list[Entry], count: int) -> Iterator[Entry]:
-    """The granted ones of a queue that has so many of them; they stand mostly at the front."""
-    for entry in queue:
-        if not count:
-            return
-        if entry.granted:
-            count -= 1
-            yield entry
+def _in_order(owner: EntryOwner) -> Collection[Entry]:
+    """The entries with which an owner waits, in an order that does not depend on what happened since."""
+    waiters = owner.waiters
+    return sorted(waiters, key=_number_of) if len(waiters) > 1 else waiters
 
 
-def _is_in_the_way(holder: Entry, waiter: Entry) -> bool:
-    """Of rivals on related ids: whether one is granted, or stands ahead of the other."""
-    return holder.granted or holder.place < waiter.place
+def _number_of(entry: Entry) -> int:
+    return entry.number
 
 
-def _waits_for_that_alone(owner: EntryOwner) -> bool:
-    """Whether an owner waits with one request only."""
-    return owner.waiting == 1 and not owner.waits_elsewhere
-
-
-def _is_alone(waiter: Entry) -> bool:
-    """Whether its owner has nothing else on ids related to that of a waiting entry."""
-    return not any(own is not waiter for own in waiter.owner.around(waiter.slot))
-
-
-def _is_covered(holder: Entry, waiter: Entry) -> bool:
-    """Whether the one ahead waits, too, and all that is in its way is in that of the other."""
-    return (
-        not holder.granted
-        and holder.slot is waiter.slot
-        and holder.rank in COVERED_RIVALS[waiter.mode]
-    )
+def _first_place(owner: EntryOwner) -> Place:
+    return min([waiter.place for waiter in owner.waiters])

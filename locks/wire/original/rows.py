@@ -67,12 +67,14 @@ class Rows:
 
     Attributes:
         asked: In which modes the agent has asked for which ids.
+        spare: The ids that it has asked for last without a need.
     """
 
     def __init__(self, me: AgentId) -> None:
         self._me = me
         self._rows: dict[LockId, Row] = {}
         self.asked: dict[LockId, set[Mode]] = {}
+        self.spare: set[LockId] = set()
 
     def get(self, lock_id: LockId) -> Row | None:
         """What is known of a lock id."""

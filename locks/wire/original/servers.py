@@ -21,6 +21,7 @@ What the original does not have is made up for as far as it can be:
 * Its rows disagree with each other, so that two agents of ours may think for ever that they must
   surrender, each undoing what the other one does. Who does so often is answered later.
 * It forgets an upgrade that waits when its agent surrenders; it is asked for again.
+* It knows no spare requests. The agent knows itself that it does not wait there.
 * It has no unlock. What is given up stays until the transaction ends, and `Released` says so.
 * It has no fencing tokens, and its versions may go back: `RaiseVersion` is never confirmed. The lock of an
   election (`is_election`) is an exception. Its token puts those of our candidates in an order who have
@@ -123,6 +124,7 @@ class OriginalServers:
                 commands = self._request(ours, node, message)
             case Release():
                 left = tuple(ours.at(node).own(message.lock_id))
+                ours.at(node).spare.discard(message.lock_id)
                 commands = [ToAgent(agent, Released(node, message.lock_id, left))]
             case Surrender():
                 commands = self._surrender(ours, node, message)
@@ -147,8 +149,19 @@ class OriginalServers:
         if units_of(message.lock_id):
             return [ToAgent(ours.id, Refused(node, message.lock_id, 0))]
         rows = ours.at(node)
-        rows.asked.setdefault(message.lock_id, set()).add(message.mode)
+        asked = rows.asked.setdefault(message.lock_id, set())
         commands = self._waits_elsewhere(ours, node, message.waits_elsewhere)
+        known = tuple(rows.own(message.lock_id)) if message.mode in asked else ()
+        asked.add(message.mode)
+        before = message.lock_id in rows.spare
+        if message.spare:
+            rows.spare.add(message.lock_id)
+        else:
+            rows.spare.discard(message.lock_id)
+        if known and (
+            before or message.spare
+        ):  # it stands there, and only its agent knows whether it waits
+            return [*commands, ToAgent(ours.id, RequestStates(node, known))]
         return [*commands, self._ask(ours, node, message.lock_id, message.mode)]
 
     def _ask(self, ours: Ours, node: str, lock_id: LockId, mode: Mode) -> Command:

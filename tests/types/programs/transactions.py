@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from typing_extensions import assert_type
 
@@ -25,6 +25,7 @@ def transfer(tx: locks.Transaction, amount: int) -> int:
         assert_type(report, locks.Deadlock)
         assert_type(report.cycle[0].waiter.client, str)
     tx.unlock(("a",))
+    assert_type(tx.learned, tuple[tuple[Hashable, ...], ...])
     return amount
 
 
@@ -41,6 +42,8 @@ with locks.transaction(timeout=5, on_deadlock="surrender", label="nightly", node
     one.unlok(("accounts",))  # E
 
 assert_type(locks.run_transaction(lambda tx: transfer(tx, 3), retry_on=locks.CannotServe), int)
+assert_type(locks.run_transaction(lambda tx: transfer(tx, 3), retries=5, learn=False), int)
+locks.run_transaction(lambda tx: transfer(tx, 3), learn="no")  # E
 locks.run_transaction(transfer)  # E
 locks.transaction(on_deadlock="ignore")  # E
 locks.transaction(5)  # E

@@ -1,0 +1,89 @@
+"""What a crowd is and does: numbers, times and faults. One `Shape` and one seed decide everything."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+from locks.model import Require
+
+__all__ = ["FAULTS", "ORDERS", "Fault", "FaultKind", "Learn", "OnDeadlock", "Order", "Shape"]
+
+Order = Literal["sorted", "opposite", "random", "together"]
+OnDeadlock = Literal["abort", "surrender"]
+Learn = Literal["no", "together", "one-by-one"]
+FaultKind = Literal["silent", "slow", "restart"]
+
+ORDERS: tuple[Order, ...] = get_args(Order)
+FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
+
+
+class Fault(NamedTuple):
+    """A server is in trouble for a while.
+
+    Attributes:
+        kind: `silent`: it reads nothing, and its connections last. `slow`: each step takes `factor` times as
+            long. `restart`: it ends, and runs again after that while without its locks.
+        node: Which one.
+        at: When that begins.
+        lasts: How long that lasts, in seconds.
+        factor: How many times as long a step takes.
+    """
+
+    kind: FaultKind
+    node: str
+    at: float
+    lasts: float
+    factor: float = 5.0
+
+
+class Shape(NamedTuple):
+    """A crowd. All times are in seconds of virtual time.
+
+    Attributes:
+        clients: How many there are, spread evenly over the programs.
+        servers: How many lock servers there are: n1, n2, ...
+        programs: How many programs there are: p1, p2, ...
+        processors: How many processors the lock servers share; by default each has its own.
+        locks: How many lock ids there are.
+        pick: How many of them each transaction locks.
+        order: In which order: `sorted`; `opposite`: every second client the other way round; `random`; or
+            `together`, in one request.
+        reads: The share of clients that read: the first ones of each program.
+        rounds: How many transactions each client runs, one after the other.
+        hold: How long a transaction works when it holds all its locks.
+        between: How long it works between one lock and the next.
+        think: How long a client pauses between two transactions.
+        arrive: Over how long the clients' beginnings are spread.
+        require: How many of the servers a lock needs.
+        on_deadlock: What a transaction does that must give way.
+        learn: What a transaction that was aborted does with what it wanted before: nothing; or it locks that first,
+            sorted, in one request or one by one.
+        delay: How long a message is on its way.
+        jitter: By which share of that it may take longer, drawn from the seed.
+        faults: What goes wrong with servers.
+    """
+
+    clients: int = 100
+    servers: int = 3
+    programs: int = 3
+    processors: int = 0
+    locks: int = 1
+    pick: int = 1
+    order: Order = "sorted"
+    reads: float = 0.0
+    rounds: int = 1
+    hold: float = 0.001
+    between: float = 0.0
+    think: float = 0.0
+    arrive: float = 0.0
+    require: Require = "majority"
+    on_deadlock: OnDeadlock = "abort"
+    learn: Learn = "no"
+    delay: float = 50e-6
+    jitter: float = 0.2
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of the lock servers."""
+        return tuple(f"n{number}" for number in range(1, self.servers + 1))

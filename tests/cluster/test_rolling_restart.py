@@ -1,0 +1,99 @@
+"""Servers are restarted by the book, one at a time: no contended lock that a majority has granted is lost.
+
+    python -m tests.cluster.test_rolling_restart 100 1
+
+restarts each of three servers so many times in turn, with so many contended locks, and says how many were lost.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from tests.cluster.commands import locks, running
+from tests.cluster.harness import World
+from tests.cluster.servers import LIMIT, NAMES, Servers
+from tests.helpers import eventually
+
+PROGRAM = """
+import sys, threading, locks
+number, holds = {number}, {holds}
+lost = []
+held = threading.Semaphore(0)
+over = threading.Event()
+def take(each):
+    try:
+        with locks.transaction() as tx:
+            tx.write_lock(("contended", each))
+            held.release()
+            over.wait()
+            tx.ensure_held()
+    except locks.LocksError as error:
+        lost.append(f"{{each}}: {{error}}")
+        held.release()
+threads = [threading.Thread(target=take, args=(each,), daemon=True) for each in range(number)]
+for each in threads:
+    each.start()
+for each in threads if holds else ():
+    held.acquire()
+print("ready", flush=True)
+sys.stdin.readline()
+over.set()
+for each in threads:
+    each.join()
+print(len(lost), *lost[:3], flush=True)
+"""
+
+
+def standing(servers: Servers, pid: int) -> int:
+    """How many locks a program holds on all servers, added up."""
+    status, out, _ = locks(servers, "ps", "--json")
+    rows = json.loads(out)["locks"] if status == 0 else []
+    own = [row for row in rows if row["state"] == "granted" and row["pid"] == pid]
+    return sum(len(row["servers"]) for row in own)
+
+
+def waiting(servers: Servers) -> int:
+    """How many requests wait."""
+    status, out, _ = locks(servers, "ps", "--json")
+    rows = json.loads(out)["locks"] if status == 0 else []
+    return sum(row["state"] == "waiting" for row in rows)
+
+
+def restart_in_turn(servers: Servers, number: int, rounds: int = 1) -> tuple[str, list[int]]:
+    """One program holds locks, two others queue for them, and all servers are restarted.
+
+    Returns:
+        What the first one says in the end of what it has lost; and on how many servers its locks stood before each restart,
+        added up.
+    """
+    holder = PROGRAM.format(number=number, holds=True)
+    queuing = PROGRAM.format(number=number, holds=False)
+    stood = []
+    with running(servers, holder, queuing, queuing) as programs:
+        pid = programs[0].pid
+        eventually(lambda: waiting(servers) >= 2 * number, limit=LIMIT)
+        for index in list(range(len(NAMES))) * rounds:
+            servers.restart(index)
+            eventually(lambda: locks(servers, "status").status == 0, limit=LIMIT)
+            eventually(lambda: standing(servers, pid) == len(NAMES) * number, limit=LIMIT)
+            stood.append(standing(servers, pid))
+        for program in programs[1:]:
+            program.kill()
+        out, _ = programs[0].communicate("over\n", timeout=LIMIT)
+    return out, stood
+
+
+@pytest.mark.explore
+def test_a_rolling_restart_loses_no_contended_lock() -> None:
+    """After each restart, all locks stand on all servers again; and in the end, the program has them all."""
+    with World() as world:
+        said, _ = restart_in_turn(Servers(world), 10)
+        assert said == "0\n"
+
+
+if __name__ == "__main__":
+    with World() as world:
+        print(*restart_in_turn(Servers(world), int(sys.argv[1]), int(sys.argv[2])))

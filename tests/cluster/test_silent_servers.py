@@ -1,0 +1,256 @@
+"""One of three lock servers is stopped (SIGSTOP): it is connected, and says nothing. Nobody waits for it (decision 0076).
+
+`net_ticktime` is far longer than the time that a program has. So whatever is answered here was not answered because the server
+counted as lost.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.harness import World
+from tests.cluster.servers import LIMIT, NAMES, Servers
+
+NET_TICKTIME = 10 * LIMIT
+
+BEGIN = """
+import sys, threading, locks
+locks.start()
+with locks.transaction() as tx:
+    tx.write_lock(("first", sys.argv[1]))
+def elsewhere(function):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(function()))
+    thread.start()
+    thread.join()
+    return found[0]
+def timed_out(function):
+    try:
+        function()
+    except locks.LockTimeout as error:
+        return str(error)
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+WORK = {
+    "a try on a free lock, and on one that is held": """
+assert locks.Lock(("try",)).acquire(blocking=False)
+assert not elsewhere(lambda: locks.Lock(("try",)).acquire(blocking=False))
+assert locks.RWLock(("rw",)).read_lock().acquire(blocking=False)
+""",
+    "a new lock, which is fenced": """
+with locks.transaction() as tx:
+    assert tx.write_lock(("new",)) > 0
+    assert tx.read_lock(("new", 1)) > 0
+""",
+    "short time limits": """
+with locks.transaction() as tx:
+    tx.write_lock(("short",), timeout=5)
+    def other():
+        with locks.transaction() as other:
+            other.write_lock(("short",), timeout=0.1)
+    assert "held by MainThread" in elsewhere(lambda: timed_out(other))
+""",
+    "a try for what needs all servers": """
+assert not locks.Semaphore(("licences",), 2).acquire(blocking=False)
+""",
+    "asyncio": """
+import asyncio, locks.aio
+async def main():
+    async with locks.aio.transaction() as tx:
+        await asyncio.wait_for(tx.write_lock(("aio",)), 10)
+    assert await locks.aio.Lock(("aio try",)).acquire(blocking=False)
+asyncio.run(main())
+""",
+    "questions": """
+from locks.facts import gather
+with locks.Lock(("asked",)):
+    assert len(locks.holders(("asked",), timeout=None)) == 1
+    assert locks.Lock(("asked",)).locked()
+    found = gather.waits(timeout=300)
+    assert [name for name, _ in found.silent] == [sys.argv[1]], found.silent
+    assert len(gather.lock_servers(timeout=300).facts) == 2
+    seen = threading.Event()
+    locks.watch(("asked",), watcher=lambda view: seen.set())
+    assert seen.wait(30)
+""",
+    "many locks at once": """
+with locks.transaction() as tx:
+    tx.lock_all(write=[("many", i) for i in range(20)], read=[("read", i) for i in range(20)])
+""",
+}
+END = """
+locks.stop()
+print("done")
+"""
+FRESH = """
+import locks
+locks.start()
+assert locks.Lock(("fresh try",)).acquire(blocking=False)
+with locks.transaction() as tx:
+    assert tx.write_lock(("fresh",)) > 0
+locks.stop()
+print("done")
+"""
+WAITS = """
+import sys, locks
+with locks.transaction() as tx:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    tx.write_lock(("handed on",))
+    print("has it", flush=True)
+    sys.stdin.readline()
+print("done")
+"""
+CANDIDATE = """
+import sys, threading, locks, locks_leader
+locks.start()
+print("ready", flush=True)
+sys.stdin.readline()
+ref = locks_leader.start(locks_leader.Behaviour, resource="job")
+pause = threading.Event()
+before = None
+while True:
+    while locks_leader.info(ref).leader in (None, before):
+        pause.wait(0.01)
+    before = locks_leader.info(ref).leader
+    print(locks_leader.info(ref).role, flush=True)
+"""
+COMMAND = "import sys; from locks_leader.command import main; sys.exit(main())"
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Servers]:
+    """Three lock servers, of which a stopped one counts as there for longer than each test may last."""
+    with World() as world:
+        yield Servers(world, net_ticktime=NET_TICKTIME)
+
+
+@contextmanager
+def stopped(servers: Servers, index: int) -> Iterator[None]:
+    """While a server is stopped; at the end it still is, and goes on."""
+    server = servers.processes[index]
+    server.stop()
+    try:
+        yield
+        stat = Path(f"/proc/{server.process.pid}/stat").read_text()
+        assert stat.rpartition(")")[2].split()[0] == "T", "it has gone on meanwhile"
+    finally:
+        server.go_on()
+
+
+def say(program: subprocess.Popen[str]) -> None:
+    """Let it go on."""
+    assert program.stdin is not None
+    program.stdin.write("\n")
+    program.stdin.flush()
+
+
+def hear(program: subprocess.Popen[str]) -> str:
+    """The next line that it prints."""
+    assert program.stdout is not None
+    line = program.stdout.readline().strip()
+    assert line or program.poll() is None, program.communicate()
+    return line
+
+
+@contextmanager
+def running(programs: list[subprocess.Popen[str]]) -> Iterator[None]:
+    """Programs that are ready, and are killed at the end."""
+    try:
+        for program in programs:
+            assert hear(program) == "ready", program.communicate()
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.communicate()
+
+
+@pytest.fixture(autouse=True)
+def patient_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs, too, take a server that is silent for lost only when all is over."""
+    monkeypatch.setenv("LOCKS_NET_TICKTIME", str(NET_TICKTIME))
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_nobody_waits_for_a_server_that_is_stopped(servers: Servers, index: int) -> None:
+    """Each of these is the first that a program does after a server was stopped; a fresh program, too."""
+    programs = {
+        what: servers.program(BEGIN + code + END, arguments=[NAMES[index]])
+        for what, code in WORK.items()
+    }
+    with running(list(programs.values())), stopped(servers, index):
+        for program in programs.values():
+            say(program)
+        for what, program in programs.items():
+            assert hear(program) == "done", (what, program.communicate())
+        assert servers.run(FRESH) == "done\n"
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_a_lock_is_handed_on_while_a_server_is_stopped(servers: Servers, index: int) -> None:
+    """Also to a program that waited for it before, and has asked nobody for anything since."""
+    holder, waiter = programs = [servers.program(WAITS) for _ in range(2)]
+    with running(programs):
+        say(holder)
+        assert hear(holder) == "has it"
+        say(waiter)
+        waits = "import locks\nwhile not locks.queue(('handed on',)).waiting: pass"
+        assert servers.run(waits) == ""
+        with stopped(servers, index):
+            say(holder)
+            assert hear(holder) == "done"
+            assert hear(waiter) == "has it"
+            say(waiter)
+            assert hear(waiter) == "done"
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_an_election_does_without_a_server_that_is_stopped(servers: Servers, index: int) -> None:
+    """One of the candidates leads, and the next one when that is killed; the others follow."""
+    programs = [servers.program(CANDIDATE) for _ in range(3)]
+    with running(list(programs)), stopped(servers, index):
+        for program in programs:
+            say(program)
+        roles = [hear(program) for program in programs]
+        assert sorted(roles) == ["following", "following", "leader"]
+        programs.pop(roles.index("leader")).kill()
+        assert sorted(hear(program) for program in programs) == ["following", "leader"]
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_a_leader_is_followed_while_a_server_is_stopped_later(servers: Servers, index: int) -> None:
+    """It may have relayed between the programs: these are connected by way of another one."""
+    programs = [servers.program(CANDIDATE) for _ in range(3)]
+    with running(list(programs)):
+        for program in programs:
+            say(program)
+        roles = [hear(program) for program in programs]
+        assert sorted(roles) == ["following", "following", "leader"]
+        with stopped(servers, index):
+            programs.pop(roles.index("leader")).kill()
+            assert sorted(hear(program) for program in programs) == ["following", "leader"]
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_commands_name_the_server_that_is_stopped(servers: Servers, index: int) -> None:
+    """They say what the others know, and who has not answered."""
+    with stopped(servers, index):
+        for words in (["status"], ["ps"], ["graph"], ["deadlocks"], ["leaders"], ["groups"]):
+            done = subprocess.run(
+                [sys.executable, "-c", COMMAND, *words, "--timeout", str(NET_TICKTIME)],
+                env=servers.environment(),
+                capture_output=True,
+                text=True,
+                timeout=LIMIT,
+                check=False,
+            )
+            assert done.returncode == 0, (words, done.stderr)
+            assert NAMES[index] in done.stderr + done.stdout, words

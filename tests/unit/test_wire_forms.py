@@ -1,0 +1,193 @@
+"""The forms of messages are a contract: their bytes are written down in `wire_forms.txt`.
+
+Nodes of different versions meet. A changed form is a message that one of them can't read, or reads wrongly. So the
+bytes of one message of each kind are kept. A new field stands last and has a default: then the bytes grow at their end,
+and older nodes leave it out. `python -m tests.unit.test_wire_forms` writes the file anew; it refuses what is no growth,
+unless the number of the protocol is another one (`locks.node.greeting.PROTOCOL`). The messages of elections and of
+process groups are written down in `test_leader_wire.py` and `test_groups_wire.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+
+from locks.core import messages
+from locks.model import AgentId, Deadlock, LockId, LockResult, Place, RequestRecord, View
+from locks.node import agreement, greeting
+from locks.node.scope import Scope
+from locks.otp import etf, tunnel_messages
+from locks.otp.address_book import News
+from locks.otp.terms import Pid
+from locks.ranges import Size
+from locks.wire import facts as questions
+from locks.wire import forms, pages, values
+from locks.wire.messages import pack, unpack_to_agent, unpack_to_server
+
+FILE = Path(__file__).with_name("wire_forms.txt")
+THERE, HERE = "there@127.0.0.1", "here@127.0.0.1"
+SENDER, RECEIVER = AgentId(7 << 12, THERE, 0), AgentId(9 << 12, HERE, 0)
+VERSION = 1_700_000_000_000_000
+FIXED: dict[Any, Any] = {
+    AgentId: SENDER,
+    LockId: ("db", 17, b"\xff", ("nested", 1.5)),
+    Place: 3,
+    bool: True,
+    Any: "anything",
+}
+
+
+def sample(kind: Any) -> Any:
+    """A value of a type, the same each time: every optional field is there, every tuple has an element."""
+    args = get_args(kind)
+    if kind in FIXED:
+        return FIXED[kind]
+    if get_origin(kind) is Annotated:
+        base, bound = args[:2]
+        if base is int:
+            return min(max(bound.least, VERSION), bound.most)
+        if base is str:
+            return THERE
+        if isinstance(bound, Size):
+            return (sample(get_args(base)[0]),)
+        return sample(base)
+    if hasattr(kind, "_fields"):
+        hints = get_type_hints(kind, include_extras=True)
+        return kind(*[sample(hints[name]) for name in kind._fields])
+    if get_origin(kind) is Literal:
+        return args[0]
+    if get_origin(kind) is tuple:
+        return tuple(sample(each) for each in args)
+    if args:
+        return sample(next(each for each in args if each is not type(None)))
+    raise TypeError(f"say what a {kind} is")
+
+
+def made() -> Iterator[tuple[str, Any]]:
+    """Each form, by name, with the term of a sample."""
+    watcher = Pid(5, THERE, 1)
+    for kind in get_args(messages.ServerMessage):
+        if kind in (messages.Watch, messages.Unwatch):
+            yield f"to server: {kind.__name__}", pack(kind(watcher, FIXED[LockId]))
+        else:
+            yield f"to server: {kind.__name__}", pack(sample(kind))
+    for kind in get_args(messages.AgentMessage):
+        message = sample(kind)
+        if kind is messages.Surrendered:
+            message = message._replace(message=message.message._replace(agent=RECEIVER))
+        yield f"to agent: {kind.__name__}", pack(message, RECEIVER)
+    record = sample(RequestRecord)._replace(node=THERE, agent=RECEIVER, state="granted")
+    granted = record._replace(since=VERSION, version=VERSION, blocked=False)
+    yield "to agent: granted", pack(messages.RequestStates(THERE, (granted,)), RECEIVER)
+    for question in questions._QUESTIONS:
+        yield f"question: {question.__name__}", questions.pack_question(sample(question))
+    for answer in questions._ANSWERS:
+        yield f"answer: {answer.__name__}", questions.pack_answer(sample(answer))
+    yield "report", forms.FORMS.of(Deadlock).pack(sample(Deadlock))
+    yield "result", values.pack_result(LockResult("have_all_locks", (sample(Deadlock),)))
+    yield "view", values.pack_view(sample(View))
+    yield "about", values.pack_about(sample(values.About), THERE)
+    yield "page of a view", pages._PAGE.pack(sample(pages.ViewPage))
+    yield "greeting", greeting.pack_greeting(VERSION, 15.0, [News(THERE, ("127.0.0.1", 9100), 0.0)])
+    yield "servers", agreement.pack_servers(Scope((HERE, THERE), "majority"))
+    for kind in get_args(tunnel_messages.Message):
+        data = {"data": b"bytes"} if kind is tunnel_messages.Data else {}
+        hints = get_type_hints(kind, include_extras=True)
+        fields = {name: data.get(name) or sample(hints[name]) for name in kind._fields}
+        yield f"tunnel: {kind.__name__}", etf.decode(tunnel_messages.encode(kind(**fields)))
+
+
+TERMS = dict(made())
+
+
+def written() -> dict[str, str]:
+    """What is written down: by name of a form, its bytes."""
+    lines = FILE.read_text(encoding="utf-8").splitlines()
+    return dict(line.rsplit(" = ", 1) for line in lines if " = " in line)
+
+
+def growth(old: Any, new: Any) -> bool:
+    """Whether a term is another one to which parts were added, at the ends of tuples."""
+    if type(old) is tuple and type(new) is tuple and len(old) <= len(new):
+        return all(map(growth, old, new))
+    if type(old) is list and type(new) is list and len(old) == len(new):
+        return all(map(growth, old, new))
+    return type(old) is type(new) and old == new
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_forms_do_not_change(name: str) -> None:
+    """The bytes are those that were written down: other versions read them, and send them."""
+    assert etf.encode(TERMS[name]).hex() == written().get(name), (
+        "the form of a message has changed: a node of another version can't read it. Put new fields last, with a "
+        "default, and write the file anew: python -m tests.unit.test_wire_forms"
+    )
+
+
+def test_no_form_is_dropped() -> None:
+    """An older node goes on sending it."""
+    assert sorted(written().keys() - TERMS.keys() - {"protocol"}) == []
+    assert written()["protocol"] == str(greeting.PROTOCOL)
+
+
+READERS: dict[str, Callable[[Any], Any]] = {
+    "to server": lambda term: unpack_to_server(term, THERE),
+    "to agent": lambda term: unpack_to_agent(term, RECEIVER, "client"),
+    "question": questions.unpack_question,
+    "answer": questions.unpack_answer,
+    "view": values.unpack_view,
+    "greeting": greeting.unpack_greeting,
+    "servers": agreement.unpack_servers,
+    "tunnel": tunnel_messages.unpack,
+}
+
+
+@pytest.mark.parametrize("name", [name for name in TERMS if name.split(":")[0] in READERS])
+def test_what_a_newer_node_adds_is_not_looked_at(name: str) -> None:
+    """A message with more fields at its end is read as one without them."""
+    read = READERS[name.split(":")[0]]
+    term = etf.decode(etf.encode(TERMS[name]))
+    assert read((*term, "new", 1.5)) == read(term)
+
+
+def test_the_file_can_tell_growth_from_change() -> None:
+    """More parts at the end are growth; another order, another value or fewer parts are not."""
+    assert growth((1, ("a", [2])), (1, ("a", [2], "new"), "new"))
+    for changed in (
+        (1, ("a",)),
+        (1, "a"),
+        (("a", [2]), 1),
+        (1, ("new", "a", [2])),
+        (1, ("a", [3])),
+    ):
+        assert not growth((1, ("a", [2])), changed)
+
+
+def main() -> None:
+    """Write the file anew."""
+    lines = ["The bytes of messages between nodes; see test_wire_forms.py.", ""]
+    old = written() if FILE.exists() else {}
+    if old.get("protocol") == str(greeting.PROTOCOL):
+        changed = [
+            name
+            for name, encoded in old.items()
+            if name != "protocol"
+            and (name not in TERMS or not growth(etf.decode(bytes.fromhex(encoded)), _sent(name)))
+        ]
+        if changed:
+            sys.exit(f"not written: these have changed, other than by growth: {', '.join(changed)}")
+    lines += [f"protocol = {greeting.PROTOCOL}"]
+    lines += [f"{name} = {etf.encode(term).hex()}" for name, term in TERMS.items()]
+    FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _sent(name: str) -> Any:
+    return etf.decode(etf.encode(TERMS[name]))
+
+
+if __name__ == "__main__":
+    main()
