@@ -23,7 +23,7 @@ SHOWN: dict[type, str] = {
     locks.Node: "address agents await_nodes connect disconnect link monitor_nodes nodes register remote runs_original "
     "spawn_agent statistics stop trace view",
     locks.RWLock: "read_lock write_lock",
-    locks.Transaction: "agent deadlocks ensure_held lock lock_all lost read_lock token unit unlock write_lock",
+    locks.Transaction: "agent deadlocks ensure_held learned lock lock_all lost read_lock token unit unlock write_lock",
     locks.mvcc.LockTable: "acquire_lock add_discovered_lock dequeue is_alive locks scan_and_enqueue state states "
     "statistics stop update_locks wait_for",
     locks.ownership.Ownership: OWNERSHIP,

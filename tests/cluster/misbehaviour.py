@@ -18,6 +18,7 @@ from typing import Any
 
 from locks.core.messages import RaiseVersion, Request, Unwatch, Watch
 from locks.model import AgentId
+from locks.node.greeting import PROTOCOL
 from locks.otp import control, etf
 from locks.otp.behaviours import CALL, CAST
 from locks.otp.terms import Atom, Pid, Reference
@@ -337,7 +338,7 @@ def unknown_calls(bad: Bad) -> None:
 def large_version(bad: Bad) -> None:
     """Greet with a version that no node ever had."""
     for version in (2**64, 2**62, 2**8192 - 3):
-        bad.peer.frame(bad.call((OURS, Atom("greeting"), 2, version, 15.0, [])))
+        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, version, 15.0, [])))
     stay(bad)
 
 
@@ -352,7 +353,7 @@ def raised_version(bad: Bad) -> None:
 
 def greetings(bad: Bad) -> None:
     """Greet again and again."""
-    bad.many(forever(lambda: bad.call((OURS, Atom("greeting"), 2, 5, 15.0, []))))
+    bad.many(forever(lambda: bad.call((OURS, Atom("greeting"), PROTOCOL, 5, 15.0, []))))
 
 
 def groups(bad: Bad) -> None:

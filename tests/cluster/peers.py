@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+from locks.node.greeting import PROTOCOL
 from locks.otp import control
 from locks.otp.processes import CALL, CAST, parse_call
 from locks.otp.terms import Atom, Pid, Reference
@@ -45,7 +46,9 @@ class Peer(Stranger):
         """Send the lock server anything."""
         self.frame(control.RegSend(self.me, Atom(LOCK_SERVER), term).pack())
 
-    def greet(self, *known: Any, version: Any = 1, ticktime: Any = 15.0, protocol: Any = 2) -> None:
+    def greet(
+        self, *known: Any, version: Any = 1, ticktime: Any = 15.0, protocol: Any = PROTOCOL
+    ) -> None:
         """Greet the lock server."""
         self.call((OURS, Atom("greeting"), protocol, version, ticktime, list(known)))
 

@@ -15,7 +15,7 @@ import pytest
 
 import locks
 from locks.node import greeter
-from locks.node.greeting import Greeting, pack_greeting, unpack_greeting
+from locks.node.greeting import PROTOCOL, Greeting, pack_greeting, unpack_greeting
 from locks.otp import address_book, dialling, distribution
 from locks.otp.address_book import NAMES
 from locks.otp.link import Link
@@ -54,7 +54,7 @@ def knows(node: locks.Node, *names: str) -> Callable[[], bool]:
 
 # --- The form -----------------------------------------------------------------------------------
 
-GOOD = (OURS, Atom("greeting"), 2, 1, 15.0, [("x@h", "h", 9), ("y@h", "h", 9, 3.5)])
+GOOD = (OURS, Atom("greeting"), PROTOCOL, 1, 15.0, [("x@h", "h", 9), ("y@h", "h", 9, 3.5)])
 
 
 def test_a_greeting_there_and_back() -> None:
@@ -66,7 +66,10 @@ def test_a_greeting_there_and_back() -> None:
 
 
 WRONG: dict[str, tuple[int, list[Any]]] = {
-    "protocol": (2, [0, 1, 3, True, 2.0, "2", None, 2**64]),
+    "protocol": (
+        2,
+        [0, 1, PROTOCOL - 1, PROTOCOL + 1, True, float(PROTOCOL), str(PROTOCOL), None, 2**64],
+    ),
     "version": (3, [-1, True, 1.0, "1", None, 2**63, 2**8192 - 3]),
     "ticktime": (4, [0.0, 0.09, -1.0, 86_401.0, math.inf, math.nan, 15, True, "15", None, 2**70]),
     "known": (5, [None, (), "x", {}, [("x@h", "h", 9)] * (NAMES + 1), 5]),

@@ -348,7 +348,7 @@ def test_what_arrives_during_the_last_look_counts(monkeypatch: pytest.MonkeyPatc
     """The hub is held up while the last look falls due and the answer arrives: the answer is read first."""
     monkeypatch.setattr(rivals, "SIGNS", (rivals.LOOK, rivals.LOOK))  # there is one look
     here, there = socket.socketpair()
-    asked: Any = SimpleNamespace(closed=None, ticktime=1, send=lambda _: None)
+    asked: Any = SimpleNamespace(closed=None, ticktime=1, heard=0, send=lambda _: None)
     turn: Any = SimpleNamespace(run=lambda function, *args: function(*args))
 
     def hold_up() -> None:
@@ -359,7 +359,7 @@ def test_what_arrives_during_the_last_look_counts(monkeypatch: pytest.MonkeyPatc
         gevent.spawn_later(rivals.LOOK / 10, hold_up)
 
     def hear() -> None:
-        asked.heard = here.recv(1) == b"x"
+        asked.heard += here.recv(1) == b"x"
 
     def judge() -> bool:
         reader = gevent.get_hub().loop.io(here.fileno(), 1)
