@@ -53,7 +53,7 @@ from locks.node.view_reader import ViewReader
 from locks.node.view_sender import ViewSender
 from locks.otp import etf
 from locks.otp.budgets import Pace
-from locks.otp.control import SpawnRequest, StrangeMessage, check_speaker
+from locks.otp.control import SpawnRequest, StrangeMessage, brief, check_speaker
 from locks.otp.discovery import ChangingDiscovery
 from locks.otp.distribution import Distribution
 from locks.otp.line import Line
@@ -68,6 +68,8 @@ from locks.otp.wishes import Wishes
 from locks.runtime import Client, Executor, Listener
 from locks.wire import (
     LOCK_SERVER,
+    NOT_UNDERSTOOD,
+    OURS,
     VIEW,
     agent_numbered,
     is_ours,
@@ -478,13 +480,34 @@ class Cluster:
                     self.remotes.answer_term(caller, tag, self._answer(sender.node, request))
         except StrangeMessage as error:
             self.ignored("%s sent a message that is ignored: %s", sender.node, error)
+            if is_ours(term):
+                self._answer_strange(term)
 
     def ignored(self, text: str, *args: object) -> None:
         """Log that the message at hand, of another node, was not taken in."""
         self.node.notices.warn("ignored", self.processes.speaker, text, *args)
 
+    def _answer_strange(self, term: tuple[Any, ...]) -> None:
+        """Tell the node that sent a message of a kind that is not known here that it was ignored.
+
+        That answer itself is a cast, which is never answered.
+        """
+        encoded = etf.encode((CAST, (OURS, NOT_UNDERSTOOD, term[1])))
+        self.processes.send_named(self.processes.speaker, LOCK_SERVER, encoded)
+
+    def _not_understood(self, term: tuple[Any, ...]) -> None:
+        """Log that a node has ignored one of our messages."""
+        kind = term[2] if len(term) > 2 else None
+        name = self.processes.speaker
+        shown = kind.name if isinstance(kind, Atom) else brief(kind)
+        text = "%s does not understand the message %s, and ignored it; let it have this version of locks"
+        self.node.notices.warn("not understood", name, text, name, shown)
+
     def _take_ours(self, term: tuple[Any, ...], sender: Pid) -> None:
         """A node of ours says something to our lock server."""
+        if term[1] is NOT_UNDERSTOOD:
+            self._not_understood(term)
+            return
         if term[1] is pages.TAKEN:
             self.readers.taken(sender.node, *pages.unpack_taken(term))
             return
@@ -534,6 +557,8 @@ class Cluster:
                 self.original_peers.to_ours(agent, message, sender)
         except StrangeMessage as error:
             self.ignored("a message to %s is ignored: %s", agent, error)
+            if is_ours(message):
+                self._answer_strange(message)
 
     def _spawn(self, request: SpawnRequest) -> Callable[[], object] | None:
         return self.original_peers.watcher_request(request)

@@ -23,7 +23,7 @@ from locks.wire.forms import (
     pid_of,
     to_lock_id,
 )
-from locks.wire.messages import pack, unpack_to_agent, unpack_to_server
+from locks.wire.messages import NOT_UNDERSTOOD, pack, unpack_to_agent, unpack_to_server
 from locks.wire.refusals import pack_attributes, unpack_error
 from locks.wire.urgency import kind_of
 from locks.wire.values import (
@@ -42,6 +42,7 @@ from locks.wire.values import (
 __all__ = [
     "AGENTS",
     "LOCK_SERVER",
+    "NOT_UNDERSTOOD",
     "OURS",
     "SERIAL_BITS",
     "VIEW",

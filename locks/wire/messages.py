@@ -43,7 +43,9 @@ from locks.wire.forms import (
 )
 from locks.wire.versions import ASKED, check_version
 
-__all__ = ["pack", "unpack_to_agent", "unpack_to_server"]
+__all__ = ["NOT_UNDERSTOOD", "pack", "unpack_to_agent", "unpack_to_server"]
+
+NOT_UNDERSTOOD: Final = constant("not_understood")  # with the tag of a message that was ignored
 
 TAGS: dict[type[Any], str] = {  # of the classes that are not called so on the wire
     StandingElsewhere: "standing",

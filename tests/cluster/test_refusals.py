@@ -6,16 +6,21 @@ import logging
 import shutil
 import socket
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import locks
 from locks.otp import etf
+from locks.otp.control import RegSend
 from locks.otp.frames import pack_reg_send, pack_send
+from locks.otp.processes import CAST
 from locks.otp.strangers import LONGEST
 from locks.otp.terms import Atom, Pid, Reference
+from locks.wire import LOCK_SERVER, NOT_UNDERSTOOD, OURS
 from tests.cluster.nodes import A, B, C, Nodes, Stranger, Tx, peer
+from tests.cluster.peers import Peer
 from tests.helpers import eventually
 
 BAD = "bad@127.0.0.1"
@@ -223,3 +228,41 @@ def test_large_bad_messages_write_short_lines(
     if period:
         assert len(warnings) <= 3
     agent.end()
+
+
+def test_a_message_of_a_newer_node_is_answered(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its sender is told that it was not understood, and logs it; the connection stays, and is used."""
+    a, b = nodes.meet(A, B)
+    assert a.cluster is not None
+    assert b.cluster is not None
+    sent = etf.encode((CAST, (OURS, Atom("newer"), 1)))
+    a.turn.run(a.cluster.processes.send_named, B, LOCK_SERVER, sent)
+    eventually(lambda: f"{B} does not understand the message newer" in caplog.text)
+    assert a.nodes() == [B]
+
+
+def test_a_message_of_a_newer_node_to_an_agent_is_answered(nodes: Nodes) -> None:
+    """Likewise; that a message was not understood is not answered, or two nodes might never end."""
+    a = nodes.start(A)
+    assert a.cluster is not None
+    agent = a.spawn_agent()
+    newer = Peer(a.address, A)
+    to_agent = Pid(agent.id.created, A, a.cluster.distribution.creation)
+    answer = (OURS, NOT_UNDERSTOOD, Atom("newest"))
+    newer.frame(pack_send(to_agent, etf.encode((OURS, Atom("newest"), 1))))
+    newer.cast(answer[1:])
+    newer.cast((Atom("last"),))
+    answers = (message.message for message in newer.messages() if isinstance(message, RegSend))
+    told = [term[1] for term in answers_until(answers, Atom("last")) if term[0] == CAST]
+    assert told == [answer, (OURS, NOT_UNDERSTOOD, Atom("last"))]
+    agent.end()
+
+
+def answers_until(answers: Iterator[Any], last: Atom) -> Iterator[Any]:
+    """What a node says, up to its answer to a message of a kind."""
+    for term in answers:
+        yield term
+        if term[0] == CAST and term[1][-1] == last:
+            return

@@ -103,7 +103,7 @@ def check_marks(table: LockTable) -> None:
         for entry in entries:
             assert entry.mark == kind(entry)
         for owner in {entry.owner for entry in entries}:
-            assert set(owner.waiters) == {e for e in owner.all() if not e.granted and owner.waits}
+            assert set(owner.waiters) == {e for e in owner.all() if e.waits and owner.waits}
         strong = {s for s in below if any(0 <= kind(e) < PLAIN for e in s.entries())}
         plain = {s for s in below if any(kind(e) == PLAIN for e in s.entries())}
         marks = slot.marks
