@@ -119,8 +119,8 @@ def test_neither_readers_nor_writers_are_starved(reads: float, rule: str) -> Non
 
 
 def test_to_ask_all_servers_costs_messages_among_readers_and_writers() -> None:
-    """Where agents ask all servers although their program waits already, the messages grow with a crowd of both kinds."""
-    shape = READERS._replace(clients=60, rounds=3)
+    """Where agents ask all servers although their program waits already, a crowd of mostly readers exceeds the bound."""
+    shape = READERS._replace(clients=60, reads=0.9)
     (said,) = ran(shape, "ask-all").violations()
     assert "messages" in said
     assert ran(shape, "gate-only").violations() == []

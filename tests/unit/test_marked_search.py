@@ -228,11 +228,15 @@ def test_in_each_deadlock_within_the_node_a_cycle_is_known(name: str) -> None:
 def test_no_more_is_told(name: str) -> None:
     """Than by a search through everything, in all the steps of all seeds.
 
-    Within one node another one of the shortest cycles may be chosen, which later becomes another one: a few more.
+    Another one of the shortest cycles may be chosen, which later becomes another one: within one node that costs a few
+    more, and with several it is one in a thousand at most in as few steps as these (less than before in 40 seeds).
     """
     now = before = 0
     for seed in range(SEEDS):
         for _, _, found, expected in steps(WORLDS[name], seed):
             now += len(found)
             before += len(expected)
-    assert now <= before * (1.05 if name.endswith("one node") and name != "writes, one node" else 1)
+    if name.startswith("writes"):
+        assert now == before
+    else:
+        assert now <= before * (1.05 if name.endswith("one node") else 1.001)

@@ -91,7 +91,7 @@ def kind(entry: Entry) -> int:
         if own.slot.lock_id[: len(entry.slot.lock_id)]
         == entry.slot.lock_id[: len(own.slot.lock_id)]
     ]
-    alone = len(related) == 1 and owner.waiting == 1 and not owner.waits_elsewhere
+    alone = len(related) == 1 and owner.waiting == 1 and not owner.waits_elsewhere and entry.waits
     return PLAIN if alone else AHEAD
 
 

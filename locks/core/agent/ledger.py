@@ -384,6 +384,8 @@ class Ledger:
                 each = request.node_requests.get(node)
                 if each is None or len(request.node_requests) > 1:
                     continue  # of several nodes the gate says when to ask
+                if request.acknowledged is not None:
+                    continue  # an upgrade: the client relies on what is granted of it
                 if related(request.lock_id, lock_id) and each.waits(request.mode):
                     self._withdraw(request, each)
 

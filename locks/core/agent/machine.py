@@ -330,6 +330,7 @@ class AgentMachine(Questions):
                 self._take_in(message.records)
             elif isinstance(message, Released):
                 self._ledger.released(message)
+                self._learn(message.records)  # until now, they might have been the ones released
             elif isinstance(message, VersionRaised):
                 if self._tokens is not None:
                     self._tokens.raised(message)
@@ -400,17 +401,22 @@ class AgentMachine(Questions):
                 self._out.append(Notify(Notification(me, "lock_info", record)))
         if others and not self._idle():
             self._resolver.begin()
-        if self._resolver.graph is not None:
-            for record in records:
-                if record.agent != me:
-                    self._resolver.learn(record)
-                # What was released may still be told of: it waits for nobody.
-                elif not self._ledger.may_be_released(record):
-                    self._resolver.learn(self._ledger.known(record))
+        self._learn(records)
         if others:
             for record in records:
                 if record.state == "spare" and record.agent != me:
                     self._give_way(record)
+
+    def _learn(self, records: tuple[RequestRecord, ...]) -> None:
+        """Put records into what is known of deadlocks, if the agent keeps that now."""
+        if self._resolver.graph is None:
+            return
+        for record in records:
+            if record.agent != self.id:
+                self._resolver.learn(record)
+            # A request that was released may still be reported: it waits for nobody.
+            elif not self._ledger.may_be_released(record):
+                self._resolver.learn(self._ledger.known(record))
 
     def _give_way(self, spare: RequestRecord) -> None:
         """Another agent holds a lock, and a grant of this one keeps it from standing on this node, too.
