@@ -11,7 +11,7 @@ VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --disable-pip-version-check -q -c constraints.txt
 MADE := .venv/made-with-python-$(VERSION)
-SOURCES := $(wildcard locks locks_leader locks_pytest.py examples)
+SOURCES := $(wildcard locks locks_leader locks_lab locks_pytest.py examples)
 
 .PHONY: run test explore engines bench docs screenshots check wheel package compiled clean
 
@@ -87,7 +87,7 @@ compiled: wheel
 	$(PY) -m venv $(CLEAN); \
 	$(CLEAN)/bin/python -m pip install --disable-pip-version-check -q "$$(ls dist/compiled/*.whl)[test]"; \
 	mkdir $(CLEAN)/checkout; \
-	tar -c --exclude './.*' --exclude ./locks --exclude ./locks_leader --exclude ./build --exclude ./dist . | tar -x -C $(CLEAN)/checkout; \
+	tar -c --exclude './.*' --exclude ./locks --exclude ./locks_leader --exclude ./locks_lab --exclude ./build --exclude ./dist . | tar -x -C $(CLEAN)/checkout; \
 	cd $(CLEAN)/checkout; \
 	../bin/python -c 'import locks; assert locks.__compiled__ and "site-packages" in locks.__file__, locks.__file__'; \
 	../bin/python -m pytest -n auto --dist loadgroup -m "not explore" $(TESTED) $(ARGS); \

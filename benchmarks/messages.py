@@ -1,6 +1,6 @@
 """How many messages our rules take, and others: `python -m benchmarks.messages [--write]`.
 
-Messages are counted in the simulator (`locks.sim`), not timed: the same on each machine.
+Messages are counted in the simulator (`locks_lab`), not timed: the same on each machine.
 `docs/messages.md` says what is counted; with `--write` the tables there, between comments that name
 them, and the plots beside it, are made anew.
 """
@@ -16,15 +16,15 @@ from statistics import mean
 from typing import NamedTuple
 
 from benchmarks.plot import Line, plot
-from locks.sim.host import Violation
-from locks.sim.original import runs as original
-from locks.sim.original.world import World as OriginalWorld
-from locks.sim.plan import Plan, client_names, node_names
-from locks.sim.rules import RULES, Rule
-from locks.sim.schedule import calm, run
-from locks.sim.script import Script
-from locks.sim.small_worlds import placed, ring, rings, start
-from locks.sim.world import World
+from locks_lab.explorer.small_worlds import placed, ring, rings, start
+from locks_lab.original import runs as original
+from locks_lab.original.world import World as OriginalWorld
+from locks_lab.schedules.plan import Plan, client_names, node_names
+from locks_lab.schedules.schedule import calm, run
+from locks_lab.worlds.host import Violation
+from locks_lab.worlds.rules import RULES, Rule
+from locks_lab.worlds.script import Script
+from locks_lab.worlds.world import World
 
 __all__ = ["PAGE", "TABLES", "columns", "markdown", "plots", "rewritten"]
 

@@ -3,7 +3,7 @@
     python -m benchmarks.original            # prints it
     python -m benchmarks.original --write    # and writes it into the page
 
-Counted in the model of the original (`locks.sim.original`), not timed: the same on each computer.
+Counted in the model of the original (`locks_lab.original`), not timed: the same on each computer.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.messages import rewritten
-from locks.sim.original.runs import contended, outcome, rings
-from locks.sim.original.variants import ORIGINAL, VARIANTS, Variant, variant_of
-from locks.sim.schedule import Policy
+from locks_lab.original.runs import contended, outcome, rings
+from locks_lab.original.variants import ORIGINAL, VARIANTS, Variant, variant_of
+from locks_lab.schedules.schedule import Policy
 
 PAGE = Path(__file__).parents[1] / "docs" / "original_rules.md"
 WORLDS = 200

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 
 import locks
-from locks.sim.strategies import Named
 from locks.testing import Simulation, simulate
+from locks_lab.applications.strategies import Named
 
 __all__ = ["APPLICATIONS", "between", "main"]
 

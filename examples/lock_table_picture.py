@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Iterable, Iterator
 
 from locks.mvcc import Committed, LockState, LockTable, Place, Request, Txn
-from locks.sim.diagrams import escape
+from locks_lab.stories.diagrams import escape
 
 
 def picture(states: Iterable[LockState]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from importlib import import_module
+from typing import Any, NamedTuple
 
 from locks import __version__, form
 from locks.cli import (
@@ -12,7 +13,6 @@ from locks.cli import (
     completion,
     config,
     deadlocks,
-    demo,
     graph,
     groups,
     node,
@@ -28,8 +28,30 @@ from locks.cli.printing import run_printing
 
 __all__ = ["main"]
 
-SIM = "simulate the algorithm: every interleaving, random worlds, stories"
 SIMULATED = (["sim"], ["demo"], ["completion"])  # what needs the simulator, or knows its options
+
+
+class Loaded(NamedTuple):
+    """A command that is loaded when it is used.
+
+    Attributes:
+        module: Its module, which has `add_command`.
+        about: What the list of commands says of it.
+    """
+
+    module: str
+    about: str
+
+
+LABORATORY = {  # all that this program knows of the laboratory
+    "demo": Loaded(
+        "locks_lab.commands.demo", "a bank with real deadlocks, and one deadlock in slow motion"
+    ),
+    "sim": Loaded(
+        "locks_lab.commands.sim",
+        "simulate the algorithm: every interleaving, random worlds, stories",
+    ),
+}
 
 
 def main(
@@ -46,6 +68,7 @@ def main(
     """
     if arguments is None and sys.argv[1:2] in SIMULATED:
         form.run_interpreted()
+    given = sys.argv[1:] if arguments is None else arguments
     parser = Parser(prog=prog, description="Deadlock-resolving, hierarchical read/write locks.")
     parser.add_argument("--version", action="version", version=f"locks {form.shown(__version__)}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -53,19 +76,17 @@ def main(
     completion.add_command(commands, parser)
     config.add_command(commands)
     deadlocks.add_command(commands)
-    demo.add_command(commands)
+    _add_loaded("demo", commands, given)
     graph.add_command(commands)
     groups.add_command(commands)
     node.add_command(commands)
     ps.add_command(commands)
     run.add_command(commands)
-    if form.COMPILED:
-        again = commands.add_parser("sim", help=SIM)  # `run_interpreted` has not come here
+    if form.COMPILED:  # `run_interpreted` has not come here
+        again = commands.add_parser("sim", help=LABORATORY["sim"].about)
         again.set_defaults(run=lambda options: form.require_interpreted("locks sim"))
     else:
-        from locks.cli import sim
-
-        sim.add_command(commands)
+        _add_loaded("sim", commands, given)
     status.add_command(commands)
     top.add_command(commands)
     web.add_command(commands)
@@ -74,6 +95,15 @@ def main(
         add_command(commands)
     options = parser.parse_args(arguments)
     return run_printing(f"locks {options.command}", lambda: options.run(options))
+
+
+def _add_loaded(name: str, commands: Any, given: Sequence[str]) -> None:
+    """Add a command; load it only if these arguments use it, or ask for all options."""
+    command = LABORATORY[name]
+    if name in given or "completion" in given:
+        import_module(command.module).add_command(commands)
+    else:
+        commands.add_parser(name, help=command.about)
 
 
 if __name__ == "__main__":

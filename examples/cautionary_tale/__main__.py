@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from locks.errors import InvalidOption
-from locks.sim.explore import TooManyStates
+from locks_lab.explorer.explore import TooManyStates
 
 from .drafts import DRAFTS
 from .findings import (

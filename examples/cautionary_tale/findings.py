@@ -1,7 +1,7 @@
 """The questions about the drafts: the tale's claims, one by one, and what the search says of each.
 
 A finding is a question about a setting: is it safe, is it live, is it free of locks that nobody holds?
-`locks.sim.shortest` answers it for every schedule. If the answer is no, there is a shortest schedule
+`locks_lab.explorer.shortest` answers it for every schedule. If the answer is no, there is a shortest schedule
 that shows it, and a story of it.
 """
 
@@ -13,8 +13,8 @@ from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from locks.errors import InvalidOption
-from locks.sim.host import Violation
-from locks.sim.shortest import Found, shortest
+from locks_lab.explorer.shortest import Found, shortest
+from locks_lab.worlds.host import Violation
 
 from .drafts import (
     DRAFTS,

@@ -1,6 +1,6 @@
 """The same with `locks`: a lock on a majority of three nodes, by the simulator's own worlds.
 
-Lock servers and agents are those that run in programs; `locks.sim.explore` visits every order of their
+Lock servers and agents are those that run in programs; `locks_lab.explorer.explore` visits every order of their
 messages, and checks each state. Two workers that ask three nodes from the very beginning are too many
 states for that (more than 3 million). So it is done in parts: `PARTS` says which, and random schedules
 (`at_random`) do the rest.
@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from locks.sim.explore import Explored, explore
-from locks.sim.plan import Plan, Shape, plan
-from locks.sim.runs import FailedRun, Tally, run_plan
-from locks.sim.story import tell
-from locks.sim.world import Faults, World
+from locks_lab.explorer.explore import Explored, explore
+from locks_lab.schedules.plan import Plan, Shape, plan
+from locks_lab.schedules.runs import FailedRun, Tally, run_plan
+from locks_lab.stories.story import tell
+from locks_lab.worlds.world import Faults, World
 
 __all__ = ["MORE", "NODES", "PARTS", "Part", "at_random", "cut_off", "explore_part", "minority"]
 

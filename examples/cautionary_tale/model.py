@@ -29,7 +29,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from locks.errors import InvalidOption
-from locks.sim.host import Violation
+from locks_lab.worlds.host import Violation
 
 from .drafts import (
     Action,
@@ -194,7 +194,7 @@ class State(NamedTuple):
 
 
 class Tale:
-    """The states of a setting, and the moves between them: a `locks.sim.shortest.Model`.
+    """The states of a setting, and the moves between them: a `locks_lab.explorer.shortest.Model`.
 
     Args:
         setting: The setting.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from locks.errors import InvalidOption
-from locks.sim.host import Violation
+from locks_lab.worlds.host import Violation
 
 from .model import Setting, State, Tale
 from .stories import Teller
@@ -24,7 +24,7 @@ States = tuple[State, ...]
 
 
 class Several:
-    """The states of some data sets, and the moves between them: a `locks.sim.shortest.Model`.
+    """The states of some data sets, and the moves between them: a `locks_lab.explorer.shortest.Model`.
 
     Args:
         setting: The setting, with the number of data sets.

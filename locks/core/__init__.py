@@ -2,7 +2,7 @@
 
 It imports the ground (`locks.model`, `locks.errors`) and nothing else of the project: no clock, no
 random numbers, no threads, no sockets, no actors. Events go in, effects come out, so everything here
-can be run under any order of messages (`locks.sim` does so).
+can be run under any order of messages (the simulator does so).
 
 * `messages.py`: all messages and effects, as closed unions.
 * `server/`: a lock server. `machine.py` takes messages in; `table.py` decides which requests are granted,

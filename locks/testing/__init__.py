@@ -8,15 +8,15 @@
     simulation.run()
 
 The modules, from the bottom up: `spawned` has the greenlets of actors that clients begin; `owning` looks at who works on which resources;
-`node` puts the product's own node and agents on `locks.sim.application`, `nodes` has all of a simulation; `watchdog` sees to it
+`node` puts the product's own node and agents on `locks_lab.applications.application`, `nodes` has all of a simulation; `watchdog` sees to it
 that a run that hangs says where; `story` tells what has happened; `simulation` is one run, `scenarios` many of them, with the
 shortest failure found by `shrinking`. What pytest has of it is in `locks_pytest`.
 """
 
 from __future__ import annotations
 
-from locks.sim.application import Client, Violation
 from locks.testing.scenarios import Summary, seeds, simulate
 from locks.testing.simulation import Simulation
+from locks_lab.applications.application import Client, Violation
 
 __all__ = ["Client", "Simulation", "Summary", "Violation", "seeds", "simulate"]

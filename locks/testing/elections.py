@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from locks.node.statistics import Counters
-from locks.sim.application import Application
-from locks.sim.host import Violation
+from locks_lab.applications.application import Application
+from locks_lab.worlds.host import Violation
 
 __all__ = ["Elections"]
 

@@ -22,10 +22,10 @@ from typing import Any
 
 from locks.errors import InvalidOption, LocksError, MisuseError
 from locks.lock_ids import shown
-from locks.sim.host import Violation
-from locks.sim.places import Place, of_function
 from locks.testing.linearizability import Model, Span, TooMany, core, order, until
 from locks.testing.nodes import SimulatedNodes
+from locks_lab.applications.places import Place, of_function
+from locks_lab.worlds.host import Violation
 
 __all__ = ["History", "NotLinearizable", "Recorded"]
 

@@ -3,7 +3,7 @@
 While a simulation runs, the node of the client that goes on takes the place of this program's node. It is a `Node` whose
 agents are `Agent`s, so that an application meets the product's own code, down to the errors. What
 is different is below it: a call takes no turn of a real node but lets other clients go first, a
-wait is for a simulated moment, and messages go through `locks.sim.application`, which runs the
+wait is for a simulated moment, and messages go through `locks_lab.applications.application`, which runs the
 machines and checks them.
 """
 
@@ -36,12 +36,12 @@ from locks.runtime import Down, Killed, Waiter, client_key, current_client, exit
 from locks.runtime.actor import Inbox
 from locks.runtime.inline import Journal, Turn
 from locks.runtime.monitor import tell_end
-from locks.sim.application import Application, Client
-from locks.sim.event_loop import Tasks
-from locks.sim.host import Host
-from locks.sim.places import Place, entry_of
 from locks.testing.elections import Elections
 from locks.testing.spawned import Spawned
+from locks_lab.applications.application import Application, Client
+from locks_lab.applications.event_loop import Tasks
+from locks_lab.applications.places import Place, entry_of
+from locks_lab.worlds.host import Host
 
 __all__ = ["Neighbours", "SimulatedAgent", "SimulatedNode", "greenlet_of"]
 

@@ -17,12 +17,12 @@ from locks.program import default as program
 from locks.runtime import Client as AnyClient
 from locks.runtime import client_key, elsewhere
 from locks.runtime.bridge import Bridge
-from locks.sim.application import Application, Client
-from locks.sim.places import Place
 from locks.testing.node import SimulatedAgent, SimulatedNode, greenlet_of, not_simulated
 from locks.testing.owning import two_at_work
 from locks.testing.patches import is_patched
 from locks.testing.spawned import Spawned
+from locks_lab.applications.application import Application, Client
+from locks_lab.applications.places import Place
 
 __all__ = ["ALONE", "SimulatedNodes"]
 

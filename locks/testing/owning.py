@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import NamedTuple
 
 from locks.ownership.part import Part, Task
-from locks.sim.host import Violation
+from locks_lab.worlds.host import Violation
 
 __all__ = ["GroupAtHand", "at_hand", "two_at_work"]
 

@@ -23,7 +23,7 @@ from unittest import mock
 from gevent import getcurrent, monkey
 
 from locks.errors import MisuseError
-from locks.sim.application import Application, Client
+from locks_lab.applications.application import Application, Client
 
 __all__ = ["is_patched", "patched"]
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 from xml.etree import ElementTree as Xml
 
-from locks.sim.diagrams import escape
-from locks.sim.greenlets import Note
+from locks_lab.applications.greenlets import Note
+from locks_lab.stories.diagrams import escape
 
 __all__ = ["KINDS", "Kind"]
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from locks.errors import InvalidOption, MisuseError
-from locks.sim.agenda import Step
-from locks.sim.strategies import Named, check_strategy
 from locks.testing.schedules import Script
 from locks.testing.shrinking import Found, Scenario, shortest
 from locks.testing.simulation import Simulation, check_names
 from locks.testing.story import Summary
 from locks.testing.watchdog import Hang
+from locks_lab.applications.agenda import Step
+from locks_lab.applications.strategies import Named, check_strategy
 
 if TYPE_CHECKING:
     import pytest

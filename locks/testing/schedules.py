@@ -1,7 +1,7 @@
 """Schedules as text: which client goes on when, `1*3 2 1*2`, and which are left out, `without 3: 1*3 2`.
 
 Clients are numbered from 1 on, in the order in which they were added. `t2` is the second one of several tasks of asyncio that can
-go on. What breaks, and what nodes notice, is as in `locks.sim.breaking`: `1*3 cut:n1,n2 2 notice:n2,n1`.
+go on. What breaks, and what nodes notice, is as in `locks_lab.applications.breaking`: `1*3 cut:n1,n2 2 notice:n2,n1`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from locks.errors import InvalidOption
-from locks.sim.agenda import Step
-from locks.sim.breaking import death_of, read_change
+from locks_lab.applications.agenda import Step
+from locks_lab.applications.breaking import death_of, read_change
 
 __all__ = ["Script", "parse"]
 

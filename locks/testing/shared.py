@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 from locks.errors import MisuseError
 from locks.model import Mode, related, show
 from locks.runtime import client_key, current_client
-from locks.sim.host import Violation
-from locks.sim.places import Place
 from locks.testing.nodes import SimulatedNodes
 from locks.testing.owning import GroupAtHand, at_hand
+from locks_lab.applications.places import Place
+from locks_lab.worlds.host import Violation
 
 __all__ = ["Shared", "Unguarded", "share"]
 

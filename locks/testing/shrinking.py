@@ -1,6 +1,6 @@
 """The shortest failure: fewer clients, fewer switches between them, fewer steps.
 
-A run that fails is run again by its schedule (`locks.sim.agenda.Chosen`), and if it fails in the same way, so are shorter ones:
+A run that fails is run again by its schedule (`locks_lab.applications.agenda.Chosen`), and if it fails in the same way, so are shorter ones:
 without some of the clients, then without some of the stretches in which one of them went on. It is the same failure if it is
 an error of the same type, raised at the same line.
 
@@ -15,10 +15,10 @@ from itertools import groupby
 from types import TracebackType
 from typing import NamedTuple
 
-from locks.sim.agenda import Step
-from locks.sim.places import Place, of_frame
 from locks.testing.schedules import Script
 from locks.testing.simulation import Simulation
+from locks_lab.applications.agenda import Step
+from locks_lab.applications.places import Place, of_frame
 
 __all__ = ["Found", "Scenario", "shortest"]
 

@@ -21,13 +21,6 @@ from locks.errors import InvalidOption, LocksError, MisuseError
 from locks.lock_ids import shown
 from locks.model import Deadlock, check_nodes, is_seconds
 from locks.runtime import kill
-from locks.sim.agenda import Agenda, Choice, Chosen
-from locks.sim.application import Client
-from locks.sim.network import Pair
-from locks.sim.places import is_inner, without_inner
-from locks.sim.plan import node_names
-from locks.sim.strategies import Named, Unhurried, check_strategy, strategy_for
-from locks.sim.words import listed
 from locks.testing import schedules
 from locks.testing.histories import History, Recorded
 from locks.testing.nodes import ALONE, SimulatedNodes
@@ -36,6 +29,13 @@ from locks.testing.pictures import KINDS, Kind
 from locks.testing.shared import share
 from locks.testing.story import Summary, story
 from locks.testing.watchdog import PATIENCE, watched
+from locks_lab.applications.agenda import Agenda, Choice, Chosen
+from locks_lab.applications.application import Client
+from locks_lab.applications.places import is_inner, without_inner
+from locks_lab.applications.strategies import Named, Unhurried, check_strategy, strategy_for
+from locks_lab.schedules.plan import node_names
+from locks_lab.stories.words import listed
+from locks_lab.worlds.network import Pair
 
 __all__ = ["Simulation", "check_names"]
 

@@ -9,7 +9,7 @@ import pykka
 from greenlet import GreenletExit
 
 from locks.runtime.monitor import ACTOR_REF
-from locks.sim.application import Application, Client
+from locks_lab.applications.application import Application, Client
 
 __all__ = ["Spawned"]
 

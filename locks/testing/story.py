@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from locks.sim.greenlets import Note
+from locks_lab.applications.greenlets import Note
 
 __all__ = ["Summary", "story"]
 

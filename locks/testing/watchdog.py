@@ -24,9 +24,9 @@ from gevent import getcurrent, monkey
 
 from locks.runtime.native import get_ident, is_main_thread, native_lock, start_new_thread
 from locks.runtime.waiter import get_hub_if_exists, mailbox_of
-from locks.sim.application import Application
-from locks.sim.host import Violation
-from locks.sim.places import of_frame
+from locks_lab.applications.application import Application
+from locks_lab.applications.places import of_frame
+from locks_lab.worlds.host import Violation
 
 __all__ = ["PATIENCE", "Hang", "watched"]
 

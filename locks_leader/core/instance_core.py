@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 Around the `Machine`, which decides on roles, stands what every instance needs whoever runs it: the actor
-(`locks_leader.shell.instance`) and the simulator (`locks_leader.sim.member`) drive this very class. What
+(`locks_leader.shell.instance`) and the simulator drive this very class. What
 comes in is put into the mailbox, and taken one at a time. Taking it returns effects; some of them have an
 answer, which is taken in at once:
 

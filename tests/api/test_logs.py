@@ -241,6 +241,7 @@ def test_an_end_from_outside(caplog: pytest.LogCaptureFixture) -> None:
 def test_every_logger_is_documented() -> None:
     """Whatever has a name below `locks` is in the list; events are told by loggers of the list."""
     sources = [*(ROOT / "locks").rglob("*.py"), *(ROOT / "locks_leader").rglob("*.py")]
+    sources += (ROOT / "locks_lab").rglob("*.py")
     text = "\n".join(path.read_text() for path in sources)
     assert set(re.findall(r'getLogger\("(locks[\w.]*)"\)', text)) <= LOGGERS.keys()
     assert {event.logger for event in EVENTS.values()} <= LOGGERS.keys()

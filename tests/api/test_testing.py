@@ -23,9 +23,9 @@ import locks.testing
 from locks.core.messages import Request
 from locks.node import waiting
 from locks.program import default_node
-from locks.sim import nodes
 from locks.testing import Client, Simulation, Violation, seeds, simulate
 from locks.wire import SERIAL_BITS
+from locks_lab.applications import nodes
 
 ROOT = pathlib.Path(__file__).parents[2]
 

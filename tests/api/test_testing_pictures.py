@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import locks
 from locks.errors import InvalidOption
-from locks.sim.greenlets import Note
-from locks.sim.places import Place
 from locks.testing import Simulation
 from locks.testing.pictures import KINDS, LETTER
+from locks_lab.applications.greenlets import Note
+from locks_lab.applications.places import Place
 from tests.api.test_testing_failures import run_pytest
 
 SVG = "{http://www.w3.org/2000/svg}"

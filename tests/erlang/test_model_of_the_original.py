@@ -1,4 +1,4 @@
-"""The model of the original (`locks.sim.original`) against the original itself.
+"""The model of the original (`locks_lab.original`) against the original itself.
 
 Its lock server is given random operations on trees of ids, and its whole table is compared with the model's
 after each, and all that it has told. Its agents are in rings of three and four, asked in each order.
@@ -15,11 +15,11 @@ import pytest
 
 from locks.model import AgentId, LockId
 from locks.otp.terms import Atom, Pid
-from locks.sim.host import Violation
-from locks.sim.original import table as model
-from locks.sim.original.messages import Ask, End, Surrender
-from locks.sim.original.runs import asked, is_resolved
-from locks.sim.original.server import serve
+from locks_lab.original import table as model
+from locks_lab.original.messages import Ask, End, Surrender
+from locks_lab.original.runs import asked, is_resolved
+from locks_lab.original.server import serve
+from locks_lab.worlds.host import Violation
 from tests.erlang.erlang import Erlang, ErlangClient
 
 LOCKS = Atom("locks_server_locks")

@@ -27,7 +27,7 @@ from examples.cautionary_tale.findings import QUORUMS, STORES, Question, answer,
 from examples.cautionary_tale.model import Setting, Tale
 from examples.cautionary_tale.several import Several, tell_several
 from locks.errors import InvalidOption
-from locks.sim.shortest import shortest
+from locks_lab.explorer.shortest import shortest
 
 
 def moves(setting: Setting, wanted: str) -> int | None:

@@ -57,9 +57,9 @@ from examples.cautionary_tale.stories import story, tell
 from locks.core.agent import requests as requests
 from locks.errors import InvalidOption
 from locks.model import Require
-from locks.sim.explore import TooManyStates
-from locks.sim.host import Violation
-from locks.sim.shortest import shortest
+from locks_lab.explorer.explore import TooManyStates
+from locks_lab.explorer.shortest import shortest
+from locks_lab.worlds.host import Violation
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 PAGE = Path(__file__).parents[2] / "docs" / "cautionary_tale.md"

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from locks_leader.sim.parties import MemberId
-from locks_leader.sim.plan import PolicyName, node_names, policy_for
-from locks_leader.sim.schedule import ORDERS, Order, chooser, settle
-from locks_leader.sim.world import ElectionPlan, ElectionWorld
+from locks_lab.leader.parties import MemberId
+from locks_lab.leader.plan import PolicyName, node_names, policy_for
+from locks_lab.leader.schedule import ORDERS, Order, chooser, settle
+from locks_lab.leader.world import ElectionPlan, ElectionWorld
 
 
 @pytest.fixture(params=ORDERS)

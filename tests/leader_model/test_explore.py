@@ -10,11 +10,11 @@ import os
 
 import pytest
 
-from locks_leader.sim.explore import TooManyStates, explore
-from locks_leader.sim.node import EAGER, ONE_WIRE, Uses
-from locks_leader.sim.plan import PolicyName, policy_for, with_clients
-from locks_leader.sim.schedule import settle
-from locks_leader.sim.world import ElectionPlan
+from locks_lab.leader.explore import TooManyStates, explore
+from locks_lab.leader.node import EAGER, ONE_WIRE, Uses
+from locks_lab.leader.plan import PolicyName, policy_for, with_clients
+from locks_lab.leader.schedule import settle
+from locks_lab.leader.world import ElectionPlan
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 explored = pytest.mark.skipif(not EXPLORE, reason="takes minutes: set LOCKS_EXPLORE=1")

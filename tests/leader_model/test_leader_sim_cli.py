@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from locks_leader.sim.__main__ import main
-from locks_leader.sim.runs import Failure, run_seed
+from locks_lab.leader.__main__ import main
+from locks_lab.leader.runs import Failure, run_seed
 
 
 @pytest.mark.parametrize("kind", ["run", "storm"])

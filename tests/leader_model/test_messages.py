@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from locks_lab.leader.schedule import ORDERS, chooser, in_order, settle
+from locks_lab.leader.world import ElectionPlan, ElectionWorld
 from locks_leader.core.contest import Contest
 from locks_leader.core.events import BeginContest
 from locks_leader.policy import Policy
-from locks_leader.sim.schedule import ORDERS, chooser, in_order, settle
-from locks_leader.sim.world import ElectionPlan, ElectionWorld
 
 FINDING = ("Here", "WatchRequest")  # by these candidates find each other, and monitor each other
 

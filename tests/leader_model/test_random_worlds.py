@@ -10,16 +10,16 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
+from locks_lab.leader.node import UseKind, Uses
+from locks_lab.leader.plan import Grain, PolicyName, draw, node_names, policy_for
+from locks_lab.leader.rules import RULES, MachineRule
+from locks_lab.leader.runs import replay, run_seeds, storm
+from locks_lab.leader.schedule import in_order, run, settle
+from locks_lab.leader.world import ChoiceKind, ElectionPlan
 from locks_leader.core.events import Answer, CallBack, Effect, Event, Incoming, Received
 from locks_leader.core.instance_core import Do, InstanceCore
 from locks_leader.core.machine import TRANSITIONS, Change, Machine
 from locks_leader.core.messages import Message
-from locks_leader.sim.node import UseKind, Uses
-from locks_leader.sim.plan import Grain, PolicyName, draw, node_names, policy_for
-from locks_leader.sim.rules import RULES, MachineRule
-from locks_leader.sim.runs import replay, run_seeds, storm
-from locks_leader.sim.schedule import in_order, run, settle
-from locks_leader.sim.world import ChoiceKind, ElectionPlan
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 BASE = int(os.environ.get("LOCKS_SEED", "0"))

@@ -8,16 +8,16 @@ from typing import NamedTuple
 import pytest
 
 from locks.core.messages import RaiseVersion
-from locks.sim.host import Violation
-from locks.sim.network import Link
-from locks_leader.sim.explore import explore
-from locks_leader.sim.node import EAGER, ONE_WIRE, Uses
-from locks_leader.sim.parties import MemberId
-from locks_leader.sim.plan import with_clients
-from locks_leader.sim.rules import RULES
-from locks_leader.sim.runs import replay, run_seeds
-from locks_leader.sim.schedule import in_order, settle
-from locks_leader.sim.world import ElectionPlan, ElectionWorld
+from locks_lab.leader.explore import explore
+from locks_lab.leader.node import EAGER, ONE_WIRE, Uses
+from locks_lab.leader.parties import MemberId
+from locks_lab.leader.plan import with_clients
+from locks_lab.leader.rules import RULES
+from locks_lab.leader.runs import replay, run_seeds
+from locks_lab.leader.schedule import in_order, settle
+from locks_lab.leader.world import ElectionPlan, ElectionWorld
+from locks_lab.worlds.host import Violation
+from locks_lab.worlds.network import Link
 
 NODES = ("n1", "n2", "n3")
 

@@ -15,10 +15,10 @@ from locks.core.agent.requests import LockRequest
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, EntryOwner
 from locks.model import Deadlock, Edge
-from locks.sim.host import Violation
-from locks.sim.rules import RULES
-from locks.sim.schedule import run
-from locks.sim.world import Faults, World
+from locks_lab.schedules.schedule import run
+from locks_lab.worlds.host import Violation
+from locks_lab.worlds.rules import RULES
+from locks_lab.worlds.world import Faults, World
 
 OPPOSITE = ["write a; write b", "write b; write a"]
 Patch = pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""Crowds in virtual time (`locks.sim.crowd`): what must be true of them, and wrong rules that must be caught."""
+"""Crowds in virtual time (`locks_lab.crowd`): what must be true of them, and wrong rules that must be caught."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry
 from locks.model import AgentId
 from locks.otp import budgets
-from locks.sim.crowd.crowd import Crowd, run_crowd
-from locks.sim.crowd.links import Fair, Link, Mail, RoundRobin, Scheduler
-from locks.sim.crowd.machines import Processor, Time
-from locks.sim.crowd.measures import Report
-from locks.sim.crowd.rules import CROWD, CROWD_RULES, CrowdRule, Pausing
-from locks.sim.crowd.shape import Fault, Shape
-from locks.sim.host import Violation
-from locks.sim.rules import OURS, Rule
+from locks_lab.crowd.crowd import Crowd, run_crowd
+from locks_lab.crowd.links import Fair, Link, Mail, RoundRobin, Scheduler
+from locks_lab.crowd.machines import Processor, Time
+from locks_lab.crowd.measures import Report
+from locks_lab.crowd.rules import CROWD, CROWD_RULES, CrowdRule, Pausing
+from locks_lab.crowd.shape import Fault, Shape
+from locks_lab.worlds.host import Violation
+from locks_lab.worlds.rules import OURS, Rule
 
 RIGHT = [rule for rule in CROWD_RULES.values() if rule.right]
 READERS = Shape(clients=12, reads=0.5, rounds=10)

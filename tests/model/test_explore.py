@@ -13,14 +13,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from locks.cli.sim_explore import Search, explore_all, searches
-from locks.sim.explore import Explored, TooManyStates, explore
-from locks.sim.host import Violation
-from locks.sim.network import Network, Party
-from locks.sim.schedule import run
-from locks.sim.script import parse_script
-from locks.sim.small_worlds import Kind, is_ring, ring, small_worlds, start
-from locks.sim.world import Faults, World
+from locks_lab.commands.explore import Search, explore_all, searches
+from locks_lab.explorer.explore import Explored, TooManyStates, explore
+from locks_lab.explorer.small_worlds import Kind, is_ring, ring, small_worlds, start
+from locks_lab.schedules.schedule import run
+from locks_lab.worlds.host import Violation
+from locks_lab.worlds.network import Network, Party
+from locks_lab.worlds.script import parse_script
+from locks_lab.worlds.world import Faults, World
 from tests.model.test_rings import orders
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from locks.sim.freezing import DROPPED, SINGLE, Labels, fields
-from locks.sim.world import World
+from locks_lab.explorer.freezing import DROPPED, SINGLE, Labels, fields
+from locks_lab.worlds.world import World
 
 SCRIPTS = ["write a on n1,n2 majority; token a; write b", "write b; read a/1; unlock a/1; write a"]
 

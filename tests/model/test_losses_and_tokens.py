@@ -1,7 +1,7 @@
 """Losses and fencing tokens in worlds whose nodes crash, run again, and are cut off.
 
-That losses are told, and that tokens rise, is checked in each world (`locks.sim.checks`,
-`locks.sim.host`); `test_checks.py` shows that these checks can fail.
+That losses are told, and that tokens rise, is checked in each world (`locks_lab.worlds.checks`,
+`locks_lab.worlds.host`); `test_checks.py` shows that these checks can fail.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import pytest
 
 from locks.core.server.machine import ServerMachine
-from locks.sim.explore import explore
-from locks.sim.rules import OURS, Rule
-from locks.sim.schedule import finish
-from locks.sim.world import Faults, World
+from locks_lab.explorer.explore import explore
+from locks_lab.schedules.schedule import finish
+from locks_lab.worlds.rules import OURS, Rule
+from locks_lab.worlds.world import Faults, World
 
 THREE = ("n1", "n2", "n3")
 WANTED = "write a on n1,n2,n3 majority; token a"

@@ -21,7 +21,7 @@ from locks.core.messages import AnswerWait, Ended, Surrender, ToAgent, ToServer
 from locks.core.server.machine import ServerMachine
 from locks.errors import DeadlockAborted
 from locks.model import HELD_UP, AgentId, Deadlock, Edge, LockId, LockResult, Mode
-from locks.sim.checks import check_clean, check_report, edges_of, keys, reached
+from locks_lab.worlds.checks import check_clean, check_report, edges_of, keys, reached
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 BASE = int(os.environ.get("LOCKS_SEED", "0"))

@@ -14,12 +14,12 @@ import pytest
 from locks.core import parts
 from locks.core.messages import Knowledge, RequestStates, Resolved, Surrendered
 from locks.model import AgentId
-from locks.sim import world as worlds
-from locks.sim.plan import Shape
-from locks.sim.runs import Tally, run_seeds
-from locks.sim.schedule import calm, run
-from locks.sim.small_worlds import ring
-from locks.sim.world import World
+from locks_lab.explorer.small_worlds import ring
+from locks_lab.schedules.plan import Shape
+from locks_lab.schedules.runs import Tally, run_seeds
+from locks_lab.schedules.schedule import calm, run
+from locks_lab.worlds import world as worlds
+from locks_lab.worlds.world import World
 from tests.model.test_random_worlds import BASE, EXPLORE, replay_command
 
 WORLDS = 2000 if EXPLORE else 75

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from locks.sim.plan import Shape, plan, transactions
-from locks.sim.runs import FailedRun, Tally, run_seeds
-from locks.sim.schedule import run
+from locks_lab.schedules.plan import Shape, plan, transactions
+from locks_lab.schedules.runs import FailedRun, Tally, run_seeds
+from locks_lab.schedules.schedule import run
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 BASE = int(os.environ.get("LOCKS_SEED", "0"))

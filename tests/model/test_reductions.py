@@ -15,17 +15,17 @@ import pytest
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import RequestStates
 from locks.core.server.notifier import Notifier
-from locks.sim import space as spaces
-from locks.sim.case import case_of, replay
-from locks.sim.explore import Explored, TooManyStates, explore
-from locks.sim.host import Host, Violation
-from locks.sim.plan import Plan
-from locks.sim.reactions import SETTLE
-from locks.sim.rules import OURS, RULES
-from locks.sim.script import parse_script
-from locks.sim.small_worlds import Kind, ring, small_worlds, start
-from locks.sim.space import Space
-from locks.sim.world import Faults, World
+from locks_lab.cases.case import case_of, replay
+from locks_lab.explorer import space as spaces
+from locks_lab.explorer.explore import Explored, TooManyStates, explore
+from locks_lab.explorer.reactions import SETTLE
+from locks_lab.explorer.small_worlds import Kind, ring, small_worlds, start
+from locks_lab.explorer.space import Space
+from locks_lab.schedules.plan import Plan
+from locks_lab.worlds.host import Host, Violation
+from locks_lab.worlds.rules import OURS, RULES
+from locks_lab.worlds.script import parse_script
+from locks_lab.worlds.world import Faults, World
 
 LIMIT = 6_000
 EXTRAS = ("try", "unlock", "ask", "again")

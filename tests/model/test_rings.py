@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import pytest
 
-from locks.sim.rules import OURS, RULES, Rule
-from locks.sim.schedule import calm, run
-from locks.sim.small_worlds import ring
-from locks.sim.world import World
+from locks_lab.explorer.small_worlds import ring
+from locks_lab.schedules.schedule import calm, run
+from locks_lab.worlds.rules import OURS, RULES, Rule
+from locks_lab.worlds.world import World
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 

@@ -1,6 +1,6 @@
 """Rules that are wrong are caught, and those that are said to be right are not.
 
-For each wrong rule of `locks.sim.rules` there is a counter-example here: the smallest world that we
+For each wrong rule of `locks_lab.worlds.rules` there is a counter-example here: the smallest world that we
 know in which exploring finds a violation. Under our own rules the same world is explored completely,
 and nothing is wrong with it. So each part of our rules is needed, and the checks can fail. Where that
 takes a schedule that is hard to come by, the world is led to the point where it matters by hand.
@@ -20,14 +20,14 @@ import pytest
 from locks.core.server import table as lock_table
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, EntryOwner
-from locks.sim.events import Choice
-from locks.sim.explore import explore
-from locks.sim.host import Violation
-from locks.sim.plan import Plan, plan
-from locks.sim.rules import OURS, RULES, Rule
-from locks.sim.schedule import run
-from locks.sim.small_worlds import placed, ring, rings, start
-from locks.sim.world import Faults, World
+from locks_lab.explorer.explore import explore
+from locks_lab.explorer.small_worlds import placed, ring, rings, start
+from locks_lab.schedules.plan import Plan, plan
+from locks_lab.schedules.schedule import run
+from locks_lab.worlds.events import Choice
+from locks_lab.worlds.host import Violation
+from locks_lab.worlds.rules import OURS, RULES, Rule
+from locks_lab.worlds.world import Faults, World
 
 OPPOSITE = ["write a; write b", "write b; write a"]
 
@@ -356,7 +356,7 @@ def test_nothing_is_wrong_there_under_our_rules(world: Callable[[Rule], World]) 
 
 def test_two_that_give_way_to_each_other_do_so_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """When smaller agents yield, too, and both look at the same time, a ring of 2 never ends."""
-    monkeypatch.setattr("locks.sim.world.check_report", lambda report: None)
+    monkeypatch.setattr("locks_lab.worlds.world.check_report", lambda report: None)
     world = ring_of_two(RULES["all-yield"])
     world.step(1, 2)
     for _ in range(20):
@@ -439,7 +439,7 @@ def test_a_table_that_grants_out_of_order(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_table_that_looks_at_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that grants at once, without the rule's own check: two are told of the same lock."""
     monkeypatch.setattr(LockTable, "_look", LockTable._grant)
-    monkeypatch.setattr("locks.sim.reactions.check_rule", lambda *args: None)
+    monkeypatch.setattr("locks_lab.explorer.reactions.check_rule", lambda *args: None)
     with pytest.raises(Violation, match=r"client-. has write . and client-. has"):
         explore(World(OPPOSITE))
 

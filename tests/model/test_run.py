@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from locks.cli.sim import add_case, case_from
 from locks.core.server.machine import ServerMachine
 from locks.core.server.notifier import News, Notifier
 from locks.errors import InvalidOption
-from locks.sim.case import Case, case_of, kind_of, parse_case, replay
-from locks.sim.events import Choice
-from locks.sim.plan import Plan, Shape, plan
-from locks.sim.rules import Rule
-from locks.sim.runs import Tally, run_plan, run_seeds
-from locks.sim.schedule import finish, run
-from locks.sim.world import Faults, World
+from locks_lab.cases.case import Case, case_of, kind_of, parse_case, replay
+from locks_lab.commands.sim import add_case, case_from
+from locks_lab.schedules.plan import Plan, Shape, plan
+from locks_lab.schedules.runs import Tally, run_plan, run_seeds
+from locks_lab.schedules.schedule import finish, run
+from locks_lab.worlds.events import Choice
+from locks_lab.worlds.rules import Rule
+from locks_lab.worlds.world import Faults, World
 
 FAILED = Path(__file__).with_name("failed.txt")
 LINES = [line for line in FAILED.read_text().splitlines() if line and not line.startswith("#")]
@@ -183,8 +183,8 @@ def test_the_first_run_that_goes_wrong_is_returned() -> None:
 
 TRACE = """
 import hashlib, random
-from locks.sim.plan import Shape, plan
-from locks.sim.schedule import run
+from locks_lab.schedules.plan import Shape, plan
+from locks_lab.schedules.schedule import run
 digest = hashlib.sha256()
 for seed in range(10):
     for shape in (Shape(), Shape(nodes=3, faults=True)):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from locks.sim.schedule import run
-from locks.sim.world import World
+from locks_lab.schedules.schedule import run
+from locks_lab.worlds.world import World
 
 A, B, C, D = ("a",), ("b",), ("c",), ("d",)
 BOTH = (("n1", "n2"), "all")

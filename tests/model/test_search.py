@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locks.sim.host import Violation
-from locks.sim.search import DepthFirst, TooManyStates, Visit
+from locks_lab.explorer.search import DepthFirst, TooManyStates, Visit
+from locks_lab.worlds.host import Violation
 from tests.model.test_shortest import Graph, depths
 
 GRAPHS = st.dictionaries(st.integers(0, 9), st.lists(st.integers(0, 9), max_size=4), max_size=10)

@@ -24,15 +24,15 @@ from locks.core.server.machine import ServerMachine
 from locks.core.server.notifier import News, Notifier
 from locks.core.server.tree import Entry, EntryOwner
 from locks.model import AgentId, Deadlock
-from locks.sim.explore import Explored, explore
-from locks.sim.host import Violation
-from locks.sim.plan import Plan, Shape
-from locks.sim.rules import OURS, Rule
-from locks.sim.runs import Tally, run_seeds
-from locks.sim.schedule import POLICIES, Policy, run
-from locks.sim.script import script
-from locks.sim.small_worlds import start
-from locks.sim.world import Faults, World
+from locks_lab.explorer.explore import Explored, explore
+from locks_lab.explorer.small_worlds import start
+from locks_lab.schedules.plan import Plan, Shape
+from locks_lab.schedules.runs import Tally, run_seeds
+from locks_lab.schedules.schedule import POLICIES, Policy, run
+from locks_lab.worlds.host import Violation
+from locks_lab.worlds.rules import OURS, Rule
+from locks_lab.worlds.script import script
+from locks_lab.worlds.world import Faults, World
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 BASE = int(os.environ.get("LOCKS_SEED", "0"))

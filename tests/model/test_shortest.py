@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from locks.errors import InvalidOption
-from locks.sim.explore import TooManyStates, explore
-from locks.sim.host import Violation
-from locks.sim.rules import RULES
-from locks.sim.shortest import shortest, shortest_schedule
-from locks.sim.world import World
+from locks_lab.explorer.explore import TooManyStates, explore
+from locks_lab.explorer.shortest import shortest, shortest_schedule
+from locks_lab.worlds.host import Violation
+from locks_lab.worlds.rules import RULES
+from locks_lab.worlds.world import World
 
 OPPOSITE = ["write a; write b", "write b; write a"]
 

@@ -9,15 +9,15 @@ import pytest
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import Release, Released, ToServer
-from locks.sim.case import Case, case_of, kind_of, parse_case, replay
-from locks.sim.client import SERIALS
-from locks.sim.events import Choice
-from locks.sim.host import Violation
-from locks.sim.plan import Shape, plan
-from locks.sim.rules import Rule
-from locks.sim.runs import FailedRun, run_plan
-from locks.sim.schedule import run
-from locks.sim.shrink import shrink, weight
+from locks_lab.cases.case import Case, case_of, kind_of, parse_case, replay
+from locks_lab.cases.shrink import shrink, weight
+from locks_lab.schedules.plan import Shape, plan
+from locks_lab.schedules.runs import FailedRun, run_plan
+from locks_lab.schedules.schedule import run
+from locks_lab.worlds.client import SERIALS
+from locks_lab.worlds.events import Choice
+from locks_lab.worlds.host import Violation
+from locks_lab.worlds.rules import Rule
 from tests.model.test_run import SILENT
 
 

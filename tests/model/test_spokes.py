@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from locks.cli.sim_explore import explore_all, searches
-from locks.sim.plan import Plan, client_names, plan
-from locks.sim.schedule import POLICIES, calm, run
-from locks.sim.small_worlds import Kind, placed, ring, start
-from locks.sim.world import Faults, World
+from locks_lab.commands.explore import explore_all, searches
+from locks_lab.explorer.small_worlds import Kind, placed, ring, start
+from locks_lab.schedules.plan import Plan, client_names, plan
+from locks_lab.schedules.schedule import POLICIES, calm, run
+from locks_lab.worlds.world import Faults, World
 
 explored = pytest.mark.skipif(
     os.environ.get("LOCKS_EXPLORE") != "1", reason="takes minutes: set LOCKS_EXPLORE=1"

@@ -1,6 +1,6 @@
 """A majority lock that is held stands on all its servers that are up, as soon as nothing is in flight.
 
-That is checked in each world of the simulator (`check_standing` in `locks.sim.checks`). Here are worlds that are
+That is checked in each world of the simulator (`check_standing` in `locks_lab.worlds.checks`). Here are worlds that are
 made for it: crowds on one lock, and servers that are restarted one after the other, each back before the next.
 """
 
@@ -10,10 +10,10 @@ import random
 
 import pytest
 
-from locks.sim.host import Violation
-from locks.sim.rules import OURS, RULES, Rule
-from locks.sim.schedule import POLICIES, calm, run
-from locks.sim.world import Faults, World
+from locks_lab.schedules.schedule import POLICIES, calm, run
+from locks_lab.worlds.host import Violation
+from locks_lab.worlds.rules import OURS, RULES, Rule
+from locks_lab.worlds.world import Faults, World
 
 NODES = ("n1", "n2", "n3")
 CLIENTS = tuple(f"c{number}" for number in range(1, 9))

@@ -11,14 +11,14 @@ import pytest
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.machine import AgentMachine
 from locks.errors import InvalidOption
-from locks.sim.diagrams import escape, sequence_diagram, wait_for_graph
-from locks.sim.formatter import Formatter
-from locks.sim.host import Violation
-from locks.sim.plan import Shape, plan
-from locks.sim.rules import Rule
-from locks.sim.schedule import run
-from locks.sim.story import Unfinished, act, tell
-from locks.sim.world import Faults, World
+from locks_lab.schedules.plan import Shape, plan
+from locks_lab.schedules.schedule import run
+from locks_lab.stories.diagrams import escape, sequence_diagram, wait_for_graph
+from locks_lab.stories.formatter import Formatter
+from locks_lab.stories.story import Unfinished, act, tell
+from locks_lab.worlds.host import Violation
+from locks_lab.worlds.rules import Rule
+from locks_lab.worlds.world import Faults, World
 
 RING = ["write a; write b", "write b; write c", "write c; write a"]
 TWO = ("n1", "n2")

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from locks.errors import InvalidOption
-from locks.sim.host import Violation
-from locks.sim.original.runs import asked, is_resolved
-from locks.sim.original.variants import VARIANTS
-from locks.sim.original.world import World
+from locks_lab.original.runs import asked, is_resolved
+from locks_lab.original.variants import VARIANTS
+from locks_lab.original.world import World
+from locks_lab.worlds.host import Violation
 from tests.original.test_table import SEQUENCES, STUCK
 
 RECORDED = dict(

@@ -12,13 +12,13 @@ import pytest
 from benchmarks.original import PAGE, markdown, names, table
 from locks.__main__ import main
 from locks.errors import InvalidOption
-from locks.sim.host import Violation
-from locks.sim.original.explore import kind_of, shortest_failure
-from locks.sim.original.runs import asked, contended, held, is_resolved, outcome, rings
-from locks.sim.original.story import finish, sequence, tell, waits
-from locks.sim.original.variants import VARIANTS, variant_of
-from locks.sim.original.world import Choice, World
-from locks.sim.search import TooManyStates
+from locks_lab.explorer.search import TooManyStates
+from locks_lab.original.explore import kind_of, shortest_failure
+from locks_lab.original.runs import asked, contended, held, is_resolved, outcome, rings
+from locks_lab.original.story import finish, sequence, tell, waits
+from locks_lab.original.variants import VARIANTS, variant_of
+from locks_lab.original.world import Choice, World
+from locks_lab.worlds.host import Violation
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 RING = ["write a; write b", "write b; write c", "write c; write a"]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from locks.model import AgentId, LockId
-from locks.sim.host import Violation
-from locks.sim.original.queues import find
-from locks.sim.original.table import EMPTY, Table, remove, request, surrender, watch
+from locks_lab.original.queues import find
+from locks_lab.original.table import EMPTY, Table, remove, request, surrender, watch
+from locks_lab.worlds.host import Violation
 
 HERE = Path(__file__).parent.parent / "conformance"
 Queue = tuple[set[tuple[str, str]], list[set[tuple[str, str]]]]  # holders, and waiting groups

@@ -83,7 +83,6 @@ LIBRARY = [
     ),
     Layer("groups", ("locks.groups*",), (*NODES, "node", "program"), "groups/: process groups"),
     Layer("mvcc", ("locks.mvcc*",), (*GROUND, "runtime"), "mvcc/: a multi-version lock table"),
-    Layer("sim", ("locks.sim*",), ("form", *GROUND, "core"), "sim/: the simulator"),
     Layer(
         "face",
         (
@@ -132,9 +131,6 @@ LIBRARY = [
         "ownership/: who owns what",
     ),
     Layer(
-        "testing", ("locks.testing*",), (*NODES, "node", "program", "sim", "ownership"), "testing/"
-    ),
-    Layer(
         "engines",
         ("locks.engines*",),
         (
@@ -148,7 +144,7 @@ LIBRARY = [
         ("locks.cli*", "locks.__main__"),
         (
             *(*GROUND, "core", "runtime", "otp bytes", "otp", "program", "metrics"),
-            *("form", "sim", "face", "package", "web"),
+            *("form", "face", "package", "web"),
         ),
         "cli/: the command line",
     ),
@@ -188,12 +184,6 @@ LEADER = [
         "shell/: the actor",
     ),
     Layer(
-        "leader sim",
-        ("locks_leader.sim*",),
-        (*GROUND, "core", "sim", "leader ground", "leader core"),
-        "sim/: simulated elections",
-    ),
-    Layer(
         "leader face",
         (
             "locks_leader",
@@ -215,7 +205,38 @@ LEADER = [
         "elect.py, leaders.py, command.py: the command line",
     ),
 ]
-LAYERS = [*LIBRARY, *LEADER]
+# The command line loads the laboratory's commands by the names in `LABORATORY` of `locks/__main__.py`, when they are used: it
+# imports none of it. Nothing else in `locks` and `locks_leader` names the laboratory, but `locks.testing`.
+LAB_ROOMS = (
+    *("worlds", "schedules", "explorer", "cases", "stories", "crowd", "original", "applications"),
+)
+LAB = [
+    Layer(
+        "lab",
+        ("locks_lab", *(f"locks_lab.{room}*" for room in LAB_ROOMS)),
+        ("form", *GROUND, "core"),
+        "worlds/, schedules/, explorer/, cases/, stories/, crowd/, original/, applications/: the simulator",
+    ),
+    Layer(
+        "lab leader",
+        ("locks_lab.leader*",),
+        (*GROUND, "core", "lab", "leader ground", "leader core"),
+        "leader/: simulated elections",
+    ),
+    Layer(
+        "lab commands",
+        ("locks_lab.commands*",),
+        (*GROUND, "core", "runtime", "face", "package", "cli", "lab"),
+        "commands/: locks sim, locks demo",
+    ),
+    Layer(
+        "testing",
+        ("locks.testing*",),
+        (*NODES, "node", "program", "lab", "ownership"),
+        "testing/: for the tests of users",
+    ),
+]
+LAYERS = [*LIBRARY, *LEADER, *LAB]
 
 # Modules outside of `core` that are as pure as it is.
 PURE = (
@@ -295,7 +316,7 @@ def name_of(path: Path) -> str:
 
 SOURCES = {
     name_of(path): path
-    for top in ("locks", "locks_leader")
+    for top in ("locks", "locks_leader", "locks_lab")
     for path in sorted((ROOT / top).rglob("*.py"))
 }
 
@@ -384,8 +405,9 @@ def _id(name: str) -> str:
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Print a picture: of `locks`, or with `leader` of `locks_leader`."""
-    print(picture(LEADER if "leader" in arguments else LIBRARY, graph()), end="")
+    """Print a picture: of `locks`, with `leader` of `locks_leader`, with `lab` of `locks_lab`."""
+    layers = LEADER if "leader" in arguments else LAB if "lab" in arguments else LIBRARY
+    print(picture(layers, graph()), end="")
     return 0
 
 

@@ -12,7 +12,7 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = ("locks", "locks_leader", "locks_pytest.py")
+SHIPPED = ("locks", "locks_leader", "locks_lab", "locks_pytest.py")
 NO_CODE = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
     *(tokenize.ENCODING, tokenize.ENDMARKER),
@@ -42,7 +42,8 @@ def count(where: Path) -> int:
 def main() -> None:
     """Print the counts of what is shipped, of its folders, and of the tests; or of what is named."""
     named = [Path(each) for each in sys.argv[1:]]
-    parts = named or [*sorted(p for p in (ROOT / "locks").iterdir() if p.is_dir()), ROOT / "tests"]
+    beside = [ROOT / name for name in ("locks", "locks_leader", "locks_lab", "tests")]
+    parts = named or [*sorted(p for p in (ROOT / "locks").iterdir() if p.is_dir()), *beside]
     for part in parts:
         if number := count(part):
             print(f"{number:7,} {part if named else part.relative_to(ROOT)}")

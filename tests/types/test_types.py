@@ -89,7 +89,7 @@ def test_programs_of_users(check: Any) -> None:
 
 
 @pytest.mark.explore
-@pytest.mark.parametrize("package", ["locks", "locks_leader"])
+@pytest.mark.parametrize("package", ["locks", "locks_leader", "locks_lab"])
 def test_no_public_type_is_unknown(package: str) -> None:
     """For a type checker that takes annotations alone, as editors do."""
     found = pyright("--verifytypes", package, "--ignoreexternal")["typeCompleteness"]

@@ -18,7 +18,7 @@ from locks.core.messages import Request, ToAgent, ToServer, Watch
 from locks.core.server.machine import ServerMachine
 from locks.errors import LocksError
 from locks.model import AgentId
-from locks.sim.freezing import UNORDERED, freeze
+from locks_lab.explorer.freezing import UNORDERED, freeze
 
 HERE, THERE = "a@h", "b@h"
 IDS = [("a",), ("a", "b"), ("a", "c"), ("d",), ("e", ("$units", 2))]

@@ -102,6 +102,6 @@ def test_a_long_exploration_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setattr("locks.cli.printing.OFTEN", 0.0)
-    monkeypatch.setattr("locks.sim.search.NOW_AND_THEN", 10)
+    monkeypatch.setattr("locks_lab.explorer.search.NOW_AND_THEN", 10)
     assert main(["sim", "explore", "--client", "write a; write b", "--client", "write b"]) == 0
     assert "10 states in" in terminal.getvalue()

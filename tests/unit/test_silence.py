@@ -23,7 +23,7 @@ from locks.otp.silence import (
     Found,
     Suspects,
 )
-from locks.sim.freezing import UNORDERED, freeze
+from locks_lab.explorer.freezing import UNORDERED, freeze
 from tests.unit.net import ALL, N1, N2, N3, A, B, Net
 from tests.unit.test_gate import Contest, queue
 

@@ -19,7 +19,7 @@ A lock server forgets what it has confirmed when it is restarted, so its new ver
 it: decision 0005 says how that is made sure of, and what is assumed.
 
 Rejected: the largest version of the grants without asking (the next holder's quorum may be another
-one: `hasty` in `locks.sim.rules`); one node of all that counts (it would have to be up);
+one: the simulator's rule `hasty`); one node of all that counts (it would have to be up);
 asking with the request itself (at that time nobody knows the versions of the others).
 """
 

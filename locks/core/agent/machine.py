@@ -81,7 +81,7 @@ class AgentMachine(Questions):
         silent: Of the nodes that are up, those that say nothing; kept up to date by `node_silent`, `node_speaks`.
 
     Attributes:
-        ledger_class: What keeps its lock requests; `locks.sim.rules` has others to choose.
+        ledger_class: What keeps its lock requests; the simulator has others to choose.
         resolver_class: What it does about deadlocks; likewise.
         tokens_class: How it gets fencing tokens; likewise.
     """

@@ -59,7 +59,7 @@ class ServerMachine:
 
     Attributes:
         changed: The entries that the last message has changed, for whoever puts down when.
-        table_class: The lock table; `locks.sim.rules` has wrong ones to choose.
+        table_class: The lock table; the simulator has wrong ones to choose.
         notifier_class: What decides which agents are notified of what; likewise.
         relays_class: What passes on what agents tell each other; likewise.
     """

@@ -1,0 +1,1 @@
+"""Functions of a program as simulated clients: what `locks.testing` stands on."""

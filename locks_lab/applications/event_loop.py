@@ -1,0 +1,302 @@
+"""`async def` clients of an application: tasks of an event loop that runs in virtual time.
+
+The loop is asyncio's own (`BaseEventLoop`), but for what it does where it would wait: there the scheduler of the
+application lets others go on, and comes back when something is ready or due. It runs in one more greenlet of the
+application. While that is in the middle of a call of `locks`, the whole loop stands still, as it does in a
+thread; other clients may go first.
+
+Asyncio's callbacks keep their order. Which *task* goes on, of those that can, is drawn: its order is nothing that a
+program may lean on, for it depends on what else is ready. So is by how much a timer is late.
+
+Each `async def` client has a greenlet of its own, too, which does nothing but wait for its task. So it is scheduled,
+killed and reported like any other. A loop ends with the last of these, as with `asyncio.run`: what is left is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from greenlet import GreenletExit, getcurrent
+
+from locks.errors import MisuseError
+from locks_lab.applications.application import Application, Client
+from locks_lab.applications.places import Place, of_coroutine
+
+__all__ = ["EventLoop", "Tasks"]
+
+LONGEST = 365 * 86400.0  # seconds; a timer that is due later is not waited for
+
+REFUSED = (
+    *("add_reader", "add_signal_handler", "add_writer", "connect_accepted_socket"),
+    *("connect_read_pipe", "connect_write_pipe", "create_connection", "create_datagram_endpoint"),
+    *("create_server", "create_unix_connection", "create_unix_server", "getaddrinfo"),
+    *("getnameinfo", "run_in_executor", "sendfile", "sock_accept", "sock_connect", "sock_recv"),
+    *("sock_recv_into", "sock_recvfrom", "sock_recvfrom_into", "sock_sendall", "sock_sendfile"),
+    *("sock_sendto", "start_tls", "subprocess_exec", "subprocess_shell"),
+)
+"""Methods of event loops that have to do with what is outside of the simulation."""
+
+
+class EventLoop(asyncio.BaseEventLoop):
+    """An event loop whose time and readiness are the application's.
+
+    Attributes:
+        is_over: Says whether it is to end.
+    """
+
+    def __init__(self, application: Application, is_over: Callable[[], bool]) -> None:
+        super().__init__()
+        self.is_over = is_over
+        self._application = application
+        self._selector = self
+        self._steps: list[asyncio.Handle] = []  # of tasks that can go on
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in order, which asyncio's sets are not
+        self._begun = 0
+        self._greenlet: Client | None = None
+        self._idle = self._leaving = False
+        loop: Any = self
+        self._handles = loop._ready  # what `BaseEventLoop` runs next
+
+    def run(self) -> None:
+        """In a greenlet of its own: run until it is over, and cancel what is left."""
+        current = getcurrent()
+        assert isinstance(current, Client)
+        self._greenlet = current
+        try:
+            with contextlib.suppress(GreenletExit):  # the application ends
+                self.run_forever()
+            self._leaving = True
+            left = list(self._tasks)
+            for task in left:
+                task.cancel()
+            self.run_until_complete(self._see_off(left))
+        finally:
+            for task in self._tasks:  # there was no time for these: say nothing of them
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+            self.close()
+
+    async def _see_off(self, tasks: list[asyncio.Task[Any]]) -> None:
+        """As `asyncio.run` does in the end."""
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        for task, outcome in zip(tasks, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                self.call_exception_handler(
+                    {
+                        "message": "unhandled exception at the end of a simulation",
+                        "exception": outcome,
+                        "task": task,
+                    }
+                )
+        await self.shutdown_asyncgens()
+
+    def wake(self) -> None:
+        """There is something to do, if it waits for that."""
+        if self._idle and self._greenlet is not None:
+            self._application.ready(self._greenlet)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """An error that nobody has got: the run fails with it. A handler of the program's own gets it first."""
+        if self.get_exception_handler() is None and isinstance(
+            error := context.get("exception"), Exception
+        ):
+            self._application.fail(error)
+        super().call_exception_handler(context)
+
+    # --- What `BaseEventLoop` asks for
+
+    def time(self) -> float:
+        """Now, in seconds of virtual time."""
+        return self._application.time
+
+    def call_at(self, when: float, *args: Any, **options: Any) -> asyncio.TimerHandle:  # type: ignore[override]
+        """Call something at a time, or a moment later."""
+        return super().call_at(when + self._application.moment(), *args, **options)
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, **options: Any
+    ) -> asyncio.Task[Any]:
+        """Make a task. The names that are made up here are the same in each run."""
+        self._begun += 1
+        task = super().create_task(coro, name=name or f"Task-{self._begun}", **options)
+        if not task.done():
+            self._tasks[task] = None
+            task.add_done_callback(self._tasks.pop)
+        return task
+
+    def select(self, timeout: float | None) -> list[Any]:
+        """Where an event loop waits, once in each round: here others go on.
+
+        Then one task goes on, besides all callbacks that are ready.
+        """
+        application = self._application
+        self._sort()
+        if application.leaving:
+            if not (self._leaving and (self._handles or self._steps)):
+                raise GreenletExit
+        elif not self._leaving and self.is_over():
+            self.stop()
+        elif self._handles or self._steps:
+            application.pause()
+        else:
+            self._wait()
+        self._sort()
+        if self._steps:
+            self._handles.append(self._steps.pop(application.draw(len(self._steps))))
+        return []
+
+    def _sort(self) -> None:
+        """Set steps of tasks apart from callbacks."""
+        ready = list(self._handles)
+        self._handles.clear()
+        for handle in ready:
+            is_step = isinstance(getattr(handle._callback, "__self__", None), asyncio.Task)
+            (self._steps if is_step else self._handles).append(handle)
+
+    def _wait(self) -> None:
+        timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        left = timers[0].when() - self.time() if timers else LONGEST
+        self._idle = True
+        try:
+            self._application.wait(None if left >= LONGEST else max(0.0, left))
+        finally:
+            self._idle = False
+
+    def _process_events(self, events: list[Any]) -> None:
+        """There are none."""
+
+    def _write_to_self(self) -> None:
+        self.wake()
+
+
+def _refused(name: str) -> Callable[..., Any]:
+    what = "a thread" if name == "run_in_executor" else "anything outside of it"
+
+    def refuse(self: EventLoop, *args: Any, **kwargs: Any) -> Any:
+        raise MisuseError(
+            f"loop.{name}: a simulation can't wait for {what}. Replace what calls it in the test, with "
+            "`await asyncio.sleep(...)` for the time that it takes"
+        )
+
+    refuse.__name__ = name
+    return refuse
+
+
+for _name in REFUSED:
+    setattr(EventLoop, _name, _refused(_name))
+
+
+class _LoopGreenlet(Client):
+    """Where an event loop runs. It is the running loop of asyncio only while it goes on itself, and its task the current one.
+
+    Attributes:
+        loop: The event loop.
+        task: The task in which it has stopped for now, if it is in one.
+    """
+
+    is_helper = True
+    is_event_loop = True
+
+    def __init__(self, loop: EventLoop, node: str) -> None:
+        super().__init__("event loop", loop.run, (), node)
+        self.loop = loop
+        self.task: asyncio.Task[Any] | None = None
+        self._running: asyncio.AbstractEventLoop | None = None
+
+    def go_on(self, fatal: BaseException | None) -> None:
+        asyncio._set_running_loop(self._running)
+        task, self.task = self.task, None
+        if (
+            task is not None
+        ):  # from Python 3.14 on a thread has one current task, not one for each loop
+            asyncio.tasks._enter_task(self.loop, task)
+        try:
+            super().go_on(fatal)
+        finally:
+            self._running = asyncio._get_running_loop()
+            if self._running is not None and (task := asyncio.current_task()) is not None:
+                asyncio.tasks._leave_task(self.loop, task)
+                self.task = task
+            asyncio._set_running_loop(None)
+
+
+class Tasks:
+    """The clients of a node that are tasks."""
+
+    def __init__(self, application: Application, node: str) -> None:
+        self._application = application
+        self._node = node
+        self._clients: list[Client] = []
+        self._greenlet: _LoopGreenlet | None = None
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it is the event loop that runs now."""
+        running = self._application.running
+        return running is not None and running is self._greenlet
+
+    def place(self) -> Place | None:
+        """Where the task that runs stands in the user's code."""
+        assert self._greenlet is not None
+        task = self._greenlet.task or asyncio.current_task(self._greenlet.loop)
+        return None if task is None else of_coroutine(task.get_coro())
+
+    def client(
+        self, name: str, function: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...]
+    ) -> Client:
+        """Add a client that runs a coroutine function, in a task of this name."""
+        work = partial(self._work, name, function)
+        client = self._application.client(f"task {name}", work, args, self._node)
+        self._clients.append(client)
+        return client
+
+    def look(self) -> None:
+        """A client has ended: that may be the end of the event loop."""
+        if self._greenlet is not None and self._is_over():
+            self._greenlet.loop.wake()
+
+    def _is_over(self) -> bool:
+        return all(client.dead for client in self._clients)
+
+    def _loop(self) -> EventLoop:
+        """The event loop; a new one if there is none that goes on."""
+        if self._greenlet is None or self._greenlet.dead:
+            if asyncio._get_running_loop() is not None:
+                raise MisuseError(
+                    "an event loop runs here already, and a simulation with async clients has one of its "
+                    "own: call simulation.run() in a plain function, not in a coroutine"
+                )
+            self._greenlet = _LoopGreenlet(EventLoop(self._application, self._is_over), self._node)
+            self._application.help(self._greenlet)
+        return self._greenlet.loop
+
+    def _work(
+        self, name: str, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any
+    ) -> Any:
+        """In the client's greenlet: run the task, and wait for it."""
+        application = self._application
+        client = application.running
+        assert client is not None
+        loop = self._loop()
+        begun: list[asyncio.Task[Any]] = []
+
+        def begin() -> None:
+            begun.append(loop.create_task(function(*args), name=name))
+            begun[0].add_done_callback(lambda _: application.ready(client))
+
+        handle = loop.call_soon_threadsafe(begin)
+        try:
+            while not (begun and begun[0].done()):
+                application.wait(None)
+        except BaseException:  # it is killed
+            if begun:
+                loop.call_soon_threadsafe(begun[0].cancel)
+            else:
+                handle.cancel()
+            while begun and not begun[0].done():
+                application.wait(None)
+            raise
+        return begun[0].result()

@@ -1,0 +1,119 @@
+"""Nodes with lock servers, what happens as their connections break and they crash, and what must be true of their grants.
+
+Whatever simulates several nodes is one of these: a world (`locks_lab.worlds.world`), whose clients carry out scripts, and an
+application (`locks_lab.applications.application`), whose clients are a program's own functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol
+
+from locks.core.messages import Remove, ServerMessage
+from locks.core.server.machine import ServerMachine
+from locks_lab.worlds.checks import check_exclusion, check_told, mail_of
+from locks_lab.worlds.host import Host, Message, Violation
+from locks_lab.worlds.network import Change, Network, NodeChange, Party
+
+__all__ = ["Nodes"]
+
+
+class _Rule(Protocol):
+    """Makes lock servers."""
+
+    def server(self, node: str, first_version: int = 0) -> ServerMachine:
+        """One of a node that begins."""
+
+
+class Nodes:
+    """Lock servers, and the network between them.
+
+    Args:
+        rule: Makes the lock servers.
+        names: The nodes that have one.
+        network: The network.
+
+    Attributes:
+        servers: The lock servers that run, by their nodes.
+        names: The nodes with lock servers, whether they run or not.
+        network: Messages on their way, and who sees whom.
+        restarts: How often nodes were started again.
+    """
+
+    def __init__(self, rule: _Rule, names: Sequence[str], network: Network) -> None:
+        self.rule = rule
+        self.names = tuple(names)
+        self.network = network
+        self.servers = {node: rule.server(node) for node in names}
+        for node, other in network.seen:
+            if node in self.servers:
+                self.servers[node].peer_up(other, other in self.servers)
+        self.restarts = 0
+        self._last_token: dict[str, int] = {}
+
+    def _serve(self, server: ServerMachine, message: ServerMessage) -> None:
+        """A lock server takes in a message."""
+        raise NotImplementedError
+
+    def _send(self, sender: Party, receiver: Party, message: Message) -> None:
+        """Put a message on its way."""
+        raise NotImplementedError
+
+    # --- Connections and nodes
+
+    def _notice_peer(self, server: ServerMachine, other: str, there: bool) -> None:
+        """A lock server's node notices that another one is gone, or there."""
+        relays = other in self.names
+        if there and relays:
+            server.raise_to(self.servers[other].version)
+        effects = server.peer_up(other, relays) if there else server.peer_down(other)
+        for mail in mail_of(server.node, effects):
+            self._send(*mail)
+        if not there:
+            for agent in [agent for agent in server.table.owners if agent.node == other]:
+                self._serve(server, Remove(agent))
+
+    def _may_break(self, cuts: bool, crashes: Iterable[str], restarts: bool) -> list[Change]:
+        """What may happen next to connections and nodes, and never needs to.
+
+        Args:
+            cuts: Whether connections may be cut.
+            crashes: The nodes that may crash.
+            restarts: Whether nodes that have crashed run again.
+        """
+        network = self.network
+        found = network.breaks(cuts)
+        found += [("crash", node) for node in crashes if node not in network.crashed]
+        if restarts:
+            found += [("restart", node) for node in sorted(network.crashed)]
+        return found
+
+    def _end_or_begin(self, change: NodeChange, node: str) -> None:
+        """A node has crashed, or runs anew: its lock table is empty, and its versions are above all before."""
+        if change == "crash":
+            self.servers.pop(node, None)
+            return
+        self.restarts += 1
+        if node in self.names:
+            self.servers[node] = self.rule.server(node, self.restarts << 32)
+
+    # --- What must always be true
+
+    def _check_tokens(self, node: str, new: Collection[int]) -> None:
+        """Fencing tokens rise from grant to grant, also when the node runs anew."""
+        if new and min(new) <= self._last_token.get(node, -1):
+            raise Violation(f"fencing tokens of {node} fall: {min(new)}")
+        if new:
+            self._last_token[node] = max(new)
+
+    def _check_told(self, host: Host, server: ServerMachine) -> None:
+        """A client that has not yet noticed that its connection is gone is let off."""
+        if self.network.vouches(server.node, host.ref.node):
+            check_told(host, server)
+
+    def _check_exclusion(self, one: Host, other: Host) -> None:
+        """Nor are two clients told of conflicting locks, unless one of them can't know yet."""
+        homes = one.ref.node, other.ref.node
+        for node in self.servers:
+            if all(self.network.vouches(node, home) for home in homes):
+                check_exclusion(one, other, node)

@@ -1,0 +1,1 @@
+"""Failures as text that can be replayed, and the smallest of them."""

@@ -1,0 +1,235 @@
+"""What the clients of a crowd do: one transaction after the other, with real agents."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import (
+    AgentEffect,
+    AnswerWait,
+    Ended,
+    Lost,
+    Notify,
+    Surrender,
+    ToAgent,
+    ToServer,
+)
+from locks.errors import DeadlockAborted, assert_never
+from locks.model import AgentId, LockId, Mode
+from locks_lab.crowd.links import Mail
+from locks_lab.crowd.machines import Program, Send, Time
+from locks_lab.crowd.measures import Measures
+from locks_lab.crowd.rules import CrowdRule
+from locks_lab.crowd.shape import Shape
+
+__all__ = ["Client"]
+
+SERIALS = 1 << 12  # of agents made within a microsecond
+
+
+class Client:
+    """A client of a program.
+
+    Args:
+        number: Its number, from 1.
+        shape: What it does.
+        program: Where it lives.
+        rule: Which machine its agents are.
+        time: The clock.
+        send: Sends a message.
+        measures: What is told of it.
+        chance: Draws its locks.
+
+    Attributes:
+        finished: Whether it has run all its transactions.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        shape: Shape,
+        program: Program,
+        rule: CrowdRule,
+        time: Time,
+        send: Send,
+        measures: Measures,
+        chance: random.Random,
+    ) -> None:
+        self.number = number
+        self.program = program
+        self.finished = False
+        self._shape = shape
+        self._rule = rule
+        self._time = time
+        self._send = send
+        self._measures = measures
+        self._random = chance
+        place = (number - 1) // shape.programs  # among the clients of its program
+        of_program = -(-shape.clients // shape.programs)
+        self._mode: Mode = "read" if place < shape.reads * of_program else "write"
+        self._round = 0
+        self._made = 0
+        self._created = 0
+        self._learned: tuple[LockId, ...] = ()
+        self._steps: list[tuple[tuple[LockId, ...], float]] = []
+        self._at = 0
+        self._waits = False
+        self._agent: AgentMachine
+
+    @property
+    def home(self) -> str:
+        """The name of its program."""
+        return self.program.name
+
+    def begin(self) -> None:
+        """Begin the next transaction."""
+        self._round += 1
+        self._created = int(self._time.now * 1e6) * SERIALS
+        self._learned = ()
+        self._plan = self._draw()
+        self._run()
+
+    def _draw(self) -> Sequence[tuple[LockId, ...]]:
+        """The lock requests of a transaction."""
+        shape = self._shape
+        names = [(f"lock{number}",) for number in range(1, shape.locks + 1)]
+        picked: list[LockId] = sorted(self._random.sample(names, min(shape.pick, shape.locks)))
+        match shape.order:
+            case "sorted":
+                pass
+            case "opposite":
+                if self.number % 2 == 0:
+                    picked.reverse()
+            case "random":
+                self._random.shuffle(picked)
+            case "together":
+                return [tuple(picked)]
+            case _:
+                assert_never(shape.order)
+        return [(each,) for each in picked]
+
+    def _run(self) -> None:
+        """Run the transaction, for the first time or again."""
+        self._made += 1
+        serial = (self.number + self._made * self._shape.clients) % SERIALS
+        ref = AgentId(self._created, self.program.name, serial)
+        aborts = self._shape.on_deadlock == "abort"
+        self._agent = self._rule.machines.agent(
+            ref,
+            f"client-{self.number}",
+            self.program.alive,
+            abort_on_deadlock=aborts,
+            await_nodes=True,
+        )
+        self._rule.admit(self._agent, self.program.waiting)
+        self.program.members[ref] = self
+        shape = self._shape
+        steps: list[tuple[tuple[LockId, ...], float]] = []
+        if self._learned:
+            if shape.learn == "together":
+                steps.append((self._learned, 0.0))
+            else:
+                steps += [((each,), 0.0) for each in self._learned]
+        steps += [(each, shape.between) for each in self._plan]
+        self._steps = steps
+        self._at = 0
+        self._ask()
+
+    def _ask(self) -> None:
+        shape = self._shape
+        ids, _ = self._steps[self._at]
+        self._measures.asks(self, ids)
+        self._waits = True
+        self.program.waiting.update(ids)
+        wanted = [(each, self._mode, shape.nodes, shape.require) for each in ids]
+        self._perform(self._agent.ask_all(wanted, self.number))
+
+    def _go_on(self, at: int, made: int) -> None:
+        """The work after a lock is done, unless the transaction was aborted meanwhile."""
+        if made != self._made or at != self._at:
+            return
+        if at < len(self._steps):
+            self._ask()
+            return
+        self._measures.ends(self)
+        self._perform(self._agent.end())
+
+    def _granted(self) -> None:
+        _, work = self._steps[self._at]
+        self._no_longer_waits()
+        self._at += 1
+        so_far = dict.fromkeys(each for ids, _ in self._steps[: self._at] for each in ids)
+        self._measures.has(self, self._agent.id, tuple(so_far), self._mode)
+        if self._at == len(self._steps):
+            work = self._shape.hold
+        at, made = self._at, self._made
+        self._time.at(self._time.now + work, self.program.call, lambda: self._go_on(at, made))
+
+    def _no_longer_waits(self) -> None:
+        """It waits for nothing any more."""
+        if self._waits:
+            self._waits = False
+            for each in self._steps[self._at][0]:
+                left = self.program.waiting[each] - 1
+                if left > 0:
+                    self.program.waiting[each] = left
+                else:
+                    self.program.waiting.pop(each, None)
+
+    # --- What its agent is told, and wants done
+
+    def receive(self, message: Any) -> bool:
+        """Its agent takes in a message; whether `settle` is to follow."""
+        self._perform(self._agent.receive(message))
+        return self._agent.unsettled
+
+    def settle(self) -> None:
+        """Its agent looks at what it knows."""
+        self._perform(self._agent.settle())
+
+    def sees(self, node: str, up: bool) -> None:
+        """Its program notices that a lock server is there, or gone."""
+        agent = self._agent
+        self._perform(agent.node_up(node) if up else agent.node_down(node))
+
+    def _perform(self, effects: Iterable[AgentEffect]) -> None:
+        home = self.home
+        agent = self._agent.id
+        for effect in effects:
+            if isinstance(effect, ToServer):
+                if isinstance(effect.message, Surrender):
+                    self._measures.gives_up(self, effect.message)
+                self._send(home, effect.node, Mail(agent, effect.message))
+            elif isinstance(effect, ToAgent):
+                self._send(home, effect.agent.node, Mail(effect.agent, effect.message))
+            elif isinstance(effect, AnswerWait):
+                if not isinstance(effect.result, Exception):
+                    self._granted()
+            elif isinstance(effect, Ended):
+                self._ended(effect.reason)
+            elif isinstance(effect, Lost):
+                self._measures.loses(self, effect.lock_ids)
+            elif isinstance(effect, Notify):
+                pass
+            else:
+                assert_never(effect)
+
+    def _ended(self, reason: Exception | None) -> None:
+        """Its transaction is over, or has to run again."""
+        self.program.members.pop(self._agent.id, None)
+        if reason is None:
+            if self._round < self._shape.rounds:
+                self._time.at(self._time.now + self._shape.think, self.program.call, self.begin)
+            else:
+                self.finished = True
+            return
+        self._no_longer_waits()
+        self._measures.aborts(self, self._agent.id, isinstance(reason, DeadlockAborted))
+        self._made += 1  # work that is under way is of no use
+        if self._shape.learn != "no":
+            wanted = {each for ids, _ in self._steps[: self._at + 1] for each in ids}
+            self._learned = tuple(sorted({*self._learned, *wanted}))
+        self.program.call(self._run)

@@ -1,0 +1,219 @@
+"""By which rules a crowd goes: ours, those that they replace, and wrong ones that must be caught.
+
+Whether a rule is wrong shows in `locks_lab.crowd.measures.Report.violations`, or in how long a crowd takes
+(`tests/model/test_crowds.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from locks.core.agent.ledger import Ledger
+from locks.core.agent.machine import AgentMachine
+from locks.core.agent.requests import LockRequest, NodeRequest, Undo
+from locks.core.agent.terms import Object
+from locks.core.server.machine import ServerMachine
+from locks.core.server.table import LockTable
+from locks.core.server.tree import Entry
+from locks.model import LockId
+from locks_lab.crowd.links import Fair, Link, RoundRobin, Scheduler
+from locks_lab.crowd.prices import Calls, Flat, Growing, Price
+from locks_lab.worlds.rules import OURS, RULES, Rule
+
+__all__ = ["CROWD", "CROWD_RULES", "CrowdRule", "Pausing"]
+
+Clock = Callable[[], float]
+
+
+class CrowdRule(NamedTuple):
+    """By which rules a crowd goes.
+
+    Attributes:
+        name: Its name on the command line.
+        about: What is different, in one line.
+        machines: The machines of agents and lock servers.
+        scheduler: Makes what decides which link a lock server reads next, given a clock.
+        urgent_first: Whether what gives something up is read before other agents' requests of its link.
+        price: Makes what says what a step of a lock server costs.
+        right: Whether all properties of a crowd are to be true.
+        silence: What programs do when a server has been silent for a while, or speaks again: called with the
+            crowd, the server and which of both.
+        patience: How many seconds that is.
+    """
+
+    name: str
+    about: str
+    machines: Rule = OURS
+    scheduler: Callable[[Clock], Scheduler] = lambda clock: Fair()
+    urgent_first: bool = True
+    price: Callable[[], Price] = Flat
+    right: bool = False
+    silence: Callable[[Any, str, bool], None] | None = None
+    patience: float = 0.1
+
+    def admit(self, agent: AgentMachine, waiting: dict[LockId, int]) -> None:
+        """Let an agent know how many of its program wait for which lock, itself among them, if it goes by that."""
+        if isinstance(agent, GateOnlyAgent):
+            agent.heed(waiting)
+
+
+# --- Agents ---------------------------------------------------------------------------------------
+
+
+class GateOnlyLedger(Ledger):
+    """Where its program has somebody waiting for a lock, an agent asks the gate alone.
+
+    The other servers are asked when the gate has granted it. It would wait at the gate anyway, and give up what it has
+    asked for at the others.
+    """
+
+    heeded: dict[LockId, int] | None = None
+    _gate: str | None = None  # the only node that is asked just now
+
+    def add(self, wanted: Object, queued: bool = False) -> Undo:
+        """As the ledger does, but for what is asked where."""
+        lock_id, _, nodes, require = wanted
+        others = self.heeded is not None and self.heeded.get(lock_id, 0) > 1
+        if others and require == "majority" and len(nodes) > 1 and lock_id not in self.requests:
+            self._gate = min((node for node in nodes if node in self.alive), default=None)
+        undo = super().add(wanted, queued)
+        self._gate = None
+        return undo
+
+    def _request(
+        self,
+        request: LockRequest,
+        node_request: NodeRequest,
+        several: bool = False,
+        spare: bool = False,
+    ) -> None:
+        if self._gate is not None and node_request.node != self._gate:
+            node_request.withdrawn = True  # the ledger asks there when the gate has granted it
+        else:
+            super()._request(request, node_request, several and self._gate is None, spare)
+
+
+class GateOnlyAgent(AgentMachine):
+    """An agent with such a ledger."""
+
+    ledger_class = GateOnlyLedger
+
+    def heed(self, waiting: dict[LockId, int]) -> None:
+        """Look there at how many of the program wait for what."""
+        assert isinstance(self._ledger, GateOnlyLedger)
+        self._ledger.heeded = waiting
+
+
+# --- Schedulers -----------------------------------------------------------------------------------
+
+
+class Pausing:
+    """The rule that `Fair` replaced: each link has a share of the time, and a link that has used it up pauses.
+
+    It pauses if others *have had* something within some seconds, not if they have something now. So all links
+    may pause at the same time.
+    """
+
+    PART = 1 / 4
+    SAVED = 0.5
+    FORGIVEN = SAVED / 2
+    LONG = 0.004
+    LONGEST_PAUSE = 3.0
+    TOGETHER = 5.0
+
+    def __init__(self) -> None:
+        self._left: dict[Link, tuple[float, float]] = {}
+        self._heard: dict[Link, float] = {}
+        self._due: dict[Link, float] = {}
+
+    def next(self, ready: Sequence[Link], now: float) -> Link | float:
+        """A link that does not pause; or the end of the first pause."""
+        link = min(ready, key=lambda link: self._due.get(link, 0.0))
+        due = self._due.get(link, 0.0)
+        return link if due <= now else due
+
+    def served(self, link: Link, took: float, now: float) -> None:
+        """It pays for that, the more the longer it took."""
+        self._heard[link] = now
+        left = self._grown(link, now)
+        price = took * max(1.0, took / self.LONG)
+        left = max(0.0, left - price) if left >= self.FORGIVEN else left - price
+        others = any(
+            now - at < self.TOGETHER for each, at in self._heard.items() if each is not link
+        )
+        left = max(-self.PART * self.LONGEST_PAUSE if others else 0.0, left)
+        self._left[link] = (left, now)
+        self._due[link] = now + max(0.0, -left / self.PART)
+
+    def _grown(self, link: Link, now: float) -> float:
+        left, at = self._left.get(link, (self.SAVED, now))
+        return min(self.SAVED, left + self.PART * (now - at))
+
+
+# --- Lock servers ---------------------------------------------------------------------------------
+
+
+class _BargingTable(LockTable):
+    """A reader never waits for a writer that only waits: a crowd of readers starves it."""
+
+    def _blocker_of(self, entry: Entry, slot: Any) -> Any:
+        found = super()._blocker_of(entry, slot)
+        if found is not None and entry.mode == "read" and not found.granted:
+            writers = entry.slot.granted[found.rank]
+            return None if not writers else found
+        return found
+
+
+class _BargingServer(ServerMachine):
+    table_class = _BargingTable
+
+
+# --- All of them ----------------------------------------------------------------------------------
+
+GATE_ONLY = Rule(
+    "gate-only", "agents ask the gate alone while their program waits", GateOnlyAgent, right=True
+)
+CROWD = CrowdRule("ours", "the rules of locks", right=True)
+
+CROWD_RULES: dict[str, CrowdRule] = {
+    rule.name: rule
+    for rule in (
+        CROWD,
+        CrowdRule("gate-only", GATE_ONLY.about, GATE_ONLY, right=True),
+        CrowdRule("ask-all", "agents ask all servers although their program waits"),
+        CrowdRule(
+            "in-turn",
+            "lock servers read a message of each link in turn",
+            scheduler=lambda clock: RoundRobin(),
+            right=True,
+        ),
+        CrowdRule(
+            "calls", "a step costs so much for each call that it makes", price=Calls, right=True
+        ),
+        CrowdRule(
+            "pausing",
+            "lock servers pause links that have used up their share of the time",
+            scheduler=lambda clock: Pausing(),
+        ),
+        CrowdRule("in-order", "a release is read behind what came before it", urgent_first=False),
+        CrowdRule("growing", "a step costs as much as the queue is long", price=Growing),
+        CrowdRule(
+            "former",
+            "pausing, in-order and growing together",
+            scheduler=lambda clock: Pausing(),
+            urgent_first=False,
+            price=Growing,
+        ),
+        CrowdRule(
+            "tell-all",
+            "lock servers tell each change to all who want the same",
+            RULES["tell-all"],
+        ),
+        CrowdRule(
+            "barging",
+            "readers do not wait for a writer that waits",
+            Rule("barging", "", server=_BargingServer),
+        ),
+    )
+}

@@ -1,0 +1,520 @@
+"""The states of a world, for exploring it, and what leads from one to another.
+
+A state of the world is a tuple of numbers (`locks_lab.explorer.reactions`): of the parties' states, of the
+messages on each link, and of the network's state. Checks are of one party, or of two, and remembered.
+
+Fewer states (`reduce`). Events at different parties do not depend on each other: whichever comes
+first, what they lead to is the same. So of all orders of such events one is enough.
+
+* An agent's look at what it knows (`settle`) depends on nothing but what it took in before. It is
+  made one event with the message before it: a message arrives, and the agent looks or does not. If
+  it does not, and nothing else has come of the message, the next event is one at this very agent.
+* Where nothing that others do can make a difference to what a party does next, its events come
+  first (`_first`).
+* What happens to the network makes no difference until somebody notices (`locks_lab.explorer.outages`).
+
+The first two are for as long as nothing can go wrong with the network. What is reachable for each
+single party, each end, and each surrender stays the same. What two parties are about is compared in
+the states that are visited: two clients' locks, and whether a surrender was superfluous. Without
+`reduce` that is in all of them.
+
+Fencing tokens of different clients are compared in the order in which they get them, and by the real
+numbers. So nothing of this is done where clients want tokens: all orders are tried, and counters are
+not renamed.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from locks.core.messages import Remove, ToAgent
+from locks.errors import assert_never
+from locks.model import AgentId
+from locks_lab.explorer.outages import Outages
+from locks_lab.explorer.reactions import DIE, KINDS, NODES, VANISH, Reactions
+from locks_lab.worlds.checks import (
+    check_exclusion,
+    check_report,
+    check_token,
+    check_told,
+    is_deadlock,
+    keys,
+)
+from locks_lab.worlds.client import ScriptedClient
+from locks_lab.worlds.events import FAULTS, Choice
+from locks_lab.worlds.network import Change, Network, Pair
+from locks_lab.worlds.topology import route
+from locks_lab.worlds.world import World
+
+__all__ = ["Space", "State", "Transition"]
+
+NOTHING = (0, 0, 0)
+
+Queues = tuple[tuple[int, tuple[int, ...]], ...]
+State = tuple[tuple[int, ...], Queues, int]
+
+
+class Transition(NamedTuple):
+    """Something that can happen in a state.
+
+    Attributes:
+        party: Where; -1 if it is not one party's event.
+        what: The number of the message that arrives, or a negative number for another kind.
+        link: The link on which it arrives, or -1.
+        settle: Whether the agent looks at what it knows right after.
+        changes: For what is not one party's event: what happens to the network, in this order.
+        alone: Whether the events of other parties are not tried before it.
+    """
+
+    party: int
+    what: int
+    link: int
+    settle: bool = False
+    changes: tuple[Change, ...] = ()
+    alone: bool = False
+
+
+class _Overview(NamedTuple):
+    """What can be seen of the parties of a state from outside; parties by their places.
+
+    Attributes:
+        busy: Those that can do something.
+        idle: Those that live, and can't.
+        woken: Those of these that others may send something.
+        coming: For each party from whom messages are on their way to it; -1 if that one has ended.
+        spoken_of: The agents that somebody else knows, or will.
+    """
+
+    busy: list[int]
+    idle: list[int]
+    woken: list[int]
+    coming: list[set[int]]
+    spoken_of: set[AgentId]
+
+
+class Space(Reactions):
+    """The states of a world, and what leads from one to another.
+
+    Args:
+        world: The world, in its first state; it is used up.
+        rename: Rename counters, so that more states are the same.
+        reduce: Leave out orders of independent events.
+    """
+
+    def __init__(self, world: World, rename: bool = True, reduce: bool = True) -> None:
+        self.faulty = bool(world.cuts or world.crashes)
+        if any(step.kind == "token" for client in world.clients for step in client.script):
+            rename = reduce = False
+        super().__init__(world, rename, reduce and not self.faulty)
+        self.reduce = reduce
+        self.reborn = any(  # whether clients may have other agents later
+            client.agent.abort_on_deadlock or any(step.kind == "again" for step in client.script)
+            for client in world.clients
+        )
+        self.outages = Outages(world, reduce)
+        self.fine: set[tuple[int, int, int]] = set()
+        self.judged: dict[Any, tuple[int, int, int]] = {}
+        self.ways: dict[tuple[int, int, int], tuple[int, int]] = {}
+        self.relays = len(world.network.seen) < len(self.nodes) * (len(self.nodes) - 1)
+
+    def start(self) -> State:
+        """The state in which the world is."""
+        world = self.world
+        parties = []
+        for server in world.servers.values():
+            self.label(server)
+            parties.append(self.party(server, False))
+        for client in world.clients:
+            client.clock = None  # agents that begin later are in the order of their clients
+            parties.append(self.party(client, client.agent.unsettled, first=True))
+        queues = {
+            self.link(*link): tuple(self.message(m) for _, _, m in queue)
+            for link, queue in world.links.items()
+        }
+        network = self.outages.number(world.network, world.cuts, world.crashes, world.restarts)
+        for number in range(len(parties)):
+            self._check(tuple(parties), number, network)
+        return (tuple(parties), tuple(sorted(queues.items())), network)
+
+    # --- What can happen
+
+    def moves(self, state: State) -> list[Transition]:
+        """All that can happen next; nothing needs to that is a fault."""
+        parties, _, network = state
+        if self.reduce:
+            for number in range(self.servers, len(parties)):
+                if self.forced[parties[number]]:
+                    return self._moves_of(state, number)
+            if not self.faulty or not self.outages.changes(network):
+                first = self._first(state)
+                if first is not None:
+                    return self._moves_of(state, first, alone=True)
+        found = self._moves_of(state)
+        if network or self.faulty:
+            found += [Transition(-1, 0, -1, changes=each) for each in self.outages.changes(network)]
+        return found
+
+    def is_unsettled(self, state: State) -> bool:
+        """Whether an agent has still to look: another path does so earlier, and goes on from there."""
+        return any(self.unsettled[party] for party in state[0])
+
+    def is_fault(self, move: Transition) -> bool:
+        """Whether this never needs to happen."""
+        if move.changes:
+            return move.changes[0][0] in FAULTS
+        return move.what == DIE
+
+    def _moves_of(
+        self, state: State, only: int | None = None, alone: bool = False
+    ) -> list[Transition]:
+        """What can happen at the parties, or only at one of them, apart from the network's changes.
+
+        Args:
+            state: The state of the world.
+            only: The party.
+            alone: Whether the events of other parties are not tried before it.
+        """
+        parties, queues, network = state
+        found: list[Transition] = []
+        for link, queue in queues:
+            number = self.link_to[link]
+            if only in (None, number) and (not network or self._may_arrive(link, network)):
+                self._add(found, parties, number, queue[0], link, alone)
+        for number in range(self.servers, len(parties)) if only is None else (only,):
+            for what in self.own[parties[number]]:
+                self._add(found, parties, number, what, -1, alone)
+        return found
+
+    def _add(
+        self,
+        found: list[Transition],
+        parties: tuple[int, ...],
+        number: int,
+        what: int,
+        link: int,
+        alone: bool,
+    ) -> None:
+        """Add an event; where looks are fused, once with one and once without."""
+        if (
+            self.fused
+            and number >= self.servers
+            and self.unsettled[self.react(parties[number], what, False).after]
+        ):
+            found.append(Transition(number, what, link, True, (), alone))
+        found.append(Transition(number, what, link, False, (), alone))
+
+    def _first(self, state: State) -> int | None:
+        """A party whose events may come first, for nothing that others do makes a difference to them.
+
+        That is so when each party that can do anything before it, and may then send it a message,
+        has one on its way to it already: what comes after that one does not add to what can happen.
+        """
+        parties = state[0]
+        there = self._overview(state)
+        for me in there.busy:
+            # One that may die is not: that it lives on must be tried as well.
+            if (
+                DIE not in self.own[parties[me]]
+                and self._is_first(me, parties, there)
+                and not self._lets_go(state, me)
+            ):
+                return me
+        return None
+
+    def _overview(self, state: State) -> _Overview:
+        parties, queues, _ = state
+        servers, refs = self.servers, self.refs
+        coming: list[set[int]] = [set() for _ in parties]
+        spoken_of: set[AgentId] = set()
+        for party in parties:
+            spoken_of |= self.mentions[party]
+        for link, queue in queues:
+            sender, receiver = self.link_from[link], self.link_to[link]
+            lives = sender < servers or refs[parties[sender]] == self.links[link][0]
+            coming[receiver].add(sender if lives else -1)
+            for message in queue:
+                spoken_of |= self.mentioned[message] - {self.links[link][1]}
+        busy: list[int] = []
+        idle: list[int] = []
+        for number, party in enumerate(parties):
+            if number < servers or refs[party] is not None:
+                (busy if coming[number] or self.own[party] else idle).append(number)
+        woken = [n for n in idle if n < servers or refs[parties[n]] in spoken_of]
+        return _Overview(busy, idle, woken, coming, spoken_of)
+
+    def _is_first(self, me: int, parties: tuple[int, ...], there: _Overview) -> bool:
+        """Whether nobody that may act before a party can send it what is not announced already."""
+        servers, coming = self.servers, there.coming
+        active = [n for n in there.busy if n != me]
+        if me < servers:  # agents may ask it; if they can be other agents then, on another link
+            others = (*active, *there.woken) if active else ()
+            # Where some nodes are never connected, other lock servers may, too: to relay.
+            asking = [n for n in others if n >= servers or (self.relays and n != me)]
+            return not self.reborn and all(n in coming[me] for n in asking)
+        if self.refs[parties[me]] in there.spoken_of:  # any party may tell it something
+            if self.reborn and any(n >= servers for n in active):
+                return False
+            return not active or (not there.idle and all(n in coming[me] for n in active))
+        # Only lock servers may: they answer what is on its way to them.
+        asked = [n for n in (*active, *there.woken) if n < servers and me in coming[n]]
+        return all(n in coming[me] for n in asked)
+
+    def _lets_go(self, state: State, me: int) -> bool:
+        """Whether a client gives something up, whatever happens to it next.
+
+        Then it must not come first: before that, others may be told that they have it, too.
+        """
+        old = state[0][me]
+        told = self.live[old].told.items() if me >= self.servers else ()
+        return bool(told) and not any(
+            told <= self.live[self.react(old, move.what, move.settle).after].told.items()
+            for move in self._moves_of(state, me)
+        )
+
+    def _may_arrive(self, link: int, network: int) -> bool:
+        net: Network = self.outages.at(network).network
+        return net.may_arrive(self.links[link])
+
+    # --- Making it happen
+
+    def after(self, state: State, move: Transition) -> State | None:
+        """Make something happen; nothing if it leads nowhere that another order does not lead to."""
+        if move.changes:
+            for change in move.changes:
+                state = self._after_change(state, change)
+            return state
+        parties, channels, network = state
+        number, what, link = move[:3]
+        old = parties[number]
+        reaction = self.react(old, what, move.settle)
+        new = reaction.after
+        queues = dict(channels)
+        if link >= 0:
+            queue = queues[link]
+            if len(queue) > 1:
+                queues[link] = queue[1:]
+            else:
+                del queues[link]
+        fused = self.fused and number >= self.servers and not move.alone
+        if fused and self.unsettled[new] and reaction.silent:
+            new = self.force(new)  # where it is not looked at by itself, it comes later
+        if new != old:
+            parties = (*parties[:number], new, *parties[number + 1 :])
+            if self.refs[new] != self.refs[old]:
+                for each in [each for each in queues if self.link_to[each] == number]:
+                    del queues[each]
+            self._check(parties, number, network)
+            if number >= self.servers:
+                self._check_tokens(state[0], parties, number)
+        for link, message in reaction.sent:
+            self._put(queues, parties, link, message, network)
+        after = (parties, tuple(sorted(queues.items())), network)
+        if self.forced[new] and not self._moves_of(after, number):
+            return None
+        return after
+
+    def _put(
+        self,
+        queues: dict[int, tuple[int, ...]],
+        parties: tuple[int, ...],
+        link: int,
+        message: int,
+        network: int,
+    ) -> None:
+        if isinstance(self.messages[message], ToAgent):
+            link, message = self._way(link, message, network)
+        to = self.link_to[link]
+        if to >= self.servers and self.refs[parties[to]] != self.links[link][1]:
+            return
+        if network:
+            sender, receiver = self.links[link]
+            net = self.outages.at(network).network
+            net.send(sender, receiver, message)
+            if not net.links.pop((sender, receiver), None):
+                return
+        queues[link] = (*queues.get(link, ()), message)
+
+    def _way(self, link: int, message: int, network: int) -> tuple[int, int]:
+        """The link and the message by which an agent reaches another one."""
+        key = (link, message, network)
+        found = self.ways.get(key)
+        if found is None:
+            sender: Any = self.links[link][0]
+            net = self.outages.at(network).network
+            mail = route(net, self.names, sender, self.messages[message])
+            found = self.ways[key] = (self.link(*mail[:2]), self.message(mail[2]))
+        return found
+
+    def _after_change(self, state: State, change: Change) -> State:
+        """What concerns the network: nodes and connections."""
+        parties, channels, number = state
+        world = self.outages.at(number)
+        network = world.network
+        for link, queue in channels:
+            network.links[self.links[link]] = deque((0, 0.0, message) for message in queue)
+        new = list(parties)
+        events: list[tuple[int, int]] = []  # party, and what happens to it
+        there = network.make(change)
+        match change:
+            case ("notice", pair):
+                events = self._noticed(pair, there, parties, new)
+            case ("crash", node):
+                world.crashes -= 1
+                events = [(each, VANISH) for each in self._clients_at(node, parties)]
+                if node in self.names:
+                    new[self.names.index(node)] = self.party(None, False)
+            case ("restart", node):
+                world.restarts += 1
+                if node in self.names:
+                    server_machine = world.rule.server(node, world.restarts << 32)
+                    self.label(server_machine, world.restarts)
+                    new[self.names.index(node)] = self.party(server_machine, False)
+            case ("cut", _):
+                world.cuts -= 1
+            case ("connect" | "mend", _):
+                pass
+            case _:
+                assert_never(change)
+        after = self.outages.number(network, world.cuts, world.crashes, world.restarts)
+        queues = {
+            self.link(*link): tuple(message for _, _, message in queue)
+            for link, queue in network.links.items()
+        }
+        network.links.clear()
+        for each, code in events:
+            reaction = self.react(new[each], code, False)
+            before, new[each] = new[each], reaction.after
+            if self.refs[before] != self.refs[reaction.after]:
+                for link in [link for link in queues if self.link_to[link] == each]:
+                    del queues[link]
+            for link, message in reaction.sent:
+                self._put(queues, tuple(new), link, message, after)
+        for each in range(len(new)):
+            self._check(tuple(new), each, after)
+        return (tuple(new), tuple(sorted(queues.items())), after)
+
+    def _noticed(
+        self, pair: Pair, there: bool, parties: tuple[int, ...], new: list[int]
+    ) -> list[tuple[int, int]]:
+        """What happens to the parties of a node that has noticed that another one is there, or gone."""
+        me, other = pair
+        code = NODES - 2 * self.nodes.index(other) - there
+        events = [(each, code) for each in self._clients_at(me, parties)]
+        if me not in self.names:
+            return events
+        server = self.names.index(me)
+        events.append((server, code))
+        if there and other in self.names and not self.rename:
+            new[server] = self._raised(new[server], new[self.names.index(other)])
+        if not there:
+            owners = self.live[parties[server]].table.owners
+            lost = [agent for agent in owners if agent.node == other]
+            events += [(server, self.message(Remove(agent))) for agent in lost]
+        return events
+
+    def _raised(self, server: int, other: int) -> int:
+        """A lock server that has been told the last version of another one."""
+        machine = pickle.loads(self.kept[server])
+        machine.raise_to(self.live[other].version)
+        return self.party(machine, False)
+
+    def _clients_at(self, node: str, parties: tuple[int, ...]) -> Iterator[int]:
+        for number in range(self.servers, len(parties)):
+            ref = self.refs[parties[number]]
+            if ref is not None and ref.node == node:
+                yield number
+
+    def surrendered(self, state: State, move: Transition) -> tuple[int, int, int]:
+        """Whether an event carries a surrender out, superfluously, or with an untrue report."""
+        if move.changes or move.party >= self.servers:
+            return NOTHING
+        parties = state[0]
+        if not self.reactions[parties[move.party], move.what, False].done:
+            return NOTHING
+        message = self.messages[move.what]
+        check_report(message.report)
+        key = (parties, move.what)
+        if key not in self.judged:
+            world = self.whole(state)
+            edges = world.edges()
+            true = is_deadlock(message, edges, world.live_hosts())
+            gone = {keys(edge) for edge in message.report.cycle} - {keys(edge) for edge in edges}
+            self.judged[key] = (1, 0 if true else 1, 1 if gone else 0)
+        return self.judged[key]
+
+    # --- Looking at states
+
+    def whole(self, state: State) -> World:
+        """The world of a state, to look at; what is on its way is not in it."""
+        parties, _, network = state
+        world = self.outages.at(network)
+        found = [self.live[party] for party in parties]
+        world.servers = {
+            name: server
+            for name, server in zip(self.names, found[: self.servers], strict=True)
+            if server is not None
+        }
+        world.clients = found[self.servers :]
+        world.hosts = {c.ref: (c.host, c) for c in world.clients if not c.finished}
+        return world
+
+    def choices(self, move: Transition) -> list[Choice]:
+        """An event as choices of the world."""
+        if move.changes:
+            return list(move.changes)
+        number = move.party - self.servers + 1
+        if move.link >= 0:
+            found: list[Choice] = [("deliver", self.links[move.link])]
+        else:
+            found = [(KINDS[move.what], number)]
+        return [*found, ("settle", number)] if move.settle else found
+
+    def check_still(self, state: State) -> None:
+        """If nothing is in flight, look at what must be true then."""
+        if len(self.names) > 1 and not state[1] and not self.is_unsettled(state):
+            world = self.whole(state)
+            if not (world.network.notices() or world.network.connectable()):
+                world.check_standing()
+
+    def check_quiet(self, state: State) -> None:
+        """Nothing needs to happen any more."""
+        self.whole(state).check_quiet()
+
+    def check_end(self, state: State) -> World:
+        """Nothing can happen any more: all have finished, and nothing is left."""
+        world = self.whole(state)
+        world.check_end()
+        return world
+
+    def _check(self, parties: tuple[int, ...], number: int, network: int) -> None:
+        """After an event at a party: what must be true of it and each other one."""
+        mine = parties[number]
+        for other in parties[self.servers :] if number < self.servers else parties:
+            if other != mine and (mine, other, network) not in self.fine:
+                a, b = self.live[mine], self.live[other]
+                if a is not None and b is not None:
+                    self._check_two(a, b, network)
+                self.fine.add((mine, other, network))
+
+    def _check_tokens(self, before: tuple[int, ...], parties: tuple[int, ...], number: int) -> None:
+        """A client that has just got a fencing token got one that is larger than those before."""
+        client, had = self.live[parties[number]], self.live[before[number]].tokens
+        for key in [key for key, token in client.tokens.items() if had.get(key) != token]:
+            live = [
+                self.live[party] for party in (*parties[: self.servers], *before[self.servers :])
+            ]
+            check_token(client, key, live[self.servers :], live[: self.servers])
+
+    def _check_two(self, a: Any, b: Any, network: int) -> None:
+        net = self.outages.at(network).network
+        if isinstance(a, ScriptedClient) and isinstance(b, ScriptedClient):
+            for node in self.names:
+                if net.vouches(node, a.home) and net.vouches(node, b.home):
+                    check_exclusion(a.host, b.host, node)
+        elif isinstance(a, ScriptedClient) or isinstance(b, ScriptedClient):
+            client, server = (a, b) if isinstance(a, ScriptedClient) else (b, a)
+            if net.vouches(server.node, client.home):
+                check_told(client.host, server)

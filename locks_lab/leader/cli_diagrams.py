@@ -1,0 +1,270 @@
+"""Pictures of an election, as Mermaid diagrams: `python -m locks_lab.leader.cli_diagrams roles`.
+
+`roles` draws the table of transitions. The others run a small simulated world (`locks_lab.leader`), in
+which messages arrive in the order in which they were sent, and draw each message where it arrives:
+
+    election    two candidates start on two connected nodes
+    succession  three candidates on three nodes; the leader's node crashes
+    heal        two nodes that were parted, each with a leader, meet again
+
+A candidate and its agents are one party, and so are a node's lock server and its process groups. Left
+out is what says nothing new, and what only keeps knowledge up to date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from locks.core.messages import (
+    Knowledge,
+    RaiseVersion,
+    Remove,
+    Request,
+    RequestStates,
+    Resolved,
+    Surrender,
+    Surrendered,
+    VersionRaised,
+)
+from locks_lab.leader.node import EAGER
+from locks_lab.leader.parties import Ask, Here, Said, State
+from locks_lab.leader.schedule import in_order
+from locks_lab.leader.world import ElectionPlan, ElectionWorld
+from locks_lab.schedules.schedule import AnyChoice as Choice
+from locks_lab.stories.diagrams import escape
+from locks_lab.worlds.network import Link, Party, home_of
+from locks_leader.core.machine import TRANSITIONS
+from locks_leader.core.messages import (
+    Affirm,
+    Announce,
+    FromLeader,
+    Resign,
+)
+
+__all__ = ["main", "roles", "story"]
+
+CANDIDATE = "nobody leads it: candidate"
+MERGE = ("locks_leader", "sync")  # how the id of the merge lock begins
+
+
+def roles() -> str:
+    """What can become of each role."""
+    lines = ["stateDiagram-v2", "    [*] --> candidate"]
+    labels: dict[tuple[str, str], list[str]] = {}
+    for (role, change), becomes in TRANSITIONS.items():
+        labels.setdefault((role, becomes), []).append(change)
+    lines += [f"    {a} --> {b}: {', '.join(what)}" for (a, b), what in labels.items()]
+    return "\n".join(lines)
+
+
+def story(name: str) -> str:
+    """One of the stories of this module, as a sequence diagram."""
+    nodes, tell = STORIES[name]
+    scene = _Scene(nodes)
+    tell(scene)
+    return "\n".join(scene.lines())
+
+
+def _election(scene: _Scene) -> None:
+    scene.settle()
+
+
+def _succession(scene: _Scene) -> None:
+    scene.settle()
+    scene.begin()
+    scene.do(("crash", "n1"))
+    scene.settle()
+
+
+def _heal(scene: _Scene) -> None:
+    scene.settle()
+    scene.do(("cut", ("n1", "n2")))
+    scene.settle()
+    scene.begin()
+    scene.do(("mend", ("n1", "n2")))
+    scene.settle()
+
+
+STORIES: dict[str, tuple[int, Callable[[_Scene], None]]] = {
+    "election": (2, _election),
+    "succession": (3, _succession),
+    "heal": (2, _heal),
+}
+
+
+class _Scene:
+    """A world with a candidate on each node, and what happens in it.
+
+    Args:
+        nodes: How many nodes there are.
+    """
+
+    def __init__(self, nodes: int) -> None:
+        names = tuple(f"n{number}" for number in range(1, nodes + 1))
+        self.world: ElectionWorld = ElectionPlan(nodes=names, eager=EAGER - {"local"}).world()
+        self.drawn: list[str] = []
+        self._locks: dict[Party, str] = {}  # which lock an agent is about
+        self._told: dict[tuple[Party, str, int], str] = {}  # what an agent knows of each request
+        self._roles: dict[str, str] = {}
+        self._note_roles()
+        self.begin()
+
+    def begin(self) -> None:
+        """What has happened so far is not drawn, but where it has led to."""
+        self.drawn.clear()
+        for node, text in self._roles.items():
+            if text != CANDIDATE:
+                self.drawn.append(_note(_candidate(node), text))
+
+    def settle(self) -> None:
+        """Carry on until nothing needs to happen any more."""
+        while choices := self.world.choices(free=False):
+            self.do(in_order(self.world, choices))
+
+    def do(self, choice: Choice) -> None:
+        """Make something happen, and draw it."""
+        kind, what = choice
+        if kind in ("deliver", "local"):
+            label = self._label(what, self._message(kind, what))
+            if label:
+                sender, receiver = map(self._party, what)
+                self.drawn.append(f"    {sender}->>{receiver}: {escape(label)}")
+        elif kind == "crash":
+            self.drawn.append(_note(_node(what), "crashes, with its candidate"))
+        elif kind == "connect":
+            pair = ",".join(map(_node, what))
+            self.drawn.append(_note(pair, "the connection is there again"))
+        self.world.do(choice)
+        if kind == "notice" and what[1] not in self.world.nodes[what[0]].up:
+            self.drawn.append(_note(_node(what[0]), f"{what[1]} is gone"))
+        self._note_roles()
+
+    def lines(self) -> Iterator[str]:
+        """The diagram's lines."""
+        yield "sequenceDiagram"
+        names = self.world.plan.nodes
+        for name in names:
+            parties = [
+                f"{_candidate(name)} as candidate {name[1:]}",
+                f"{_node(name)} as node {name}",
+            ]
+            for party in parties if name != names[-1] else reversed(parties):
+                yield f"    participant {party}"
+        yield from self.drawn
+
+    def _message(self, kind: str, link: Link) -> Any:
+        """The message that is about to arrive."""
+        if kind == "deliver":
+            return self.world.network.links[link][0][-1]
+        return self.world.nodes[home_of(link[1])].local[link][0][-1]
+
+    def _party(self, party: Party) -> str:
+        return _node(party) if isinstance(party, str) else _candidate(party.node)
+
+    def _label(self, link: Link, message: Said) -> str:
+        """What is said; nothing if that is of no interest."""
+        sender, receiver = link
+        match message:
+            case Request():
+                lock = "merge lock" if message.lock_id[:2] == MERGE else "lock"
+                self._locks[sender] = lock
+                return f"wants the {lock}"
+            case Remove():
+                return f"gives back the {self._locks[sender]}"
+            case RaiseVersion():
+                return f"confirm token {message.version}"
+            case VersionRaised():
+                is_done = "" if message.done else "not "
+                return f"token {message.version} is {is_done}confirmed"
+            case Surrender():
+                return f"surrenders the {self._locks[sender]}"
+            case RequestStates() | Knowledge() | Resolved() | Surrendered():
+                return ", ".join(self._news(receiver, message))
+            case Here():
+                members = ", ".join(f"candidate {member.node[1:]}" for member, _ in message.members)
+                return f"{members} takes part"
+            case Ask():
+                return "what is your state?"
+            case State():
+                return "this is my state"
+            case Announce():
+                return f"I lead you, term {message.term}; this is the state"
+            case Affirm():
+                return f"I lead you still, with term {message.term}"
+            case Resign():
+                return "I do not lead any more"
+            case FromLeader():
+                return "the leader says"
+            case _:
+                return ""  # the stories have no need of it
+
+    def _news(self, receiver: Party, message: Any) -> Iterator[str]:
+        """What a candidate is told of who has the lock, or waits for it."""
+        if isinstance(message, (Resolved, Surrendered)):
+            yield "the deadlock is resolved"
+        for record in message.records:
+            key = (receiver, record.node, record.number)
+            if self._told.get(key) == record.state:
+                continue
+            self._told[key] = record.state
+            lock = self._locks[receiver]
+            who = "you" if record.agent == receiver else f"candidate {record.agent.node[1:]}"
+            there = f" on {record.node}" if isinstance(message, Knowledge) else ""
+            if record.state == "granted":
+                yield f"{who} {'have' if who == 'you' else 'has'} the {lock}{there}"
+            elif record.state == "waiting":
+                yield f"{who} {'wait' if who == 'you' else 'waits'} for the {lock}{there}"
+
+    def _note_roles(self) -> None:
+        """Draw what has become of the candidates."""
+        for instance in self.world.instances:
+            machine = instance.machine
+            role: str = machine.role
+            if role == "candidate":
+                role = CANDIDATE
+            elif role == "syncing":
+                role = "has won: syncing"
+            elif role == "leader":
+                role = f"leads, term {machine.term}"
+            elif role == "following":
+                leader: Any = machine.leader
+                role = f"follows candidate {leader.node[1:]}, term {machine.term}"
+            node = instance.ref.node
+            if self._roles.get(node, CANDIDATE) != role:
+                self.drawn.append(_note(_candidate(node), role))
+            self._roles[node] = role
+
+
+def _candidate(node: str) -> str:
+    return f"C{node[1:]}"
+
+
+def _node(node: str) -> str:
+    return f"N{node[1:]}"
+
+
+def _note(parties: str, text: str) -> str:
+    return f"    Note over {parties}: {escape(text)}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a diagram; return the exit status.
+
+    Args:
+        arguments: The arguments; those of the process by default.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m locks_lab.leader.cli_diagrams",
+        description="Pictures of an election, for Mermaid.",
+    )
+    parser.add_argument("what", choices=["roles", *STORIES])
+    what = parser.parse_args(arguments).what
+    print(roles() if what == "roles" else story(what))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

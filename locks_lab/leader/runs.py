@@ -1,0 +1,155 @@
+"""Running the worlds of many seeds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from locks_lab.leader.plan import GRAINS, Drawn, PolicyName, draw, node_names, policy_for
+from locks_lab.leader.schedule import ORDERS, chooser, run, settle
+from locks_lab.leader.world import ElectionPlan, ElectionWorld
+from locks_lab.schedules.schedule import AnyChoice as Choice
+
+__all__ = ["Failure", "replay", "run_seed", "run_seeds", "storm"]
+
+
+class Failure(NamedTuple):
+    """A run that went wrong.
+
+    Attributes:
+        seed: Its seed.
+        drawn: Its world.
+        schedule: What happened in it, up to the moment when it went wrong.
+        error: What was wrong.
+    """
+
+    seed: int
+    drawn: Drawn
+    schedule: list[Choice]
+    error: Exception
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}, after {len(self.schedule)} events: {self.error}\n{self.drawn}"
+
+
+def run_seed(seed: int, **shape: Any) -> Failure | ElectionWorld:
+    """Run the world of a seed.
+
+    Args:
+        seed: The seed.
+        **shape: As for `draw`.
+
+    Returns:
+        The world at its end; or what went wrong.
+    """
+    rng = random.Random(seed)
+    drawn = draw(seed, rng, **shape)
+    schedule: list[Choice] = []
+    try:
+        world = drawn.plan.world()
+        run(world, rng, drawn.order, fault_rate=drawn.rate, schedule=schedule)
+    except Exception as error:
+        return Failure(seed, drawn, schedule, error)
+    return world
+
+
+def run_seeds(seeds: Iterable[int], **shape: Any) -> Failure | None:
+    """Run the worlds of many seeds, up to the first one that goes wrong, and return that run."""
+    for seed in seeds:
+        found = run_seed(seed, **shape)
+        if isinstance(found, Failure):
+            return found
+    return None
+
+
+def replay(plan: ElectionPlan, schedule: Iterable[Choice]) -> ElectionWorld:
+    """Let happen in a world what a schedule says; if all is quiet then, that is checked, too.
+
+    Raises:
+        Violation: It goes wrong.
+    """
+    world = plan.world()
+    for choice in schedule:
+        world.do(choice)
+    if not world.choices(free=False):
+        world.check_quiet()
+    return world
+
+
+def storm(
+    seed: int,
+    nodes: int = 10,
+    rounds: int = 8,
+    policy: PolicyName | None = None,
+    rule: str = "ours",
+) -> ElectionWorld:
+    """Random splits, joins and checks: the case of the original that it does not pass itself.
+
+    Half of the nodes have a candidate at the beginning; the others get theirs, or a worker, on the
+    way. In each round the network is parted anew, healed, or an instance joins, or one is killed,
+    and somebody writes. Every second time, on average, that happens before all is quiet; when all
+    is quiet, all is checked. In the end the network is healed.
+
+    Args:
+        seed: The seed.
+        nodes: How many nodes.
+        rounds: How many rounds.
+        policy: The election's policy; drawn by default.
+        rule: Which machines it is made of.
+
+    Raises:
+        Violation: Something is not as it must be; the message names the seed.
+    """
+    rng = random.Random(seed)
+    names = node_names(nodes)
+    drawn = policy or rng.choice(("island", "majority", "quorum"))
+    plan = ElectionPlan(
+        names,
+        instances=((),),
+        policy=policy_for(drawn, names),  # type: ignore[arg-type]
+        rule=rule,
+        eager=GRAINS[rng.choice(("nodes", "mailboxes"))],
+        downs_first=rng.random() < 0.5,
+    )
+    choose = chooser(rng, rng.choice(ORDERS))
+    world = plan.world()
+    waiting = list(names)
+    rng.shuffle(waiting)
+    try:
+        for name in waiting[: nodes // 2]:
+            world.start(name)
+        waiting = waiting[nodes // 2 :]
+        for _ in range(rounds):
+            _shake(world, rng, waiting)
+            if world.instances:
+                world.call(rng.choice(world.instances).ref)
+            if rng.random() < 0.5:
+                settle(world, choose)
+            else:
+                for _ in range(rng.randrange(200)):
+                    choices = world.choices(free=False)
+                    if choices:
+                        world.do(choose(world, choices))
+        world.heal()
+        settle(world, choose)
+    except Exception as error:
+        raise type(error)(f"storm(seed={seed}): {error}") from error
+    return world
+
+
+def _shake(world: ElectionWorld, rng: random.Random, waiting: list[str]) -> None:
+    """Something happens to the network, or somebody comes or goes."""
+    names = list(world.nodes)
+    what = rng.random()
+    if what < 0.4:
+        rng.shuffle(names)
+        cut = rng.randrange(1, len(names))
+        world.heal()
+        world.split(names[:cut])
+    elif what < 0.6:
+        world.heal()
+    elif what < 0.9 and waiting:
+        world.start(waiting.pop(), rng.choice(("candidate", "candidate", "worker")))
+    elif len(world.instances) > 1:
+        world.kill(rng.choice(world.instances).ref)

@@ -1,0 +1,108 @@
+"""Many worlds of the original: rings whose clients ask in each order, and random schedules."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from typing import NamedTuple
+
+from locks_lab.original.explore import kind_of
+from locks_lab.original.variants import ORIGINAL, Variant
+from locks_lab.original.world import World
+from locks_lab.schedules.schedule import Chooser, Policy, carry_on
+from locks_lab.worlds.host import Violation
+
+__all__ = ["Outcome", "asked", "contended", "held", "is_resolved", "outcome", "rings"]
+
+MOST = 1000  # events of a run: who needs more of them comes to no end
+
+
+class Outcome(NamedTuple):
+    """What became of a world.
+
+    Attributes:
+        kind: `"fine"`, `"stuck"`, `"exclusion"`, `"crash"`, or `"no end"`.
+        messages: How many messages there were.
+        surrenders: How many of them were surrenders.
+    """
+
+    kind: str
+    messages: int
+    surrenders: int
+
+
+def held(world: World) -> World:
+    """Each client takes its first step, and all arrives."""
+    for client in world.clients:
+        world.step(client.number)
+        world.deliver()
+    return world
+
+
+def asked(order: Sequence[int], variant: Variant = ORIGINAL, circle: Sequence[int] = ()) -> World:
+    """A ring, each of whose clients has a lock; they ask for the next one's, one after the other.
+
+    All that comes of one request has settled before the next one.
+
+    Args:
+        order: Who asks, by number from 1; a client with a larger number is younger.
+        variant: The rules.
+        circle: The ring: each wants what the next one has. In order of their numbers by default.
+    """
+    size = len(order)
+    place = {number: n for n, number in enumerate(circle or sorted(order))}
+    scripts = [f"write {place[n]}; write {(place[n] + 1) % size}" for n in sorted(order)]
+    world = held(World(scripts, variant=variant))
+    world.sent.clear()
+    for number in order:
+        world.step(number)
+        world.deliver()
+    return world
+
+
+def is_resolved(world: World) -> bool:
+    """Let all go on in turn; returns whether they come to an end."""
+    while ready := [client.number for client in world.clients if client.ready]:
+        world.step(*ready)
+        world.deliver()
+    return all(client.finished for client in world.clients)
+
+
+def rings(size: int, variant: Variant = ORIGINAL) -> Iterator[Outcome]:
+    """What becomes of all rings of a size, asked in all orders; counted is until all have asked."""
+    for others in permutations(range(2, size + 1)):
+        for order in permutations(range(1, size + 1)):
+            world = asked(order, variant, (1, *others))
+            counts = world.sent.total(), world.surrenders
+            yield Outcome("fine" if is_resolved(world) else "stuck", *counts)
+
+
+def contended(
+    seed: int, variant: Variant = ORIGINAL, agents: int = 5, locks: int = 4, delays: bool = True
+) -> World:
+    """A world of clients who each take some of the same locks to write, in some order."""
+    rng = random.Random(seed)
+    names = "abcdefgh"[:locks]
+    scripts = [
+        "; ".join(f"write {name}" for name in rng.sample(names, rng.randint(2, locks)))
+        for _ in range(agents)
+    ]
+    return World(scripts, variant=variant, delays=delays)
+
+
+def outcome(world: World, seed: int, policy: Policy = "any", limit: int = MOST) -> Outcome:
+    """Run a world under a random schedule.
+
+    Args:
+        world: The world.
+        seed: Of the schedule.
+        policy: How it is chosen.
+        limit: The most events.
+    """
+    kind = "fine"
+    try:
+        carry_on(world, Chooser(random.Random(seed), policy), limit)
+    except Violation as violation:
+        kind = "no end" if str(violation).startswith("no end") else kind_of(violation)
+    return Outcome(kind, world.sent.total(), world.surrenders)

@@ -1,0 +1,1 @@
+"""What happened in a world, in sentences and pictures."""
