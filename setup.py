@@ -13,12 +13,15 @@ COMPILED = (
     *("locks/model.py", "locks/core/paths.py", "locks/core/parts.py"),
     "locks/core/server/*.py",
     "locks/core/agent/*.py",
-    *("locks/otp/etf.py", "locks/otp/etf_decode.py", "locks/otp/frames.py", "locks/otp/reading.py"),
-    *("locks/otp/control.py", "locks/otp/behaviours.py", "locks/otp/processes.py"),
-    *("locks/otp/link.py", "locks/otp/budgets.py", "locks/otp/backlog.py", "locks/otp/tls.py"),
+    *(
+        f"locks/otp/bytes/{name}.py"
+        for name in ("etf", "etf_decode", "frames", "control", "behaviours")
+    ),
+    *(f"locks/otp/links/{name}.py" for name in ("reading", "link", "budgets", "backlog", "tls")),
+    "locks/otp/process/processes.py",
     *("locks/wire/forms.py", "locks/wire/messages.py", "locks/wire/urgency.py"),
-    *("locks/node/dispatch.py", "locks/node/history.py", "locks/node/times.py"),
-    *("locks/node/cluster.py", "locks/node/guests.py", "locks/node/relaying.py"),
+    *("locks/node/dispatch.py", "locks/node/history.py", "locks/node/observing/times.py"),
+    *(f"locks/node/peers/{name}.py" for name in ("cluster", "guests", "relaying")),
 )
 LEFT = ("counters.py", "__init__.py")
 # Where it is compiled, nothing of what the package needs has to be installed yet; what `make check` finds is not looked for again.

@@ -20,7 +20,7 @@ from benchmarks.harness import Figure, Report, Sample, interleave, repeat, run_a
 from benchmarks.transactions import ONE
 from locks.metrics.collecting import Metrics
 from locks.node.node import Node
-from locks.node.times import Times
+from locks.node.observing.times import Times
 
 __all__ = ["FIGURES"]
 

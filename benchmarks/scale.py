@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 
 from benchmarks.harness import Figure, Report, table
 from benchmarks.lab import COOKIE, HOST, ROOT, end_with_parent, processor_time
-from locks.otp import control
-from locks.otp.handshake import Established, Failed, Handshake, Send, Status
-from locks.otp.processes import CALL
-from locks.otp.terms import Atom, Pid, Reference
+from locks.otp.admission.handshake import Established, Failed, Handshake, Send, Status
+from locks.otp.bytes import control
+from locks.otp.bytes.terms import Atom, Pid, Reference
+from locks.otp.process.processes import CALL
 from locks.wire import LOCK_SERVER, OURS
 
 __all__ = ["FIGURES"]

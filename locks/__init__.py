@@ -79,16 +79,16 @@ from locks.model import (
     Require,
     View,
 )
-from locks.node.actors import LockAgent, LockServer
-from locks.node.agent import Agent
-from locks.node.cluster import NodeDown, NodeUp
+from locks.node.client.actors import LockAgent, LockServer
+from locks.node.client.agent import Agent
+from locks.node.client.owner import Owner
+from locks.node.client.scope import HERE
 from locks.node.node import Node
-from locks.node.owner import Owner
-from locks.node.scope import HERE
-from locks.otp.discovery import Discovery
+from locks.node.peers.cluster import NodeDown, NodeUp
+from locks.otp.bytes.terms import Atom
+from locks.otp.names.discovery import Discovery
 from locks.otp.options import TLS
-from locks.otp.remote import RemoteError, RemoteRef
-from locks.otp.terms import Atom
+from locks.otp.process.remote import RemoteError, RemoteRef
 from locks.primitives import Lock, RWLock
 from locks.program import start, stop
 from locks.runtime import Down, GeventActor, Monitor, kill, monitor

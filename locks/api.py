@@ -32,12 +32,12 @@ from locks.model import (
     check_lock_id,
     check_timeout,
 )
-from locks.node.agent import Agent, NotifyTarget
-from locks.node.clients import checked_label
+from locks.node.client.agent import Agent, NotifyTarget
+from locks.node.client.clients import checked_label
+from locks.node.client.objects import surrender_to
+from locks.node.client.owner import Owner
+from locks.node.client.scope import Nodes
 from locks.node.node import Node
-from locks.node.objects import surrender_to
-from locks.node.owner import Owner
-from locks.node.scope import Nodes
 from locks.node.server import Watcher, listener
 from locks.program import default_node
 from locks.runtime import Client, current_client

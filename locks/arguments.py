@@ -7,16 +7,16 @@ from typing import Any
 import pykka
 
 from locks.errors import InvalidOption, MisuseError
-from locks.node.agent import Agent
-from locks.node.clients import checked_label as checked_label
-from locks.node.objects import Pattern as Pattern
-from locks.node.objects import checked_node as checked_node
-from locks.node.objects import checked_nodes as checked_nodes
-from locks.node.objects import checked_object as checked_object
-from locks.node.objects import checked_pattern as checked_pattern
-from locks.node.remote_clients import RemoteAgent
+from locks.node.client.agent import Agent
+from locks.node.client.clients import checked_label as checked_label
+from locks.node.client.objects import Pattern as Pattern
+from locks.node.client.objects import checked_node as checked_node
+from locks.node.client.objects import checked_nodes as checked_nodes
+from locks.node.client.objects import checked_object as checked_object
+from locks.node.client.objects import checked_pattern as checked_pattern
+from locks.node.peers.remote_clients import RemoteAgent
 from locks.node.server import Watcher
-from locks.otp.remote import RemoteRef
+from locks.otp.process.remote import RemoteRef
 from locks.program import default_node
 from locks.runtime import current_client
 from locks.runtime.callables import check_callable

@@ -33,12 +33,12 @@ from locks.model import (
     check_timeout,
     show,
 )
-from locks.node.agent import Agent
+from locks.node.client.agent import Agent
+from locks.node.client.owner import Owner, checked_owner
+from locks.node.client.refusals import not_held
+from locks.node.client.scope import Nodes, checked_where, some_of, where
 from locks.node.node import Node
-from locks.node.owner import Owner, checked_owner
 from locks.node.ports import AskedAlready, Scope
-from locks.node.refusals import not_held
-from locks.node.scope import Nodes, checked_where, some_of, where
 from locks.program import default_node
 from locks.runtime import Client, current_client
 from locks.runtime.leaving import Block, Hold, entering

@@ -2,7 +2,7 @@
 
 A message is a named tuple. The annotation of each field says its type, and here are the words for what
 belongs to the type: an integer has a range, a text and a tuple have a size. Whoever takes messages in
-makes its checks of the annotations: `locks.otp.fields` for what other nodes send, `locks.core.checked` for
+makes its checks of the annotations: `locks.otp.bytes.fields` for what other nodes send, `locks.core.checked` for
 what programs send. A field without a range or a size is refused by both, at import.
 """
 

@@ -20,12 +20,12 @@ from locks.errors import (
     MisuseError,
 )
 from locks.model import Deadlock, LockId, Mode, Require, check_lock_id, check_timeout
-from locks.node.agent import Agent
-from locks.node.clients import checked_label
-from locks.node.owner import Owner, checked_owner
+from locks.node.client.agent import Agent
+from locks.node.client.clients import checked_label
+from locks.node.client.owner import Owner, checked_owner
+from locks.node.client.scope import Nodes, checked_where
+from locks.node.client.waiting import ANSWERED_WITHIN
 from locks.node.ports import PendingCall
-from locks.node.scope import Nodes, checked_where
-from locks.node.waiting import ANSWERED_WITHIN
 from locks.program import default_node
 from locks.retries import Learned, Retries
 from locks.runtime import Event

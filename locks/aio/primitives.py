@@ -10,8 +10,8 @@ from locks.aio.leaving import AsyncBlock
 from locks.aio.options import LockOptions
 from locks.aio.tasks import at_once, call, for_its_caller
 from locks.model import Contender, LockId, Mode
-from locks.node.owner import Owner
-from locks.node.scope import Nodes
+from locks.node.client.owner import Owner
+from locks.node.client.scope import Nodes
 from locks.shapes.barrier import Barrier as BlockingBarrier
 from locks.shapes.reentrant import RLock as BlockingRLock
 from locks.shapes.semaphore import Semaphore as BlockingSemaphore

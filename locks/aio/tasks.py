@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary, WeakSet, ref
 from gevent import getcurrent
 
 from locks.errors import MisuseError
-from locks.node.clients import plain_label
-from locks.node.owner import Owner
+from locks.node.client.clients import plain_label
+from locks.node.client.owner import Owner
 from locks.runtime import acting
 from locks.runtime.bridge import Bridge
 from locks.runtime.callables import check_ran

@@ -13,8 +13,8 @@ from locks.aio.options import RunOptions, TransactionOptions
 from locks.aio.tasks import at_once, call
 from locks.errors import LockLost, LocksError, MisuseError
 from locks.model import Deadlock, LockId, Mode, Require
-from locks.node.agent import Agent
-from locks.node.scope import Nodes
+from locks.node.client.agent import Agent
+from locks.node.client.scope import Nodes
 from locks.program import default_node, is_at_hand
 from locks.retries import Learned, Retries
 from locks.runtime import Event

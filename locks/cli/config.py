@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from locks.errors import LocksError
-from locks.otp.discovery import Discovery
+from locks.otp.names.discovery import Discovery
 from locks.program.settings import FILE, SETTINGS, arguments, read_settings
 
 __all__ = ["add_command"]

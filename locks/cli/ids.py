@@ -8,7 +8,7 @@ from typing import Any
 from locks.errors import InvalidLockId
 from locks.facts.around import MERGE, PREFIX, ElectionLock
 from locks.model import LockId, check_lock_id
-from locks.otp.terms import Atom
+from locks.otp.bytes.terms import Atom
 
 __all__ = ["ID_HELP", "parse_id"]
 

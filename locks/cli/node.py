@@ -21,7 +21,7 @@ from typing import Any
 from locks.cli.web import page_served
 from locks.errors import InvalidOption, LocksError, OperatingError
 from locks.metrics.serving import parse_address, serve
-from locks.otp.discovery import ChangingDiscovery, Discovery
+from locks.otp.names.discovery import ChangingDiscovery, Discovery
 from locks.otp.options import TLS, parse_servers
 from locks.program import start, stop
 from locks.program.cookies import read_cookie

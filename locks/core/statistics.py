@@ -1,6 +1,6 @@
 """What a node counts, as values: for its own program, for observers elsewhere, for metrics.
 
-One tree. The actors around the machines count (`locks.node.statistics`, `locks.node.times`), but for what the lock table
+One tree. The actors around the machines count (`locks.node.observing.statistics`, `locks.node.observing.times`), but for what the lock table
 counts itself. Each field says by its annotation how large it may be, so all of it can be told to other nodes.
 """
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from locks.engines.places import Told, take_port
 from locks.errors import LocksError, OperatingError
-from locks.otp.discovery import HostAndPort
+from locks.otp.names.discovery import HostAndPort
 from locks.otp.options import TLS
 from locks.program import start, stop
 from locks.program.local import environment_of_server, python

@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 
-from locks.otp.discovery import Address, HostAndPort
+from locks.otp.names.discovery import Address, HostAndPort
 
 __all__ = ["Asked", "Told", "names_of", "take_port"]
 

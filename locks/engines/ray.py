@@ -40,11 +40,11 @@ from locks import program
 from locks.engines.places import Asked, names_of, take_port
 from locks.errors import InvalidOption, LocksError, MisuseError, OperatingError
 from locks.lock_ids import shown
-from locks.node.clients import plain_label
-from locks.node.owner import Owner
-from locks.otp.discovery import HostAndPort
+from locks.node.client.clients import plain_label
+from locks.node.client.owner import Owner
+from locks.otp.admission.secret import Cookie
+from locks.otp.names.discovery import HostAndPort
 from locks.otp.options import MOST_SERVERS, TLS
-from locks.otp.secret import Cookie
 from locks.program.serving import open_many_files
 
 __all__ = ["install", "setup", "uninstall"]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from locks.core.facts import MemberFact, NodeFact, RequestFact
 from locks.model import AgentId, LockId, show
-from locks.node.elections import (
+from locks.node.observing.elections import (
     LOCKS_LEADER,
     MERGE,
     PREFIX,

@@ -8,8 +8,8 @@ from locks.core.facts import DeadlockFact, MemberFact, RequestFact
 from locks.core.steps import steps_of
 from locks.facts.stories import as_typed
 from locks.model import AgentId, Edge, LockId, RequestRecord
-from locks.node.clients import parts_of
-from locks.node.elections import election_of
+from locks.node.client.clients import parts_of
+from locks.node.observing.elections import election_of
 
 __all__ = [
     "as_json",

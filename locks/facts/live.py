@@ -16,7 +16,7 @@ from locks.facts.graph import Waits, grouped
 from locks.facts.look import Look
 from locks.facts.stories import as_table, as_typed, duration, longest, who, wish
 from locks.model import LockId
-from locks.node.clients import parts_of
+from locks.node.client.clients import parts_of
 
 __all__ = ["frame", "rates"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from locks.core.facts import RequestFact
 from locks.facts.graph import Waits
 from locks.model import AgentId, LockId, is_held_up_id, related
-from locks.node.elections import PREFIX, election_of, is_contest
+from locks.node.observing.elections import PREFIX, election_of, is_contest
 
 __all__ = [
     "agents_at",

@@ -33,8 +33,8 @@ from locks.errors import InvalidOption
 from locks.groups.scope import GroupMonitor, Joined, Left, Ref, Scope, Watcher, scope_of
 from locks.groups.wire import to_group
 from locks.node.node import Node
-from locks.otp.remote import RemoteRef
-from locks.otp.terms import Atom
+from locks.otp.bytes.terms import Atom
+from locks.otp.process.remote import RemoteRef
 from locks.program import default_node
 from locks.runtime.callables import check_callable
 from locks.runtime.elsewhere import check_actor

@@ -32,14 +32,14 @@ from locks.groups.table import (
     WatchPeer,
 )
 from locks.groups.wire import Group
-from locks.node.clients import label_of
+from locks.node.client.clients import label_of
 from locks.node.node import Node
 from locks.node.services import Member
-from locks.otp import etf
-from locks.otp.budgets import MOST_MEMBERSHIPS, Tally
-from locks.otp.control import StrangeMessage, check_speaker
-from locks.otp.processes import Local
-from locks.otp.terms import Pid
+from locks.otp.bytes import etf
+from locks.otp.bytes.control import StrangeMessage, check_speaker
+from locks.otp.bytes.terms import Pid
+from locks.otp.links.budgets import MOST_MEMBERSHIPS, Tally
+from locks.otp.process.processes import Local
 from locks.runtime import Monitor, monitor
 
 __all__ = ["GroupMonitor", "Joined", "Left", "Ref", "Scope", "Watcher", "scope_of"]

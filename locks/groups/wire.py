@@ -21,11 +21,11 @@ from typing import Any, get_args
 from locks.errors import InvalidOption, MisuseError, assert_never
 from locks.groups.table import AnyGroup, Discover, Join, Leave, Members, Message, Sync
 from locks.lock_ids import shown
-from locks.otp import etf
-from locks.otp.control import StrangeMessage
-from locks.otp.etf_decode import constant
-from locks.otp.fields import BadMessage, Form, Forms, brief, tag_of
-from locks.otp.terms import Atom, ImproperList, Pid
+from locks.otp.bytes import etf
+from locks.otp.bytes.control import StrangeMessage
+from locks.otp.bytes.etf_decode import constant
+from locks.otp.bytes.fields import BadMessage, Form, Forms, brief, tag_of
+from locks.otp.bytes.terms import Atom, ImproperList, Pid
 
 __all__ = ["Group", "pack", "pieces", "to_group", "unpack"]
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from locks.core.statistics import BOUNDS, Durations, TimesStatistics
 from locks.errors import MisuseError
 from locks.metrics.names import METRICS
-from locks.node.elections import is_contest
 from locks.node.node import Node
-from locks.node.times import MOST_NAMES, OTHERS, first_name
+from locks.node.observing.elections import is_contest
+from locks.node.observing.times import MOST_NAMES, OTHERS, first_name
 from locks.program import default_node, is_at_hand
 from locks.words import is_held_up_id
 

@@ -46,14 +46,14 @@ from locks.core.messages import (
 from locks.errors import AgentEnded, assert_never
 from locks.lock_ids import shown
 from locks.model import AgentId, Deadlock, LockId, Mode, RequestRecord
-from locks.node.agent import Agent
-from locks.node.cluster import Cluster
+from locks.node.client.agent import Agent
 from locks.node.history import Event, History, begin, is_outgrown, past, replay
-from locks.node.news import News
+from locks.node.observing.news import News
+from locks.node.observing.statistics import Counters
+from locks.node.peers.cluster import Cluster
 from locks.node.ports import Background
 from locks.node.server import Server
-from locks.node.statistics import Counters
-from locks.otp.etf import EncodeError
+from locks.otp.bytes.etf import EncodeError
 from locks.runtime import Listener
 from locks.runtime.inline import EXHAUSTED, Work, raised_in
 from locks.runtime.native import native_lock

@@ -3,7 +3,7 @@
 A machine is deterministic: its state follows from a state before, and from the events since then, in
 their order. So a machine that was left half-changed can be made anew, in place: whoever knows it goes on
 knowing it. An actor's *history* is the list of these events, functions with their arguments. The first one
-loads the state at which it begins. Who carries an event out puts it down first (`locks.node.agent`,
+loads the state at which it begins. Who carries an event out puts it down first (`locks.node.client.agent`,
 `locks.node.server`); a history that has grown long is begun anew from the machine's present state.
 """
 

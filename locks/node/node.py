@@ -1,7 +1,7 @@
 """A node: one running instance of `locks`, with its lock server and its agents.
 
-It puts them together: the actors (`locks.node.agent`, `locks.node.server`), the queue between them
-(`locks.node.dispatch`), and what it has to do with other nodes (`locks.node.cluster`). What it stands on,
+It puts them together: the actors (`locks.node.client.agent`, `locks.node.server`), the queue between them
+(`locks.node.dispatch`), and what it has to do with other nodes (`locks.node.peers.cluster`). What it stands on,
 threads and clocks, is handed in as `Surroundings`; `locks.testing` has simulated ones.
 """
 
@@ -20,24 +20,24 @@ from locks.core.statistics import NodeStatistics, TrafficStatistics
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning
 from locks.lock_ids import shown
 from locks.model import AgentId, LockId, View, check_nodes, check_text, check_timeout
-from locks.node.agent import Agent
-from locks.node.clients import can_be_linked, this_program
-from locks.node.cluster import Cluster, NodeDown, NodeUp
+from locks.node.client.agent import Agent
+from locks.node.client.clients import can_be_linked, this_program
+from locks.node.client.holders import Holders
+from locks.node.client.one_client import join_waits
+from locks.node.client.refusals import owner_has_ended
+from locks.node.client.scope import first_scope
 from locks.node.dispatch import Trace
-from locks.node.holders import Holders
-from locks.node.long_waits import LONG, LongWaits
-from locks.node.one_client import join_waits
+from locks.node.observing.long_waits import LONG, LongWaits
+from locks.node.peers.cluster import Cluster, NodeDown, NodeUp
 from locks.node.ports import OriginalGuard
-from locks.node.refusals import owner_has_ended
-from locks.node.scope import first_scope
 from locks.node.server import Server, listener
 from locks.node.services import Service, Services
 from locks.node.surroundings import Surroundings
-from locks.otp.discovery import Address, HostAndPort
+from locks.otp.bytes.terms import Atom
+from locks.otp.names.discovery import Address, HostAndPort
 from locks.otp.notices import Notices
 from locks.otp.options import Options, parse_peer
-from locks.otp.remote import RemoteRef
-from locks.otp.terms import Atom
+from locks.otp.process.remote import RemoteRef
 from locks.runtime import (
     CannotMonitor,
     Client,
@@ -74,7 +74,7 @@ class Node(metaclass=Shown):
 
     Attributes:
         alive: The nodes whose lock servers can be asked, its own among them.
-        silent: Of these, those that say nothing (`locks.otp.silence`).
+        silent: Of these, those that say nothing (`locks.otp.links.silence`).
         cluster: What it has to do with other nodes, if it has.
         is_clustered: Whether other nodes may hear of its locks.
         dependents: Actors that are stopped with it.
@@ -323,7 +323,7 @@ class Node(metaclass=Shown):
     @property
     def guard(self) -> OriginalGuard | None:
         """What refuses calls, if nodes that run the original may be asked."""
-        return None if self.cluster is None else self.cluster.original_peers
+        return None if self.cluster is None else self.cluster.guard
 
     def knows_agent(self, agent: AgentId) -> bool:
         """Whether an agent lives here, or may live on a node that is connected."""

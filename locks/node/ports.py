@@ -16,8 +16,8 @@ from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerMessage
 from locks.model import AgentId, LockId, LockResult, Mode, RequestRecord, Require, View
 from locks.node.history import Event
-from locks.node.statistics import Counters
-from locks.otp.discovery import Address
+from locks.node.observing.statistics import Counters
+from locks.otp.names.discovery import Address
 from locks.otp.notices import Notices
 from locks.runtime import Client, Down, Monitor, Waiter
 from locks.runtime.inline import Turn

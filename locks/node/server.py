@@ -39,14 +39,14 @@ from locks.core.views import FollowedView
 from locks.errors import InvalidOption, MisuseError, assert_never
 from locks.lock_ids import shown
 from locks.model import AgentId, Deadlock, LockId, Mode, RequestRecord, View, related
-from locks.node.actors import LockServer
-from locks.node.door import Door
+from locks.node.client.actors import LockServer
+from locks.node.client.door import Door
+from locks.node.client.holders import Holders
 from locks.node.history import begin
-from locks.node.holders import Holders
+from locks.node.observing.record import Record
+from locks.node.observing.times import Times
 from locks.node.ports import NodePort
-from locks.node.record import Record
-from locks.node.times import Times
-from locks.otp import etf
+from locks.otp.bytes import etf
 from locks.runtime import Down, Listener, Monitor, current_client, monitor
 from locks.runtime.addressed import Later
 from locks.wire import pack

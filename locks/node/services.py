@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from locks.core.facts import MemberFact, MemberPage
-from locks.node.clients import parts_of
+from locks.node.client.clients import parts_of
 
 __all__ = ["Member", "Service", "Services"]
 

@@ -1,19 +1,21 @@
 """The Erlang distribution protocol: how nodes talk to each other, and with Erlang/OTP.
 
-Bytes in and out, without sockets, clock or randomness:
+Its rooms:
 
-* `terms.py`: atoms, pids, references and other terms that Python has no type for.
-* `etf.py`, `etf_decode.py`: the external term format.
-* `handshake.py`: how two nodes get to know each other and prove that they share a cookie.
-* `secret.py`, `certificates.py`: the cookie, hidden; for which hosts a certificate is.
-* `control.py`: the messages between connected nodes.
-* `epmd.py`: the messages to and from Erlang's port mapper.
+* `bytes`: Erlang's terms and the messages between nodes, as Python values and as bytes.
+* `admission`: who may connect: the handshake, cookies, certificates, and strangers at the door.
+* `links`: one connection after the handshake: reading and writing, budgets, and silence.
+* `names`: where nodes are: addresses, discovery, port mappers, and dialling.
+* `tunnel`: connections between two nodes by way of a third one.
+* `process`: processes that other nodes can reach: references, calls, monitors, and links.
+
+`distribution.py` puts them together, `options.py` has the options of a node, `notices.py` its warnings about others.
 """
 
 from __future__ import annotations
 
-from locks.otp.etf import DecodeError, EncodeError, Limits, decode, encode
-from locks.otp.terms import Atom, ImproperList, Pid, Reference, Term
+from locks.otp.bytes.etf import DecodeError, EncodeError, Limits, decode, encode
+from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 
 __all__ = [
     "Atom",

@@ -2,12 +2,12 @@
 
 Theory of operation
 -------------------
-The nodes that are known stand in an address book (`locks.otp.address_book`). One greenlet has those
-dialled that are due (`locks.otp.dialling`). Another one keeps the *door* (`locks.otp.door`), which lets
+The nodes that are known stand in an address book (`locks.otp.names.address_book`). One greenlet has those
+dialled that are due (`locks.otp.names.dialling`). Another one keeps the *door* (`locks.otp.admission.door`), which lets
 strangers in to prove themselves. Each attempt, from either side, is a greenlet of its own with a time
 limit; after the handshake there is a `Link`, and no greenlet any more.
 
-Which of several connections with nodes of one name is kept is decided between those that have proven themselves (`locks.otp.rivals`).
+Which of several connections with nodes of one name is kept is decided between those that have proven themselves (`locks.otp.admission.rivals`).
 
 What the handshakes decide, and all that links do, happens in the node's turn. Dials and the door
 live in the hub of the node's executor.
@@ -32,22 +32,22 @@ import gevent
 from gevent import socket as gevent_socket
 
 from locks.errors import assert_never
-from locks.otp import handshake as steps
-from locks.otp.address_book import News
-from locks.otp.budgets import Traffic
-from locks.otp.dialling import Dialling
-from locks.otp.discovery import Address, HostAndPort, UnixAddress
-from locks.otp.door import Door, Stranger, listen, talk, tls_told
-from locks.otp.handshake import FLAGS, FLAGS_HIDDEN, Challenges, Handshake, Peer
-from locks.otp.line import Line
-from locks.otp.link import LOOKS, GoOn, Link
+from locks.otp.admission import handshake as steps
+from locks.otp.admission.door import Door, Stranger, listen, talk, tls_told
+from locks.otp.admission.handshake import FLAGS, FLAGS_HIDDEN, Challenges, Handshake, Peer
+from locks.otp.admission.rivals import Rivals
+from locks.otp.admission.strangers import Refused, Settled
+from locks.otp.links.budgets import Traffic
+from locks.otp.links.line import Line
+from locks.otp.links.link import LOOKS, GoOn, Link
+from locks.otp.links.stream import Stream
+from locks.otp.names.address_book import News
+from locks.otp.names.dialling import Dialling
+from locks.otp.names.discovery import Address, HostAndPort, UnixAddress
+from locks.otp.names.port_mapper import PortMapper
+from locks.otp.names.ways import Finder, Ways
 from locks.otp.notices import Notices
 from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, Options
-from locks.otp.port_mapper import PortMapper
-from locks.otp.rivals import Rivals
-from locks.otp.strangers import Refused, Settled
-from locks.otp.stream import Stream
-from locks.otp.ways import Finder, Ways
 from locks.runtime import Executor
 from locks.runtime.inline import Turn
 from locks.runtime.native import native_lock, start_new_thread

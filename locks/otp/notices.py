@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from locks.lock_ids import shown
-from locks.otp.strangers import plain
+from locks.otp.admission.strangers import plain
 
 __all__ = ["Notices"]
 

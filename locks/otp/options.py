@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.model import Require, check_require, is_seconds, plain_text
-from locks.otp.discovery import Address, Discovery, UnixAddress, place
-from locks.otp.secret import SHORTEST, Cookie
+from locks.otp.admission.secret import SHORTEST, Cookie
+from locks.otp.names.discovery import Address, Discovery, UnixAddress, place
 
 __all__ = [
     "NODE_NAME",

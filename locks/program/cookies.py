@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from locks.errors import InvalidOption, OperatingError
-from locks.otp.secret import Cookie
+from locks.otp.admission.secret import Cookie
 
 __all__ = ["make_cookie", "open_to_others", "read_cookie"]
 

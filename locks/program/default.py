@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 from locks.errors import InvalidOption, MisuseError
 from locks.lock_ids import shown
 from locks.model import Require, is_seconds
-from locks.node.long_waits import LONG
+from locks.node.client.refusals import check_may_wait
+from locks.node.client.scope import HERE, Here
 from locks.node.node import Node, Trace
+from locks.node.observing.long_waits import LONG
 from locks.node.ports import Scope
-from locks.node.refusals import check_may_wait
-from locks.node.scope import HERE, Here
-from locks.otp.discovery import Address, Discovery
+from locks.otp.admission.secret import Cookie
+from locks.otp.names.discovery import Address, Discovery
 from locks.otp.options import (
     NODE_NAME,
     TLS,
@@ -27,7 +28,6 @@ from locks.otp.options import (
     client_name,
     parse_servers,
 )
-from locks.otp.secret import Cookie
 from locks.program.discovering import HERE_WORD, discovery_of, find_servers, none_of_the_servers
 from locks.program.local import LocalServer
 from locks.program.settings import arguments, read_settings

@@ -9,8 +9,8 @@ from functools import partial
 
 from locks.errors import InvalidOption, OperatingError
 from locks.lock_ids import shown
-from locks.otp.discovery import Address, Discovery
-from locks.otp.ways import found_by
+from locks.otp.names.discovery import Address, Discovery
+from locks.otp.names.ways import found_by
 from locks.program.dns_names import SCHEME
 from locks.program.local import WORD, LocalServer
 from locks.runtime import Waiter

@@ -23,9 +23,9 @@ from pathlib import Path
 from gevent import monkey
 
 from locks.errors import OperatingError
-from locks.otp.credentials import check_user, credentials_of
-from locks.otp.secret import Cookie
-from locks.otp.stream import native_socket
+from locks.otp.admission.credentials import check_user, credentials_of
+from locks.otp.admission.secret import Cookie
+from locks.otp.links.stream import native_socket
 from locks.program.cookies import make_cookie, read_cookie
 
 __all__ = ["Claim", "Folder", "folder_of"]

@@ -22,8 +22,8 @@ from gevent import monkey
 
 from locks.errors import InvalidOption, OperatingError
 from locks.lock_ids import shown
-from locks.otp.discovery import Address, UnixAddress
-from locks.otp.secret import Cookie
+from locks.otp.admission.secret import Cookie
+from locks.otp.names.discovery import Address, UnixAddress
 from locks.program.folder import Folder, await_claim, folder_of
 
 __all__ = ["IDLE", "READY", "LocalServer", "server_name"]

@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from locks.node.node import Node
-from locks.otp.discovery import UnixAddress
+from locks.otp.names.discovery import UnixAddress
 from locks.otp.options import Options
 from locks.program.folder import Claim, Folder
 from locks.program.local import READY, server_name

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
-from locks.node.scope import HERE
+from locks.node.client.scope import HERE
+from locks.otp.admission.secret import Cookie
 from locks.otp.options import TLS
-from locks.otp.secret import Cookie
 from locks.program.cookies import read_cookie
 from locks.program.discovering import HERE_WORD, discovery_of, names_a_source
 

@@ -41,12 +41,12 @@ from locks.errors import (
 )
 from locks.lock_ids import shown
 from locks.model import Contender, LockId, Notification, View, check_lock_id, check_timeout, show
-from locks.node.agent import Agent
-from locks.node.clients import checked_label, label_of
+from locks.node.client.agent import Agent
+from locks.node.client.clients import checked_label, label_of
+from locks.node.client.owner import Owner, checked_owner
+from locks.node.client.scope import Nodes, checked_where, where
 from locks.node.node import Node
-from locks.node.owner import Owner, checked_owner
 from locks.node.ports import Scope
-from locks.node.scope import Nodes, checked_where, where
 from locks.primitives import ASK, await_servers
 from locks.program import default_node
 from locks.runtime import Client, Down, Monitor, Waiter, current_client

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from locks.model import Mode, Require
-from locks.node.owner import Owner
-from locks.node.scope import Nodes
+from locks.node.client.owner import Owner
+from locks.node.client.scope import Nodes
 from locks.runtime.callables import check_callable, check_ran
 from locks.shapes.reentrant import RLock
 

@@ -12,12 +12,12 @@ from typing import Any
 from locks.core.agent.machine import Object
 from locks.errors import AgentEnded, LockLost, LockTimeout, MisuseError, NotHeld
 from locks.model import Mode, Require, show
-from locks.node.agent import Agent
-from locks.node.holding import Acquisition
-from locks.node.owner import Owner
+from locks.node.client.agent import Agent
+from locks.node.client.holding import Acquisition
+from locks.node.client.owner import Owner
+from locks.node.client.refusals import not_held
+from locks.node.client.scope import Nodes
 from locks.node.ports import AskedAlready, PendingCall
-from locks.node.refusals import not_held
-from locks.node.scope import Nodes
 from locks.primitives import Lock, checked_wait
 from locks.program import default_node
 from locks.runtime.leaving import Block, Hold, entering

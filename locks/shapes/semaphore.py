@@ -12,9 +12,9 @@ from typing import Any
 from locks.errors import InvalidOption
 from locks.lock_ids import MOST_UNITS, counted, shown
 from locks.model import LockId, check_lock_id, show, units_of
-from locks.node.owner import Owner
-from locks.node.refusals import not_held
-from locks.node.scope import Nodes
+from locks.node.client.owner import Owner
+from locks.node.client.refusals import not_held
+from locks.node.client.scope import Nodes
 from locks.primitives import Lock, await_servers
 from locks.program import default_node
 from locks.runtime.leaving import Hold

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from locks.node.statistics import Counters
+from locks.node.observing.statistics import Counters
 from locks_lab.applications.application import Application
 from locks_lab.worlds.host import Violation
 

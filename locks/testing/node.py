@@ -20,13 +20,13 @@ from locks.core.messages import AnswerWait, Ended, Lost, ToAgent, ToWatcher
 from locks.core.statistics import NodeStatistics
 from locks.errors import MisuseError
 from locks.model import AgentId, Deadlock, LockId, LockResult, show
-from locks.node.agent import Agent
-from locks.node.clients import label_of
-from locks.node.cluster import Cluster
+from locks.node.client.agent import Agent
+from locks.node.client.clients import label_of
+from locks.node.client.one_client import interrupt_others
+from locks.node.client.owner import Owner
 from locks.node.dispatch import Dispatch
 from locks.node.node import Node, Service
-from locks.node.one_client import interrupt_others
-from locks.node.owner import Owner
+from locks.node.peers.cluster import Cluster
 from locks.node.ports import Background, NodePort, PendingCall, Scope
 from locks.node.server import Server
 from locks.node.surroundings import Surroundings

@@ -12,7 +12,7 @@ from greenlet import greenlet
 
 from locks.core.server.machine import ServerMachine
 from locks.errors import MisuseError
-from locks.node.agent import Agent
+from locks.node.client.agent import Agent
 from locks.program import default as program
 from locks.runtime import Client as AnyClient
 from locks.runtime import client_key, elsewhere

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from locks.errors import DeadlockAborted, MisuseError
 from locks.model import AgentId, Deadlock, LockId, LockResult
-from locks.node.agent import Agent
-from locks.node.waiting import Waiting
+from locks.node.client.agent import Agent
+from locks.node.client.waiting import Waiting
 from locks.words import FEW_IDS, show
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from locks.otp.fields import BadMessage
+from locks.otp.bytes.fields import BadMessage
 from locks.wire import pages
 from locks.wire.forms import (
     LOCK_SERVER,
@@ -27,6 +27,7 @@ from locks.wire.messages import NOT_UNDERSTOOD, pack, unpack_to_agent, unpack_to
 from locks.wire.refusals import pack_attributes, unpack_error
 from locks.wire.urgency import kind_of
 from locks.wire.values import (
+    ABOUT,
     AGENTS,
     VIEW,
     About,
@@ -40,6 +41,7 @@ from locks.wire.values import (
 )
 
 __all__ = [
+    "ABOUT",
     "AGENTS",
     "LOCK_SERVER",
     "NOT_UNDERSTOOD",

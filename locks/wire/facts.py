@@ -25,9 +25,9 @@ from locks.core.facts import (
     RequestPage,
     Untold,
 )
-from locks.otp.etf_decode import constant
-from locks.otp.fields import BadMessage, Form, brief, tag_of
-from locks.otp.terms import Atom
+from locks.otp.bytes.etf_decode import constant
+from locks.otp.bytes.fields import BadMessage, Form, brief, tag_of
+from locks.otp.bytes.terms import Atom
 from locks.wire.forms import FORMS, OURS, is_ours
 
 __all__ = ["is_question", "pack_answer", "pack_question", "unpack_answer", "unpack_question"]

@@ -21,9 +21,9 @@ from locks.model import (
     State,
     check_lock_id,
 )
-from locks.otp.etf_decode import constant
-from locks.otp.fields import BadMessage, Form, Forms, brief
-from locks.otp.terms import Pid
+from locks.otp.bytes.etf_decode import constant
+from locks.otp.bytes.fields import BadMessage, Form, Forms, brief
+from locks.otp.bytes.terms import Pid
 from locks.ranges import (
     LONGEST_NAME,
     LONGEST_TEXT,

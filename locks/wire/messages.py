@@ -26,10 +26,10 @@ from locks.core.messages import (
     VersionRaised,
 )
 from locks.model import AgentId, Deadlock, LockId, Mode, Place, RequestRecord
-from locks.otp.control import StrangeMessage
-from locks.otp.etf_decode import constant
-from locks.otp.fields import BadMessage, Form, Forms, brief, tag_of
-from locks.otp.terms import Atom, Pid
+from locks.otp.bytes.control import StrangeMessage
+from locks.otp.bytes.etf_decode import constant
+from locks.otp.bytes.fields import BadMessage, Form, Forms, brief, tag_of
+from locks.otp.bytes.terms import Atom, Pid
 from locks.ranges import Name, Number, Version
 from locks.wire.forms import (
     FORMS,

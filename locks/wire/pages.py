@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, NamedTuple
 
 from locks.model import Contender, LockInfo
-from locks.otp import etf
-from locks.otp.etf_decode import constant
-from locks.otp.fields import BadMessage, brief
-from locks.otp.terms import Term
+from locks.otp.bytes import etf
+from locks.otp.bytes.etf_decode import constant
+from locks.otp.bytes.fields import BadMessage, brief
+from locks.otp.bytes.terms import Term
 from locks.ranges import Number, Size, Version
 from locks.wire.forms import FORMS, OURS
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import locks.errors
 from locks.errors import InvalidLockId, LocksError
 from locks.model import AgentId, Contender, Deadlock, LockId
-from locks.otp import etf
-from locks.otp.fields import BadMessage
+from locks.otp.bytes import etf
+from locks.otp.bytes.fields import BadMessage
 from locks.ranges import MOST_RECORDS, Names, Size
 from locks.wire.forms import FORMS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from locks.errors import InvalidLockId
 from locks.lock_ids import shown
 from locks.model import LockId
-from locks.otp.etf import EncodeError, encode
+from locks.otp.bytes.etf import EncodeError, encode
 
 __all__ = ["check_sendable"]
 

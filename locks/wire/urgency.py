@@ -14,11 +14,11 @@ from typing import Final
 
 from locks.core.messages import Release, Remove, StandingElsewhere
 from locks.model import AgentId
-from locks.otp import etf
-from locks.otp.backlog import NOBODY, Kind
-from locks.otp.behaviours import CAST
-from locks.otp.control import Send
-from locks.otp.terms import Atom, Pid
+from locks.otp.bytes import etf
+from locks.otp.bytes.behaviours import CAST
+from locks.otp.bytes.control import Send
+from locks.otp.bytes.terms import Atom, Pid
+from locks.otp.links.backlog import NOBODY, Kind
 from locks.wire.forms import LOCK_SERVER, OURS
 from locks.wire.messages import pack
 
@@ -49,7 +49,7 @@ _ZERO: Final = b"\0"
 
 
 def kind_of(frame: bytes) -> Kind | None:
-    """Which agent has sent a frame to the lock server, and whether it is urgent; see `locks.otp.backlog`."""
+    """Which agent has sent a frame to the lock server, and whether it is urgent; see `locks.otp.links.backlog`."""
     if frame.startswith(_SENDS):
         return _OTHERS  # to a process: not to the lock server
     at = frame.find(_CASTS, 0, HEAD) + len(_CASTS) + 2  # behind the number of the message's parts

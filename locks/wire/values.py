@@ -22,15 +22,16 @@ from locks.model import (
     RequestRecord,
     View,
 )
-from locks.otp.etf_decode import constant
-from locks.otp.fields import BadMessage, brief
-from locks.otp.terms import Atom
+from locks.otp.bytes.etf_decode import constant
+from locks.otp.bytes.fields import BadMessage, brief
+from locks.otp.bytes.terms import Atom
 from locks.ranges import MOST_RECORDS, Size, Version
 from locks.wire.forms import FORMS, OURS, Context
 from locks.wire.messages import TO_AGENTS
 from locks.wire.pages import LARGEST_PAGE, MOST_ITEMS
 
 __all__ = [
+    "ABOUT",
     "AGENTS",
     "VIEW",
     "About",
@@ -46,6 +47,7 @@ __all__ = [
 Reports = Annotated[tuple[Deadlock, ...], Size(100)]
 Agents = Annotated[tuple[AgentId, ...], Size(MOST_RECORDS)]
 VIEW = constant("view")
+ABOUT = Atom("about")
 AGENTS = FORMS.of(Agents)
 LOCKS_AGENT = Atom("locks_agent")
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 
-from locks.otp.fields import BadMessage
+from locks.otp.bytes.fields import BadMessage
 
 __all__ = ["ASKED", "TOLD", "check_version", "seconds_ahead", "taken_over"]
 

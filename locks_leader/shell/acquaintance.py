@@ -2,7 +2,7 @@
 
 Client nodes (`locks.start(..., mesh=False)`) are connected with servers only. The instance watches the election's lock
 on all servers that count, and has its node be connected with those of the candidates that it sees there
-(`locks.otp.wishes`), by way of the servers. From then on all is as between other nodes: process groups tell who takes
+(`locks.otp.tunnel.wishes`), by way of the servers. From then on all is as between other nodes: process groups tell who takes
 part, monitors who is gone. Until then nobody is harmed: who may lead is decided by the lock alone.
 """
 

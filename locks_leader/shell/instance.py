@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import pykka
 
@@ -80,10 +80,12 @@ from locks_leader.shell import proxied
 from locks_leader.shell.acquaintance import Acquaintance, is_client
 from locks_leader.shell.hearing import Heard, Hearing
 from locks_leader.shell.leadership import Leadership
-from locks_leader.shell.original_peers import OriginalCandidates
 from locks_leader.shell.transactions import LOCKS_LEADER, Transactions
 from locks_leader.state import Answers, Caller, ElectionState
 from locks_leader.wire import messages as wire
+
+if TYPE_CHECKING:
+    from locks_leader.original.candidates import OriginalCandidates
 
 __all__ = ["Begin", "Instance"]
 
@@ -514,8 +516,10 @@ class Instance(GeventActor):
         return member.node if isinstance(member, RemoteRef) else self.node.name
 
     def _originals(self) -> OriginalCandidates:
-        """What stands between this instance and those of the original."""
+        """What stands between this instance and those of the original: loaded when the first of them shows up."""
         if self._original_candidates is None:
+            from locks_leader.original.candidates import OriginalCandidates
+
             self._original_candidates = OriginalCandidates(
                 self.machine, self.node, self.transactions.lock_id, self.node_of, self._feed
             )

@@ -1,1 +1,1 @@
-"""The messages of an election as Erlang terms: ours, and those of the original's candidates."""
+"""The messages of an election as Erlang terms."""

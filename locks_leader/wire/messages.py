@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pykka
 
 from locks import Atom, MisuseError, RemoteError
-from locks.otp.fields import BadMessage, Form, Forms, brief, tag_of
+from locks.otp.bytes.fields import BadMessage, Form, Forms, brief, tag_of
 from locks.ranges import LONGEST_NAME, Version
 from locks.wire.versions import check_version
 from locks_leader.core.messages import ForwardAnswer, Member, Message

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_args
 from pykka import ActorRef
 
 from locks import MisuseError
-from locks.otp.fields import BadMessage, Form, Forms, brief, tag_of
+from locks.otp.bytes.fields import BadMessage, Form, Forms, brief, tag_of
 from locks.ownership.messages import AnyWorker, Group, Owned, ToParticipant, ToSession
 from locks.ranges import NUMBER, Version
 from locks.wire.versions import check_version

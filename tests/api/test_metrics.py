@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import locks
 from locks.metrics.names import METRICS, series
 from locks.metrics.serving import parse_address
-from locks.node.times import OTHERS
+from locks.node.observing.times import OTHERS
 from locks.program import is_at_hand
 from tests.api.test_logs import deadlock, held, want
 from tests.helpers import LIMIT, eventually

@@ -11,9 +11,9 @@ import pytest
 
 import locks
 from locks.core.agent.machine import AgentMachine
-from locks.node.agent import Agent
-from locks.node.holding import Acquisition, Holding
-from locks.node.one_client import note_wait
+from locks.node.client.agent import Agent
+from locks.node.client.holding import Acquisition, Holding
+from locks.node.client.one_client import note_wait
 from tests.api.test_owners import Between, holder_of
 from tests.helpers import LIMIT, eventually, interpreted_only
 

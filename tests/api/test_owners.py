@@ -17,8 +17,8 @@ import pykka
 import pytest
 
 import locks
-from locks.node.agent import Agent
-from locks.node.holders import Holders
+from locks.node.client.agent import Agent
+from locks.node.client.holders import Holders
 from locks.runtime import current_client
 from tests.api.clients import many
 from tests.helpers import LIMIT, eventually

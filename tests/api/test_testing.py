@@ -21,7 +21,7 @@ import pytest
 import locks
 import locks.testing
 from locks.core.messages import Request
-from locks.node import waiting
+from locks.node.client import waiting
 from locks.program import default_node
 from locks.testing import Client, Simulation, Violation, seeds, simulate
 from locks.wire import SERIAL_BITS

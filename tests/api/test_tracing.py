@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 import locks
-from locks.node.waiting import Waiting
+from locks.node.client.waiting import Waiting
 from tests.api.test_logs import deadlock, held, want
 from tests.helpers import eventually
 

@@ -13,7 +13,7 @@ import socket
 import ssl
 import time
 
-from locks.otp.handshake import Handshake, Send
+from locks.otp.admission.handshake import Handshake, Send
 
 
 def greeting(name: str) -> bytes:

@@ -21,15 +21,16 @@ import locks
 from locks.core import messages
 from locks.groups.scope import scope_of
 from locks.model import AgentId, LockId, Place, RequestRecord
-from locks.otp import control, tunnel_messages
-from locks.otp.behaviours import CALL, CAST
-from locks.otp.budgets import Traffic
+from locks.otp.admission.handshake import Peer
+from locks.otp.bytes import control
+from locks.otp.bytes.behaviours import CALL, CAST
+from locks.otp.bytes.fields import tag_of
+from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 from locks.otp.distribution import FRAME_LIMIT, SEND_LIMIT
-from locks.otp.fields import tag_of
-from locks.otp.handshake import Peer
-from locks.otp.link import Link
-from locks.otp.terms import Atom, ImproperList, Pid, Reference, Term
-from locks.otp.tunnel_messages import CHUNK, RELAY, TUNNELS
+from locks.otp.links.budgets import Traffic
+from locks.otp.links.link import Link
+from locks.otp.tunnel import messages as tunnel_messages
+from locks.otp.tunnel.messages import CHUNK, RELAY, TUNNELS
 from locks.ranges import Range, Size, Version
 from locks.wire import LOCK_SERVER, OURS
 from locks.wire.messages import TAGS
@@ -503,7 +504,7 @@ class Rig:
 
     def encode(self, term: Any) -> bytes:
         """Bytes of a term."""
-        from locks.otp import etf
+        from locks.otp.bytes import etf
 
         return etf.encode(term)
 

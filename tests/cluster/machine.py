@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from locks.otp.credentials import credentials_of
+from locks.otp.admission.credentials import credentials_of
 from locks.program.folder import Folder
 from tests.helpers import eventually
 

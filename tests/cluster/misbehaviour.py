@@ -18,11 +18,11 @@ from typing import Any
 
 from locks.core.messages import RaiseVersion, Request, Unwatch, Watch
 from locks.model import AgentId
-from locks.node.greeting import PROTOCOL
-from locks.otp import control, etf
-from locks.otp.behaviours import CALL, CAST
-from locks.otp.terms import Atom, Pid, Reference
-from locks.otp.tunnel_messages import CHUNK, RELAY
+from locks.node.peers.greeting import PROTOCOL
+from locks.otp.bytes import control, etf
+from locks.otp.bytes.behaviours import CALL, CAST
+from locks.otp.bytes.terms import Atom, Pid, Reference
+from locks.otp.tunnel.messages import CHUNK, RELAY
 from locks.wire import LOCK_SERVER, OURS, pack
 from tests.cluster.harness import COOKIE
 from tests.cluster.nodes import Stranger

@@ -12,9 +12,9 @@ from concurrent import futures
 from typing import Any, TypeVar
 
 import locks
-from locks.otp import control
-from locks.otp.handshake import Established, Failed, Handshake, Named, Send
-from locks.otp.link import Link
+from locks.otp.admission.handshake import Established, Failed, Handshake, Named, Send
+from locks.otp.bytes import control
+from locks.otp.links.link import Link
 from locks.otp.options import Options, client_name
 from tests.cluster.harness import COOKIE, Address, Proxy
 from tests.helpers import LIMIT, eventually

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from locks.node.greeting import PROTOCOL
-from locks.otp import control
-from locks.otp.processes import CALL, CAST, parse_call
-from locks.otp.terms import Atom, Pid, Reference
+from locks.node.peers.greeting import PROTOCOL
+from locks.otp.bytes import control
+from locks.otp.bytes.terms import Atom, Pid, Reference
+from locks.otp.process.processes import CALL, CAST, parse_call
 from locks.wire import LOCK_SERVER, OURS
 from tests.cluster.harness import Address
 from tests.cluster.nodes import Stranger

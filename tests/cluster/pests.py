@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 
 from locks.core.messages import Request, Watch
 from locks.model import AgentId
-from locks.otp import control
-from locks.otp.handshake import Handshake, Send
-from locks.otp.terms import Atom, Pid, Reference
+from locks.otp.admission.handshake import Handshake, Send
+from locks.otp.bytes import control
+from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.wire import LOCK_SERVER, pack
 from tests.cluster.harness import COOKIE, Address
 from tests.cluster.peers import ODD, Peer

@@ -14,8 +14,8 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from locks.otp import door
-from locks.otp.door import Door
+from locks.otp.admission import door
+from locks.otp.admission.door import Door
 from locks.otp.notices import Notices
 from tests.cluster.conftest import Certify
 from tests.cluster.harness import ROOT, World, until_alive

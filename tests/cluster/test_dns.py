@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from locks.errors import InvalidOption, OperatingError
-from locks.otp.discovery import Sightings
+from locks.otp.names.discovery import Sightings
 from locks.program.dns_names import Query, Service, of_hosts, of_services, parse_query
 from locks.program.dns_servers import DnsServers
 from tests.cluster.nameserver import Nameserver, hosts, services

@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import locks
-from locks.otp import control, distribution, door, etf, notices
-from locks.otp.frames import pack_reg_send, pack_send
-from locks.otp.handshake import Handshake
-from locks.otp.terms import Atom, Pid, Reference
+from locks.otp import distribution, notices
+from locks.otp.admission import door
+from locks.otp.admission.handshake import Handshake
+from locks.otp.bytes import control, etf
+from locks.otp.bytes.frames import pack_reg_send, pack_send
+from locks.otp.bytes.terms import Atom, Pid, Reference
 from tests.cluster.harness import World
 from tests.cluster.nodes import (
     A,

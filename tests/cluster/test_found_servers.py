@@ -12,8 +12,8 @@ import gevent
 import pytest
 
 import locks
+from locks.otp.names.ways import Finder, found_by
 from locks.otp.notices import Notices
-from locks.otp.ways import Finder, found_by
 from locks.program import discovering
 from tests.cluster.harness import COOKIE, World
 from tests.helpers import eventually, free_port

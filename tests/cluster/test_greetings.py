@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 import locks
-from locks.node import greeter
-from locks.node.greeting import PROTOCOL, Greeting, pack_greeting, unpack_greeting
-from locks.otp import address_book, dialling, distribution
-from locks.otp.address_book import NAMES
-from locks.otp.link import Link
-from locks.otp.terms import Atom
+from locks.node.peers import greeter
+from locks.node.peers.greeting import PROTOCOL, Greeting, pack_greeting, unpack_greeting
+from locks.otp import distribution
+from locks.otp.bytes.terms import Atom
+from locks.otp.links.link import Link
+from locks.otp.names import address_book, dialling
+from locks.otp.names.address_book import NAMES
 from locks.wire import OURS, BadMessage
 from tests.cluster.harness import World, until_alive
 from tests.cluster.nodes import A, B, C, News, Nodes, peer, until_connected, until_members

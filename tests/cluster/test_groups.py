@@ -18,9 +18,9 @@ import pytest
 import locks
 from locks import groups
 from locks.groups.scope import scope_of
-from locks.otp import etf
-from locks.otp.frames import pack_reg_send, pack_send
-from locks.otp.terms import Atom, Pid
+from locks.otp.bytes import etf
+from locks.otp.bytes.frames import pack_reg_send, pack_send
+from locks.otp.bytes.terms import Atom, Pid
 from tests.cluster.nodes import A, B, C, Nodes, Stranger, peer, until_connected
 from tests.helpers import eventually
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 import locks
-from locks.otp.credentials import Credentials, check_user, credentials_of
-from locks.otp.strangers import Refused
+from locks.otp.admission.credentials import Credentials, check_user, credentials_of
+from locks.otp.admission.strangers import Refused
 from locks.program.discovering import discovery_of
 from locks.program.folder import Folder, check_owner, folder_of
 from locks.program.local import LocalServer, environment_of_server

@@ -15,7 +15,8 @@ import gevent
 import pytest
 
 import locks
-from locks.otp import address_book, distribution
+from locks.otp import distribution
+from locks.otp.names import address_book
 from tests.cluster.harness import COOKIE, ROOT, World, until_alive
 from tests.cluster.nodes import (
     A,

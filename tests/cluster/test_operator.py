@@ -57,7 +57,7 @@ WAITERS = (
     ("import.py", "nightly import", "pass", ("ledger",)),
 )
 NOBODY = ["--servers", "x@127.0.0.1:1", "--timeout", "1"]
-OLD = "import locks.node.inquiries; locks.node.inquiries.is_question = lambda term: False"
+OLD = "import locks.node.observing.inquiries; locks.node.observing.inquiries.is_question = lambda term: False"
 REASON = "sleeps since midnight, ticket 17"
 
 

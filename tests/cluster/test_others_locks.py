@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from locks.otp import control
-from locks.otp.behaviours import CALL, CAST
-from locks.otp.terms import Atom, Pid, Reference
+from locks.otp.bytes import control
+from locks.otp.bytes.behaviours import CALL, CAST
+from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.wire import OURS, pid_of
 from tests.cluster.nodes import A, B, Nodes, Stranger, Tx, link
 from tests.helpers import eventually

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import locks
-from locks.otp import etf
-from locks.otp.control import RegSend
-from locks.otp.frames import pack_reg_send, pack_send
-from locks.otp.processes import CAST
-from locks.otp.strangers import LONGEST
-from locks.otp.terms import Atom, Pid, Reference
+from locks.otp.admission.strangers import LONGEST
+from locks.otp.bytes import etf
+from locks.otp.bytes.control import RegSend
+from locks.otp.bytes.frames import pack_reg_send, pack_send
+from locks.otp.bytes.terms import Atom, Pid, Reference
+from locks.otp.process.processes import CAST
 from locks.wire import LOCK_SERVER, NOT_UNDERSTOOD, OURS
 from tests.cluster.nodes import A, B, C, Nodes, Stranger, Tx, peer
 from tests.cluster.peers import Peer

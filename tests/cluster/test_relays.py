@@ -9,7 +9,7 @@ import pytest
 
 import locks
 from locks.core.messages import Knowledge, Relay, Undelivered
-from locks.node import relaying
+from locks.node.peers import relaying
 from tests.cluster.nodes import Nodes, Tx, link
 from tests.helpers import LIMIT, eventually
 

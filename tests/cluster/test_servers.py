@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import locks
-from locks.node.agreement import Agreement, pack_servers, unpack_servers
+from locks.node.peers.agreement import Agreement, pack_servers, unpack_servers
 from locks.node.ports import Scope
 from locks.wire import BadMessage
 from tests.cluster.harness import World

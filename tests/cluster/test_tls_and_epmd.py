@@ -16,11 +16,11 @@ from typing import IO, Any
 import pytest
 
 import locks
-from locks.otp.etf import encode
-from locks.otp.handshake import Handshake
-from locks.otp.processes import Local
-from locks.otp.terms import Atom
-from locks.otp.tls import Tls
+from locks.otp.admission.handshake import Handshake
+from locks.otp.bytes.etf import encode
+from locks.otp.bytes.terms import Atom
+from locks.otp.links.tls import Tls
+from locks.otp.process.processes import Local
 from tests.cluster.conftest import Certify
 from tests.cluster.harness import COOKIE, ROOT, World, until_alive
 from tests.cluster.nodes import A, B, Nodes, Stranger, peer, until_connected, until_members
@@ -292,7 +292,7 @@ def test_epmd_that_goes_away(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> N
     """A node registers again with an epmd that comes back."""
     port = free_port()
     monkeypatch.setenv("ERL_EPMD_PORT", str(port))
-    monkeypatch.setattr("locks.otp.port_mapper.PAUSE", 0.05)
+    monkeypatch.setattr("locks.otp.names.port_mapper.PAUSE", 0.05)
     command = ["epmd", "-address", "127.0.0.1", "-port", str(port)]
     with running(command):
         eventually(lambda: answers(port))

@@ -13,11 +13,12 @@ import pykka
 import pytest
 
 import locks
-from locks.otp import control, etf, wishes
-from locks.otp.handshake import Handshake, Send
+from locks.otp.admission.handshake import Handshake, Send
+from locks.otp.bytes import control, etf
+from locks.otp.bytes.terms import Atom, Pid
 from locks.otp.options import NET_TICKTIME
-from locks.otp.terms import Atom, Pid
-from locks.otp.tunnel_messages import (
+from locks.otp.tunnel import wishes
+from locks.otp.tunnel.messages import (
     CHUNK,
     RELAY,
     TUNNELS,

@@ -12,10 +12,10 @@ import pytest
 
 import locks
 from locks.core.messages import Request, ToAgent
-from locks.node import cluster as cluster_module
-from locks.otp import etf
-from locks.otp.etf import EncodeError
-from locks.otp.terms import Atom
+from locks.node.peers import cluster as cluster_module
+from locks.otp.bytes import etf
+from locks.otp.bytes.etf import EncodeError
+from locks.otp.bytes.terms import Atom
 from locks.wire import pack, pages
 from tests.cluster.nodes import A, B, News, Nodes, Tx
 from tests.cluster.test_clients import Client, program_of

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import locks
-from locks.node import view_sender
-from locks.otp.control import RegSend, Send
-from locks.otp.terms import Atom, Pid
+from locks.node.views import sender as view_sender
+from locks.otp.bytes.control import RegSend, Send
+from locks.otp.bytes.terms import Atom, Pid
 from locks.wire import pages
 from tests.cluster.nodes import A, B, C, News, Nodes, Stranger, until_connected
 from tests.cluster.test_clients import program_of

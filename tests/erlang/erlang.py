@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from locks.otp import etf
-from locks.otp.terms import Atom, Pid
+from locks.otp.bytes import etf
+from locks.otp.bytes.terms import Atom, Pid
 
 COOKIE = "cookie-of-the-tests"
 LIMIT = 15.0

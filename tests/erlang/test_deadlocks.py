@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import locks
-from locks.otp.terms import Atom
+from locks.otp.bytes.terms import Atom
 from tests.erlang.clients import PythonClient
 from tests.erlang.conftest import PYTHON
 from tests.erlang.erlang import Erlang, ErlangClient

@@ -18,7 +18,7 @@ from locks import groups
 from locks.otp import Atom, Pid, encode
 from locks_leader.core import messages as ours
 from locks_leader.core.events import Resync
-from locks_leader.wire.original_bridge import (
+from locks_leader.original.bridge import (
     Command,
     Hear,
     Meet,
@@ -26,7 +26,7 @@ from locks_leader.wire.original_bridge import (
     TellOriginal,
     holder_in,
 )
-from locks_leader.wire.original_messages import (
+from locks_leader.original.messages import (
     AmLeader,
     AmWorker,
     LeaderCall,

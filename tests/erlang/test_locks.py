@@ -9,8 +9,8 @@ import pykka
 import pytest
 
 import locks
-from locks.otp.etf import encode
-from locks.otp.terms import Atom, Pid, Term
+from locks.otp.bytes.etf import encode
+from locks.otp.bytes.terms import Atom, Pid, Term
 from tests.cluster.harness import World
 from tests.erlang.clients import PythonClient
 from tests.erlang.conftest import PYTHON

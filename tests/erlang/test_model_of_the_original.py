@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from locks.model import AgentId, LockId
-from locks.otp.terms import Atom, Pid
+from locks.otp.bytes.terms import Atom, Pid
 from locks_lab.original import table as model
 from locks_lab.original.messages import Ask, End, Surrender
 from locks_lab.original.runs import asked, is_resolved

@@ -10,7 +10,7 @@ import pytest
 
 import locks
 from locks.model import AgentId
-from locks.otp.terms import Atom, Pid
+from locks.otp.bytes.terms import Atom, Pid
 from locks.wire import agent_of
 from tests.erlang.conftest import PYTHON
 from tests.erlang.erlang import COOKIE, Erlang

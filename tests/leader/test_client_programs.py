@@ -11,9 +11,9 @@ import pytest
 
 import locks
 import locks_leader
-from locks.otp import wishes
-from locks.otp.strangers import NoWay
-from locks.otp.tunnels import Tunnels
+from locks.otp.admission.strangers import NoWay
+from locks.otp.tunnel import wishes
+from locks.otp.tunnel.tunnels import Tunnels
 from tests.cluster.harness import Server, WorkerError, World
 from tests.cluster.nodes import Nodes, peer
 from tests.helpers import LIMIT, eventually

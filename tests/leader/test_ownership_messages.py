@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from locks import MisuseError
-from locks.otp import etf
+from locks.otp.bytes import etf
 from locks.ownership.messages import (
     Closed,
     Grant,

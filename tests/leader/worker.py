@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import locks
 import locks_leader
-from locks.node.elections import LOCKS_LEADER
-from locks.otp.link import Link
+from locks.node.observing.elections import LOCKS_LEADER
+from locks.otp.links.link import Link
 from tests.cluster.worker import Client, main
 from tests.leader.gdict import GDict, Journal
 

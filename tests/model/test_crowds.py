@@ -14,7 +14,7 @@ from locks.core.server.machine import ServerMachine
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry
 from locks.model import AgentId
-from locks.otp import budgets
+from locks.otp.links import budgets
 from locks_lab.crowd.crowd import Crowd, run_crowd
 from locks_lab.crowd.links import Fair, Link, Mail, RoundRobin, Scheduler
 from locks_lab.crowd.machines import Processor, Time

@@ -36,7 +36,7 @@ def _collect(value: Any, found: dict[str, set[str]], seen: set[int]) -> None:
     if isinstance(value, (list, tuple, set, frozenset)):
         for each in value:
             _collect(each, found, seen)
-    elif type(value).__module__.startswith("locks."):
+    elif type(value).__module__.startswith(("locks.", "locks_lab.")):
         names = fields(value)
         found.setdefault(type(value).__name__, set()).update(names)
         for name in names:

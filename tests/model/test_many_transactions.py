@@ -75,7 +75,7 @@ class Client:
         self.world.finish()
 
     def hold_up(self, agent: AgentMachine, wait: int) -> None:
-        """As `locks.node.agent` does it."""
+        """As `locks.node.client.agent` does it."""
         others = [each for each in self.agents if each is not agent and not each.empty]
         if others:
             self.world.perform(agent, agent.hold_up(wait))
@@ -116,7 +116,7 @@ class Client:
             self.world.aborted.append(self)
 
     def ended(self, agent: AgentMachine, reason: Exception | None) -> None:
-        """As `locks.node.agent` does it."""
+        """As `locks.node.client.agent` does it."""
         if isinstance(reason, DeadlockAborted):
             # It takes time until another node's lock server answers a surrender; meanwhile the wait may end.
             told = self.blocked is not None or self in self.world.aborted

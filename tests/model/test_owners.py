@@ -92,7 +92,7 @@ class Owner(Client):
         self.blocked = next(iter(self.waits), None)
 
     def hold_up(self, agent: AgentMachine, wait: int) -> None:
-        """As `locks.node.one_client` does it."""
+        """As `locks.node.client.one_client` does it."""
         others = [each for each in self.agents if each is not agent]
         if others:
             self.world.perform(agent, agent.hold_up(wait))

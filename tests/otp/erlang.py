@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
-from locks.otp.etf import decode, encode
-from locks.otp.terms import Atom
+from locks.otp.bytes.etf import decode, encode
+from locks.otp.bytes.terms import Atom
 from tests.helpers import eventually, free_port
 
 MISSING = "no Erlang here: these tests need `erl` and `epmd` on PATH (Debian: erlang-base)"

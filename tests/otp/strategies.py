@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from locks.otp.terms import Atom, ImproperList, Pid, Reference, Term
+from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 
 U32 = st.integers(0, 2**32 - 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

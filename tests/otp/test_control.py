@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locks.otp import control, frames
-from locks.otp.control import (
+from locks.otp.bytes import control, frames
+from locks.otp.bytes.control import (
     DemonitorP,
     Exit,
     Exit2,
@@ -28,9 +28,9 @@ from locks.otp.control import (
     Unsupported,
     parse,
 )
-from locks.otp.etf import DecodeError, EncodeError, Limits, encode
-from locks.otp.frames import Reader, pack_reg_send, pack_send
-from locks.otp.terms import Atom, Pid, Reference
+from locks.otp.bytes.etf import DecodeError, EncodeError, Limits, encode
+from locks.otp.bytes.frames import Reader, pack_reg_send, pack_send
+from locks.otp.bytes.terms import Atom, Pid, Reference
 from tests.otp.strategies import PIDS, REFERENCES, TERMS, exact
 
 MANY = settings(max_examples=max(500, settings().max_examples))

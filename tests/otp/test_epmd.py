@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from locks.errors import InvalidOption, OperatingError
-from locks.otp.epmd import (
+from locks.otp.bytes.etf import DecodeError
+from locks.otp.names.epmd import (
     NotRegistered,
     Refused,
     alive2_request,
@@ -20,7 +21,6 @@ from locks.otp.epmd import (
     parse_port2_response,
     port_please2_request,
 )
-from locks.otp.etf import DecodeError
 
 # Port 40000, visible, TCP, versions 6 to 6, the name "a", and three extra bytes.
 PORT2 = b"\x77\x00\x9c\x40\x4d\x00\x00\x06\x00\x06\x00\x01a\x00\x03xyz"

@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from locks.errors import MisuseError, OperatingError
-from locks.otp import etf, etf_decode
-from locks.otp.etf import (
+from locks.otp.bytes import etf, etf_decode
+from locks.otp.bytes.etf import (
     DecodeError,
     EncodeError,
     Limits,
@@ -21,7 +21,7 @@ from locks.otp.etf import (
     encode,
     encode_into,
 )
-from locks.otp.terms import Atom, ImproperList, Pid, Reference, Term
+from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 from tests.helpers import lines_of
 from tests.otp.strategies import TERMS, exact
 

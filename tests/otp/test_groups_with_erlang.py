@@ -14,9 +14,9 @@ import pytest
 
 import locks
 from locks import groups
-from locks.otp.epmd import Refused
+from locks.otp.bytes.terms import Atom, Pid
+from locks.otp.names.epmd import Refused
 from locks.otp.options import Options
-from locks.otp.terms import Atom, Pid
 from tests.helpers import eventually
 from tests.otp.erlang import COOKIE, ERLANG, MISSING, erlang_node, port_mapper
 

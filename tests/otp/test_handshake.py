@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from locks.errors import InvalidOption, MisuseError
-from locks.otp.handshake import (
+from locks.otp.admission.handshake import (
     FLAGS,
     MANDATORY,
     Challenges,

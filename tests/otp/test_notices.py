@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from locks.otp import notices
+from locks.otp.admission.strangers import LONGEST, first_words, plain, tls_words, words
 from locks.otp.notices import MOST, PERIOD, Notices
-from locks.otp.strangers import LONGEST, first_words, plain, tls_words, words
 
 
 class Log:

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from locks.errors import InvalidOption
-from locks.otp.terms import Atom, ImproperList, Pid, Reference, Term
+from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 
 
 def test_atoms_are_equal_by_name_and_only_to_atoms() -> None:

@@ -12,7 +12,19 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 
-from locks.otp.control import (
+from locks.otp.admission.handshake import (
+    FLAGS,
+    MANDATORY,
+    Established,
+    Failed,
+    Flag,
+    Handshake,
+    Named,
+    Peer,
+    Status,
+)
+from locks.otp.admission.handshake import Send as Bytes
+from locks.otp.bytes.control import (
     DemonitorP,
     Exit,
     Exit2,
@@ -29,7 +41,9 @@ from locks.otp.control import (
     Unsupported,
     parse,
 )
-from locks.otp.epmd import (
+from locks.otp.bytes.etf import decode, encode
+from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
+from locks.otp.names.epmd import (
     NotRegistered,
     Refused,
     alive2_request,
@@ -39,20 +53,6 @@ from locks.otp.epmd import (
     parse_port2_response,
     port_please2_request,
 )
-from locks.otp.etf import decode, encode
-from locks.otp.handshake import (
-    FLAGS,
-    MANDATORY,
-    Established,
-    Failed,
-    Flag,
-    Handshake,
-    Named,
-    Peer,
-    Status,
-)
-from locks.otp.handshake import Send as Bytes
-from locks.otp.terms import Atom, ImproperList, Pid, Reference, Term
 from tests.helpers import eventually
 from tests.otp.erlang import COOKIE, ERLANG, MISSING, Erlang, erlang_node, port_mapper
 from tests.otp.strategies import TERMS, exact

@@ -33,10 +33,10 @@ class Layer(NamedTuple):
 
 
 SANS_IO = (
-    *("terms", "etf", "etf_decode", "behaviours", "control", "fields", "frames"),
-    *("secret", "challenges", "strangers", "introductions", "handshake"),
-    *("certificates", "epmd", "tunnel_messages", "tunnel_relay", "discovery"),
-    "backlog",
+    "bytes*",
+    *(f"admission.{name}" for name in ("secret", "challenges", "strangers", "introductions")),
+    *("admission.handshake", "admission.certificates"),
+    *("names.epmd", "names.discovery", "tunnel.messages", "tunnel.relay", "links.backlog"),
 )
 GROUND = ("words", "errors", "ground")
 NODES = ("form", *GROUND, "core", "wire", "runtime", "otp bytes", "otp")
@@ -62,7 +62,16 @@ LIBRARY = [
         "otp", ("locks.otp*",), (*GROUND, "runtime", "otp bytes"), "otp/: connections, processes"
     ),
     Layer("wire", ("locks.wire*",), (*GROUND, "core", "otp bytes"), "wire/: messages as terms"),
-    Layer("node", ("locks.node*",), NODES, "node/: the actors"),
+    Layer(
+        "original",
+        (
+            "locks.node.original",
+            *(f"locks.node.original.{name}" for name in ("agents", "forms", "rows", "servers")),
+        ),
+        (*GROUND, "core", "wire", "otp bytes"),
+        "node/original/: the messages of the Erlang original",
+    ),
+    Layer("node", ("locks.node*",), (*NODES, "original"), "node/: the actors"),
     Layer(
         "program",
         ("locks.program*",),
@@ -167,9 +176,13 @@ LEADER = [
     ),
     Layer(
         "leader wire",
-        ("locks_leader.wire*",),
+        (
+            "locks_leader.wire*",
+            *("locks_leader.original", "locks_leader.original.bridge"),
+            "locks_leader.original.messages",
+        ),
         (*PUBLIC, "otp bytes", "otp", "wire", "leader ground", "leader core"),
-        "wire/: messages as terms",
+        "wire/, original/: messages as terms",
     ),
     Layer(
         "leader terms",
@@ -179,7 +192,7 @@ LEADER = [
     ),
     Layer(
         "leader shell",
-        ("locks_leader.shell*",),
+        ("locks_leader.shell*", "locks_leader.original.candidates"),
         (*PUBLIC, "leader ground", "leader core", "leader wire", "leader terms"),
         "shell/: the actor",
     ),
@@ -245,9 +258,9 @@ PURE = (
     "locks.lock_ids",
     "locks.model",
     "locks.core*",
-    "locks.otp.address_book",
-    "locks.otp.discovery",
-    "locks.otp.tunnel_relay",
+    "locks.otp.names.address_book",
+    "locks.otp.names.discovery",
+    "locks.otp.tunnel.relay",
     "locks.groups.table",
     "locks.testing.linearizability",
     "locks.ownership.errors",

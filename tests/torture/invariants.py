@@ -29,7 +29,7 @@ import pykka
 
 from locks.core.server.tree import Entry
 from locks.model import RequestRecord, blocks
-from locks.node.agent import Agent
+from locks.node.client.agent import Agent
 from locks.node.node import Node
 from tests.helpers import eventually
 from tests.lockstep import check_exclusion, check_structure, slots

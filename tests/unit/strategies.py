@@ -1,4 +1,4 @@
-"""Hypothesis strategies made from annotations, as the forms of `locks.otp.fields` are.
+"""Hypothesis strategies made from annotations, as the forms of `locks.otp.bytes.fields` are.
 
 So a message that is added to a union is tried without a word about it in any test.
 """

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from locks.otp.address_book import (
+from locks.otp.names.address_book import (
     GONE,
     HEARSAY,
     LARGEST,

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from locks.otp.backlog import AHEAD, LARGE, NOBODY, Backlog, Kind
+from locks.otp.links.backlog import AHEAD, LARGE, NOBODY, Backlog, Kind
 
 LIMIT = 100_000
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from locks.otp import budgets
-from locks.otp.budgets import (
+from locks.otp.links import budgets
+from locks.otp.links.budgets import (
     ALONE,
     LONG,
     LONGEST_PAUSE,

@@ -10,9 +10,9 @@ import pytest
 import locks
 from locks.errors import LocksError
 from locks.model import AgentId, Contender, Deadlock, Edge, RequestRecord
-from locks.otp import etf
-from locks.otp.remote import Errors, RemoteError
-from locks.otp.terms import Atom
+from locks.otp.bytes import etf
+from locks.otp.bytes.terms import Atom
+from locks.otp.process.remote import Errors, RemoteError
 from locks.wire import pack_attributes, unpack_error
 
 ERRORS = Errors(pack_attributes, unpack_error)

@@ -37,14 +37,14 @@ from locks.facts.graph import Waits, waits_of
 from locks.facts.pictures import FORMATS
 from locks.facts.stories import as_typed, duration, why
 from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord, blocks
-from locks.node.clients import checked_label, labelled, parts_of, this_program
+from locks.node.client.clients import checked_label, labelled, parts_of, this_program
 from locks.node.history import begin, replay
-from locks.node.record import Record
+from locks.node.observing.record import Record
+from locks.node.observing.statistics import Counters
+from locks.node.observing.times import Times
 from locks.node.services import Member, Services
-from locks.node.statistics import Counters
-from locks.node.times import Times
-from locks.otp import etf
-from locks.otp.terms import Atom
+from locks.otp.bytes import etf
+from locks.otp.bytes.terms import Atom
 from locks.ranges import LONGEST_NAME, LONGEST_TEXT, MOST_EDGES
 from locks.wire import BadMessage
 from locks.wire.facts import (

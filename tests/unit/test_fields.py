@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from locks.core.messages import Release
-from locks.otp import fields
-from locks.otp.etf import decode, encode
-from locks.otp.fields import BadMessage, Form, Forms, tag_of
-from locks.otp.terms import Atom
+from locks.otp.bytes import fields
+from locks.otp.bytes.etf import decode, encode
+from locks.otp.bytes.fields import BadMessage, Form, Forms, tag_of
+from locks.otp.bytes.terms import Atom
 from locks.ranges import Number, Range, Size, Text
 from locks.wire.messages import TO_SERVERS
 from tests.unit.strategies import replaced, values

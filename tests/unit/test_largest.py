@@ -32,10 +32,12 @@ from locks.model import (
     RequestRecord,
     View,
 )
-from locks.otp import etf
-from locks.otp.reasons import reason_term
-from locks.otp.remote import Errors
-from locks.otp.terms import Atom, Pid
+from locks.node.original import OriginalAgents, OriginalWatcher
+from locks.node.original.forms import read_info
+from locks.otp.bytes import etf
+from locks.otp.bytes.terms import Atom, Pid
+from locks.otp.process.reasons import reason_term
+from locks.otp.process.remote import Errors
 from locks.ranges import LONGEST_TEXT, MOST_IN_KNOT, MOST_WAYS, NUMBER, PLACE_BITS
 from locks.wire import (
     pack,
@@ -50,8 +52,6 @@ from locks.wire import (
     unpack_to_server,
     unpack_view,
 )
-from locks.wire.original import OriginalAgents, OriginalWatcher
-from locks.wire.original.forms import read_info
 from locks.wire.refusals import pack_attributes, unpack_error
 from locks.wire.values import About
 

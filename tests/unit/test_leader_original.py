@@ -15,7 +15,7 @@ from locks.otp import Atom, ImproperList, Pid, Reference, decode, encode
 from locks_leader.core import messages as ours
 from locks_leader.core.events import Resync
 from locks_leader.errors import LeaderDied
-from locks_leader.wire.original_bridge import (
+from locks_leader.original.bridge import (
     MOST_KEPT,
     Command,
     Hear,
@@ -25,7 +25,7 @@ from locks_leader.wire.original_bridge import (
     TellOriginal,
     holder_in,
 )
-from locks_leader.wire.original_messages import (
+from locks_leader.original.messages import (
     AffirmLeader,
     AmLeader,
     AmWorker,

@@ -17,17 +17,17 @@ import pytest
 from locks.core.messages import Release, Remove, Request
 from locks.core.server.machine import ServerMachine
 from locks.model import AgentId, LockId
-from locks.otp import etf
-from locks.otp.backlog import LARGE
-from locks.otp.behaviours import CAST
-from locks.otp.budgets import SLICE, Pace
-from locks.otp.control import MonitorP
-from locks.otp.frames import Reader as Frames
-from locks.otp.frames import pack_reg_send
-from locks.otp.handshake import Peer
-from locks.otp.line import Line
-from locks.otp.link import GoOn, Link
-from locks.otp.terms import Atom, Pid, Reference
+from locks.otp.admission.handshake import Peer
+from locks.otp.bytes import etf
+from locks.otp.bytes.behaviours import CAST
+from locks.otp.bytes.control import MonitorP
+from locks.otp.bytes.frames import Reader as Frames
+from locks.otp.bytes.frames import pack_reg_send
+from locks.otp.bytes.terms import Atom, Pid, Reference
+from locks.otp.links.backlog import LARGE
+from locks.otp.links.budgets import SLICE, Pace
+from locks.otp.links.line import Line
+from locks.otp.links.link import GoOn, Link
 from locks.wire import kind_of, pack, unpack_to_server
 from tests.helpers import LIMIT as LIMIT_SECONDS
 from tests.helpers import eventually, interpreted_only

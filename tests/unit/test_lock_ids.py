@@ -22,7 +22,7 @@ from locks import lock_ids
 from locks.core.server.table import LockTable
 from locks.errors import InvalidLockId
 from locks.lock_ids import DEEPEST, LARGEST, MOST_ELEMENTS, Key, check_lock_id
-from locks.otp.terms import Atom, ImproperList, Pid, Reference, Term
+from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 from locks.words import show
 from tests.lockstep import agent
 

@@ -13,7 +13,7 @@ from itertools import combinations
 
 import pytest
 
-from locks.node.agreement import Agreement
+from locks.node.peers.agreement import Agreement
 from locks.node.ports import Scope
 
 Sets = tuple[frozenset[str], ...]

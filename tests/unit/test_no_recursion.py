@@ -17,7 +17,7 @@ from locks.core.server.tree import Slot
 from locks.groups.wire import to_group
 from locks.lock_ids import MOST_ELEMENTS
 from locks.model import InvalidOption, LockId, Mode
-from locks.otp.etf import EncodeError, encode
+from locks.otp.bytes.etf import EncodeError, encode
 from locks.ownership.groups import stable_hash
 from tests.lockstep import agent
 

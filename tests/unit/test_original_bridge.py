@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 from locks.core.messages import Request, ServerMessage, Surrender, ToWatcher
 from locks.core.server.machine import ServerMachine
 from locks.model import AgentId, Contender, Deadlock, LockId
-from locks.otp.etf import decode, encode
-from locks.otp.terms import Atom, Pid, Term
-from locks.wire import BadMessage, agent_of, pid_of
-from locks.wire.original import (
+from locks.node.original import (
     DemonitorPid,
     MonitorPid,
     OriginalAgents,
@@ -24,7 +21,10 @@ from locks.wire.original import (
     ToLockServer,
     watcher_request,
 )
-from locks.wire.original.forms import OriginalInfo, pack_request, read_info, unpack_request
+from locks.node.original.forms import OriginalInfo, pack_request, read_info, unpack_request
+from locks.otp.bytes.etf import decode, encode
+from locks.otp.bytes.terms import Atom, Pid, Term
+from locks.wire import BadMessage, agent_of, pid_of
 
 E, P = "e@h", "p@h"  # a node with the original, and ours
 ONE, TWO, THREE = (Pid(number, E, 7) for number in (101, 102, 103))

@@ -18,8 +18,8 @@ from locks.facts.around import Around
 from locks.facts.graph import waits_of
 from locks.facts.look import Look
 from locks.model import AgentId, Deadlock, Edge, LockId, show
-from locks.node.elections import LOCKS_LEADER
-from locks.otp.terms import Atom
+from locks.node.observing.elections import LOCKS_LEADER
+from locks.otp.bytes.terms import Atom
 from locks.web import lookout, serving
 from locks.web import picture as pictures
 from locks.web.changes import (

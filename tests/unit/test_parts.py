@@ -17,7 +17,7 @@ from locks.core.messages import (
 )
 from locks.lock_ids import LARGEST, size_of
 from locks.model import AgentId, Deadlock, Edge, RequestRecord
-from locks.otp.terms import Atom, Pid
+from locks.otp.bytes.terms import Atom, Pid
 
 ME, OTHER = AgentId(1 << 12, "a@h", 0), AgentId(2 << 12, "b@h", 0)
 NODE = "s@h"

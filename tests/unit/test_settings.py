@@ -8,7 +8,7 @@ import pytest
 
 from locks import HERE, TLS
 from locks.errors import InvalidOption
-from locks.otp.secret import Cookie
+from locks.otp.admission.secret import Cookie
 from locks.program.cookies import open_to_others
 from locks.program.settings import arguments, read_settings
 

@@ -11,7 +11,7 @@ from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AnswerWait, ToServer
 from locks.errors import LocksError
 from locks.model import AgentId
-from locks.otp.silence import (
+from locks.otp.links.silence import (
     AGAIN,
     LASTING,
     LATER,

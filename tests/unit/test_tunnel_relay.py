@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from locks.otp import etf
-from locks.otp.control import BadMessage, StrangeMessage
-from locks.otp.terms import Atom
-from locks.otp.tunnel_messages import (
+from locks.otp.bytes import etf
+from locks.otp.bytes.control import BadMessage, StrangeMessage
+from locks.otp.bytes.terms import Atom
+from locks.otp.tunnel.messages import (
     ABSENT,
     CHUNK,
     WINDOW,
@@ -23,7 +23,7 @@ from locks.otp.tunnel_messages import (
     encode,
     unpack,
 )
-from locks.otp.tunnel_relay import MOST_EACH, MOST_IN_ALL, Outgoing, Relay
+from locks.otp.tunnel.relay import MOST_EACH, MOST_IN_ALL, Outgoing, Relay
 
 A, B, C = "a@x", "b@x", "c@x"
 

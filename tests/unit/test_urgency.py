@@ -20,11 +20,11 @@ from locks.core.messages import (
     Watch,
 )
 from locks.model import AgentId
-from locks.otp import control, etf
-from locks.otp.backlog import NOBODY
-from locks.otp.behaviours import CALL, CAST
-from locks.otp.frames import pack_reg_send, pack_send
-from locks.otp.terms import Atom, Pid, Reference
+from locks.otp.bytes import control, etf
+from locks.otp.bytes.behaviours import CALL, CAST
+from locks.otp.bytes.frames import pack_reg_send, pack_send
+from locks.otp.bytes.terms import Atom, Pid, Reference
+from locks.otp.links.backlog import NOBODY
 from locks.wire import kind_of, pack
 
 NODE = "p@h"

@@ -26,8 +26,8 @@ from locks.model import (
     RequestRecord,
     View,
 )
-from locks.otp.etf import decode, encode
-from locks.otp.terms import Atom, Pid
+from locks.otp.bytes.etf import decode, encode
+from locks.otp.bytes.terms import Atom, Pid
 from locks.ranges import PLACE_BITS, Name, Version
 from locks.wire import (
     About,

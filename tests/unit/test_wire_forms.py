@@ -3,7 +3,7 @@
 Nodes of different versions meet. A changed form is a message that one of them can't read, or reads wrongly. So the
 bytes of one message of each kind are kept. A new field stands last and has a default: then the bytes grow at their end,
 and older nodes leave it out. `python -m tests.unit.test_wire_forms` writes the file anew; it refuses what is no growth,
-unless the number of the protocol is another one (`locks.node.greeting.PROTOCOL`). The messages of elections and of
+unless the number of the protocol is another one (`locks.node.peers.greeting.PROTOCOL`). The messages of elections and of
 process groups are written down in `test_leader_wire.py` and `test_groups_wire.py`.
 """
 
@@ -18,11 +18,12 @@ import pytest
 
 from locks.core import messages
 from locks.model import AgentId, Deadlock, LockId, LockResult, Place, RequestRecord, View
-from locks.node import agreement, greeting
-from locks.node.scope import Scope
-from locks.otp import etf, tunnel_messages
-from locks.otp.address_book import News
-from locks.otp.terms import Pid
+from locks.node.client.scope import Scope
+from locks.node.peers import agreement, greeting
+from locks.otp.bytes import etf
+from locks.otp.bytes.terms import Pid
+from locks.otp.names.address_book import News
+from locks.otp.tunnel import messages as tunnel_messages
 from locks.ranges import Size
 from locks.wire import facts as questions
 from locks.wire import forms, pages, values

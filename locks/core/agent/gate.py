@@ -11,7 +11,7 @@ most find nobody there. But
   when the gate has granted it.
 
 So all but one stand in one queue, and wait in no circle with each other. If the gate is lost, or says nothing
-(`locks.otp.silence`), the next node is the gate. Who sees other nodes up has another gate: then there may be circles, which
+(`locks.otp.links.silence`), the next node is the gate. Who sees other nodes up has another gate: then there may be circles, which
 are resolved like all others.
 
 A reader that waits for its upgrade keeps what its client relies on, everywhere. (Decisions 0040, 0076.)

@@ -1,0 +1,229 @@
+"""The client of an agent: what it is called, whether it is the caller, and where it is told things."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import PurePath
+from types import CodeType, FrameType
+from typing import Any
+
+import gevent
+import pykka
+from gevent import monkey
+
+from locks.errors import InvalidOption
+from locks.lock_ids import shown
+from locks.model import Notification, plain_text
+from locks.otp.process.remote import RemoteRef
+from locks.ranges import LONGEST_TEXT
+from locks.runtime import Client, tell
+from locks.runtime.callables import check_callable
+from locks.wire import pack_notification
+
+__all__ = [
+    "Inbox",
+    "NotifyTarget",
+    "can_be_linked",
+    "checked_label",
+    "inbox_of",
+    "is_patched_thread",
+    "label_of",
+    "labelled",
+    "name_of",
+    "parts_of",
+    "plain_label",
+    "this_program",
+]
+
+LONGEST_LABEL = 200  # characters
+MOST_SITES = 1000  # that are remembered
+# The attribute of a greenlet that holds how it is called if nobody has named it.
+_NAME = "_locks_name"
+_NOT_THE_PROGRAM = ("locks", "locks_leader", "contextlib")
+_sites: dict[tuple[CodeType, int], str] = {}
+
+NotifyTarget = bool | Callable[[Notification], object]
+"""What a client says of being notified: whether, or by which function."""
+Inbox = Callable[[Notification], object]
+"""What tells a client something."""
+
+
+def name_of(client: Client) -> str:
+    """A name of a client that a person can read; never longer than a message has room for."""
+    return _sendable(_name_of(client))
+
+
+def checked_label(label: Any) -> str:
+    """What a program calls a client.
+
+    Raises:
+        InvalidOption: It is no text that can be shown in a line.
+    """
+    text = plain_text(label)
+    if not text or not text.isprintable() or len(text) > LONGEST_LABEL:
+        raise InvalidOption(
+            f"label={shown(label)} is not text of 1 to {LONGEST_LABEL} characters in one line",
+            label=shown(label),
+        )
+    return text
+
+
+def label_of(client: Client) -> str:
+    """The name of a client as a label, which has no characters that can't be shown in a line."""
+    return plain_label(name_of(client))
+
+
+def plain_label(text: str) -> str:
+    """A text as a label: cut, and without what can't be shown in a line."""
+    shown_text = "".join(each if each.isprintable() else "?" for each in text[:LONGEST_LABEL])
+    return shown_text or "?"
+
+
+def labelled(client: Client, label: str | None, program: str, is_caller: bool) -> str:
+    """What others see in the place of a client: its label, or else its name; and whose it is, where others may be.
+
+    Args:
+        client: The client.
+        label: What the program calls it.
+        program: What is shown of the program, if others may be there.
+        is_caller: Whether it is the client who calls: then its name says from where, too.
+    """
+    if label is not None:
+        return _sendable(f"{label}{program}")
+    name = _name_of(client)
+    if program:
+        at = call_site() if is_caller else ""
+        name = f"{name}{at}{program}"
+    return name if name.isascii() and len(name) <= LONGEST_TEXT else _sendable(name)
+
+
+def call_site() -> str:
+    """From where the program has called: file and line, as the end of a name; empty if that is no file."""
+    frame = sys._getframe(1)
+    while _package(frame) in _NOT_THE_PROGRAM:
+        if frame.f_back is None:
+            return ""
+        frame = frame.f_back
+    key = (frame.f_code, frame.f_lasti)
+    site = _sites.get(key)
+    if site is None:  # to find the line takes longer than to look it up
+        name = PurePath(frame.f_code.co_filename).name
+        site = "" if name.startswith("<") else f" at {name}:{frame.f_lineno}"[:LONGEST_LABEL]
+        if len(_sites) >= MOST_SITES:
+            _sites.clear()
+        _sites[key] = site
+    return site
+
+
+def this_program() -> str:
+    """What is shown of this program behind the names of its clients, for people elsewhere."""
+    return f" ({PurePath(sys.argv[0]).name or 'python'}, pid {os.getpid()})"[:LONGEST_LABEL]
+
+
+_PARTS = re.compile(r"(?P<label>.*) \((?P<program>.*), pid (?P<pid>\d{1,18})\)", re.DOTALL)
+
+
+def parts_of(text: str) -> tuple[str, str, int]:
+    """What is shown of a client, in its parts: label or name, program, and process; `this_program` made the last two.
+
+    Of a client of another kind, the whole, no program, and 0.
+    """
+    found = _PARTS.fullmatch(text)
+    if found is None:
+        return text, "", 0
+    return found["label"], found["program"], int(found["pid"])
+
+
+def _package(frame: FrameType) -> str:
+    name = frame.f_globals.get("__name__")
+    return name.partition(".")[0] if type(name) is str else ""
+
+
+def _sendable(text: str) -> str:
+    text = text[:LONGEST_TEXT]
+    if text.isascii():
+        return text
+    return text.encode(errors="replace").decode()  # it is sent, and text with surrogates can't be
+
+
+def _name_of(client: Client) -> str:
+    if isinstance(client, RemoteRef):
+        return str(client)
+    if isinstance(client, pykka.ActorRef):
+        label = getattr(client, "label", None)  # what an election calls its instances
+        if label is not None:
+            return str(label)
+        return f"{client.actor_class.__name__}-{client.actor_urn[-8:]}"
+    if isinstance(client, gevent.Greenlet):
+        own = client.__dict__
+        is_named = type(client) is not gevent.Greenlet or "name" in own
+        kept: str | None = own.get(_NAME)
+        if kept is not None and not is_named:
+            return kept
+        name = f"Greenlet-{client.minimal_ident}"  # what gevent calls one, unless somebody says otherwise
+        if is_named:
+            given = str(client.name)
+            if given != name:
+                return given
+        run = getattr(client, "_run", None)  # a name that nobody gave says nothing
+        found = f"{getattr(run, '__qualname__', type(client).__name__)} ({name})"
+        if run is not None:  # else it has ended, or gevent has let go of what it runs
+            own[_NAME] = found
+        return found
+    return str(getattr(client, "name", client))
+
+
+def can_be_linked(client: Client) -> bool:
+    """Whether a client can be stopped from outside: all but threads."""
+    return isinstance(client, pykka.ActorRef) or not hasattr(client, "is_alive")
+
+
+def is_patched_thread(client: Client) -> bool:
+    """Whether a client is a thread that is a greenlet, and the caller is this greenlet."""
+    return (
+        isinstance(client, threading.Thread)
+        and monkey.is_module_patched("threading")
+        and threading.current_thread() is client
+    )
+
+
+def inbox_of(client: Client, agent: object, notify: NotifyTarget, before: Inbox | None) -> Inbox:
+    """Where an agent tells its client what it asked to be told.
+
+    Args:
+        client: The client.
+        agent: The agent.
+        notify: What the client says now.
+        before: Where it was told before.
+
+    Raises:
+        InvalidOption: It can't be told anything, or says no such thing.
+    """
+    if callable(notify):
+        check_callable(notify, "notify")
+        return notify
+    if not isinstance(notify, bool):
+        raise InvalidOption(
+            f"notify={notify!r} is neither True, False nor a callable", notify=repr(notify)
+        )
+    if isinstance(client, RemoteRef):
+        return partial(_notify, client, agent)
+    if isinstance(client, pykka.ActorRef):
+        return partial(tell, client)
+    if before is None:
+        raise InvalidOption(
+            f"client {name_of(client)} has no inbox to be notified in; pass notify=function",
+            notify=notify,
+        )
+    return before
+
+
+def _notify(client: RemoteRef, agent: object, news: Notification) -> None:
+    """Tell a client on another node."""
+    for term in pack_notification(news, agent):
+        tell(client, term)

@@ -1,0 +1,117 @@
+"""What programs ask for, checked before anything is changed: objects, nodes, and to whom to surrender."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from locks.core.agent.machine import Object
+from locks.errors import InvalidOption, NodeNotRunning, NotHeld
+from locks.model import AgentId, LockId, Require, check_lock_id, check_mode, show
+from locks.node.client.refusals import reasons
+from locks.node.client.scope import Nodes, some_of, where
+from locks.node.ports import NodePort
+from locks.wire.sendable import check_sendable
+
+__all__ = [
+    "Pattern",
+    "checked_node",
+    "checked_nodes",
+    "checked_object",
+    "checked_pattern",
+    "surrender_to",
+]
+
+Pattern = tuple[Any, ...]
+"""What is to be locked, as users write it; see `locks.lock_objects`."""
+
+
+class _Surrendering(Protocol):
+    """An agent, here or on another node, that can give up a lock."""
+
+    node: NodePort
+
+    def check_client(self) -> None:
+        """Raise `NotClient` unless it is the client who calls."""
+
+    def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
+        """Give up a lock to an agent that waits for it."""
+
+
+def checked_nodes(node: NodePort, nodes: Nodes | None, must_run: bool = True) -> tuple[str, ...]:
+    """Names of nodes; by default those on which the program takes its locks.
+
+    Raises:
+        InvalidOption: They are no names.
+        NodeNotRunning: One of them can't be reached, and `must_run`.
+    """
+    names = where(node, nodes, None).nodes
+    down = [name for name in names if name not in node.alive]
+    if down and must_run:
+        why = reasons(down, node.refusals)
+        text = f"{', '.join(down)} can't be reached from {node.name}{why}"
+        raise NodeNotRunning(text, nodes=down)
+    return names
+
+
+def checked_node(node: NodePort, name: str | None) -> str | tuple[str, ...]:
+    """The name of a node that is asked; by default those on which the program takes its locks, of which one is."""
+    return some_of(node, where(node, None, None).nodes) if name is None else name
+
+
+def checked_object(
+    node: NodePort,
+    lock_id: Any,
+    mode: Any,
+    nodes: Nodes | None,
+    require: Require | None,
+) -> Object:
+    """What is to be locked, checked, with defaults for what was left out.
+
+    Raises:
+        MisuseError: Something of it is wrong.
+    """
+    checked = check_lock_id(lock_id)
+    if node.is_clustered:
+        checked = check_sendable(checked)
+    scope = node.scope
+    if scope is None or nodes is not None or require is not None:
+        scope = where(node, nodes, require)
+    return (checked, "write" if mode == "write" else check_mode(mode), *scope)
+
+
+def checked_pattern(node: NodePort, pattern: Pattern) -> Object:
+    """The same, of a pattern.
+
+    Raises:
+        MisuseError: Something of it is wrong.
+    """
+    if not isinstance(pattern, (tuple, list)) or not 2 <= len(pattern) <= 4:
+        raise InvalidOption(
+            f"object {pattern!r} is not (lock_id, mode), (lock_id, mode, nodes) or "
+            "(lock_id, mode, nodes, require)",
+            pattern=repr(pattern),
+        )
+    defaults: Pattern = (None, None, None, None)
+    lock_id, mode, nodes, require = (*pattern, *defaults[len(pattern) :])
+    return checked_object(node, lock_id, mode, nodes, require)
+
+
+def surrender_to(
+    agent: _Surrendering, lock_id: Sequence[Any], other: AgentId, nodes: Nodes | None
+) -> None:
+    """Have an agent give up a lock to another one that waits for it.
+
+    Raises:
+        NotHeld: The lock isn't held, or the other agent doesn't wait for it.
+    """
+    checked = check_lock_id(lock_id)
+    names = checked_nodes(agent.node, nodes)
+    agent.check_client()
+    here = agent.node.name in names  # other nodes' queues are not known here
+    if here and all(waiting.agent != other for waiting in agent.node.view(checked).waiting):
+        raise NotHeld(
+            f"{other} does not wait for {show(checked)}; it can't be surrendered to it",
+            lock_id=checked,
+        )
+    agent.surrender(checked, other, names)

@@ -1,0 +1,129 @@
+"""One client with several transactions: what its wait in one of them means for the others.
+
+The machines say how that is done (`locks.core.agent.hold_ups`); here it is known which agents have the same
+client. Everything is for the turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Protocol, TypeVar
+
+from locks.core.agent.machine import AgentMachine
+from locks.errors import DeadlockAborted, WaitsForItself, anew
+from locks.model import RIVALS, AgentId, how_many_block, related, show
+from locks.node.ports import NodePort
+from locks.runtime import Ending
+
+__all__ = ["OwnAgent", "hold_up_others", "interrupt_others", "join_waits", "note_wait"]
+
+
+class OwnAgent(Protocol):
+    """What has to be known of an agent; `locks.node.client.agent.Agent` is the real one."""
+
+    id: AgentId
+    machine: AgentMachine
+    client: Any
+
+    @property
+    def client_key(self) -> Hashable:
+        """What stands for its client."""
+
+    @property
+    def node(self) -> NodePort:
+        """The node."""
+
+    def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
+        """Put one event of the machine down, run it, and do what it wants done."""
+
+
+A = TypeVar("A", bound=OwnAgent)
+
+
+def hold_up_others(agent: OwnAgent, wait: Hashable, blocks: bool = True) -> None:
+    """A client waits with an agent, and can't go on with its other transactions meanwhile.
+
+    Args:
+        agent: The agent.
+        wait: The wait, as the agent's machine knows it.
+        blocks: Whether the client blocks in it, or only looks whether it is answered at once.
+
+    Raises:
+        WaitsForItself: What it waits for is held by one of these.
+    """
+    every = _others(agent)
+    others = [each for each in every if not each.machine.empty]
+    _check_own(agent, others)
+    beside = isinstance(agent.client, Ending)
+    if beside:
+        others = every  # by another thread it may get something in these before this wait is over
+    if others and blocks:
+        agent.event(agent.machine.hold_up, wait)
+        lock_id = agent.machine.hold_up_id(wait)
+        if lock_id is not None:
+            for other in others:
+                other.event(other.machine.held_up, lock_id, beside)
+
+
+def note_wait(agent: OwnAgent) -> None:
+    """A client is about to wait with an agent. If it is an owner, it may begin transactions meanwhile."""
+    if isinstance(agent.client, Ending):
+        agent.client.waiting[agent] = None
+
+
+def join_waits(agent: OwnAgent) -> None:
+    """An owner begins a transaction while it waits in others, by other threads: they hold this one up, too."""
+    for other in _waiting(agent.client):
+        for wait in other.machine.lasting if other.node is agent.node else ():
+            other.event(other.machine.hold_up, wait)
+            lock_id = other.machine.hold_up_id(wait)
+            if lock_id is not None:
+                agent.event(agent.machine.held_up, lock_id, True)
+
+
+def interrupt_others(agent: OwnAgent) -> None:
+    """If an agent was aborted, its client has to know, who may wait with another one."""
+    aborted = agent.machine.ended and agent.machine.ended.reason
+    if isinstance(aborted, DeadlockAborted):
+        for other in _others(agent):
+            if other.machine.awaited:
+                text = (
+                    f"{agent.machine.client} waited with {other.id} while another transaction of its "
+                    f"own was aborted: that wait was given up.\n{aborted}"
+                )
+                other.event(other.machine.interrupt, anew(aborted, text))
+
+
+def _waiting(owner: Ending) -> list[OwnAgent]:
+    """The agents with which an owner waits; those whose waits are over are forgotten. In the turn: they might begin to wait."""
+    for each in list(owner.waiting):
+        if not each.machine.awaited:
+            owner.waiting.pop(each, None)
+    return list(owner.waiting)
+
+
+def _others(agent: A) -> list[A]:
+    """The other agents of the same client."""
+    own = list(agent.node.clients.get(agent.client_key, ()))  # others may begin within this
+    return [each for each in own if each is not agent]
+
+
+def _check_own(agent: OwnAgent, others: Iterable[OwnAgent]) -> None:
+    """Raise `WaitsForItself` if another transaction of the same client is in the way."""
+    wanted = [info for info in agent.machine.lock_info() if not info.held]
+    for other in others:
+        for held in other.machine.lock_info():
+            for info in wanted:
+                if (
+                    held.granted
+                    and related(held.lock_id, info.lock_id)
+                    and held.mode in RIVALS[info.mode]
+                    and how_many_block(held.lock_id, info.lock_id) == 1
+                ):
+                    raise WaitsForItself(
+                        f"{agent.machine.client} asks for {info.mode} {show(info.lock_id)}, but "
+                        f"has {held.mode} {show(held.lock_id)} itself in another transaction "
+                        f"({other.id}), and would wait for ever. Take both in one transaction",
+                        lock_id=info.lock_id,
+                        holder=other.id,
+                    )

@@ -1,0 +1,228 @@
+"""What a client is told when a call of its can't be carried out: the errors, and how they say it.
+
+Whoever refuses a call raises the error in its own place, for that says where it comes from.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from locks.errors import (
+    AgentEnded,
+    BlocksEventLoop,
+    CannotServe,
+    InvalidOption,
+    LocksError,
+    LockTimeout,
+    MisuseError,
+    NotClient,
+    NotHeld,
+)
+from locks.lock_ids import shown
+from locks.model import FEW_IDS, RIVALS, AgentId, Contender, LockId, LockInfo, show, show_all
+from locks.node.client.clients import name_of
+from locks.node.client.one_client import OwnAgent
+from locks.node.ports import NodePort
+from locks.otp.names.discovery import place
+from locks.runtime import Client, Down
+from locks.runtime.bridge import is_in_event_loop
+
+__all__ = [
+    "blocks_event_loop",
+    "check_may_wait",
+    "client_has_ended",
+    "explained",
+    "in_the_parent",
+    "no_inbox",
+    "no_units",
+    "not_client",
+    "not_held",
+    "not_to_be_told",
+    "owner_has_ended",
+    "reasons",
+    "stopped",
+    "timed_out",
+    "token_timed_out",
+]
+
+
+ASKED_WITHIN = 1.0  # seconds that another node is asked who holds a lock
+
+
+def not_client(agent: OwnAgent, caller: Client) -> NotClient:
+    """Of somebody who uses another one's transaction."""
+    return NotClient(
+        f"transaction {agent.id} belongs to {agent.machine.client}; "
+        f"{name_of(caller)} can't use it. Begin a transaction of its own there, or name "
+        "the client when it begins (client=...); for a locks.Owner (owner=...) anybody may act",
+        agent=agent.id,
+    )
+
+
+def owner_has_ended(owner: Client) -> MisuseError:
+    """Of somebody who acts for an owner that is no more."""
+    name = name_of(owner)
+    return MisuseError(
+        f"owner {name} has ended: nothing can be locked for it. A task or a thread that lives longer than the "
+        "owner in whose name it was begun needs one of its own",
+        owner=name,
+    )
+
+
+def check_may_wait() -> None:
+    """Refuse a coroutine that calls what blocks, before anything was done.
+
+    Raises:
+        BlocksEventLoop: The caller is one, or a callback of an event loop.
+    """
+    if is_in_event_loop():
+        raise blocks_event_loop()
+
+
+def blocks_event_loop() -> BlocksEventLoop:
+    """Of a coroutine that calls what blocks."""
+    return BlocksEventLoop(
+        "this call may wait, and would stop the event loop and all that runs in it: in a coroutine use "
+        "locks.aio, as in `async with locks.aio.transaction() as tx: await tx.write_lock(...)`, or "
+        "`await locks.aio.call(function, ...)` for what has no counterpart there"
+    )
+
+
+def explained(error: CannotServe, node: NodePort) -> CannotServe:
+    """Of nodes that do not serve, with what is known of why: where nobody answers, or why those that run refuse."""
+    if not any(name in node.refusals for name in error.nodes):
+        nobody = "".join(
+            f". Nobody answers for {name} at {place(address)}"
+            for name in error.nodes
+            if (address := node.address_of(name)) is not None
+        )
+        if not nobody:
+            return error
+        return CannotServe(f"{error}{nobody}", lock_id=error.lock_id, nodes=error.nodes)
+    what = "can't lock" if error.lock_id is None else f"can't lock {show(error.lock_id)}"
+    names = ", ".join(error.nodes)
+    return CannotServe(
+        f"{what}: {names} {'does' if len(error.nodes) == 1 else 'do'} not serve this program"
+        f"{reasons(error.nodes, node.refusals)}",
+        lock_id=error.lock_id,
+        nodes=error.nodes,
+    )
+
+
+def reasons(nodes: Iterable[str], refusals: Mapping[str, str]) -> str:
+    """Why nodes that run can't be connected, as the end of a sentence; empty if they don't run."""
+    return "".join(f". {name}: {refusals[name]}" for name in nodes if name in refusals)
+
+
+def no_units(lock_id: LockId) -> InvalidOption:
+    """The error for who asks for the unit of a lock that is no counted one."""
+    return InvalidOption(
+        f"{show(lock_id)} is not a counted lock, so it has no units; locks.units() makes the id of one",
+        lock_id=lock_id,
+    )
+
+
+def not_held(lock_id: LockId, by: str | None = None) -> NotHeld:
+    """Of a client that releases what it does not hold; or holds `by` another kind of lock."""
+    why = (
+        "is not held by the caller; it can't be released"
+        if by is None
+        else f"is held by {by} of the caller, which alone releases it"
+    )
+    return NotHeld(f"{show(lock_id)} {why}", lock_id=lock_id)
+
+
+def not_to_be_told(agent: AgentId, message: object) -> MisuseError:
+    """Of a program that tells an agent what only lock servers can know."""
+    return MisuseError(
+        f"{shown(message)} is for lock servers to say, and {agent} takes it from them alone",
+        value=shown(message),
+    )
+
+
+def no_inbox(agent: OwnAgent) -> InvalidOption:
+    """Of a client that wants a notification, and has not said where."""
+    return InvalidOption(
+        f"transaction {agent.id} can't tell its client the fencing token: begin it with notify"
+    )
+
+
+def timed_out(
+    agent: OwnAgent,
+    wanted: Sequence[LockInfo],
+    timeout: float | None,
+    withdrawn: bool,
+    quiet: bool,
+) -> LockTimeout:
+    """Of a client that has waited for locks for too long.
+
+    Args:
+        agent: Its agent.
+        wanted: What it has waited for.
+        timeout: For how long.
+        withdrawn: Whether the requests were withdrawn.
+        quiet: Whether the client does not want to know who has it.
+    """
+    ids = [info.lock_id for info in wanted]
+    holders = [] if quiet else [each for info in wanted for each in _holders(agent, info)]
+    names = list(dict.fromkeys(f"{h.client} ({h.agent})" for h in holders))
+    held_by = ", ".join(names[:FEW_IDS])
+    if len(names) > FEW_IDS:
+        held_by += f" and {len(names) - FEW_IDS:,} more"
+    lost = agent.node.turn.ask(agent.machine.lost)
+    return LockTimeout(
+        f"no {show_all(ids) or 'lock'} {'at once' if timeout == 0 else f'within {timeout} s'}; "
+        + (f"held by {held_by}; " if held_by else "")
+        + ("the request was withdrawn" if withdrawn else "the requests stay")
+        + (f". Lost meanwhile, and not to be relied on: {show_all(lost)}" * bool(lost)),
+        lock_ids=ids,
+        holders=holders,
+        timeout=timeout,
+        lost=lost,
+    )
+
+
+def _holders(agent: OwnAgent, info: LockInfo) -> list[Contender]:
+    """Who is in the way of what an agent has waited for: as the first node knows that says it in time."""
+    node = agent.node
+    until = time.monotonic() + ASKED_WITHIN
+    for name in sorted(info.nodes, key=lambda name: name != node.name):  # the own one needs no time
+        left = until - time.monotonic()
+        if name not in node.alive or name in node.silent or name in info.granted or left <= 0:
+            continue
+        with suppress(LocksError):
+            found = node.view(info.lock_id, name, left, patient=False).holders
+            others = [c for c in found if c.agent != agent.id and c.mode in RIVALS[info.mode]]
+            if others:
+                return others
+    return []
+
+
+def token_timed_out(lock_id: LockId, timeout: float | None) -> LockTimeout:
+    """Of a client that has waited for a fencing token for too long."""
+    return LockTimeout(
+        f"{show(lock_id)} is held, but its fencing token was not confirmed by enough "
+        f"nodes within {timeout} s",
+        lock_ids=[lock_id],
+        timeout=timeout,
+    )
+
+
+def stopped(agent: AgentId, reason: object) -> AgentEnded:
+    """Of a client whose agent was stopped, as any actor."""
+    return AgentEnded(f"transaction {agent} was stopped: {reason}", agent=agent)
+
+
+def client_has_ended(agent: OwnAgent, down: Down) -> AgentEnded:
+    """Of a transaction whose client has ended."""
+    text = f"transaction {agent.id} has ended with its client {agent.machine.client}"
+    return AgentEnded(f"{text} ({down.reason})", agent=agent.id)
+
+
+def in_the_parent(agent: AgentId) -> AgentEnded:
+    """Of a transaction that a forked child has taken along."""
+    return AgentEnded(
+        f"transaction {agent} lives in the parent process; begin a new one here", agent=agent
+    )

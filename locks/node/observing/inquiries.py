@@ -1,0 +1,356 @@
+"""Questions of observers: what a node tells of itself, and a transaction that is to be ended.
+
+An observer is a client node like any other, which asks the lock servers that it is connected with. What it asks costs the
+lock server a page at a time, and changes nothing, but for `Break`. A question for another client node goes by way of a lock
+server, for the observer is not connected with that one. A `Break` is logged by both nodes.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from locks.core.facts import (
+    MOST_CLIENTS,
+    Answer,
+    AskClients,
+    AskDeadlocks,
+    AskMembers,
+    AskNode,
+    AskRequests,
+    Break,
+    Broken,
+    ClientPage,
+    NodeFact,
+    Question,
+    Untold,
+    node_of,
+)
+from locks.errors import TransactionBroken, assert_never
+from locks.form import shown
+from locks.node.client.clients import this_program
+from locks.node.client.refusals import check_may_wait
+from locks.node.peers.local_node import LocalNode
+from locks.otp.bytes.terms import Atom, Pid
+from locks.otp.distribution import Distribution
+from locks.otp.links.budgets import MOST_CALLS, check_budget
+from locks.otp.links.silence import Silence
+from locks.otp.process.calls import BlockingCalls
+from locks.otp.process.processes import Processes
+from locks.otp.process.remote import Remotes
+from locks.runtime import Executor
+from locks.runtime.logs import log_event
+from locks.wire import LOCK_SERVER, BadMessage
+from locks.wire.facts import is_question, pack_answer, pack_question, unpack_answer, unpack_question
+
+__all__ = ["Answers", "Inquiries", "Witness", "ask_all", "ask_by_ways"]
+
+UNKNOWN = (Atom("error"), Atom("unknown_request"))
+SILENT = "it is connected, but says nothing"
+OLD = "it does not know this question: it runs an older version of locks, or the original"
+
+
+class _Connections(Protocol):
+    """What this module needs of `locks.node.peers.cluster.Cluster`; see there."""
+
+    executor: Executor
+    members: dict[str, bool]
+    distribution: Distribution
+    processes: Processes
+    remotes: Remotes
+    silence: Silence
+
+
+class Witness:
+    """Answers questions about one node. For its turn.
+
+    Args:
+        node: The node.
+    """
+
+    def __init__(self, node: LocalNode) -> None:
+        self._node = node
+
+    def answer(self, question: Question, cluster: _Connections | None = None) -> Answer:
+        """The answer to a question that is for this node."""
+        record = self._node.server.record
+        match question:
+            case AskRequests(prefix, after):
+                return record.requests(prefix, after, partial(_address, cluster))
+            case AskDeadlocks(after):
+                return record.reports(after)
+            case AskNode():
+                return self._about(cluster)
+            case AskClients(after):
+                return _clients(cluster, after)
+            case AskMembers(_, after):
+                return self._node.services.members(self._node.name, self._program, after)
+            case Break():
+                return self._break(question)
+            case _:
+                assert_never(question)
+
+    @property
+    def _program(self) -> str:
+        """What others see behind the names of the node's clients."""
+        return self._node.program or this_program()
+
+    def _about(self, cluster: _Connections | None) -> NodeFact:
+        node = self._node
+        record = node.server.record
+        links = [] if cluster is None else list(cluster.distribution.links.values())
+        return NodeFact(
+            node.name,
+            shown(str(getattr(sys.modules[__name__.partition(".")[0]], "__version__", ""))),
+            self._program.strip(" ()"),
+            record.started,
+            record.now(),
+            tuple(sorted(node.alive)),
+            sum(link.peer.hidden for link in links),
+            node.statistics(),
+        )
+
+    def _break(self, question: Break) -> Broken:
+        name, reason, by = question
+        agent = self._node.agents_by_id.get(name)
+        if agent is None or not agent.is_alive():
+            return Broken(False, f"transaction {name} has ended by itself")
+        text = f"transaction {name} was ended by {_line(by)}: {_line(reason)}. Its locks are gone"
+        error = TransactionBroken(text, agent=name, reason=reason, by=by)
+        log = partial(_log_break, self._node.name, question, "%s (%s)")
+        self._node.executor.run_soon(log, text, agent.machine.client)
+        agent.event(agent.machine.end, error)
+        return Broken(True)
+
+
+def _address(cluster: _Connections | None, node: str) -> str:
+    """From where a node is connected."""
+    link = None if cluster is None else cluster.distribution.links.get(node)
+    return "" if link is None else f"{link.address[0]}:{link.address[1]}"[:255]
+
+
+def _clients(cluster: _Connections | None, after: str) -> ClientPage:
+    """A page of the names of connected client nodes."""
+    links = [] if cluster is None else cluster.distribution.links.values()
+    names = sorted(link.peer.name for link in links if link.peer.hidden and link.peer.name > after)
+    return ClientPage(tuple(names[:MOST_CLIENTS]), len(names) > MOST_CLIENTS)
+
+
+def _line(text: str) -> str:
+    """What another node says, as one line of a log."""
+    return text if text.isprintable() else repr(text)
+
+
+def _log_break(node: str, question: Break, text: str, *args: object) -> None:
+    """Log that a transaction is ended."""
+    name, reason, by = question
+    about = {"agent": str(name), "by": _line(by), "reason": _line(reason)}
+    log_event("broken", text, *args, node=node, **about)
+
+
+class Inquiries:
+    """Takes in questions of other nodes. For the turn.
+
+    Args:
+        cluster: What the node has to do with others.
+        name: The node's name.
+        witness: Answers for this node.
+    """
+
+    def __init__(self, cluster: _Connections, name: str, witness: Witness) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._witness = witness
+        self._passed_on = 0
+
+    def take(self, caller: Pid, tag: Any, request: Any) -> bool:
+        """Answer a call, if it is a question; return whether it is.
+
+        Raises:
+            BadMessage: A field of it is wrong.
+        """
+        if not is_question(request):
+            return False
+        question = unpack_question(request)
+        name = node_of(question)
+        if name is not None and name != self._name:
+            self._pass_on(caller, tag, question, name)
+        else:
+            answer = pack_answer(self._witness.answer(question, self._cluster))
+            self._cluster.remotes.answer_term(caller, tag, answer)
+        return True
+
+    def _pass_on(self, caller: Pid, tag: Any, question: Question, name: str) -> None:
+        """Put a question to another node, and pass its answer on to who has asked."""
+        links = self._cluster.distribution.links
+        answer = partial(self._cluster.remotes.answer_term, caller, tag)
+
+        def unanswered(why: str) -> None:
+            is_break = isinstance(question, Break)
+            answer(pack_answer(Broken(False, why[:1000]) if is_break else Untold(why[:1000])))
+
+        if name not in links or caller.node not in links:
+            unanswered(f"{name} is not connected with {self._name}")
+            return
+        check_budget(self._passed_on + 1, MOST_CALLS, "questions to be passed on")
+        if isinstance(question, Break):
+            text = "%s (%s) asks for the end of transaction %s: %s"
+            log = partial(_log_break, self._name, question, text)
+            by, reason = _line(question.by), _line(question.reason)
+            self._cluster.executor.run_soon(log, by, caller.node, question.agent, reason)
+
+        def told(answered: bool, said: Any) -> None:
+            self._passed_on -= 1
+            if answered and said != UNKNOWN:
+                answer(said)
+            elif said == SILENT:
+                unanswered(SILENT)
+            else:
+                why = OLD if answered else f"it does not answer: {said}"
+                unanswered(f"{name} gives no answer: {why}")
+
+        if isinstance(question, Break):  # it may be carried out when the node goes on
+            self._cluster.processes.call(name, LOCK_SERVER, pack_question(question), told)
+            self._passed_on += 1
+        else:
+            self._ask(name, question, told)
+
+    def _ask(self, name: str, question: Question, told: Callable[[bool, Any], object]) -> None:
+        """Put a question to another node that is not waited for if it is silent."""
+        cluster = self._cluster
+        silence = cluster.silence
+        open_ = True
+
+        def over(answered: bool, said: Any) -> None:
+            nonlocal open_
+            silence.told.pop(hushed, None)
+            if open_:
+                open_ = False
+                told(answered, said)
+
+        def hushed(silent: str) -> None:
+            if silent == name:
+                cluster.processes.give_up(reference)
+                over(False, SILENT)
+
+        silence.doubt(name)
+        reference = cluster.processes.call(name, LOCK_SERVER, pack_question(question), over)
+        self._passed_on += 1
+        if name in silence.silent:
+            hushed(name)
+        else:
+            silence.told[hushed] = None
+
+
+class Answers(NamedTuple):
+    """What several nodes have said.
+
+    Attributes:
+        said: The answers, by node.
+        silent: Why there is none of others.
+    """
+
+    said: dict[str, Answer]
+    silent: dict[str, str]
+
+
+def ask_all(
+    node: LocalNode,
+    cluster: _Connections | None,
+    questions: Mapping[str, Question],
+    timeout: float,
+    ways: Mapping[str, str] | None = None,
+) -> Answers:
+    """Ask several nodes at once, and wait for their answers; not in a turn. Silent ones are not waited for if others answer.
+
+    Args:
+        node: The own node.
+        cluster: What it has to do with others.
+        questions: What to ask, by node.
+        timeout: Seconds to wait at most.
+        ways: By way of which lock servers to ask those that are not connected; these must be what the question
+            is for (`node_of`).
+    """
+    asked = {name: ((ways or {}).get(name, name), each) for name, each in questions.items()}
+    return _ask(node, cluster, asked, timeout, lambda _: False)
+
+
+def ask_by_ways(
+    node: LocalNode,
+    cluster: _Connections | None,
+    question: Question,
+    ways: Iterable[str],
+    timeout: float,
+    enough: Callable[[Answer], bool],
+) -> Answers:
+    """Ask one node by several ways at once, and wait for an answer that is enough, or for all; not in a turn.
+
+    Args:
+        node: The own node.
+        cluster: What it has to do with others.
+        question: What to ask.
+        ways: The node itself, or lock servers that pass the question on. The answers are by these.
+        timeout: Seconds to wait at most.
+        enough: Whether no other answer is waited for.
+    """
+    return _ask(node, cluster, {way: (way, question) for way in ways}, timeout, enough)
+
+
+def _ask(
+    node: LocalNode,
+    cluster: _Connections | None,
+    asked: Mapping[str, tuple[str, Question]],
+    timeout: float,
+    enough: Callable[[Answer], bool],
+) -> Answers:
+    """Put questions to nodes: each has a name, and the node that is asked."""
+    check_may_wait()
+    deadline = time.monotonic() + timeout
+    said: dict[str, Answer] = {}
+    silent: dict[str, str] = {}
+    processes = None if cluster is None else cluster.processes
+    silence = None if cluster is None else cluster.silence
+    with BlockingCalls(processes, node.turn, silence=silence) as calls:
+        for name, (way, question) in asked.items():
+            target = node_of(question)
+            if way == node.name and target is not None:
+                way = target  # a client of this node's
+            if way == node.name:
+                said[name] = node.turn.run(Witness(node).answer, question, cluster)
+            elif cluster is None or way not in cluster.distribution.links:
+                why = node.refusals.get(way, "")
+                silent[name] = f"it can't be reached{why and ': '}{why}"
+            else:
+                node.turn.run(calls.begin, name, way, LOCK_SERVER, pack_question(question))
+        satisfied = any(map(enough, said.values()))
+        while True:
+            if satisfied or not calls.open:
+                break
+            outcome = calls.take(max(0.0, deadline - time.monotonic()), of_silent=not said)
+            if outcome is None:
+                break
+            name, answer = outcome[0], _read(*outcome[1:])
+            if isinstance(answer, str):
+                silent[name] = answer
+            else:
+                said[name] = answer
+                satisfied = enough(answer)
+        why = SILENT if calls.all_silent else f"it did not answer within {timeout:g} s"
+        silent |= dict.fromkeys(calls.open, why)
+    return Answers(said, silent)
+
+
+def _read(answered: bool, told: Any) -> Answer | str:
+    """The answer to a call, or why there is none."""
+    if not answered:
+        return f"the connection was lost ({told})"
+    if told == UNKNOWN:
+        return OLD
+    try:
+        answer = unpack_answer(told)
+    except BadMessage as error:
+        return f"its answer can't be read: {error}"
+    return answer.why if isinstance(answer, Untold) else answer

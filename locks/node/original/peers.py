@@ -1,0 +1,339 @@
+"""A node among nodes that run the original: the shell around `OriginalAgents` and `OriginalServers`.
+
+A node that runs the original is known by how its lock server answers our greeting (`locks.node.peers.cluster`).
+What our agents and theirs, our lock server and theirs say to each other is translated by
+`OriginalAgents` and `OriginalServers`, which are pure; here their commands are carried out. All of it
+happens in the node's turn.
+
+Agents of the original do not tell all that matters. So each of our agents that waits, and is entangled
+with some of them, has them asked what they know, and has our lock servers asked what they do there;
+again and again, for as long as it waits.
+
+The lock server of the original is monitored: it may end without its node. Then its node is not
+a member until it answers a greeting again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import Knowledge, Resolved, ServerMessage, ToAgent, ViewChange
+from locks.core.parts import MOST_RECORDS, pieces
+from locks.errors import InvalidOption, assert_never
+from locks.model import AgentId, LockId, View, show
+from locks.node.client.agent import Agent
+from locks.node.original import (
+    CastServer,
+    Command,
+    DemonitorPid,
+    MonitorPid,
+    OriginalAgents,
+    OriginalServers,
+    OriginalWatcher,
+    SendTerm,
+    ToLockServer,
+    around,
+    cannot_unlock,
+    is_election,
+    watcher_request,
+)
+from locks.node.peers.local_node import LocalNode
+from locks.otp.bytes import etf
+from locks.otp.bytes.control import SpawnRequest
+from locks.otp.bytes.terms import Atom, Pid, Reference
+from locks.otp.distribution import Distribution
+from locks.otp.links.link import Link
+from locks.otp.process.processes import CAST, Processes
+from locks.otp.process.remote import RemoteRef, Remotes
+from locks.runtime import Client, Executor
+from locks.runtime.waiter import run_in_hub
+from locks.wire import (
+    ABOUT,
+    AGENTS,
+    LOCK_SERVER,
+    OURS,
+    About,
+    BadMessage,
+    pack_about,
+    pid_of,
+    unpack_about,
+)
+
+__all__ = ["Connections", "OriginalPeers"]
+
+PAUSE = 0.25  # seconds between two interviews
+MOST_ASKED = 400  # agents of the original that a lock server is asked about at once
+
+
+class Connections(Protocol):
+    """What this module needs of `locks.node.peers.cluster.Cluster`.
+
+    Attributes:
+        node: The node.
+        executor: Where its background work is done.
+        members: The nodes with a lock server that can be asked, and whether it is the original's.
+        distribution: The connections.
+        processes: Who can be reached over them.
+        remotes: References to those.
+    """
+
+    node: LocalNode
+    executor: Executor
+    members: dict[str, bool]
+    distribution: Distribution
+    processes: Processes
+    remotes: Remotes
+
+    def left(self, name: str) -> None:
+        """A node's lock server is gone."""
+
+    def greet_again(self, link: Link) -> None:
+        """Greet a lock server that is not there, in a while."""
+
+
+class OriginalPeers:
+    """What one node has to do with nodes that run the original.
+
+    Args:
+        cluster: What it has to do with others.
+    """
+
+    def __init__(self, cluster: Connections) -> None:
+        self._cluster = cluster
+        self._node = cluster.node
+        self._processes = cluster.processes
+        self._agents = OriginalAgents(cluster.processes.me, self._pid_of, self._client_of)
+        self._servers = OriginalServers(self._pid_of, self._is_original)
+        self._monitors: dict[Pid, Reference] = {}
+        self._lock_servers: dict[str, Reference] = {}
+        self._interviewing = False
+        self._told: tuple[ViewChange | None, Any] = (
+            None,
+            None,
+        )  # the last change, and the view after it
+
+    def _is_original(self, name: str) -> bool:
+        return self._cluster.members.get(name, False)
+
+    def _pid_of(self, agent: AgentId) -> Pid:
+        """The pid of an agent of this node or another one."""
+        distribution = self._cluster.distribution
+        if agent.node == distribution.name:
+            return pid_of(agent, distribution.creation)
+        link = distribution.links.get(agent.node)
+        return pid_of(agent, 0 if link is None else link.peer.creation)
+
+    def _client_of(self, agent: AgentId) -> Pid | None:
+        """The pid of the client of an agent; it is known only of those of this node."""
+        ours = self._node.agents_by_id.get(agent)
+        if ours is None or _is_name(ours.client):
+            return None
+        return self._cluster.remotes.pid_of(ours.client)
+
+    # --- Nodes that come and go -----------------------------------------------------------------
+
+    def appeared(self, name: str) -> None:
+        """A node runs the original; it is a member next."""
+        told = partial(self._server_down, name)
+        self._lock_servers[name] = self._processes.monitor(name, LOCK_SERVER, told)
+        if not self._interviewing:
+            self._interviewing = True
+            run_in_hub(
+                self._cluster.executor.hub,
+                self._cluster.executor.spawn_later,
+                PAUSE,
+                self._interview,
+            )
+
+    def _server_down(self, name: str, reason: Any) -> None:
+        """A lock server of the original has ended; if its node is lost, that is told as well."""
+        self._lock_servers.pop(name, None)
+        self._servers.server_down(name)
+        self._cluster.left(name)
+        link = self._cluster.distribution.links.get(name)
+        if link is not None and reason != "noconnection":
+            self._cluster.greet_again(link)
+
+    def disconnected(self, name: str) -> None:
+        """The connection to a node is lost."""
+        reference = self._lock_servers.pop(name, None)
+        if reference is not None:
+            self._processes.demonitor(reference)
+        self._perform(self._agents.node_down(name))
+        self._perform(self._servers.node_down(name))
+
+    # --- What ours say --------------------------------------------------------------------------
+
+    def to_server(self, name: str, agent: AgentId, message: ServerMessage) -> None:
+        """An agent of ours says something to a lock server of the original."""
+        client = self._client_of(agent)
+        self._perform(self._servers.send(agent, name, message, client), agent)
+
+    def to_agent(self, agent: AgentId, message: Any) -> None:
+        """Our lock server, or an agent of ours, says something to an agent of the original.
+
+        Nothing of that has a meaning there. What it must know of our lock table it is told as a
+        watcher; and agents of the original never have to yield to ours.
+        """
+        if type(message) is Resolved:
+            self._agents.resolved(message.report)
+        elif type(message) is Knowledge and message.forgot:
+            self._perform(self._servers.forgot(agent, message.sender))
+
+    def tell_watcher(self, watcher: Hashable, news: View | ViewChange) -> None:
+        """Tell a process of the original how a lock of ours is."""
+        assert isinstance(watcher, OriginalWatcher)
+        if isinstance(news, View):
+            view = news
+        else:  # it is told all of it; several may be told the same
+            if news is not self._told[0]:
+                self._told = (news, self._node.server.machine.view(news.lock_id))
+            view = self._told[1]
+        self._perform(self._agents.told(watcher, view))
+
+    # --- What theirs say ------------------------------------------------------------------------
+
+    def from_agent(self, message: Any, sender: Pid) -> None:
+        """A process of another node says something to our lock server.
+
+        Raises:
+            BadMessage: It is nothing that the original says.
+        """
+        self._perform(self._agents.cast(message, sender.node))
+
+    def to_ours(self, agent: Agent, message: Any, sender: Pid | None) -> None:
+        """A process of another node says something to an agent of ours.
+
+        Raises:
+            BadMessage: It is nothing that the original says.
+        """
+        self._perform(self._servers.receive(agent.id, message, sender), agent.id)
+
+    def watcher_request(self, request: SpawnRequest) -> Callable[[], object] | None:
+        """What to do when a node asks to be told that there is a lock server; or nothing."""
+        module, function, _ = request.mfa
+        pid = watcher_request(module, function, request.arguments)
+        if pid is None or pid.node != request.sender.node:
+            return None
+        running = (Atom("locks_running"), Atom(self._node.name))
+        return partial(self._processes.send, pid, etf.encode(running))
+
+    # --- What is refused ------------------------------------------------------------------------
+
+    def check_unlock(self, agent: AgentMachine, lock_id: LockId) -> None:
+        """Raise `MisuseError` if a lock is held or asked for on a node that runs the original."""
+        for name in self._originals(agent, lock_id):
+            raise cannot_unlock(lock_id, name)
+
+    def check_token(self, agent: AgentMachine, lock_id: LockId) -> None:
+        """Raise `InvalidOption` if a lock is asked for on a node that runs the original.
+
+        Unless it is the lock of an election, whose token is for Python candidates only.
+        """
+        for name in () if is_election(lock_id) else self._originals(agent, lock_id):
+            raise InvalidOption(
+                f"{show(lock_id)} is asked for on {name}, which runs the original: versions go back "
+                "there, so there is no fencing token. Ask for it on Python nodes only",
+                lock_id=lock_id,
+                node=name,
+            )
+
+    def _originals(self, agent: AgentMachine, lock_id: LockId) -> list[str]:
+        if True not in self._cluster.members.values():
+            return []
+        found = [info for info in agent.lock_info() if info.lock_id == lock_id]
+        return [name for info in found for name in info.nodes if self._is_original(name)]
+
+    # --- Carrying out ---------------------------------------------------------------------------
+
+    def _perform(self, commands: Sequence[Command], agent: AgentId | None = None) -> None:
+        """Carry commands out, in the name of one of our agents if they come from it."""
+        node = self._node
+        for command in commands:
+            if isinstance(command, ToLockServer):
+                node.deliver(node.server, command.message)
+            elif isinstance(command, ToAgent):
+                ours = node.agents_by_id.get(command.agent)
+                if ours is not None:
+                    node.deliver(ours, command.message)
+            elif isinstance(command, CastServer):
+                encoded = etf.encode((CAST, command.term))
+                sender = None if agent is None else self._pid_of(agent)
+                self._processes.send_named(command.node, LOCK_SERVER, encoded, sender)
+            elif isinstance(command, SendTerm):
+                self._processes.send(command.to, etf.encode(command.term))
+            elif isinstance(command, MonitorPid):
+                pid = command.pid
+                told = partial(self._process_down, pid)
+                self._monitors[pid] = self._processes.monitor(pid.node, pid, told)
+            elif isinstance(command, DemonitorPid):
+                reference = self._monitors.pop(command.pid, None)
+                if reference is not None:
+                    self._processes.demonitor(reference)
+            else:
+                assert_never(command)
+
+    def _process_down(self, pid: Pid, reason: Any) -> None:
+        """A process of the original that had to do with our lock server has ended."""
+        self._monitors.pop(pid, None)
+        self._perform(self._agents.down(pid))
+        self._perform(self._servers.down(pid))
+
+    # --- Interviews -----------------------------------------------------------------------------
+
+    def _interview(self) -> None:
+        """Have agents of ours that wait ask those of the original what they know; in the hub."""
+        if self._node.running and True in self._cluster.members.values():
+            self._node.turn.run(self._interview_all)
+            self._cluster.executor.spawn_later(PAUSE, self._interview)
+        else:
+            self._interviewing = False
+
+    def _interview_all(self) -> None:
+        agents = self._node.agents_by_id
+        self._servers.keep(agents.keys())
+        for agent in list(agents.values()):
+            entangled = self._servers.entangled(agent.id, agent.machine.outlook())
+            self._perform(self._servers.interview(agent.id, entangled), agent.id)
+            if entangled:
+                self._ask_lock_servers(agent.id, entangled)
+
+    def _ask_lock_servers(self, agent: AgentId, entangled: list[AgentId]) -> None:
+        """Ask the lock servers of Python nodes what agents of the original do there."""
+        machine = self._node.server.machine
+        known = around(machine.table, machine.node, entangled, self._is_original)
+        self._perform(self._servers.informed(agent, machine.node, machine.version, *known))
+        question = (OURS, ABOUT, AGENTS.pack(entangled[:MOST_ASKED]))
+        for name, original in self._cluster.members.items():
+            if not original:
+                answered = partial(self._informed, agent, name)
+                self._processes.call(name, LOCK_SERVER, question, answered)
+
+    def about(self, agents: Any) -> Any:
+        """What our lock server knows about agents of the original, for an agent of another node."""
+        machine = self._node.server.machine
+        asked = AGENTS.unpack(agents)
+        found, records = around(machine.table, machine.node, asked, self._is_original)
+        parts = list(pieces(records))
+        if len(parts) > 1 or len(found) > MOST_RECORDS:
+            # Nothing is said to be all that there is of an agent.
+            return pack_about(About(machine.version, (), parts[0] if parts else ()), machine.node)
+        return pack_about(About(machine.version, tuple(found), tuple(records)), machine.node)
+
+    def _informed(self, agent: AgentId, name: str, answered: bool, answer: Any) -> None:
+        if not answered or agent not in self._node.agents_by_id:
+            return
+        try:
+            about = unpack_about(answer, name)
+        except BadMessage as error:
+            self._node.log("what %s answers is ignored: %s", name, error)
+            return
+        self._perform(self._servers.informed(agent, name, *about))
+
+
+def _is_name(client: Client) -> bool:
+    """Whether a client is a process of another node that is known by its name only."""
+    return isinstance(client, RemoteRef) and isinstance(client.target, str)

@@ -1,0 +1,1 @@
+"""Other nodes: greetings, agreement on servers, relays, and clients on other nodes."""

@@ -1,0 +1,111 @@
+"""Who waits for nodes to come: for their lock servers, or just for the connection."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container, Iterable
+from math import inf
+
+from locks.core.agent.requests import servable
+from locks.node.client.refusals import check_may_wait
+from locks.node.ports import NodePort, Scope
+from locks.runtime import Waiter
+
+__all__ = ["Arrivals"]
+
+MOMENT = 0.02  # seconds between two looks at whether servers are there
+
+
+class Arrivals:
+    """Waits for the nodes of a cluster.
+
+    Args:
+        node: The node that waits.
+        members: The nodes with a lock server that can be asked.
+        has_failed: Whether a node could not be connected, by its name; in the turn.
+    """
+
+    def __init__(
+        self, node: NodePort, members: Container[str], has_failed: Callable[[str], bool]
+    ) -> None:
+        self._node = node
+        self._members = members
+        self._has_failed = has_failed
+        self._waiting: dict[str, list[tuple[Waiter, bool]]] = {}
+
+    def await_node(self, name: str, timeout: float | None, *, server: bool) -> bool:
+        """Wait for a node, outside of the turn: for its lock server, or just for the connection.
+
+        Returns:
+            Whether it is there.
+        """
+        waiter = self._node.turn.run(self._wait_for, name, server)
+        if waiter is None:
+            return True
+        try:
+            return waiter.wait(timeout)
+        finally:
+            if not waiter.woken:
+                self._node.turn.post(self._stop_waiting, name, waiter)
+
+    def await_all(self, names: Iterable[str], timeout: float | None) -> bool:
+        """Wait for the lock servers of nodes, outside of the turn; returns whether all were there at some moment."""
+        check_may_wait()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for name in names:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if name != self._node.name and not self.await_node(name, left, server=True):
+                return False
+        return True
+
+    def await_servers(
+        self, servers: Scope, timeout: float, *, found: bool, grace: float = inf
+    ) -> None:
+        """Wait until enough servers can be asked, or it is known why the others can't; outside of the turn.
+
+        Args:
+            servers: They.
+            timeout: Seconds to wait at most.
+            found: Whether somebody says where they are, so that it may be elsewhere at the next attempt.
+            grace: Seconds to wait for the rest at most when most of them can be asked.
+        """
+        nodes = servers.nodes
+        deadline = time.monotonic() + timeout
+        most = len(nodes) // 2 + 1
+        while True:
+            there = self._node.alive.intersection(nodes)
+            away = [name for name in nodes if name not in there]
+            if len(there) >= most:
+                deadline, grace = min(deadline, time.monotonic() + grace), inf
+            unknown = away if found else self._node.turn.ask(self._not_tried, away)
+            left = deadline - time.monotonic()
+            if servable(servers.require, nodes, there) or not unknown or left <= 0:
+                return
+            self.await_node(unknown[0], min(left, MOMENT), server=True)
+
+    def came(self, name: str, has_server: bool = True) -> None:
+        """A node is there; in the turn."""
+        waiting = self._waiting.pop(name, [])
+        for waiter, needs_server in waiting:
+            if has_server or not needs_server:
+                waiter.wake()
+        left = [entry for entry in waiting if not entry[0].woken]
+        if left:
+            self._waiting[name] = left
+
+    def _not_tried(self, names: list[str]) -> list[str]:
+        return [name for name in names if not self._has_failed(name)]
+
+    def _wait_for(self, name: str, server: bool) -> Waiter | None:
+        """What a caller waits with; `None` if the lock server can be asked already."""
+        if name in self._members:
+            return None
+        waiter = Waiter()
+        self._waiting.setdefault(name, []).append((waiter, server))
+        return waiter
+
+    def _stop_waiting(self, name: str, waiter: Waiter) -> None:
+        """A caller has given up."""
+        left = [entry for entry in self._waiting.pop(name, []) if entry[0] is not waiter]
+        if left:
+            self._waiting[name] = left

@@ -1,0 +1,607 @@
+"""A node among others: which of them have a lock server, and what goes to and fro.
+
+When two nodes are connected, each greets the other's lock server with a call (`locks.node.peers.greeter`). From the greeting on the other
+node is a *member*: its lock server can be asked. An Erlang node with the original on it does not
+know the greeting and says so, and by that it is known (`locks.node.original.peers`). A node that has no lock server
+yet is greeted again from time to time.
+
+When the connection is lost, the node is not a member any more. Nothing is known then of what its lock
+server has granted, and our lock server takes out what agents of that node had asked for. A node
+that comes back begins anew, whether it was restarted or only cut off.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pykka
+
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import (
+    AgentMessage,
+    RaiseVersion,
+    Relay,
+    Release,
+    Request,
+    ServerMessage,
+    Surrender,
+    Unwatch,
+    ViewChange,
+    Watch,
+)
+from locks.core.parts import in_parts
+from locks.core.statistics import TrafficStatistics
+from locks.errors import AgentEnded, MisuseError
+from locks.lock_ids import shown, size_of
+from locks.model import AgentId, LockId, View
+from locks.node.client.agent import Agent
+from locks.node.observing.inquiries import Inquiries, Witness
+from locks.node.observing.news import log_peer
+from locks.node.peers.agreement import SERVERS, Agreements
+from locks.node.peers.arrivals import Arrivals
+from locks.node.peers.greeter import Greeter
+from locks.node.peers.greeting import GREETING
+from locks.node.peers.guests import Guests
+from locks.node.peers.local_node import LocalNode
+from locks.node.peers.relaying import Relaying
+from locks.node.peers.remote_clients import RemoteClients
+from locks.node.peers.turnover import Turnover
+from locks.node.views.reader import ViewReader
+from locks.node.views.sender import ViewSender
+from locks.otp.bytes import etf
+from locks.otp.bytes.control import SpawnRequest, StrangeMessage, brief, check_speaker
+from locks.otp.bytes.terms import Atom, Pid
+from locks.otp.distribution import Distribution
+from locks.otp.links.budgets import Pace
+from locks.otp.links.line import Line
+from locks.otp.links.link import Link
+from locks.otp.links.silence import Silence
+from locks.otp.names.discovery import ChangingDiscovery
+from locks.otp.options import Options
+from locks.otp.process.processes import CAST, Local, Processes, parse_call, parse_cast
+from locks.otp.process.remote import Errors, RemoteRef, Remotes
+from locks.otp.tunnel.tunnels import Tunnels
+from locks.otp.tunnel.wishes import Wishes
+from locks.runtime import Client, Executor, Listener
+from locks.wire import (
+    ABOUT,
+    LOCK_SERVER,
+    NOT_UNDERSTOOD,
+    OURS,
+    VIEW,
+    agent_numbered,
+    is_ours,
+    kind_of,
+    pack,
+    pack_attributes,
+    pack_view,
+    pages,
+    pid_of,
+    to_lock_id,
+    unpack_error,
+    unpack_to_agent,
+    unpack_to_server,
+)
+
+if TYPE_CHECKING:
+    from locks.node.original.peers import OriginalPeers
+    from locks.node.ports import OriginalGuard
+
+__all__ = ["Cluster", "NodeDown", "NodeUp"]
+
+logger = logging.getLogger("locks.nodes")
+
+ANSWERED = frozenset((RaiseVersion, Release, Request, Surrender))  # lock servers answer these
+
+
+class NodeUp(NamedTuple):
+    """A node was connected; see `Node.monitor_nodes`.
+
+    Attributes:
+        node: Its name.
+    """
+
+    node: str
+
+
+class NodeDown(NamedTuple):
+    """The connection to a node was lost.
+
+    Attributes:
+        node: Its name.
+        reason: Why, in words.
+    """
+
+    node: str
+    reason: str
+
+
+class Cluster:
+    """What one node has to do with others.
+
+    Args:
+        node: The node.
+        executor: Where the node's background work is done.
+        options: How it takes part.
+
+    Attributes:
+        members: The nodes with a lock server that can be asked, and whether it is the original's.
+        on_connected: Called with the name of each node that is connected, in the turn.
+        on_silence: Called when a lock server has fallen silent, or speaks again, by the executor.
+        silence: Watches which nodes are connected, and say nothing.
+        tunnels: Connections by way of others, of this node, and those that it relays.
+        turnover: Watches whether its servers are still its own, if they may become others.
+        wishes: The client nodes that it wants to be connected with.
+    """
+
+    def __init__(self, node: LocalNode, executor: Executor, options: Options) -> None:
+        self.node = node
+        self.executor = executor
+        self.members: dict[str, bool] = {}
+        self.distribution = Distribution(
+            node.name,
+            options,
+            node.turn,
+            executor,
+            on_up=self._connected,
+            on_down=self._disconnected,
+            refusals=node.refusals,
+            notices=node.notices,
+            line=Line(Pace(), kind_of),
+            on_frame=lambda link, frame: self.processes.reading.receive(link, frame),
+            on_doubt=lambda link: self.processes.prod(link),
+            dial_tunnel=lambda name: self.tunnels.dial(name),
+        )
+        self.distribution.open()
+        self.processes = Processes(
+            self.distribution,
+            node.turn,
+            executor,
+            new_number=node.new_number,
+            find=self._find,
+            number_of=self._number_of,
+            on_spawn=self._spawn,
+        )
+        self.silence = Silence(
+            self.distribution.links,
+            node.turn,
+            executor,
+            doubt=self.processes.prod,
+            awaited=self._awaited,
+            changed=self._hears,
+            lasts=lambda name: self.tunnels.avoid(name, f"{name}, which relays, says nothing"),
+        )
+        self.tunnels = Tunnels(
+            node.name,
+            self.distribution.links,
+            self.processes,
+            node.turn,
+            executor,
+            node.notices,
+            relays=not options.hidden,
+            servers=self._relays,
+            admit=self.distribution.enter,
+        )
+        self.wishes = Wishes(self.distribution, node.turn, executor)
+        self.remotes = Remotes(
+            node.name, self.processes, node.turn, executor, Errors(pack_attributes, unpack_error)
+        )
+        self.clients = RemoteClients(self.remotes)
+        self.greeter = Greeter(
+            node,
+            executor,
+            self.distribution,
+            self.processes,
+            is_ours=lambda name: self.members.get(name) is False,
+            on_greeted=self._has_greeted,
+            on_answered=self._greeted,
+        )
+        self.agreements = Agreements(
+            node,
+            executor,
+            self.processes,
+            node.scope,
+            found=options.discovery is not None,
+            on_agreed=self._may_join,
+        )
+        self._greeters: set[str] = set()  # who has greeted
+        self._originals: OriginalPeers | None = None
+        self.guests = Guests(node.server, executor, self.distribution.links.__contains__)
+        self.relaying = Relaying(node, executor, self.distribution, self.members)
+        self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
+        self.arrivals = Arrivals(node, self.members, self.distribution.book.has_failed)
+        self.views = ViewReader(self)
+        self.readers = ViewSender(self)
+        self.inquiries = Inquiries(self, node.name, Witness(node))
+        self._monitors: dict[Listener, None] = {}
+        self.on_connected: list[Callable[[str], object]] = []
+        self.on_silence: dict[Callable[[], object], None] = {}
+        self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
+        self.distribution.start()
+        self.turnover: Turnover | None = None
+        discovery, finder = options.discovery, self.distribution.finder
+        if (
+            isinstance(discovery, ChangingDiscovery)
+            and finder is not None
+            and node.scope is not None
+        ):
+            self.turnover = Turnover(node, executor, finder, discovery, node.scope)
+            self.turnover.start()
+
+    @property
+    def original_peers(self) -> OriginalPeers:
+        """What stands between this node and those that run the original: loaded when the first of them shows up."""
+        if self._originals is None:
+            from locks.node.original.peers import OriginalPeers
+
+            self._originals = OriginalPeers(self)
+        return self._originals
+
+    @property
+    def guard(self) -> OriginalGuard | None:
+        """What refuses calls for locks on nodes that run the original, if there has been one."""
+        return self._originals
+
+    # --- Nodes that come and go, in the turn ----------------------------------------------------
+
+    def _connected(self, link: Link) -> None:
+        self.guests.is_back(link.peer.name)
+        self.node.server.peer_up(link.peer.name, relays=False)  # not before it has greeted
+        self.node.tell_agents(AgentMachine.peer_up, link.peer.name, in_touch=True)
+        self._tell(NodeUp(link.peer.name), link)
+        self.agreements.connected(link)
+        self.greeter.greet(link)
+        for act in self.on_connected:
+            act(link.peer.name)
+
+    def _greeted(self, link: Link, answered: bool, answer: Any) -> None:
+        """What the other side says to a greeting."""
+        name = link.peer.name
+        if answered and answer == (Atom("error"), Atom("unknown_request")):
+            if link.closed is None and name not in self.members:
+                self.original_peers.appeared(name)
+                self.joined(name, original=True)
+        elif not answered and answer != "noconnection":
+            self.arrivals.came(name, has_server=False)
+            self.greet_again(link)
+
+    def greet_again(self, link: Link) -> None:
+        """Greet a lock server that is not there, in a while."""
+        self.greeter.greet_again(link)
+
+    def _has_greeted(self, link: Link) -> None:
+        """Another node of ours has said who it is: a client node has no lock server for others."""
+        name = link.peer.name
+        if link.peer.hidden:
+            self.node.refusals[name] = (
+                "it is a client node (mesh=False), and grants no locks to others"
+            )
+            self.arrivals.came(name, has_server=False)
+        else:
+            self._greeters.add(name)
+            self._may_join(name)
+
+    def _may_join(self, name: str) -> None:
+        """A node has greeted, or uses the same servers: when both is so, its lock server can be asked."""
+        ready = name in self._greeters and self.agreements.may_ask(name)
+        if ready and name not in self.members:
+            self.joined(name)
+
+    def joined(self, name: str, original: bool = False) -> None:
+        """A node's lock server can be asked from now on."""
+        node = self.node
+        self.members[name] = original
+        node.alive |= {name}
+        if not original:
+            node.server.peer_up(name, relays=True)
+        node.tell_agents(AgentMachine.node_up, name)
+        self.arrivals.came(name)
+        self.views.joined(name)
+
+    def left(self, name: str) -> None:
+        """A node's lock server is gone."""
+        if self.members.pop(name, None) is None:
+            return
+        node = self.node
+        node.alive -= {name}
+        node.silent -= {name}
+        node.tell_agents(AgentMachine.node_down, name)
+
+    def _awaited(self) -> set[str]:
+        """The other nodes at which agents of ours wait."""
+        found: set[str] = set()
+        for agent in self.node.agents_by_id.values():
+            found |= agent.machine.waits_at
+        return found & self.members.keys()
+
+    def _hears(self, name: str, silent: bool) -> None:
+        """A node is silent, or speaks again."""
+        node = self.node
+        if name not in self.members:
+            return
+        if silent:
+            text = "%s is connected, and says nothing: %s asks other lock servers first"
+            node.silent |= {name}
+            node.tell_agents(AgentMachine.node_silent, name)
+        else:
+            text = "%s speaks again with %s"
+            node.silent -= {name}
+            node.tell_agents(AgentMachine.node_speaks, name)
+        self.executor.run_soon(logger.info, text, name, node.name)
+        for act in list(self.on_silence):
+            self.executor.run_soon(act)
+
+    def _relays(self) -> list[str]:
+        """The nodes that may relay: servers of ours, of which one that is silent is the last resort."""
+        links = self.distribution.links
+        ours = [name for name, original in self.members.items() if not original and name in links]
+        return [name for name in ours if name not in self.node.silent] or ours
+
+    def _disconnected(self, link: Link, reason: str) -> None:
+        name = link.peer.name
+        self.greeter.disconnected(name)
+        if name not in self.members:
+            self.node.tell_agents(AgentMachine.peer_down, name, in_touch=True)
+        self.agreements.lost(name)
+        self._greeters.discard(name)
+        self.left(name)
+        if self._originals is not None:
+            self._originals.disconnected(name)
+        self.processes.lost(name)
+        self.silence.lost(name)
+        self.node.server.peer_down(name)
+        self.relaying.lost(name)
+        self.tunnels.lost(name)
+        self.guests.lost(name)
+        self.readers.lost(name)
+        self.views.lost(name)
+        self.clients.lost(name)
+        if link.peer.hidden:
+            self.node.refusals.pop(name, None)
+        self._tell(NodeDown(name, reason), link)
+
+    def monitor_nodes(self, watcher: Listener, on: bool) -> None:
+        """Tell a watcher of nodes that come and go, or stop telling it."""
+        if on:
+            self._monitors[watcher] = None
+        else:
+            self._monitors.pop(watcher, None)
+
+    def traffic(self) -> TrafficStatistics:
+        """What goes between this node and others."""
+        links, sum_ = self.distribution.links, self.distribution.traffic
+        counts = (sum_.sent, sum_.received, sum_.bytes_sent, sum_.bytes_received)
+        return TrafficStatistics(len(links), *counts)
+
+    def _tell(self, news: NodeUp | NodeDown, link: Link) -> None:
+        reason = news.reason if isinstance(news, NodeDown) else None
+        self.node.counters.connections_lost += reason is not None
+        self.executor.run_soon(log_peer, self.node, news.node, reason)
+        for watcher in () if link.peer.hidden else self._monitors:
+            self.executor.run_soon(self._tell_one, watcher, news)
+
+    def _tell_one(self, watcher: Listener, news: NodeUp | NodeDown) -> None:
+        """Tell a watcher, outside of the turn."""
+        if watcher.is_actor and not watcher.target.is_alive():
+            self.node.turn.run(self.monitor_nodes, watcher, False)
+        else:
+            watcher(news)
+
+    def register(self, name: str, actor: pykka.ActorRef[Any]) -> None:
+        """Let an actor be reached from other nodes by a name, for as long as it lives."""
+        before = self.processes.registered(name)
+        if before is not None:
+            raise MisuseError(f"the name {name!r} is taken by {before.subject}", name=name)
+        self.remotes.register(name, actor)
+
+    def ref_of(self, agent: AgentId) -> RemoteRef | None:
+        """A reference to an agent of another node, if that is connected and may have it."""
+        link = self.distribution.links.get(agent.node)
+        if link is None or agent_numbered(agent.created, agent.node) != agent:
+            return None
+        return self.remotes.ref(agent.node, pid_of(agent, link.peer.creation))
+
+    def link(self, actor: Client, other: RemoteRef) -> None:
+        """Link something of this node with a process of another one."""
+        self.processes.link(actor, self.remotes.pid_of(actor), self.remotes.pid_of(other))
+
+    # --- Messages to others, in the turn --------------------------------------------------------
+
+    def to_server(self, name: str, agent: AgentId, message: ServerMessage) -> None:
+        """An agent, or the lock server as a relay, sends a message to the lock server of another node."""
+        original = self.members.get(name)
+        if original:
+            self.original_peers.to_server(name, agent, message)
+        elif original is not None:
+            last, encoded = self._last
+            # Of several nodes, each is asked for the same. Messages of different kinds may be equal
+            # as tuples.
+            if type(message) is not type(last) or message != last:
+                try:
+                    encoded = etf.encode((CAST, pack(message)))
+                except etf.EncodeError as error:
+                    self._unsent(agent, message, error)
+                    return
+                self._last = (message, encoded)
+            # In the node's name: so the head of the frame is always the same.
+            self.processes.send_named(name, LOCK_SERVER, encoded)
+            if type(message) in ANSWERED:
+                self.silence.asked(name)
+
+    def to_agent(self, agent: AgentId, message: AgentMessage) -> None:
+        """The lock server, or an agent, sends a message to an agent of another node."""
+        link = self.distribution.links.get(agent.node)
+        if link is None:
+            return
+        if self.members.get(agent.node):
+            self.original_peers.to_agent(agent, message)
+        else:
+            pid = pid_of(agent, link.peer.creation)
+            for part in in_parts(message, agent):
+                try:
+                    encoded = etf.encode(pack(part, agent))
+                except etf.EncodeError as error:
+                    text = "%s does not get what can't be sent: %s"
+                    self.executor.run_soon(logger.error, text, agent, error)
+                else:
+                    self.processes.send(pid, encoded)
+
+    def _unsent(self, agent: AgentId, message: ServerMessage, error: etf.EncodeError) -> None:
+        """An agent of ours has something to say that can't be sent: it ends, and its client is told why."""
+        ours = self.node.agents_by_id.get(agent)
+        text = f"{shown(message)} of transaction {agent} can't be sent: {error}"
+        self.executor.run_soon(logger.error, "%s", text)
+        if ours is not None:
+            self.node.turn.post(ours.event, ours.machine.end, AgentEnded(text, agent=agent))
+
+    def flush(self) -> bool:
+        """Send what is to be sent; a link that is lost by that is news. Returns whether there was any."""
+        if self.readers.ready:
+            self.readers.flush()
+        if not self.distribution.unsent:
+            return False
+        self.distribution.flush()
+        return True
+
+    # --- Messages from others, in the turn ------------------------------------------------------
+
+    def _find(self, number: int) -> Local | None:
+        """The agent with a pid's number."""
+        agent = self.node.agents_by_id.get(agent_numbered(number, self.node.name))
+        if agent is None:
+            return None
+        owner = agent.client.node if isinstance(agent.client, RemoteRef) else self.node.name
+        return Local(partial(self._to_agent, agent), agent, owner)
+
+    def _number_of(self, subject: Client) -> int | None:
+        """The number of the pid of an agent: others know its reference already."""
+        agent: Any = subject  # whose own attributes are not asked for unless it is one of ours
+        return agent.id.created if issubclass(type(agent), Agent) else None
+
+    def _to_server(self, message: Any, sender: Pid | None) -> None:
+        """A process of another node sends something to our lock server."""
+        if sender is None:
+            return
+        try:
+            term = parse_cast(message)
+            if is_ours(term):
+                self._take_ours(term, sender)
+                return
+            call = parse_call(message)
+            if call is None:
+                self.original_peers.from_agent(term, sender)
+            else:
+                caller, tag, request = call
+                check_speaker(caller, sender.node)
+                if not self.inquiries.take(caller, tag, request):
+                    self.remotes.answer_term(caller, tag, self._answer(sender.node, request))
+        except StrangeMessage as error:
+            self.ignored("%s sent a message that is ignored: %s", sender.node, error)
+            if is_ours(term):
+                self._answer_strange(term)
+
+    def ignored(self, text: str, *args: object) -> None:
+        """Log that the message at hand, of another node, was not taken in."""
+        self.node.notices.warn("ignored", self.processes.speaker, text, *args)
+
+    def _answer_strange(self, term: tuple[Any, ...]) -> None:
+        """Tell the node that sent a message of a kind that is not known here that it was ignored.
+
+        That answer itself is a cast, which is never answered.
+        """
+        encoded = etf.encode((CAST, (OURS, NOT_UNDERSTOOD, term[1])))
+        self.processes.send_named(self.processes.speaker, LOCK_SERVER, encoded)
+
+    def _not_understood(self, term: tuple[Any, ...]) -> None:
+        """Log that a node has ignored one of our messages."""
+        kind = term[2] if len(term) > 2 else None
+        name = self.processes.speaker
+        shown = kind.name if isinstance(kind, Atom) else brief(kind)
+        text = "%s does not understand the message %s, and ignored it; let it have this version of locks"
+        self.node.notices.warn("not understood", name, text, name, shown)
+
+    def _take_ours(self, term: tuple[Any, ...], sender: Pid) -> None:
+        """A node of ours says something to our lock server."""
+        if term[1] is NOT_UNDERSTOOD:
+            self._not_understood(term)
+            return
+        if term[1] is pages.TAKEN:
+            self.readers.taken(sender.node, *pages.unpack_taken(term))
+            return
+        message = unpack_to_server(term, sender.node)
+        if type(message) is Relay:
+            self.relaying.check(sender.node, message)
+        if not self.guests.admit(sender.node, message):
+            return
+        watcher: Any  # a pid
+        if type(message) is Watch:
+            watcher, lock_id = message
+            self.readers.begin(watcher, lock_id)
+        elif type(message) is Unwatch:
+            watcher, lock_id = message
+            self.readers.end(watcher, lock_id)
+        else:
+            self.node.deliver(self.node.server, message)
+
+    def _answer(self, name: str, request: Any) -> Any:
+        """The answer to a call of the lock server."""
+        if is_ours(request) and request[1] == GREETING:
+            return self.greeter.take(name, request)
+        if is_ours(request) and request[1] == SERVERS:
+            return self.agreements.take(name, request)
+        if is_ours(request) and request[1] == VIEW and len(request) == 3:
+            return self._view(to_lock_id(request[2]))
+        if is_ours(request) and request[1] == ABOUT and len(request) == 3:
+            return self.original_peers.about(request[2])
+        return (Atom("error"), Atom("unknown_request"))  # as the original does
+
+    def _to_agent(self, agent: Agent, message: Any, sender: Pid | None) -> None:
+        """A process of another node sends something to one of our agents."""
+        try:
+            if is_ours(message):
+                speaker = self.processes.speaker
+                relays = self.members.get(speaker) is False
+                told = unpack_to_agent(message, agent.id, agent.machine.client, speaker, relays)
+                self.node.deliver(agent, told)
+                return
+            call = parse_call(message)
+            if call is not None:
+                check_speaker(call[0], self.processes.speaker)
+                self.clients.take_call(agent, *call)
+            elif is_ours(parse_cast(message)):
+                self.clients.take_cast(agent, parse_cast(message))
+            else:
+                self.original_peers.to_ours(agent, message, sender)
+        except StrangeMessage as error:
+            self.ignored("a message to %s is ignored: %s", agent, error)
+            if is_ours(message):
+                self._answer_strange(message)
+
+    def _spawn(self, request: SpawnRequest) -> Callable[[], object] | None:
+        return self.original_peers.watcher_request(request)
+
+    # --- Watching -------------------------------------------------------------------------------
+
+    def _view(self, lock_id: LockId) -> Any:
+        """The answer to who asks for a view: the view, if it fits into one page."""
+        machine = self.node.server.machine
+        size = 0
+        for count, entry in enumerate(machine.table.related(lock_id)):
+            size += size_of(entry.slot.lock_id)
+            if count >= pages.MOST_ITEMS or size > pages.LARGEST_PAGE:
+                return pages.LARGE
+        return pack_view(machine.view(lock_id))
+
+    def tell_watcher(self, watcher: Hashable, news: View | ViewChange) -> None:
+        """Tell a watcher of another node, which runs the original."""
+        self.original_peers.tell_watcher(watcher, news)
+
+    # --- Its end --------------------------------------------------------------------------------
+
+    def stop(self, reason: str) -> None:
+        """Leave the cluster: all connections are closed. In the turn."""
+        self.tunnels.stop()
+        self.distribution.stop(reason)

@@ -1,0 +1,216 @@
+"""Greets the lock servers of other nodes, and takes their greetings in.
+
+On each new connection the other lock server is greeted, and told of all nodes that this one was connected
+with itself, as far as they can be dialled. Later it is told of newcomers alone: of each once, when that
+has greeted. So a newcomer costs each node one short message to each other one, and several that come
+within a moment go into one. Who has not answered yet is told later: one greeting at a time is on its way.
+A client node (`mesh=False`) dials nobody but those that its program names: it is told of nobody.
+
+A greeting that is wrong changes nothing, and ends the connection.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from locks.errors import InvalidOption
+from locks.node.peers.greeting import Greeting, pack_greeting, unpack_greeting
+from locks.otp.bytes.terms import Atom
+from locks.otp.links.link import Link
+from locks.otp.names.address_book import NAMES, News
+from locks.otp.options import NET_TICKTIME
+from locks.runtime.waiter import run_in_hub
+from locks.wire import LOCK_SERVER, BadMessage
+from locks.wire.versions import taken_over
+
+if TYPE_CHECKING:
+    from locks.node.peers.local_node import LocalNode
+    from locks.otp.distribution import Distribution
+    from locks.otp.process.processes import Processes
+    from locks.runtime import Executor
+
+__all__ = ["Greeter"]
+
+AGAIN = 1.0  # seconds until a node without a lock server is greeted again
+MOMENT = 0.1  # seconds in which newcomers are gathered before others are told of them
+
+
+class Greeter:
+    """Who greets whom, for one node. All in the turn, unless it says otherwise.
+
+    Args:
+        node: The node.
+        executor: Where its background work is done.
+        distribution: Its connections.
+        processes: Who can be reached over them.
+        is_ours: Whether a node is known to be one of ours.
+        on_greeted: Called with the connection of a node that has greeted.
+        on_answered: Called with a connection, whether the greeting on it was answered, and the answer or
+            why there is none.
+    """
+
+    def __init__(
+        self,
+        node: LocalNode,
+        executor: Executor,
+        distribution: Distribution,
+        processes: Processes,
+        *,
+        is_ours: Callable[[str], bool],
+        on_greeted: Callable[[Link], object],
+        on_answered: Callable[[Link, bool, Any], object],
+    ) -> None:
+        self._node = node
+        self._executor = executor
+        self._distribution = distribution
+        self._processes = processes
+        self._is_ours = is_ours
+        self._on_greeted = on_greeted
+        self._on_answered = on_answered
+        self._unanswered: dict[str, Link] = {}  # whose answer to a greeting is awaited
+        self._owed: dict[str, dict[str, None]] = {}  # which newcomers each is to be told of
+        self._telling = False  # only in the hub: a moment has begun
+
+    # --- Our greetings --------------------------------------------------------------------------
+
+    def greet(self, link: Link) -> None:
+        """Greet the lock server at the other end, if there is one."""
+        if link.closed is None and link.peer.hidden:
+            self._send(link, [])
+        elif link.closed is None:
+            name = link.peer.name
+            known = self._distribution.book.tell(time.monotonic(), name)
+            own = self._own_address()
+            self._owed[name] = {}
+            self._send(link, known if own is None else [*known, own])
+
+    def _own_address(self) -> News | None:
+        """Where this node listens, for others."""
+        address = self._distribution.address
+        if address is None:
+            return None
+        name = self._node.name
+        host, port = address
+        wildcard = host in ("0.0.0.0", "::")
+        return News(name, (name.split("@")[1] if wildcard else host, port), 0.0)
+
+    def _send(self, link: Link, known: list[News]) -> None:
+        options = self._distribution.options
+        greeting = pack_greeting(
+            self._node.server.machine.version,
+            options.net_ticktime or NET_TICKTIME,
+            known if options.mesh else [],
+        )
+        self._unanswered[link.peer.name] = link
+        told = partial(self._answered, link)
+        self._processes.call(link.peer.name, LOCK_SERVER, greeting, told)
+
+    def _answered(self, link: Link, answered: bool, answer: Any) -> None:
+        """What the other side says to a greeting."""
+        name = link.peer.name
+        if self._unanswered.get(name) is link:
+            del self._unanswered[name]
+        if self._owed.get(name):
+            self._tell_soon()
+        self._on_answered(link, answered, answer)
+
+    def greet_again(self, link: Link) -> None:
+        """Greet a lock server that is not there, in a while."""
+        hub, turn = self._executor.hub, self._node.turn
+        run_in_hub(hub, self._executor.spawn_later, AGAIN, turn.run, self.greet, link)
+
+    def disconnected(self, name: str) -> None:
+        """A connection is gone."""
+        self._unanswered.pop(name, None)
+        self._owed.pop(name, None)
+
+    # --- The greetings of others ----------------------------------------------------------------
+
+    def take(self, name: str, term: Any) -> Any:
+        """Another node of ours says who it is.
+
+        Returns:
+            The answer.
+
+        Raises:
+            BadMessage: The greeting is wrong; the connection is to be closed.
+        """
+        link = self._distribution.links.get(name)
+        if link is None:
+            return None
+        try:
+            greeting = unpack_greeting(term)
+        except BadMessage as error:
+            raise BadMessage(f"its greeting is wrong: {error}") from None
+        self._take(link, greeting)
+        return Atom("ok")
+
+    def _take(self, link: Link, greeting: Greeting) -> None:
+        name = link.peer.name
+        distribution = self._distribution
+        if link.wanted != greeting.ticktime:
+            link.wanted = greeting.ticktime
+            link.tick_due = 0.0
+            distribution.pace_changed()
+        link.ticktime = distribution.options.net_ticktime or NET_TICKTIME
+        if distribution.options.mesh:
+            self._hear(name, greeting.known)
+            if any(news.name == name for news in greeting.known):
+                self._came(name)
+        self._node.server.raise_to(taken_over(greeting.version))
+        self._on_greeted(link)
+
+    def _hear(self, source: str, known: list[News]) -> None:
+        """Another node names nodes."""
+        allowed = []
+        refused = None
+        for news in known:
+            try:
+                self._distribution.options.check_address(news.address, "connects to")
+                allowed.append(news)
+            except InvalidOption as error:
+                refused = (news.name, str(error))
+        if refused is not None:
+            text = "%s does not connect to %s, which %s names: %s"
+            self._node.notices.warn(
+                "address", source, text, self._node.name, refused[0], source, refused[1]
+            )
+        dropped = self._distribution.hear(source, allowed)
+        if dropped:
+            text = "%s names too many nodes that nobody is connected with: %s are left out"
+            self._node.notices.warn("names", source, text, source, dropped)
+
+    # --- Telling others of newcomers ------------------------------------------------------------
+
+    def _came(self, newcomer: str) -> None:
+        """A node can be dialled: those that were greeted before are to be told so."""
+        for name, owed in self._owed.items():
+            if name != newcomer and len(owed) < NAMES:
+                owed[newcomer] = None
+        self._tell_soon()
+
+    def _tell_soon(self) -> None:
+        run_in_hub(self._executor.hub, self._begin_moment)
+
+    def _begin_moment(self) -> None:
+        if not self._telling:
+            self._telling = True
+            self._executor.spawn_later(MOMENT, self._end_moment)
+
+    def _end_moment(self) -> None:
+        self._telling = False
+        self._node.turn.run(self._tell)
+
+    def _tell(self) -> None:
+        """Tell those that have answered the last greeting."""
+        told_of = self._distribution.book.told_of
+        for name, owed in self._owed.items():
+            link = self._distribution.links.get(name)
+            if owed and link is not None and name not in self._unanswered and self._is_ours(name):
+                news = [each for each in map(told_of, owed) if each is not None]
+                if news:
+                    self._send(link, news)
+                owed.clear()

@@ -1,0 +1,118 @@
+"""What two nodes tell each other when they are connected: the form of a greeting.
+
+A greeting is a call of the other's lock server: `{'$locks', greeting, Protocol, Version, Ticktime, Known}`.
+All of it is checked before anything is made of it; each field has a type, a range and a size:
+
+* Protocol: the integer `PROTOCOL`.
+* Version: how far the versions of the sender's lock table have come (`locks.wire.versions`).
+* Ticktime: after how many seconds of silence the sender takes the other one for dead, a float.
+* Known: a list of at most `NAMES` nodes that the sender was connected with, and the sender itself, each
+  `{Name, Host, Port, Age}`: where it listens, and how many seconds ago it was last known to be alive. Without
+  an age, `{Name, Host, Port}`, it is alive now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from locks.errors import InvalidOption
+from locks.otp import distribution
+from locks.otp.bytes.control import brief
+from locks.otp.bytes.terms import Atom
+from locks.otp.names.address_book import NAMES, News
+from locks.otp.options import check_node_name
+from locks.wire import OURS, BadMessage
+from locks.wire.versions import check_version
+
+__all__ = ["GREETING", "Greeting", "pack_greeting", "to_node_name", "unpack_greeting"]
+
+PROTOCOL = 3  # spare requests are new in it
+GREETING = Atom("greeting")
+TICKTIMES = (0.1, 86_400.0)  # seconds
+LONGEST_HOST = 255  # characters
+PORTS = range(1, 65536)
+
+
+class Greeting(NamedTuple):
+    """What a node says of itself and others.
+
+    Attributes:
+        version: How far its versions have come.
+        ticktime: After how many seconds of silence it takes another node for dead.
+        known: The nodes that it names.
+    """
+
+    version: int
+    ticktime: float
+    known: list[News]
+
+
+def pack_greeting(version: int, ticktime: float, known: Iterable[News]) -> tuple[Any, ...]:
+    """The term of a greeting.
+
+    Args:
+        version: How far the sender's versions have come.
+        ticktime: Its ticktime; if it is out of range, the nearest that is not.
+        known: The nodes that it names.
+    """
+    shortest, longest = TICKTIMES
+    ticktime = float(min(max(ticktime, shortest), longest))
+    entries = [(name, host, port, float(age)) for name, (host, port), age in known]
+    return (OURS, GREETING, PROTOCOL, version, ticktime, entries)
+
+
+def unpack_greeting(term: Any) -> Greeting:
+    """What a greeting says.
+
+    Raises:
+        BadMessage: Something in it has not the type, the range or the size that it must have.
+    """
+    if type(term) is not tuple or len(term) < 6:
+        raise BadMessage("a greeting has 6 parts or more")
+    _, _, protocol, version, ticktime, known = term[:6]
+    if type(protocol) is not int or protocol != PROTOCOL:
+        raise BadMessage(
+            f"it speaks protocol {brief(protocol)}, this node speaks {PROTOCOL}; let both have the same "
+            "version of locks"
+        )
+    check_version(version)
+    shortest, longest = TICKTIMES
+    if type(ticktime) is not float or not shortest <= ticktime <= longest:
+        raise BadMessage(
+            f"ticktime {brief(ticktime)} is not a float from {shortest} to {longest} seconds"
+        )
+    if type(known) is not list:
+        raise BadMessage(f"{brief(known)} should be a list of nodes")
+    if len(known) > NAMES:
+        raise BadMessage(f"it names {len(known)} nodes; a greeting may name {NAMES}")
+    return Greeting(version, ticktime, [_news(entry) for entry in known])
+
+
+def to_node_name(term: Any) -> str:
+    """The name of a node that a term stands for; raises `BadMessage` if it is none."""
+    try:
+        if type(term) is not str:
+            raise InvalidOption("a node's name is text")
+        return check_node_name(term)
+    except InvalidOption as error:
+        raise BadMessage(f"{brief(term)} is not the name of a node") from error
+
+
+def _news(entry: Any) -> News:
+    """One node that is named."""
+    if type(entry) is not tuple or not 3 <= len(entry) <= 4:
+        raise BadMessage(f"{brief(entry)} does not say where a node is: name, host, port, age")
+    name, host, port, age = entry if len(entry) == 4 else (*entry, 0.0)
+    to_node_name(name)
+    if type(host) is not str or not 0 < len(host) <= LONGEST_HOST or not _is_plain(host):
+        raise BadMessage(f"{brief(host)} is not a host: text of at most {LONGEST_HOST} characters")
+    if type(port) is not int or port not in PORTS:
+        raise BadMessage(f"{brief(port)} is not a port: 1 to 65535")
+    if type(age) not in (int, float) or not 0 <= age <= distribution.FORGET:
+        raise BadMessage(f"age {brief(age)} is not 0 to {distribution.FORGET:g} seconds")
+    return News(name, (host, port), age)
+
+
+def _is_plain(host: str) -> bool:
+    return host.isprintable() and not any(character.isspace() for character in host)

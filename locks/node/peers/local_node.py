@@ -1,0 +1,42 @@
+"""What connections with other nodes need of the node whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from locks.core.statistics import NodeStatistics
+from locks.model import AgentId
+from locks.node.client.agent import Agent
+from locks.node.ports import NodePort
+from locks.node.server import Server
+from locks.node.services import Services
+
+__all__ = ["LocalNode"]
+
+
+class LocalNode(NodePort, Protocol):
+    """What connections with other nodes need of the node whose they are.
+
+    Attributes:
+        running: Whether it was not stopped.
+        server: Its lock server.
+        agents_by_id: Its agents.
+        services: What else lives on it.
+    """
+
+    running: bool
+    server: Server
+    services: Services
+    agents_by_id: dict[AgentId, Agent]
+
+    def new_number(self) -> int:
+        """The number of a new process."""
+
+    def statistics(self) -> NodeStatistics:
+        """Counters and present size."""
+
+    def tell_agents(
+        self, event: Callable[..., list[Any]], node: str, in_touch: bool = False
+    ) -> None:
+        """Another node is there, or gone: tell all agents, or those that are in touch with others."""

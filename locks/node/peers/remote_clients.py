@@ -1,0 +1,437 @@
+"""Agents and clients on different nodes.
+
+A transaction's client may be an actor, a greenlet or a thread of another node: it uses the
+agent by its reference, with the same functions of `locks`. What the client calls is sent to the
+agent as a call (`RemoteAgent`), and carried out there (`RemoteClients`). A wait for locks is answered
+when it is over, and withdrawn when the client gives up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, get_args
+
+from locks.core.agent.flags import Flag
+from locks.core.agent.machine import Object
+from locks.core.messages import AgentEffect
+from locks.errors import (
+    AgentEnded,
+    InvalidOption,
+    LocksError,
+    LockTimeout,
+    MisuseError,
+    NotClient,
+    assert_never,
+)
+from locks.model import (
+    AgentId,
+    LockId,
+    LockInfo,
+    LockResult,
+    check_lock_id,
+    check_mode,
+    check_nodes,
+    check_require,
+    check_timeout,
+    show,
+)
+from locks.node.client.agent import Agent
+from locks.node.client.one_client import hold_up_others
+from locks.node.ports import NodePort, PendingCall
+from locks.otp.bytes import etf
+from locks.otp.bytes.control import StrangeMessage, brief
+from locks.otp.bytes.terms import Atom, Pid, Reference
+from locks.otp.links.budgets import MOST_CALLS, check_budget
+from locks.otp.process.calls import BlockingCalls
+from locks.otp.process.processes import CAST
+from locks.otp.process.proxied import is_call
+from locks.otp.process.remote import RemoteRef, Remotes
+from locks.ranges import LONGEST_NAME
+from locks.runtime import client_key, current_client
+from locks.wire import (
+    OURS,
+    BadMessage,
+    agent_of,
+    is_ours,
+    pack_result,
+    pages,
+    pid_of,
+    unpack_result,
+)
+
+__all__ = ["RemoteAgent", "RemoteClients"]
+
+ABANDON = Atom("abandon")
+# What a client can ask of its agent; calls that wait for locks are answered when they are over.
+Question = Literal[
+    "ask", "unlock", "surrender", "flag", "status", "info", "more", "ensure_held", "end"
+]
+Rest = Iterator[tuple[list[Any], bool]]
+Wait = Literal["lock", "await", "token"]
+OPEN = ("status", "info", "more")  # what others than the client may ask
+PATIENCE = 60.0  # seconds for an answer to what needs no lock
+READINGS = 16  # answers that clients on one node read by pages at the same time
+
+
+class RemoteAgent:
+    """An agent of another node, for its client here.
+
+    Args:
+        node: The client's node.
+        remotes: What its actors have to do with those of others.
+        ref: The agent's reference.
+
+    Attributes:
+        node: The client's node: where it locks unless it says otherwise.
+    """
+
+    def __init__(self, node: NodePort, remotes: Remotes, ref: RemoteRef) -> None:
+        self.node = node
+        self._remotes = remotes
+        self._ref = ref
+
+    @property
+    def id(self) -> AgentId:
+        """Its reference, as reports have it."""
+        assert isinstance(self._ref.target, Pid)
+        return agent_of(self._ref.target)
+
+    def check_client(self) -> None:
+        """Nothing is known here of who its client is; the agent checks each call."""
+
+    def ask_for(self, objects: Sequence[Object]) -> None:
+        """See `Agent.ask_for`."""
+        self._call("ask", _objects(objects))
+
+    def lock_by(
+        self, call: PendingCall, objects: Sequence[Object], timeout: float | None
+    ) -> LockResult:
+        """See `Agent.lock_by`."""
+        return unpack_result(
+            self._wait(timeout, [o[0] for o in objects], "lock", _objects(objects))
+        )
+
+    def give_up(self, call: PendingCall) -> None:
+        """See `Agent.give_up`; a call to another node gives itself up when its wait is interrupted."""
+
+    def await_all(self, timeout: float | None) -> LockResult:
+        """See `Agent.await_all`."""
+        return unpack_result(self._wait(timeout, [], "await"))
+
+    def unlock(self, lock_id: LockId) -> None:
+        """See `Agent.unlock`."""
+        self._call("unlock", list(lock_id))
+
+    def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
+        """See `Agent.surrender`."""
+        self._call("surrender", list(lock_id), pid_of(other), list(nodes))
+
+    def change_flag(self, flag: Flag, value: Any) -> None:
+        """See `Agent.change_flag`; a callable can't be called from another node."""
+        if not isinstance(value, bool):
+            raise InvalidOption(
+                f"{flag}={value!r}: an agent of another node can only be given True or False",
+                flag=repr(flag),
+            )
+        self._call("flag", flag, value)
+
+    def status(self) -> LockResult:
+        """See `Agent.status`."""
+        return unpack_result(self._call("status"))
+
+    def lock_info(self) -> list[LockInfo]:
+        """See `Agent.lock_info`."""
+        infos: list[LockInfo] = []
+        answer = self._call("info")
+        while True:
+            reading, page = pages.unpack_infos(answer)
+            infos += page
+            if not reading:
+                return infos
+            answer = self._call("more", reading)
+
+    def token_nowait(self, lock_id: LockId) -> None:
+        """See `Agent.token_nowait`; it is for clients on the agent's node."""
+        raise MisuseError(f"{self} lives on another node: wait for the token of {show(lock_id)}")
+
+    def token(self, lock_id: LockId, timeout: float | None = None) -> int:
+        """See `Agent.token`."""
+        token: int = self._wait(timeout, [lock_id], "token", list(lock_id))
+        return token
+
+    def ensure_held(self, lock_id: LockId | None = None) -> None:
+        """See `Agent.ensure_held`."""
+        self._call("ensure_held", None if lock_id is None else list(lock_id))
+
+    def end(self) -> None:
+        """See `Agent.end`."""
+        self._call("end")
+
+    def _call(self, verb: Question, *arguments: Any) -> Any:
+        return self._wait(PATIENCE, [], verb, *arguments)
+
+    def _wait(
+        self, timeout: float | None, ids: list[LockId], verb: Question | Wait, *arguments: Any
+    ) -> Any:
+        check_timeout(timeout)
+        turn, ref = self._remotes.turn, self._ref
+        with BlockingCalls(self._remotes.processes, turn, self._abandon) as calls:
+
+            def begin() -> None:
+                client = self._remotes.pid_of(current_client())
+                calls.begin(verb, ref.node, ref.target, (OURS, Atom(verb), client, *arguments))
+
+            turn.run(begin)
+            outcome = calls.take(timeout)
+        if outcome is None:
+            raise LockTimeout(
+                f"no {', '.join(map(show, ids)) or 'answer'} from {ref} within {timeout} s",
+                lock_ids=ids,
+                timeout=timeout,
+            )
+        _, answered, answer = outcome
+        if not answered:
+            raise AgentEnded(f"agent {ref} does not answer: {answer}", agent=self.id)
+        error = self._remotes.errors.unraised(answer)
+        if error is not None:
+            raise error
+        return answer
+
+    def _abandon(self, reference: Reference) -> None:
+        assert isinstance(self._ref.target, Pid)
+        encoded = etf.encode((CAST, (OURS, ABANDON, reference)))
+        self._remotes.processes.send(self._ref.target, encoded)
+
+
+class _RemoteWait:
+    """A wait of a client on another node."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self, answer: Callable[[Any], object]) -> None:
+        self.answer = answer
+
+
+class RemoteClients:
+    """Carries out what clients of other nodes want of agents of this one. All in the turn.
+
+    Args:
+        remotes: What this node's actors have to do with those of others.
+    """
+
+    def __init__(self, remotes: Remotes) -> None:
+        self._remotes = remotes
+        # By the node that has called.
+        self._waits: dict[str, dict[tuple[Agent, Reference], _RemoteWait]] = {}
+        self._readings: dict[str, dict[int, Rest]] = {}  # what is left of answers, by node
+        self._read = 0
+
+    def take_call(self, agent: Agent, caller: Pid, tag: Any, request: Any) -> None:
+        """A client wants something of its agent."""
+        try:
+            if is_call(request):
+                raise MisuseError(
+                    f"a proxy of agent {agent.id} works on its own node; elsewhere use locks.lock(agent, ...) "
+                    "and so on",
+                    agent=agent.id,
+                )
+            if not is_ours(request):
+                raise StrangeMessage(f"{brief(request)} is not a question for an agent")
+            if not (len(request) >= 3 and type(request[1]) is Atom and type(tag) is Reference):
+                raise BadMessage(f"{brief(request)} is not a question for an agent")
+            if tag.node != caller.node:
+                raise BadMessage(f"{brief(tag)} is the reference of another call")
+            _, verb, client, *arguments = request
+            if type(client) is not Pid or client.node != caller.node:
+                raise BadMessage(f"{brief(request)} does not come from {brief(client)}")
+            mine = client_key(self._remotes.client_of(client)) == agent.client_key
+            if not mine and verb.name not in OPEN:
+                raise NotClient(
+                    f"transaction {agent.id} belongs to {agent.machine.client}; "
+                    f"{client} can't use it",
+                    agent=agent.id,
+                )
+            agent.machine.check_alive()
+            if verb.name in get_args(Wait):
+                wait = self._new_wait(agent, caller, tag)
+                try:
+                    agent.event(self._begin, agent, wait, verb.name, arguments)
+                    if verb.name != "token":
+                        hold_up_others(agent, wait)
+                except BaseException:
+                    agent.event(agent.machine.abandon, wait)
+                    self._forget((agent, tag))
+                    raise
+                return
+            if verb.name not in get_args(Question):
+                raise BadMessage(f"an agent can't be asked to {brief(verb)}")
+            answer = self._answer(agent, caller, verb.name, arguments)
+        except BadMessage:
+            raise
+        except LocksError as error:
+            answer = error
+        self._remotes.answer_term(caller, tag, answer)
+
+    def take_cast(self, agent: Agent, message: tuple[Any, ...]) -> None:
+        """A client has given up waiting."""
+        if not (message[1] == ABANDON and len(message) == 3 and isinstance(message[2], Reference)):
+            raise BadMessage(f"{brief(message)} is not a message for an agent")
+        if message[2].node != self._remotes.processes.speaker:
+            raise BadMessage(f"{brief(message[2])} is a call of another node")
+        wait = self._forget((agent, message[2]))
+        if wait is not None:
+            agent.event(agent.machine.abandon, wait)
+
+    def _new_wait(self, agent: Agent, caller: Pid, tag: Reference) -> _RemoteWait:
+        key = (agent, tag)
+        waits = self._waits.get(caller.node, {})
+        if key in waits:
+            raise BadMessage(f"{brief(tag)} is the reference of another call")
+        check_budget(len(waits) + 1, MOST_CALLS, "calls that wait for an answer")
+
+        def answer(result: Any) -> None:
+            self._forget(key)
+            term = pack_result(result) if isinstance(result, LockResult) else result
+            self._remotes.answer_term(caller, tag, term)
+
+        wait = _RemoteWait(answer)
+        self._waits.setdefault(caller.node, {})[key] = wait
+        return wait
+
+    def _forget(self, key: tuple[Agent, Reference]) -> _RemoteWait | None:
+        node = key[1].node
+        waits = self._waits.get(node, {})
+        wait = waits.pop(key, None)
+        if not waits:
+            self._waits.pop(node, None)
+        return wait
+
+    def _begin(
+        self, agent: Agent, wait: _RemoteWait, verb: Wait, arguments: list[Any]
+    ) -> list[AgentEffect]:
+        """Begin a wait; it is answered when it is over."""
+        match verb:
+            case "lock":
+                (objects,) = _exactly(1, arguments)
+                return agent.machine.ask_all(_check_objects(objects), wait)
+            case "await":
+                _exactly(0, arguments)
+                return agent.machine.await_all(wait)
+            case "token":
+                (given,) = _exactly(1, arguments)
+                lock_id = _check_id(given)
+                agent.known_token(lock_id)  # raises if there can't be one
+                return agent.machine.establish_token(lock_id, wait)
+            case _:
+                assert_never(verb)
+
+    def lost(self, node: str) -> None:
+        """The connection to a node is lost: nobody there reads on."""
+        self._readings.pop(node, None)
+
+    def _first_page(self, agent: Agent, node: str) -> Any:
+        """The locks of an agent at this moment, or the first page of them."""
+        rest = pages.info_pages(agent.machine.lock_info())
+        readings = self._readings.setdefault(node, {})
+        self._read += 1
+        answer = self._page(readings, self._read, rest)
+        if len(readings) > READINGS:
+            del readings[next(iter(readings))]
+        return answer
+
+    def _next_page(self, node: str, reading: Any) -> Any:
+        readings = self._readings.get(node, {})
+        rest = readings.get(reading) if type(reading) is int else None
+        if rest is None:
+            raise MisuseError(
+                f"{node} reads the locks of more than {READINGS} transactions at once; ask again"
+            )
+        return self._page(readings, reading, rest)
+
+    def _page(self, readings: dict[int, Rest], reading: int, rest: Rest) -> Any:
+        page, more = next(rest)
+        if more:
+            readings[reading] = rest
+        else:
+            readings.pop(reading, None)
+        return (reading if more else 0, page)
+
+    def _answer(self, agent: Agent, caller: Pid, verb: Question, arguments: list[Any]) -> Any:
+        """Do what is asked; return the answer."""
+        machine = agent.machine
+        match verb:
+            case "ask":
+                (objects,) = _exactly(1, arguments)
+                agent.event(machine.ask_all, _check_objects(objects))
+            case "unlock":
+                (lock_id,) = _exactly(1, arguments)
+                agent.unlock_now(_check_id(lock_id))
+            case "surrender":
+                lock_id, other, nodes = _exactly(3, arguments)
+                if type(other) is not Pid:
+                    raise BadMessage(f"{brief(other)} is not an agent")
+                where = _check_nodes(nodes)
+                agent.event(machine.surrender, _check_id(lock_id), agent_of(other), where)
+            case "flag":
+                flag, value = _exactly(2, arguments)
+                agent.event(machine.set_flag, flag, value)
+            case "status":
+                _exactly(0, arguments)
+                agent.event(machine.told_status)
+                return pack_result(machine.result())
+            case "info":
+                _exactly(0, arguments)
+                return self._first_page(agent, caller.node)
+            case "more":
+                (reading,) = _exactly(1, arguments)
+                return self._next_page(caller.node, reading)
+            case "ensure_held":
+                (lock_id,) = _exactly(1, arguments)
+                machine.ensure_held(None if lock_id is None else _check_id(lock_id))
+            case "end":
+                _exactly(0, arguments)
+                agent.event(machine.end)
+            case _:
+                assert_never(verb)
+        return None
+
+
+def _exactly(number: int, arguments: list[Any]) -> list[Any]:
+    if len(arguments) != number:
+        raise BadMessage(f"{len(arguments)} arguments were sent, and {number} are needed")
+    return arguments
+
+
+def _objects(objects: Sequence[Object]) -> list[Any]:
+    return [
+        (list(lock_id), mode, list(nodes), require) for lock_id, mode, nodes, require in objects
+    ]
+
+
+def _check_objects(objects: Any) -> list[Object]:
+    if type(objects) is not list:
+        raise BadMessage(f"{brief(objects)} is not a list of objects")
+    checked: list[Object] = []
+    for each in objects:
+        if type(each) is not tuple or len(each) != 4:
+            raise BadMessage(f"{brief(each)} is not an object to be locked")
+        lock_id, mode, nodes, require = each
+        checked.append(
+            (_check_id(lock_id), check_mode(mode), _check_nodes(nodes), check_require(require))
+        )
+    return checked
+
+
+def _check_id(term: Any) -> LockId:
+    if type(term) is not list:
+        raise BadMessage(f"{brief(term)} should be a lock id, a list")
+    return check_lock_id(term)
+
+
+def _check_nodes(nodes: Any) -> tuple[str, ...]:
+    if type(nodes) is not list:
+        raise BadMessage(f"{brief(nodes)} should be a list of nodes")
+    checked = check_nodes(nodes)
+    if any(len(name) > LONGEST_NAME for name in checked):
+        raise BadMessage(f"{brief(nodes)} should be names of at most {LONGEST_NAME} characters")
+    return checked

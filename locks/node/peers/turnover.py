@@ -1,0 +1,103 @@
+"""When a node's servers are others: it comes to its end, and the next use of locks starts one that has the new ones.
+
+A node keeps the servers that it was started with for all its life, and never asks some of these and some of those. A
+`ChangingDiscovery` is asked again and again. When it has named other servers several times (`Sightings`), a server
+stops at once, and all who hold something there are told. Any other node stops as soon as it has no transactions, or too few of its servers run
+for it to hold anything. Why so: decision 0034.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import gevent
+
+from locks.core.agent.requests import servable
+from locks.errors import AgentEnded
+from locks.node.peers.local_node import LocalNode
+from locks.node.ports import Scope
+from locks.otp.names.discovery import ChangingDiscovery, Sightings
+from locks.otp.names.ways import Finder
+from locks.runtime import Event, Executor
+from locks.runtime.native import start_new_thread
+
+__all__ = ["Turnover"]
+
+logger = logging.getLogger("locks.nodes")
+
+
+class Turnover:
+    """Watches whether one node's servers are still its own.
+
+    Args:
+        node: The node.
+        executor: Where it watches.
+        finder: Asks the discovery.
+        discovery: Who is asked.
+        servers: The node's servers.
+
+    Attributes:
+        reason: Why the node ends, in words; empty if it does not for this.
+        ended: Opened when it has.
+    """
+
+    def __init__(
+        self,
+        node: LocalNode,
+        executor: Executor,
+        finder: Finder,
+        discovery: ChangingDiscovery,
+        servers: Scope,
+    ) -> None:
+        self.reason = ""
+        self.ended = Event()
+        self._node = node
+        self._executor = executor
+        self._finder = finder
+        self._discovery = discovery
+        self._servers = servers
+        self._sightings = Sightings(servers.nodes)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._executor.run_soon(self._executor.spawn, self._keep_watching)
+
+    def _keep_watching(self) -> None:
+        while True:
+            gevent.sleep(self._discovery.interval, ref=False)
+            found = self._finder.look() if self._node.running else None
+            if not self._node.running:
+                return
+            if found is not None:
+                self._sightings.take(found)
+            others = self._sightings.others
+            if others is not None and self._may_end():
+                self._end(others)
+                return
+
+    def _may_end(self) -> bool:
+        node, (names, require) = self._node, self._servers
+        return (
+            node.name in names or not node.agents_by_id or not servable(require, names, node.alive)
+        )
+
+    def _end(self, others: frozenset[str]) -> None:
+        node = self._node
+        self.reason = (
+            f"node {node.name} has ended: its servers were {', '.join(self._servers.nodes)}, and "
+            f"{self._discovery.describe()} names {', '.join(sorted(others))} now"
+        )
+        text = "%s. The next use of locks starts one with these"
+        self._executor.run_soon(logger.warning, text, self.reason)
+        node.turn.run(self._end_agents)
+        start_new_thread(self._stop, ())  # this hub ends with the node
+
+    def _stop(self) -> None:
+        try:
+            self._node.stop()
+        finally:
+            self.ended.open()
+
+    def _end_agents(self) -> None:
+        for agent in list(self._node.agents_by_id.values()):
+            agent.event(agent.machine.end, AgentEnded(self.reason, agent=agent.id))

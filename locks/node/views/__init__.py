@@ -1,0 +1,1 @@
+"""Watching lock ids of other nodes."""

@@ -1,0 +1,309 @@
+"""Watching lock ids of other nodes: their views are put together of the pages that they send.
+
+What comes in is taken in by the node's executor, outside of the turn. Watchers of one lock id of one
+node share a reading (`locks.node.views.sender` is its other side). They are told a view when all of it
+is known; it is what that lock table was at the view's version. Of changes that come faster than they
+can be sent, they are told together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from locks.core.messages import Unwatch, Watch
+from locks.core.views import FollowedView
+from locks.errors import LockTimeout, NodeNotRunning
+from locks.model import LockId, View, show
+from locks.node.client.refusals import check_may_wait, reasons
+from locks.node.peers.local_node import LocalNode
+from locks.otp.bytes import etf
+from locks.otp.bytes.terms import Pid
+from locks.otp.distribution import Distribution
+from locks.otp.links.silence import Silence
+from locks.otp.process.calls import BlockingCalls
+from locks.otp.process.processes import CAST, NOCONNECTION, Local, Processes
+from locks.runtime import Executor, Listener, Waiter
+from locks.wire import LOCK_SERVER, OURS, VIEW, BadMessage, pack, pages, unpack_view
+
+__all__ = ["ViewReader"]
+
+OFTEN = 8  # a reader says after so many pages that it has taken them in
+
+
+class _Connections(Protocol):
+    """What this module needs of `locks.node.peers.cluster.Cluster`; see there."""
+
+    node: LocalNode
+    executor: Executor
+    members: dict[str, bool]
+    distribution: Distribution
+    processes: Processes
+    silence: Silence
+
+
+class OneView:
+    """Waits for a view of another node that is read once.
+
+    Attributes:
+        view: The view, once it is there.
+        outcome: Why it is not to come any more, as a call has it.
+        waiter: Woken by both.
+    """
+
+    def __init__(self) -> None:
+        self.view: View | None = None
+        self.outcome: tuple[str, bool, Any] | None = None
+        self.waiter = Waiter()
+
+    def __call__(self, view: View) -> None:
+        self.view = view
+        self.waiter.wake()
+
+
+class _Reading:
+    """The view of a lock id of another node, as it is read.
+
+    Attributes:
+        node: The other node.
+        pid: Who reads.
+        listeners: Who is told.
+        fresh: Those of them that were not told anything yet.
+    """
+
+    def __init__(self, node: str, lock_id: LockId, send: Callable[[_Reading, Any], object]) -> None:
+        self.node = node
+        self.pid: Pid | None = None
+        self.listeners: dict[Listener | OneView, None] = {}
+        self.fresh: dict[Listener | OneView, None] = {}
+        self._send = send
+        self._followed = FollowedView(lock_id, node)
+        self._told: tuple[Any, ...] | None = None
+        self._next = 0  # number of the page that comes next; 0 before the first one
+        self._unsaid = 0
+
+    def take(self, message: Any) -> list[tuple[Listener | OneView, View]]:
+        """Take in a page, outside of the turn; return whom to tell what.
+
+        Raises:
+            BadMessage: It is no page, or not the next one.
+        """
+        page = pages.unpack_page(message)
+        content = page.content
+        if content.anew:
+            self._followed.clear()
+            self._told = None
+        elif page.number != self._next:
+            raise BadMessage(f"page {page.number} of a view came, and not page {self._next}")
+        self._next = page.number + 1
+        self._followed.take(content.gone, content.requests)
+        self._unsaid += 1
+        if not content.complete or self._unsaid >= OFTEN:
+            self._unsaid = 0
+            self._send(self, pages.pack_taken(page))
+        if not content.complete:
+            return []
+        view = self._followed.view(content.version)
+        same = view.requests == self._told
+        self._told = view.requests
+        told = []
+        for listener in list(self.listeners):
+            new = self.fresh.pop(listener, self) is not self
+            if new or not same:
+                told.append((listener, view))
+        return told
+
+
+class ViewReader:
+    """Reads views of other nodes.
+
+    Args:
+        cluster: What the node has to do with others.
+    """
+
+    def __init__(self, cluster: _Connections) -> None:
+        self._cluster = cluster
+        self._readings: dict[tuple[str, LockId], _Reading] = {}
+        self._once: dict[OneView, tuple[_Reading, LockId]] = {}
+
+    def check(self, name: str) -> None:
+        """Raise `NodeNotRunning` unless the views of a node can be read."""
+        members = self._cluster.members
+        if members.get(name) is not False:
+            what = "runs the original" if name in members else "can't be reached"
+            node = self._cluster.node
+            why = reasons([name], node.refusals)
+            text = f"{name} {what}: {node.name} can't see what is locked there{why}"
+            raise NodeNotRunning(text, nodes=[name])
+
+    def watch(self, name: str, lock_id: LockId, watcher: Listener, must_run: bool = True) -> None:
+        """Tell a watcher the views of a lock id of another node; again when that node comes back.
+
+        Raises:
+            NodeNotRunning: They can't be read; if it need not run, it is one of the original.
+        """
+        if must_run or name in self._cluster.members:
+            self.check(name)
+        reading = self._readings.get((name, lock_id))
+        if reading is None:
+            reading = self._readings[name, lock_id] = self._begin(name, lock_id)
+        reading.fresh[watcher] = None
+        if watcher not in reading.listeners:
+            reading.listeners[watcher] = None
+            self._cluster.executor.run_soon(self._cluster.node.server.watch_over, watcher)
+        self._say(Watch, reading, lock_id)
+
+    def unwatch(self, name: str, lock_id: LockId, watcher: Listener) -> None:
+        """End what `watch` began."""
+        reading = self._readings.get((name, lock_id))
+        if reading is not None and watcher in reading.listeners:
+            del reading.listeners[watcher]
+            reading.fresh.pop(watcher, None)
+            if not reading.listeners:
+                self._end(reading, lock_id)
+                del self._readings[name, lock_id]
+
+    def watcher_down(self, watcher: Listener) -> None:
+        """A watcher has ended."""
+        for name, lock_id in list(self._readings):
+            self.unwatch(name, lock_id, watcher)
+
+    def joined(self, name: str) -> None:
+        """A node is there (again): what is watched there is read anew."""
+        for (where, lock_id), reading in self._readings.items():
+            if where == name:
+                self._say(Watch, reading, lock_id)
+
+    def lost(self, name: str) -> None:
+        """The connection to a node is lost: who waits for a view of it waits no more."""
+        for once, (reading, _) in list(self._once.items()):
+            if reading.node == name:
+                self._forget(once)
+                once.outcome = (name, False, NOCONNECTION)
+                once.waiter.wake()
+
+    # --- A view that is read once ---------------------------------------------------------------
+
+    def view(
+        self, names: Sequence[str], lock_id: LockId, timeout: float | None, patient: bool = True
+    ) -> View:
+        """What is known of a lock id on another node; outside of the turn.
+
+        Args:
+            names: The node; and others, which are asked if it is silent.
+            lock_id: The lock id.
+            timeout: Seconds to wait for it at most; `None` waits for ever.
+            patient: Whether the last of them is waited for even if it is silent.
+
+        Raises:
+            NodeNotRunning: The node can't be reached.
+            LockTimeout: It does not answer in time.
+        """
+        check_may_wait()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        turn = self._cluster.node.turn
+        outcome = None
+        with BlockingCalls(self._cluster.processes, turn, silence=self._cluster.silence) as calls:
+            for name in names:
+                turn.run(self._ask, name, lock_id, calls)
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                outcome = calls.take(left, of_silent=patient and name == names[-1])
+                if outcome is not None:
+                    name = outcome[0]
+                    break
+        if outcome is not None and outcome[1]:
+            if outcome[2] != pages.LARGE:
+                return unpack_view(outcome[2])
+            once = OneView()
+            try:
+                turn.run(self._read_once, name, lock_id, once)
+                once.waiter.wait(
+                    None if deadline is None else max(0.0, deadline - time.monotonic())
+                )
+            finally:
+                turn.run(self._forget, once)
+            if once.view is not None:
+                return once.view
+            outcome = once.outcome
+        if outcome is None:
+            raise LockTimeout(f"{name} did not say within {timeout} s who has {show(lock_id)}")
+        raise NodeNotRunning(f"{name} does not answer: {outcome[2]}", nodes=[name])
+
+    def ask_whether_wanted(
+        self, name: str, lock_id: LockId, told: Callable[[bool | None], object]
+    ) -> None:
+        """Have somebody told, in the turn, whether a lock id is asked for on another node; `None` if that is lost.
+
+        Raises:
+            NodeNotRunning: The node can't be reached.
+        """
+
+        def answered(there: bool, answer: Any) -> None:
+            told(answer == pages.LARGE or bool(unpack_view(answer).requests) if there else None)
+
+        self.check(name)
+        question = (OURS, VIEW, list(lock_id))
+        self._cluster.processes.call(name, LOCK_SERVER, question, answered, stays=True)
+
+    def _ask(self, name: str, lock_id: LockId, calls: BlockingCalls) -> None:
+        """Ask for a view; the answer is `pages.LARGE` if it does not fit into a page."""
+        self.check(name)
+        calls.begin(name, name, LOCK_SERVER, (OURS, VIEW, list(lock_id)))
+
+    def _read_once(self, name: str, lock_id: LockId, once: OneView) -> None:
+        """Read a view by pages; `_forget` is to follow."""
+        self.check(name)
+        reading = self._begin(name, lock_id)
+        self._once[once] = (reading, lock_id)
+        reading.listeners[once] = reading.fresh[once] = None
+        self._say(Watch, reading, lock_id)
+
+    def _forget(self, once: OneView) -> None:
+        """A view is not waited for any more."""
+        reading, lock_id = self._once.pop(once, (None, ()))
+        if reading is not None:
+            self._end(reading, lock_id)
+
+    # --- Readings -------------------------------------------------------------------------------
+
+    def _begin(self, name: str, lock_id: LockId) -> _Reading:
+        reading = _Reading(name, lock_id, self._send_soon)
+        deliver = partial(self._take_soon, reading)
+        reading.pid = self._cluster.processes.add(self._cluster.node.new_number(), Local(deliver))
+        return reading
+
+    def _end(self, reading: _Reading, lock_id: LockId) -> None:
+        assert reading.pid is not None
+        self._say(Unwatch, reading, lock_id)
+        self._cluster.processes.remove(reading.pid.number)
+
+    def _say(self, kind: type[Watch | Unwatch], reading: _Reading, lock_id: LockId) -> None:
+        self._send(reading, pack(kind(reading.pid, lock_id)))
+
+    def _send(self, reading: _Reading, term: Any) -> None:
+        encoded = etf.encode((CAST, term))
+        self._cluster.processes.send_named(reading.node, LOCK_SERVER, encoded, reading.pid)
+
+    def _send_soon(self, reading: _Reading, term: Any) -> None:
+        self._cluster.node.turn.run(self._send, reading, term)
+
+    def _take_soon(self, reading: _Reading, message: Any, sender: Pid | None) -> None:
+        self._cluster.executor.run_soon(self._take, reading, message)
+
+    def _take(self, reading: _Reading, message: Any) -> None:
+        """Take a page in; by the executor."""
+        try:
+            told = reading.take(message)
+        except BadMessage as error:
+            self._cluster.node.turn.run(self._lose, reading.node, str(error))
+            return
+        for listener, view in told:
+            self._cluster.executor.run_soon(listener, view)
+
+    def _lose(self, name: str, error: str) -> None:
+        """What a node says of its views can't be relied on: the connection has to begin anew."""
+        link = self._cluster.distribution.links.get(name)
+        if link is not None:
+            link.lose(f"it sent a view that can't be read: {error:.200}")

@@ -1,0 +1,1 @@
+"""Who may connect: the handshake, cookies, certificates, and strangers at the door."""

@@ -1,0 +1,61 @@
+"""Who is at the other end of a socket of the Unix domain: the system vouches for it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+from typing import Any, NamedTuple
+
+from locks.otp.admission.strangers import Refused
+
+__all__ = ["Credentials", "check_user", "credentials_of"]
+
+_UCRED = struct.Struct("iII")  # of Linux: process, user, group
+_XUCRED = struct.Struct("=II")  # of the BSDs and macOS: version, user, and more
+_XUCRED_SIZE = 76
+_LOCAL_PEERCRED = 1
+
+
+class Credentials(NamedTuple):
+    """A program.
+
+    Attributes:
+        pid: Its process; `None` if the system does not say it.
+        uid: Its user.
+    """
+
+    pid: int | None
+    uid: int
+
+
+def credentials_of(sock: Any) -> Credentials | None:
+    """Who has connected, or listens; `None` if this system does not say it."""
+    if hasattr(socket, "SO_PEERCRED"):
+        ucred = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+        pid, uid, _ = _UCRED.unpack(ucred)
+        return Credentials(pid, uid)
+    if sys.platform == "darwin" or "bsd" in sys.platform:
+        xucred = sock.getsockopt(0, _LOCAL_PEERCRED, _XUCRED_SIZE)
+        return Credentials(None, _XUCRED.unpack_from(xucred)[1])
+    return None
+
+
+def check_user(found: Credentials | None, own: int | None = None) -> None:
+    """Whether a program belongs to the user of this one.
+
+    Args:
+        found: The program.
+        own: The user of this one, if it is not to be looked up.
+
+    Raises:
+        Refused: It does not.
+    """
+    own = os.geteuid() if own is None else own
+    if found is not None and found.uid != own:
+        raise Refused(
+            f"the program at the other end belongs to user {found.uid}, and this one to user {own}; on a "
+            "socket of the Unix domain only programs of one user meet",
+            cause="user",
+        )

@@ -1,0 +1,483 @@
+"""The handshake of two nodes, version 6 (OTP 23 and newer), as bytes in and events out.
+
+```
+ connecting side                          accepting side
+   send_name      ------------------------->              Named: the shell calls decide
+   Status         <-------------------------  status
+   (answer_alive  - - - - - - - - - - - - ->              if the status was "alive")
+                  <-------------------------  challenge
+   reply          ------------------------->              checks the digest
+   Established    <-------------------------  ack         Established
+   checks the digest
+```
+
+Whoever refuses says why before it closes the connection, in two frames: `not_allowed`, which is all that OTP
+knows, and one with words for a log (`refuse`). Both sides stop at such a frame, wherever it comes.
+
+Each side proves that it knows the cookie: it sends the MD5 digest of the cookie and the number with
+which the other one challenged it. The accepting side proves it only after the other one has.
+Nothing else is protected, neither what follows nor against a man in the middle: that is what TLS is for.
+
+The connecting side answers the challenge of whatever listens at an address. So an attacker might lure
+us there and pass on a challenge of ours, to have us answer it ourselves. `Challenges` knows which ones
+it gave lately, and with `issued` such a handshake fails.
+
+The shell owns the connection, its time limits, and the decision which of several connections with a
+node is kept. With `asks` it may decide that when the other side has proven itself (`Proven`), before we do. Here, everything is bounded: one frame of each kind, in their order, each at most
+`LONGEST_FRAME` bytes. Any fault ends in `Failed`, which says what was wrong, with the value; never with
+the cookie. After `Failed` and `Established` all input is ignored.
+
+Within TLS the length in front of each frame has four bytes, else two, as in OTP.
+
+Refused: the handshake of version 5, nodes that ask to be given a name (`DFLAG_NAME_ME`), nodes that
+lack a flag that OTP 26 and newer demand.
+
+Source: ERTS user's guide, "Distribution Protocol", "Distribution Handshake".
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from struct import Struct
+from struct import error as StructError
+from typing import Literal, get_args
+
+from locks.errors import InvalidOption, MisuseError
+from locks.otp.admission.challenges import Challenges
+from locks.otp.admission.introductions import (
+    FLAGS,
+    FLAGS_HIDDEN,
+    MANDATORY,
+    MANDATORY_25,
+    Established,
+    Event,
+    Failed,
+    Flag,
+    Named,
+    Peer,
+    Proven,
+    Send,
+    Status,
+)
+from locks.otp.admission.secret import Cookie
+from locks.otp.admission.strangers import Cause, first_words, plain, words
+
+__all__ = [
+    "FLAGS",
+    "FLAGS_HIDDEN",
+    "MANDATORY",
+    "Challenges",
+    "Established",
+    "Event",
+    "Failed",
+    "Flag",
+    "Handshake",
+    "Named",
+    "Peer",
+    "Proven",
+    "Send",
+    "Status",
+    "refusal",
+]
+
+LONGEST_FRAME = 1024  # bytes, without those of its length
+LONGEST_NAME = 255  # bytes
+
+Decision = Literal["ok", "ok_simultaneous", "nok", "not_allowed", "alive"]
+DECISIONS: tuple[Decision, ...] = get_args(Decision)
+
+# --- The handshake ------------------------------------------------------------------------------
+
+_NAME = Struct(">cQIH")  # tag, flags, creation, size of the name
+_CHALLENGE = Struct(">cQIIH")  # tag, flags, challenge, creation, size of the name
+_REPLY = Struct(">cI16s")
+_ACK = Struct(">c16s")
+
+# What it waits for, on the connecting side ("alive": the shell's answer), on the accepting one
+# ("decide", "admit": the shell's decision), and on both.
+_Step = Literal[
+    "start",
+    "status",
+    "alive",
+    "challenge",
+    "ack",
+    "name",
+    "decide",
+    "confirm",
+    "reply",
+    "admit",
+    "over",
+]
+_NOT_ALLOWED = b"snot_allowed"
+
+
+class Handshake:
+    """One side of one handshake.
+
+    Args:
+        name: Our name, `name@host`.
+        creation: Our incarnation, 32 bit and not 0.
+        cookie: What both nodes know: 1 to 255 Latin-1 characters, none of them white space.
+        challenge: A number of 32 bit that was never used before (`Challenges.next`).
+        peer: The node that we connect to, or `None` when we accept.
+        flags: What we offer.
+        issued: Says whether a challenge is one of our own (`Challenges.issued`).
+        length_size: How many bytes the length of each frame has: 2, or 4 as OTP has it within TLS.
+        asks: Whether it stops at `Proven`, on the accepting side.
+
+    Raises:
+        InvalidOption: One of these is not as it should be.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        creation: int,
+        cookie: Cookie | str,
+        challenge: int,
+        peer: str | None,
+        flags: int = FLAGS,
+        issued: Callable[[int], bool] | None = None,
+        length_size: Literal[2, 4] = 2,
+        asks: bool = False,
+    ) -> None:
+        cookie = Cookie(cookie)
+        for one in (name,) if peer is None else (name, peer):
+            wrong = _wrong_name(one)
+            if wrong:
+                raise InvalidOption(f"a node's name must be name@host, but {wrong}", name=one)
+        if peer == name:
+            raise InvalidOption(f"{name} can't connect to itself", name=name)
+        if not 0 < creation < 1 << 32:
+            raise InvalidOption(f"a creation is a number from 1 to 2**32 - 1, not {creation!r}")
+        if not 0 <= challenge < 1 << 32:
+            raise InvalidOption(f"a challenge is a number of 32 bits, not {challenge!r}")
+        if flags & MANDATORY != MANDATORY or flags & Flag.NAME_ME or flags >> 64:
+            raise InvalidOption(f"the flags {flags:#x} are not what other nodes demand")
+        self._cookie = cookie.check()
+        self._length_size = length_size
+        self._name = name
+        self._creation = creation
+        self._challenge = challenge
+        self._flags = flags
+        self._issued = issued
+        self._asks = asks
+        self._answer = b""  # to the peer's challenge, while the shell decides
+        self._expected = peer
+        self._peer = Peer("", 0, 0)
+        self._step: _Step = "name" if peer is None else "start"
+        self._buffer = b""
+
+    # --- What the shell calls
+
+    def start(self) -> list[Event]:
+        """Begin, on the connecting side.
+
+        Raises:
+            MisuseError: This side accepts, or has begun already.
+        """
+        self._need("start")
+        self._step = "status"
+        text = self._name.encode()
+        body = _NAME.pack(b"N", self._flags, self._creation, len(text)) + text
+        return [self._framed(body)]
+
+    def receive(self, data: bytes) -> list[Event]:
+        """Take in bytes, in pieces of any size."""
+        events: list[Event] = []
+        if not self._over:
+            self._buffer += data
+        head = self._length_size
+        while not self._over and len(self._buffer) >= head:
+            size = int.from_bytes(self._buffer[:head], "big")
+            if size > LONGEST_FRAME:
+                events += self._misunderstand()
+            elif len(self._buffer) < head + size:
+                break
+            else:
+                frame = self._buffer[head : head + size]
+                self._buffer = self._buffer[head + size :]
+                if frame == _NOT_ALLOWED and self._step not in ("name", "decide", "admit"):
+                    events += self._refused()
+                else:
+                    events += self._take(frame)
+        return events
+
+    def decide(self, status: Decision) -> list[Event]:
+        """Say whether the handshake may go on, on the accepting side after `Named`.
+
+        Args:
+            status: `"ok"`; `"ok_simultaneous"`: our own attempt to connect to that node is given up
+                for this one; `"nok"`: it goes on, and this one is given up; `"not_allowed"`;
+                `"alive"`: there is a connection, and the node is asked whether it is to be
+                replaced.
+
+        Raises:
+            MisuseError: There is nothing to decide.
+            InvalidOption: There is no such status.
+        """
+        if status not in DECISIONS:
+            raise InvalidOption(f"a status is one of {', '.join(DECISIONS)}, not {status!r}")
+        if self._over:
+            return []
+        self._need("decide")
+        sent = self._framed(b"s" + status.encode())
+        if status == "alive":
+            self._step = "confirm"
+            return [sent]
+        if status in ("nok", "not_allowed"):
+            said = f"we have answered {self._peer.name} with {status!r}"
+            return [sent, *self._fail(said, "not wanted")]
+        return [sent, self._send_challenge()]
+
+    def admit(self) -> list[Event]:
+        """Let the other side in, after `Proven`.
+
+        Raises:
+            MisuseError: It has not proven itself, or we don't ask.
+        """
+        if self._over:
+            return []
+        self._need("admit")
+        return [self._framed(_ACK.pack(b"a", self._answer)), self._establish()]
+
+    def refuse(self, reason: str, cause: Cause) -> list[Event]:
+        """Refuse the other side, after `Named` or `Proven`, and tell it why.
+
+        Raises:
+            MisuseError: There is nothing to decide.
+        """
+        if self._over:
+            return []
+        if self._step != "admit":
+            self._need("decide")
+        return self._turn_away(reason, reason, cause)
+
+    def answer_alive(self, go_on: bool) -> list[Event]:
+        """Say whether the old connection is to be replaced, on the connecting side after "alive".
+
+        Raises:
+            MisuseError: The other side has not asked.
+        """
+        if self._over:
+            return []
+        self._need("alive")
+        if not go_on:
+            failed = self._fail("a connection is there already, and is kept", "settled")
+            return [self._framed(b"sfalse"), *failed]
+        self._step = "challenge"
+        return [self._framed(b"strue")]
+
+    # --- Steps
+
+    @property
+    def _over(self) -> bool:
+        return self._step == "over"
+
+    def _need(self, step: _Step) -> None:
+        if self._step != step:
+            raise MisuseError(
+                f"the handshake of {self._name} is at {self._step!r}, and not at {step!r}"
+            )
+
+    def _take(self, frame: bytes) -> list[Event]:
+        try:
+            if self._step == "status":
+                return self._take_status(frame)
+            if self._step == "challenge":
+                return self._take_challenge(frame)
+            if self._step == "ack":
+                return self._take_ack(frame)
+            if self._step == "name":
+                return self._take_name(frame)
+            if self._step == "confirm":
+                return self._take_confirmation(frame)
+            if self._step == "reply":
+                return self._take_reply(frame)
+        except StructError:
+            return self._fail(f"a frame of {len(frame)} bytes is too short: {_shown(frame)}")
+        return self._fail(f"a frame that nobody waits for: {_shown(frame)}")
+
+    def _take_status(self, frame: bytes) -> list[Event]:
+        status = frame[1:].decode("latin-1")
+        if frame[:1] != b"s":
+            return self._fail(f"a status was expected, not {_shown(frame)}")
+        if status.startswith("named:"):
+            return self._fail("it gives us a name, which we have not asked for")
+        if status not in DECISIONS:
+            return self._fail(f"an unknown status, {_shown(frame[1:])}")
+        if status == "nok":
+            return [Status(status), *self._fail("its own connection to us is kept", "settled")]
+        self._step = "alive" if status == "alive" else "challenge"
+        return [Status(status)]
+
+    def _take_challenge(self, frame: bytes) -> list[Event]:
+        wrong_tag = self._check_tag(frame)
+        if wrong_tag:
+            return wrong_tag
+        _, flags, challenge, creation, size = _CHALLENGE.unpack_from(frame)
+        wrong = self._meet(frame, _CHALLENGE.size, size, flags, creation)
+        if wrong:
+            return wrong
+        if challenge == self._challenge or (self._issued is not None and self._issued(challenge)):
+            said = "its challenge is one of ours; somebody may be passing them on"
+            return self._fail(said, "cookie")
+        self._step = "ack"
+        return [self._framed(_REPLY.pack(b"r", self._challenge, self._digest(challenge)))]
+
+    def _take_ack(self, frame: bytes) -> list[Event]:
+        tag, digest = _ACK.unpack_from(frame)
+        if tag != b"a" or len(frame) != _ACK.size:
+            return self._fail(f"an acknowledgement was expected, not {_shown(frame)}")
+        if not self._is_right(digest):
+            return self._fail(f"{self._peer.name} has another cookie", "cookie")
+        return [self._establish()]
+
+    def _take_name(self, frame: bytes) -> list[Event]:
+        wrong_tag = self._check_tag(frame)
+        if wrong_tag:
+            return wrong_tag
+        _, flags, creation, size = _NAME.unpack_from(frame)
+        wrong = self._meet(frame, _NAME.size, size, flags, creation)
+        if wrong:
+            return wrong
+        self._step = "decide"
+        return [Named(self._peer.name)]
+
+    def _take_confirmation(self, frame: bytes) -> list[Event]:
+        if frame == b"strue":
+            return [self._send_challenge()]
+        if frame == b"sfalse":
+            return self._fail(f"{self._peer.name} keeps the connection that is there", "settled")
+        return self._fail(f"true or false was expected, not {_shown(frame)}")
+
+    def _take_reply(self, frame: bytes) -> list[Event]:
+        tag, challenge, digest = _REPLY.unpack_from(frame)
+        if tag != b"r" or len(frame) != _REPLY.size:
+            return self._fail(f"an answer to the challenge was expected, not {_shown(frame)}")
+        if not self._is_right(digest):
+            return self._turn_away(
+                f"{self._peer.name} has another cookie; all nodes need the same one",
+                f"{self._name} has another cookie; all nodes need the same one",
+                "cookie",
+            )
+        self._step, self._answer = "admit", self._digest(challenge)
+        return [Proven(self._peer)] if self._asks else self.admit()
+
+    # --- Parts of steps
+
+    def _send_challenge(self) -> Send:
+        self._step = "reply"
+        text = self._name.encode()
+        head = _CHALLENGE.pack(b"N", self._flags, self._challenge, self._creation, len(text))
+        return self._framed(head + text)
+
+    def _check_tag(self, frame: bytes) -> list[Event]:
+        """The answer to a name or challenge that is not of version 6; empty if it is."""
+        if frame[:1] == b"N":
+            return []
+        if frame[:1] == b"n":
+            said = "it speaks version 5 of the handshake; it needs OTP 25 or newer"
+            return self._fail(said, "too old")
+        return self._fail(f"a name was expected, not {_shown(frame)}")
+
+    def _meet(self, frame: bytes, place: int, size: int, flags: int, creation: int) -> list[Event]:
+        """Take in the peer's name, flags and creation; return the answer if they are refused."""
+        encoded = frame[place : place + size]
+        if len(encoded) < size:
+            return self._fail(f"a name of {size} bytes is cut off: {_shown(encoded)}")
+        if flags & Flag.NAME_ME:
+            return self._fail(f"{_shown(encoded)} asks to be given a name, which we don't do")
+        try:
+            name = encoded.decode()
+        except UnicodeDecodeError:
+            return self._fail(f"a name is not UTF-8: {_shown(encoded)}")
+        wrong = _wrong_name(name)
+        if wrong:
+            return self._fail(f"it has no good name: {wrong}")
+        if name == self._name:
+            said = f"two programs have the name {name}; give each its own"
+            return self._turn_away(f"it has our own name: {said}", said, "name")
+        if self._expected not in (None, name):
+            return self._turn_away(
+                f"there is {name}, not {self._expected}; one of name and address is wrong",
+                f"it looks for {self._expected}, and this is {name}; its address is wrong",
+                "name",
+            )
+        if flags & Flag.MANDATORY_25_DIGEST:
+            flags |= MANDATORY_25
+        missing = MANDATORY & ~flags
+        if missing:
+            names = ", ".join(str(flag.name) for flag in Flag if flag & missing)
+            said = f"{name} (flags {flags:#x}) lacks {names}; it needs OTP 25 or newer"
+            return self._turn_away(said, said, "too old")
+        self._peer = Peer(name, int(flags), creation)
+        return []
+
+    def _digest(self, challenge: int) -> bytes:
+        return self._cookie.digest(challenge)
+
+    def _is_right(self, digest: bytes) -> bool:
+        """Whether it is the answer to our challenge."""
+        return hmac.compare_digest(digest, self._digest(self._challenge))
+
+    def _establish(self) -> Established:
+        self._step = "over"
+        rest, self._buffer = self._buffer, b""
+        return Established(self._peer, rest)
+
+    def _refused(self) -> list[Event]:
+        """The other side has refused us, and perhaps says why."""
+        head = self._length_size
+        size = int.from_bytes(self._buffer[:head], "big")
+        said = self._buffer[head : head + size]
+        why = words(said[1:]) if said[:1] == b"s" else ""
+        failed = self._fail(f"it says not_allowed{': ' if why else ''}{why}", "not wanted")
+        return [Status("not_allowed"), *failed] if self._expected is not None else failed
+
+    def _turn_away(self, reason: str, told: str, cause: Cause) -> list[Event]:
+        """Fail, and tell the other side why."""
+        return [Send(refusal(told, self._length_size)), *self._fail(reason, cause)]
+
+    def _misunderstand(self) -> list[Event]:
+        """What arrives is no handshake: say what it seems to be."""
+        reason, cause = first_words(self._buffer)
+        if cause == "tls" and self._step == "name":
+            return self._turn_away(reason, "no TLS is spoken here", cause)
+        return self._fail(reason, cause)
+
+    def _framed(self, body: bytes) -> Send:
+        return Send(_frame(body, self._length_size))
+
+    def _fail(self, reason: str, cause: Cause = "bad words") -> list[Event]:
+        self._step = "over"
+        self._buffer = b""
+        return [Failed(reason, cause)]
+
+
+def refusal(why: str, length_size: int = 2) -> bytes:
+    """What is sent to refuse a node: that it is not allowed, and why."""
+    words = b"s" + plain(why).encode()
+    return _frame(_NOT_ALLOWED, length_size) + _frame(words, length_size)
+
+
+def _frame(body: bytes, length_size: int) -> bytes:
+    return len(body).to_bytes(length_size, "big") + body
+
+
+def _shown(data: bytes) -> str:
+    """Bytes for the log, cut to a short text."""
+    return repr(data) if len(data) <= 80 else f"{data[:80]!r}..."
+
+
+def _wrong_name(name: str) -> str | None:
+    """Return what is wrong with the name of a node, or `None`."""
+    if not isinstance(name, str) or name.count("@") != 1 or not all(name.split("@")):
+        return f"{name!r:.100} is not of the form name@host"
+    if not name.isprintable() or " " in name:
+        return f"{name!r:.100} has a character that names can't have"
+    if len(name.encode()) > LONGEST_NAME:
+        return f"{name!r:.100}... has more than {LONGEST_NAME} bytes"
+    return None

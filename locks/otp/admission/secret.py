@@ -1,0 +1,79 @@
+"""The secret that nodes share, the cookie, such that nobody shows it by mistake.
+
+A cookie is wrapped as soon as it is handed in. What is wrapped says no more than `<cookie>`, in a `repr` and in a
+traceback that shows variables. So code that may raise an error has the wrapped one only.
+"""
+
+from __future__ import annotations
+
+import hmac
+from hashlib import md5
+from typing import Any
+
+from locks.errors import InvalidOption
+from locks.otp.bytes.terms import LONGEST_ATOM
+
+__all__ = ["SHORTEST", "Cookie"]
+
+SHORTEST = 16  # characters; as a number in hexadecimal that is 64 bits
+
+
+class Cookie:
+    """A cookie, hidden.
+
+    Args:
+        given: What somebody has given as a cookie, whatever it is; or a `Cookie`.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, given: Any) -> None:
+        self._text: Any = given._text if type(given) is Cookie else given
+
+    def __repr__(self) -> str:
+        return "<cookie>"
+
+    def check(self, shortest: int = 1) -> Cookie:
+        """Return it, if it is a cookie.
+
+        Args:
+            shortest: How many characters it must have.
+
+        Raises:
+            InvalidOption: It is none.
+        """
+        wrong = self._wrong(shortest)
+        if wrong is not None:
+            raise InvalidOption(f"{wrong}; secrets.token_hex() makes a good one")
+        return self
+
+    def _wrong(self, shortest: int) -> str | None:
+        """What is wrong with it, if anything. Errors are raised elsewhere: here it can be seen."""
+        text = self._text
+        if type(text) is not str or not 0 < len(text) <= LONGEST_ATOM or max(text) > "\xff":
+            return f"a cookie is text of 1 to {LONGEST_ATOM} Latin-1 characters"
+        if any(each.isspace() or not each.isprintable() for each in text):
+            return (
+                "the cookie has white space, or a character that can't be printed; if it was read from a "
+                "file, strip() takes the end of the line away"
+            )
+        if len(text) < shortest:
+            return (
+                f"the cookie has {len(text)} characters; whoever guesses it can do anything to the node, so it must "
+                f"have {shortest}, unless allow_short_cookie=True says that nobody else can connect"
+            )
+        return None
+
+    def encoded(self) -> bytes:
+        """What stands in a file; not to be kept in a variable, which a traceback may show."""
+        encoded: bytes = self._text.encode("latin-1")
+        return encoded
+
+    def is_same(self, other: Cookie) -> bool:
+        """Whether both are the same secret."""
+        return hmac.compare_digest(self.encoded(), other.encoded())
+
+    def digest(self, challenge: int) -> bytes:
+        """The answer to a challenge, by which a node proves that it knows the cookie."""
+        text = self._text.encode("latin-1")
+        return md5(text + str(challenge).encode(), usedforsecurity=False).digest()

@@ -1,0 +1,1 @@
+"""Erlang's terms and the messages between nodes, as Python values and as bytes."""

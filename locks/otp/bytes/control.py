@@ -1,0 +1,492 @@
+"""Control messages: what nodes say to each other once they are connected.
+
+A frame without its four bytes of length is the byte 112 (pass through), a control term that says what
+is asked, and for some operations a message term. There is no distribution header, because we offer
+neither the atom cache nor fragments (`handshake.FLAGS`). An empty frame is a tick and never comes
+here.
+
+`parse` checks the type of each field, so the code that gets a message can rely on it. An operation that
+we don't offer becomes `Unsupported`; only what is not a control message is a `DecodeError`. Variants
+with a trace token (`SEND_TT` and so on), which a node sends while one of its processes is being
+traced, are understood without it.
+
+| Operation | Class | | Operation | Class |
+|---|---|---|---|---|
+| 1 | `Link` | | 20 | `DemonitorP` |
+| 2, 12 | `Send` | | 21 | `MonitorPExit` |
+| 3, 13 | `Exit` | | 22, 23 | `SendSender` |
+| 4 | `Unlink` | | 29, 30 | `SpawnRequest` |
+| 6, 16 | `RegSend` | | 31, 32 | `SpawnReply` |
+| 8, 18 | `Exit2` | | 35 | `UnlinkId` |
+| 19 | `MonitorP` | | 36 | `UnlinkIdAck` |
+
+Exits with a payload (24 to 28) and sends to an alias (33, 34) come only to nodes that offer
+`DFLAG_EXIT_PAYLOAD` and `DFLAG_ALIAS`.
+
+Source: ERTS user's guide, "Distribution Protocol", "Protocol between Connected Nodes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, Final, NamedTuple
+
+from locks.errors import OperatingError
+from locks.lock_ids import shown
+from locks.otp.bytes.etf import encode
+from locks.otp.bytes.etf_decode import DEFAULT, DecodeError, Limits, decode_from, decode_slowly
+from locks.otp.bytes.terms import Atom, Pid, Reference
+
+__all__ = [
+    "BadMessage",
+    "DemonitorP",
+    "Exit",
+    "Exit2",
+    "Link",
+    "Message",
+    "MonitorP",
+    "MonitorPExit",
+    "RegSend",
+    "Send",
+    "SendSender",
+    "SpawnReply",
+    "SpawnRequest",
+    "StrangeMessage",
+    "Unlink",
+    "UnlinkId",
+    "UnlinkIdAck",
+    "Unsupported",
+    "brief",
+    "check_ends",
+    "check_speaker",
+    "parse",
+    "parse_slowly",
+]
+
+BRIEF: Final = 200  # characters of what another node has sent, where an error shows it
+
+
+class BadMessage(OperatingError):
+    """Another node has sent something that it must not send: a wrong field, or in another's name."""
+
+
+class StrangeMessage(BadMessage):
+    """Another node has sent a message of a kind that is not known here; nothing is wrong with that."""
+
+
+def brief(term: Any) -> str:
+    """A term as an error shows it; never much of it."""
+    # Of a named tuple the type does not matter, and all of it would be written.
+    return shown(tuple(term) if isinstance(term, tuple) else term)[:BRIEF]
+
+
+PASS_THROUGH: Final = b"p"
+UNUSED: Final = Atom("")
+
+
+class Link(NamedTuple):
+    """`sender` links itself to `to`."""
+
+    sender: Pid
+    to: Pid
+
+    def pack(self) -> bytes:
+        """The frame, without its length."""
+        return _pack((1, *self))
+
+
+class Send(NamedTuple):
+    """A message to a process."""
+
+    to: Pid
+    message: Any
+
+    def pack(self) -> bytes:
+        """The frame, without its length."""
+        return _pack((2, UNUSED, self.to)) + encode(self.message)
+
+
+class SendSender(NamedTuple):
+    """A message to a process, with its sender."""
+
+    sender: Pid
+    to: Pid
+    message: Any
+
+    def pack(self) -> bytes:
+        """The frame, without its length."""
+        return _pack((22, self.sender, self.to)) + encode(self.message)
+
+
+class RegSend(NamedTuple):
+    """A message to a process that is registered by a name."""
+
+    sender: Pid
+    name: Atom
+    message: Any
+
+    def pack(self) -> bytes:
+        """The frame, without its length."""
+        return _pack((6, self.sender, UNUSED, self.name)) + encode(self.message)
+
+
+class Exit(NamedTuple):
+    """A link is broken, because `sender` has ended."""
+
+    sender: Pid
+    to: Pid
+    reason: Any
+
+    def pack(self) -> bytes:
+        """The frame, without its length."""
+        return _pack((3, *self))
+
+
+class Exit2(NamedTuple):
+    """`sender` wants `to` to end, as by `exit/2`."""
+
+    sender: Pid
+    to: Pid
+    reason: Any
+
+    def pack(self) -> bytes:
+        """The frame, without its length."""
+        return _pack((8, *self))
+
+
+class Unlink(NamedTuple):
+    """`sender` ends a link; the old way, without an acknowledgement."""
+
+    sender: Pid
+    to: Pid
+
+    def pack(self) -> bytes:
+        """The frame, without its length."""
+        return _pack((4, *self))
+
+
+class UnlinkId(NamedTuple):
+    """`sender` ends a link.
+
+    Attributes:
+        id: 1 to 2**64 - 1; comes back in the `UnlinkIdAck`.
+        sender: The process that ends the link.
+        to: The other process. What it sent before its acknowledgement may still arrive.
+    """
+
+    id: int
+    sender: Pid
+    to: Pid
+
+    def pack(self) -> bytes:
+        """The frame, without its length."""
+        return _pack((35, *self))
+
+
+class UnlinkIdAck(NamedTuple):
+    """The answer to `UnlinkId`, by the process that it was sent to, ahead of anything else."""
+
+    id: int
+    sender: Pid
+    to: Pid
+
+    def pack(self) -> bytes:
+        """The frame, without its length."""
+        return _pack((36, *self))
+
+
+class MonitorP(NamedTuple):
+    """`sender` wants to be told when `target` ends: a process, by its pid or its name."""
+
+    sender: Pid
+    target: Pid | Atom
+    ref: Reference
+
+    def pack(self) -> bytes:
+        """The frame, without its length."""
+        return _pack((19, *self))
+
+
+class DemonitorP(NamedTuple):
+    """`sender` does not want to be told any more."""
+
+    sender: Pid
+    target: Pid | Atom
+    ref: Reference
+
+    def pack(self) -> bytes:
+        """The frame, without its length."""
+        return _pack((20, *self))
+
+
+class MonitorPExit(NamedTuple):
+    """The process that was monitored has ended, or was not there (reason `noproc`).
+
+    Attributes:
+        sender: The process, or its name: what was the target of `MonitorP`.
+        to: The process that monitored it.
+        ref: The reference of `MonitorP`.
+        reason: Why it has ended.
+    """
+
+    sender: Pid | Atom
+    to: Pid
+    ref: Reference
+    reason: Any
+
+    def pack(self) -> bytes:
+        """The frame, without its length."""
+        return _pack((21, *self))
+
+
+class SpawnRequest(NamedTuple):
+    """`sender` wants a process to be started.
+
+    Attributes:
+        request: Identifies the request; also the monitor's reference if one is asked for.
+        sender: The process that asks.
+        group_leader: Of the new process.
+        mfa: Module, function, and how many arguments it takes.
+        options: A list of terms.
+        arguments: A list of that many terms.
+    """
+
+    request: Reference
+    sender: Pid
+    group_leader: Pid
+    mfa: tuple[Atom, Atom, int]
+    options: list[Any]
+    arguments: list[Any]
+
+    def pack(self) -> bytes:
+        """The frame, without its length."""
+        return _pack((29, *self[:-1])) + encode(self.arguments)
+
+
+class SpawnReply(NamedTuple):
+    """The answer to a `SpawnRequest`.
+
+    Attributes:
+        request: Identifies the request.
+        to: The process that asked.
+        flags: 1: a link was set up, 2: a monitor was set up.
+        result: The new process, or why there is none.
+    """
+
+    request: Reference
+    to: Pid
+    flags: int
+    result: Pid | Atom
+
+    def pack(self) -> bytes:
+        """The frame, without its length."""
+        return _pack((31, *self))
+
+
+class Unsupported(NamedTuple):
+    """An operation that we don't offer.
+
+    Attributes:
+        operation: Its number.
+        control: The whole control term.
+    """
+
+    operation: int
+    control: tuple[Any, ...]
+
+
+Message = (
+    Link
+    | Send
+    | SendSender
+    | RegSend
+    | Exit
+    | Exit2
+    | Unlink
+    | UnlinkId
+    | UnlinkIdAck
+    | MonitorP
+    | DemonitorP
+    | MonitorPExit
+    | SpawnRequest
+    | SpawnReply
+    | Unsupported
+)
+
+# --- Packing ------------------------------------------------------------------------------------
+
+
+def _pack(control: tuple[Any, ...]) -> bytes:
+    return PASS_THROUGH + encode(control)
+
+
+# --- Parsing ------------------------------------------------------------------------------------
+
+
+def parse(
+    frame: bytes,
+    limits: Limits = DEFAULT,
+    decode_from: Callable[[bytes, int, Limits], tuple[Any, int]] = decode_from,
+) -> Message:
+    """Return what a frame says.
+
+    Args:
+        frame: The frame, without its length; not a tick.
+        limits: What the control term and the message may each have at most.
+        decode_from: Decodes the terms in it.
+
+    Raises:
+        DecodeError: It is not a control message: something is cut off, left over, or of a wrong
+            type.
+    """
+    if frame[:1] != PASS_THROUGH:
+        raise DecodeError(f"a frame begins with {frame[:1]!r}, and not with b'p' (pass through)")
+    control, end = decode_from(frame, 1, limits)
+    if type(control) is not tuple or not control or type(control[0]) is not int:
+        raise DecodeError(f"a control message is not a tuple with an operation: {brief(control)}")
+    form = _FORMS.get(control[0])
+    message: Message
+    if form is None:
+        if end < len(frame):
+            _, end = decode_from(frame, end, limits)
+        message = Unsupported(control[0], control)
+    else:
+        parts, has_message, build = form
+        if len(control) != len(parts) + 1:
+            raise DecodeError(f"a control message has too few or too many parts: {brief(control)}")
+        fields = []
+        for check, value in zip(parts, control[1:], strict=True):
+            if check is not _dropped:
+                fields.append(check(value))
+                if fields[-1] is _WRONG:
+                    raise DecodeError(f"a control message has a wrong part: {brief(control)}")
+        if has_message:
+            payload, end = decode_from(frame, end, limits)
+            fields.append(payload)
+        message = build(*fields)
+    if end != len(frame):
+        raise DecodeError(f"{len(frame) - end} bytes follow a control message: {brief(control)}")
+    return message
+
+
+def parse_slowly(frame: bytes, limits: Limits = DEFAULT) -> Generator[None, None, Message]:
+    """Return what a large frame says, as `parse` does; a part of the work for each `next`."""
+    terms: dict[int, tuple[Any, int]] = {}
+    at = 1
+    while at < len(frame) and len(terms) < 2:  # the control term, and a message
+        terms[at] = yield from decode_slowly(frame, at, limits)
+        at = terms[at][1]
+    return parse(frame, limits, lambda _frame, at, _limits: terms[at])
+
+
+def check_ends(message: Message, peer: str, own: str) -> None:
+    """Check that a message is from a process of the node that has sent it, to one of this node.
+
+    Args:
+        message: The message.
+        peer: The node that has sent it.
+        own: This node.
+
+    Raises:
+        BadMessage: It is from a process of another node, or to one.
+    """
+    sender: Any = getattr(message, "sender", None)
+    if type(sender) is Pid and sender.node != peer:
+        raise BadMessage(f"a process of {sender.node} can't send through {peer}: {brief(message)}")
+    to: Any = message.target if isinstance(message, _OF_MONITORS) else getattr(message, "to", None)
+    if type(to) is Pid and to.node != own:
+        raise BadMessage(f"what is for {to.node} can't be sent to {own}: {brief(message)}")
+
+
+def check_speaker(pid: Pid, peer: str) -> None:
+    """Raise `BadMessage` unless a process that says something is of the node that has sent it."""
+    if pid.node != peer:
+        raise BadMessage(f"a process of {pid.node} can't speak through {peer}")
+
+
+_OF_MONITORS: Final = (MonitorP, DemonitorP)
+_WRONG: Final = object()
+
+
+def _pid(value: Any) -> Any:
+    return value if type(value) is Pid else _WRONG
+
+
+def _ref(value: Any) -> Any:
+    return value if type(value) is Reference else _WRONG
+
+
+def _atom(value: Any) -> Any:
+    if type(value) is Atom:
+        return value
+    # A name may be one of the atoms that have a value of their own in Python.
+    if value is None or type(value) is bool:
+        return Atom("undefined" if value is None else str(value).lower())
+    return _WRONG
+
+
+def _process(value: Any) -> Any:
+    return value if type(value) is Pid else _atom(value)
+
+
+def _number(value: Any) -> Any:
+    return value if type(value) is int and 0 <= value < 1 << 64 else _WRONG
+
+
+def _unlink_id(value: Any) -> Any:
+    return _WRONG if value == 0 else _number(value)
+
+
+def _list(value: Any) -> Any:
+    return value if type(value) is list else _WRONG
+
+
+def _mfa(value: Any) -> Any:
+    if type(value) is not tuple or len(value) != 3:
+        return _WRONG
+    mfa = (_atom(value[0]), _atom(value[1]), _number(value[2]))
+    return _WRONG if _WRONG in mfa else mfa
+
+
+def _any(value: Any) -> Any:
+    return value
+
+
+def _dropped(value: Any) -> Any:
+    """A field that means nothing, or a trace token."""
+
+
+def _spawn_request(*fields: Any) -> SpawnRequest:
+    request = SpawnRequest(*fields)
+    arguments = fields[-1]  # may be anything
+    if type(arguments) is not list or len(arguments) != request.mfa[2]:
+        raise DecodeError(
+            f"a function of {request.mfa[2]} arguments is to be called with {brief(arguments)}"
+        )
+    return request
+
+
+# Operation: how each part is checked, whether a message follows, and what makes a message of them.
+_FORMS: dict[int, tuple[tuple[Callable[[Any], Any], ...], bool, Callable[..., Message]]] = {
+    1: ((_pid, _pid), False, Link),
+    2: ((_dropped, _pid), True, Send),
+    3: ((_pid, _pid, _any), False, Exit),
+    4: ((_pid, _pid), False, Unlink),
+    6: ((_pid, _dropped, _atom), True, RegSend),
+    8: ((_pid, _pid, _any), False, Exit2),
+    12: ((_dropped, _pid, _dropped), True, Send),
+    13: ((_pid, _pid, _dropped, _any), False, Exit),
+    16: ((_pid, _dropped, _atom, _dropped), True, RegSend),
+    18: ((_pid, _pid, _dropped, _any), False, Exit2),
+    19: ((_pid, _process, _ref), False, MonitorP),
+    20: ((_pid, _process, _ref), False, DemonitorP),
+    21: ((_process, _pid, _ref, _any), False, MonitorPExit),
+    22: ((_pid, _pid), True, SendSender),
+    23: ((_pid, _pid, _dropped), True, SendSender),
+    29: ((_ref, _pid, _pid, _mfa, _list), True, _spawn_request),
+    30: ((_ref, _pid, _pid, _mfa, _list, _dropped), True, _spawn_request),
+    31: ((_ref, _pid, _number, _process), False, SpawnReply),
+    32: ((_ref, _pid, _number, _process, _dropped), False, SpawnReply),
+    35: ((_unlink_id, _pid, _pid), False, UnlinkId),
+    36: ((_unlink_id, _pid, _pid), False, UnlinkIdAck),
+}

@@ -1,0 +1,1 @@
+"""One connection after the handshake: reading and writing, budgets, and silence."""

@@ -1,0 +1,502 @@
+"""One connection to another node, after the handshake.
+
+A link belongs to a node's turn: all its methods run in it, in any thread. What is sent is gathered,
+and written by `flush` when the turn ends, straight to the socket and without blocking. What the socket
+does not take is kept, up to a bound, and written when it can be. A peer that does not read costs no
+more than that: past the bound the link is lost, as with a busy distribution port of Erlang.
+
+What is received is taken in for a moment, a *slice*, in a turn; if there is more, the link stands in a line with the
+others that have input (`locks.otp.links.budgets.Pace`). Meanwhile it reads ahead, up to a bound, so that what is urgent is
+found (`locks.otp.links.backlog`). A peer that floods this node waits for itself, and TCP has it wait. A large frame may take
+several slices.
+
+Only waiting is done in the hub of the node's executor: watchers for reading and writing. Each frame is
+four bytes of length and a body; an empty frame is a tick. TLS does not wait, either (`locks.otp.links.tls`).
+"""
+
+from __future__ import annotations
+
+import ssl
+import struct
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from locks.otp.admission.handshake import Peer
+from locks.otp.links.backlog import LARGE, Backlog
+from locks.otp.links.budgets import LONG, SLICE, Pace, Traffic
+from locks.otp.links.line import Line
+from locks.otp.links.tls import Tls
+from locks.runtime.waiter import run_in_hub
+
+if TYPE_CHECKING:
+    import socket
+
+    from gevent.hub import Hub
+
+    from locks.otp.names.discovery import HostAndPort
+    from locks.runtime.inline import Turn
+
+__all__ = ["FULL", "LOOKS", "GoOn", "Link"]
+
+_LENGTH: Final = struct.Struct(">I")
+_READ: Final = 65536
+_READ_AHEAD: Final = 16384  # at once, while other frames wait: it is only looked at
+LONGEST_REASON: Final = (
+    300  # characters, of why a link was lost: it may show what the peer has sent
+)
+SHORT: Final = 1024  # bytes that are mostly one message
+FULL: Final = 4 * 2**20  # bytes: if more wait to be sent, who can wait does; see `Link.is_full`
+TICK: Final = bytes(4)
+LOOKS: Final = 4  # after how many calls of `tick` that find nothing sent one is sent
+MOST_AFTER: Final = 20.0  # times as long as its frames may a turn take, as far as that is foreseen
+LITTLE: Final = 65536  # bytes that wait to be sent: hardly anything
+GoOn = Callable[[], Any]  # goes on with a frame; returns how to go on after that, or `None`
+_FIRST: Final = (0,)
+
+
+class Link:
+    """One connection to another node.
+
+    Args:
+        peer: The name of the node at its other end.
+        sock: The connected socket, not blocking. The link closes it.
+        address: Host and port of its other end.
+        relay: The node that relays, if it is a tunnel: it needs no ticks then, and can't be silent for too long.
+        hub: Where to wait for it.
+        turn: The node's turn.
+        tls: TLS, if it is used.
+        frame_limit: The largest frame that is taken in, in bytes.
+        send_limit: How many bytes may wait to be sent.
+        on_frame: Called with the link and the body of each frame, in the turn. Returns how to go on with
+            it, or `None` if it is taken in.
+        on_lost: Called with the link and the reason when it is lost, in the turn.
+        unsent: Where the link puts itself when `flush` is due.
+        line: Where it stands while it has input.
+        traffic: What counts messages.
+
+    Attributes:
+        address: Host and port of its other end.
+        relay: The node that relays, if it is a tunnel.
+        since: When it was made, as `time.time()`.
+        closed: Why it was closed; `None` while it is open.
+        ticktime: How long the peer may be silent, in seconds.
+        wanted: How long this node may be silent, as the peer demands.
+        tick_due: When it is to tick next.
+        silent: For how many seconds nothing has arrived, as checks have found.
+        heard: How often something has arrived.
+        drained: What to call, once, when hardly anything waits to be sent any more, or it is lost; in the turn.
+            It is for those who have found that much waits.
+        quiet: How many calls of `tick` have found that nothing had been sent.
+    """
+
+    __slots__ = (
+        *("_after", "_backlog", "_blocked", "_clock", "_encrypting", "_end"),
+        *("_frames", "_go_on_with", "_hub", "_large_at", "_line", "_listens", "_on_frame"),
+        *("_on_lost", "_out", "_pace", "_raw", "_reader", "_send_limit", "_sent"),
+        *("_share", "_socket", "_taken", "_timer", "_tls", "_traffic", "_turn", "_unsent"),
+        *("_waits_to_flush", "_writer", "address", "closed", "drained", "heard"),
+        *("peer", "quiet", "relay", "silent", "since", "tick_due", "ticktime", "wanted"),
+    )
+
+    def __init__(
+        self,
+        peer: Peer,
+        sock: socket.socket,
+        *,
+        address: HostAndPort,
+        hub: Hub,
+        turn: Turn,
+        tls: Tls | None,
+        ticktime: float,
+        frame_limit: int,
+        send_limit: int,
+        on_frame: Callable[[Link, bytes], GoOn | None],
+        on_lost: Callable[[Link, str], object],
+        unsent: list[Link],
+        line: Line | None = None,
+        traffic: Traffic | None = None,
+        relay: str | None = None,
+    ) -> None:
+        self.peer = peer
+        self.address = address
+        self.relay = relay
+        self.since = time.time()
+        self.closed: str | None = None
+        self.ticktime = ticktime
+        self.wanted = ticktime
+        self.tick_due = 0.0
+        self.silent = 0.0
+        self.heard = 0
+        self.quiet = 0
+        self.drained: dict[Callable[[], object], None] = {}
+        self._socket = sock
+        self._hub = hub
+        self._turn = turn
+        self._tls = tls
+        self._send_limit = send_limit
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self._unsent = unsent
+        self._line = Line(Pace()) if line is None else line
+        self._pace = self._line.pace
+        self._traffic = Traffic() if traffic is None else traffic
+        self._share = self._pace.share(peer.name)
+        self._out = bytearray()  # whole frames
+        self._raw = bytearray()  # bytes for the socket: the same, or encrypted
+        self._backlog = Backlog(frame_limit, self._line.kind_of)  # frames that are to be taken in
+        self._end: str | None = None  # why the link is lost after that
+        self._go_on_with: GoOn | None = None  # a frame that is not taken in to its end
+        self._clock = time.thread_time  # what measures how long the next ones take
+        self._taken = 0.0  # when they were taken in, by the same clock
+        self._after = 1.0  # how many times as long as the frames the whole turn takes
+        self._sent: list[int] = []  # how many bytes of what waits were sent, if that is still there
+        self._encrypting = False
+        self._waits_to_flush = False
+        self._blocked = False  # the socket takes no more; a watcher waits for it
+        self._frames = 0  # that were taken in in this turn
+        self._large_at = 0.0  # when the last step began, if it was one of a large frame
+        self._listens = False  # whether the reader is started
+        self._reader: Any = None
+        self._writer: Any = None
+        self._timer: Any = None
+
+    def __repr__(self) -> str:
+        return f"<Link to {self.peer.name}{' closed' if self.closed else ''}>"
+
+    # --- Sending, in the turn -------------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits to be sent that who can wait should, with `drained`."""
+        return self.waiting > FULL
+
+    def send(self, body: bytes) -> None:
+        """Send a frame when the turn ends."""
+        if self.closed is None:
+            self._out.extend(_LENGTH.pack(len(body)) + body)  # a whole frame, or nothing
+            self.quiet = 0
+            self._traffic.sent += 1
+            self._traffic.bytes_sent += len(body)
+            if not self._waits_to_flush:
+                self._waits_to_flush = True
+                self._unsent.append(self)
+
+    @property
+    def waiting(self) -> int:
+        """How many bytes wait to be sent."""
+        return len(self._out) + len(self._raw)
+
+    def tick(self) -> None:
+        """Send an empty frame, if nothing was sent since the call `LOOKS` calls ago."""
+        self.quiet += 1
+        if self.quiet >= LOOKS and not self._blocked and self.closed is None:
+            self._out.extend(TICK)
+            self.flush()
+            self.quiet = 0
+
+    def flush(self) -> None:
+        """Write what is to be sent, as much as the socket takes."""
+        if self.closed is None:
+            try:
+                waiting = self._out if self._tls is None else self._encrypted(self._tls)
+                if self._sent:  # the last time was cut short
+                    self._cut_sent(waiting)
+                if waiting and not self._blocked:
+                    # Sent, and put down how much: one step, whatever interrupts it.
+                    self._sent.extend(map(self._socket.send, (waiting,)))
+                    self._cut_sent(waiting)
+            except BlockingIOError:
+                pass
+            except OSError as error:  # ssl.SSLError is one
+                self._turn.post(self.lose, f"can't be written to: {error}")
+                return
+            if len(waiting) > self._send_limit:
+                text = f"{len(waiting)} bytes wait to be sent; the other node does not read them"
+                self._turn.post(self.lose, text)
+            elif waiting and not self._blocked:
+                self._blocked = True
+                run_in_hub(self._hub, self._await_writable)
+            if self.drained and len(waiting) <= LITTLE:
+                self._turn.post(self._tell_drained)
+        self._waits_to_flush = False
+
+    def _cut_sent(self, waiting: bytearray) -> None:
+        """Take out what was sent; one step, too: functions of C call each other."""
+        list(map(waiting.__delitem__, map(slice, map(self._sent.pop, _FIRST))))
+
+    def _encrypted(self, tls: Tls) -> bytearray:
+        if self._encrypting:  # cut short: nobody knows whether it was encrypted
+            raise OSError("encryption was interrupted")
+        if self._out:
+            self._encrypting = True
+            tls.encrypt(self._out)
+            self._out.clear()
+            self._raw += tls.outgoing()
+            self._encrypting = False
+        return self._raw
+
+    def _await_writable(self) -> None:
+        if self.closed is None:
+            self._writer = self._hub.loop.io(self._socket.fileno(), 2)
+            self._writer.start(self._writable)
+
+    def _writable(self) -> None:
+        self._writer.stop()
+        self._writer.close()
+        self._writer = None
+        self._turn.run_surely(self._unblock)
+
+    def _unblock(self) -> None:
+        self._blocked = False
+        self.flush()
+
+    def _tell_drained(self) -> None:
+        while self.drained:
+            told = next(iter(self.drained))
+            told()
+            self.drained.pop(told, None)
+
+    # --- Receiving ------------------------------------------------------------------------------
+
+    @property
+    def has_input(self) -> bool:
+        """Whether something has come that was not taken in."""
+        return self._go_on_with is not None or self._backlog.waits or self._end is not None
+
+    def start(self, rest: bytes = b"") -> None:
+        """Begin to take frames in, first from what came along with the handshake. In the turn."""
+        self._backlog.add(rest)
+        run_in_hub(self._hub, self._await_readable)
+
+    def _await_readable(self) -> None:
+        if self.closed is None:
+            self._reader = self._hub.loop.io(self._socket.fileno(), 1)
+            self._await_more()
+
+    def _readable(self) -> None:
+        if self.closed is not None:
+            return
+        if self.has_input:
+            self._read_ahead()
+        elif self._pace.is_free:
+            self._read()
+        else:
+            self._stand_in_line()
+
+    def _read(self) -> None:
+        """Take in what has come, while nothing waits."""
+        try:
+            data = self._socket.recv(_READ)
+        except (BlockingIOError, InterruptedError):
+            self._await_more()
+        except OSError as error:
+            self._turn.run_surely(self.lose, f"can't be read from: {error}")
+        else:
+            self._serve(self._take, data)
+
+    def _read_ahead(self) -> None:
+        """Look at what comes, while something waits: it may be urgent."""
+        try:
+            data = self._socket.recv(_READ_AHEAD)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._end = f"can't be read from: {error}"
+        else:
+            begin = time.perf_counter()
+            self._in_turn(self._look, data)
+            self._pace.served(self._share, min(time.perf_counter() - begin, SLICE))
+        self._listen()
+
+    def _in_turn(self, take: Callable[[bytes], object], data: bytes) -> None:
+        try:
+            self._turn.run(take, data)
+        except BaseException as error:
+            # What it has brought is lost: the connection has to begin anew.
+            self._turn.post(self.lose, f"what was read could not be taken in: {error!r}")
+            raise
+
+    def _serve(self, take: Callable[[bytes], object], data: bytes) -> None:
+        """Take in some of what has come; if there is more, or it has to pause, the rest has to wait."""
+        pace, share = self._pace, self._share
+        self._frames = 0
+        self._taken = self._large_at = 0.0
+        elsewhere = pace.elsewhere
+        if len(data) != 0 and len(data) <= SHORT:
+            clock = self._clock
+        else:
+            clock = self._clock = time.thread_time
+        begin = clock()
+        self._in_turn(take, data)
+        took = clock() - begin
+        if self._taken > begin:
+            after = min(took / (self._taken - begin), MOST_AFTER)
+            self._after = max(after, 0.9 * self._after + 0.1 * after)
+        own = max(0.0, took - (pace.elsewhere - elsewhere))
+        more = self.has_input
+        # To ask for processor time takes microseconds, and differs little where hardly any is used.
+        self._clock = time.thread_time if more or took > SLICE else time.perf_counter
+        if clock is time.perf_counter:
+            own = min(own, SLICE)  # others may have run, too
+        if self._large_at:
+            pace.served(share, own, min(own, begin + took - self._large_at))
+        else:
+            # What takes long with small frames is caused by others, too: by all who wait for the same lock.
+            own = min(own, LONG * max(self._frames, 1))
+            pace.served(share, own, 0.0, self._frames > 0)  # and not only ticks
+        if more or share.left < 0 or not self._listens:
+            self._await_more()
+
+    def _await_more(self) -> None:
+        """Go on when it is the link's turn, or when something comes."""
+        if self.closed is not None:
+            return
+        pause = self._pace.pause(self._share)
+        if pause:
+            self._is_heard()
+            self._listen(False)
+            self._timer = self._hub.loop.timer(min(pause, self.ticktime / 4))
+            self._timer.start(self._end_pause)
+        elif self.has_input:
+            self._stand_in_line()
+        else:
+            self._listen()
+
+    def _end_pause(self) -> None:
+        self._stop_timer()
+        self._await_more()
+
+    def _stand_in_line(self) -> None:
+        self._is_heard()
+        self._listen(self.has_input)
+        self._line.enter(self, self._share, self._go_on)
+
+    def _go_on(self) -> None:
+        """It is this link's turn: take in what waits, or what has come."""
+        if self.closed is not None:
+            return
+        if self.has_input:
+            self._serve(self._go_on_taking, b"")
+        else:
+            self._read()
+
+    def _listen(self, on: bool = True) -> None:
+        """Have the socket read when something comes, unless enough was read; or not any more."""
+        on = on and self._end is None and (self._backlog.room or not self.has_input)
+        if self._reader is not None and on != self._listens:
+            self._listens = on
+            if on:
+                self._reader.start(self._readable)
+            else:
+                self._reader.stop()
+
+    def _is_heard(self) -> None:
+        self.silent = 0.0
+        self.heard += 1
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer.close()
+            self._timer = None
+
+    def _opened(self, data: bytes) -> bytes:
+        """What was received, without TLS; nothing, and `_end` says why, if that is the end."""
+        if not data:
+            self._end = "the other node has closed the connection"
+        elif self._tls is not None:
+            try:
+                return self._tls.decrypt(data)
+            except ssl.SSLError as error:
+                self._end = f"TLS failed: {error}"
+                return b""
+        return data
+
+    def _look(self, data: bytes) -> None:
+        """Look at what has come while something waits."""
+        if self.closed is None:
+            self._is_heard()
+            self._backlog.add(self._opened(data))
+            self._look_ahead()
+
+    def _take(self, data: bytes) -> None:
+        if self.closed is None:
+            data = self._opened(data)
+            begin = self._clock()
+            if self._backlog.add(data):  # to put it together is part of what can't be divided
+                self._large_at = begin
+            self._take_frames()
+
+    def _look_ahead(self) -> None:
+        """Find what is urgent, for a slice at most."""
+        backlog = self._backlog
+        until = time.perf_counter() + SLICE
+        while backlog.look() and time.perf_counter() < until:
+            pass
+        if backlog.too_long is not None:
+            self._end = backlog.too_long
+
+    def _go_on_taking(self, _: bytes) -> None:
+        self._look_ahead()
+        self._take_frames()
+
+    def _take_frames(self) -> None:
+        """Take in what has come, until the slice is over; the rest has to wait."""
+        self._is_heard()
+        backlog = self._backlog
+        now = time.perf_counter()
+        until = now + self._pace.slice(self._share) / self._after
+        frames = 0
+        while now <= until and self.closed is None:
+            if self._go_on_with is not None:
+                self._large_at = self._clock()
+                self._go_on_with = self._go_on_with()
+                frames += 1
+            else:
+                frame = backlog.next()
+                if frame is None:
+                    break
+                if frame:
+                    self._traffic.received += 1
+                    self._traffic.bytes_received += len(frame)
+                    if len(frame) <= LARGE:
+                        self._large_at = 0.0
+                    elif not self._large_at:
+                        self._large_at = self._clock()
+                    self._go_on_with = self._on_frame(self, frame)
+                    frames += 1
+            now = time.perf_counter()
+        self._frames = frames
+        if frames > 1:
+            self._taken = self._clock()
+        if backlog.too_long is not None:
+            self._end = backlog.too_long
+        if self._end is not None and self._go_on_with is None and not backlog.waits:
+            self.lose(self._end)
+
+    # --- The end, in the turn -------------------------------------------------------------------
+
+    def lose(self, reason: str) -> None:
+        """Close the link and tell its owner, unless it is closed already."""
+        if self.closed is None:
+            self.closed = reason[:LONGEST_REASON]
+            run_in_hub(self._hub, self.dispose)
+            self._on_lost(self, self.closed)
+            self._tell_drained()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the socket; the connection belongs to the parent."""
+        self.closed = "it belongs to the parent process"
+        self.dispose()
+
+    def dispose(self) -> None:
+        """Give the socket and its watchers back, once it is closed. In the hub."""
+        for watcher in (self._reader, self._writer):
+            if watcher is not None:
+                watcher.stop()
+                watcher.close()
+        self._reader = self._writer = None
+        self._stop_timer()
+        self._line.leave(self)
+        self._socket.close()

@@ -1,0 +1,77 @@
+"""Frames of links, made messages: small ones at once, large ones in several parts.
+
+A frame may have as many parts as take 20 ms and more to decode. Nobody else is to wait for as long as that, so
+a large one is read for a moment at a time, and other links are served in between (`locks.otp.links.budgets.Pace`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from locks.otp.bytes.control import Message, parse_slowly
+from locks.otp.bytes.etf_decode import DecodeError
+from locks.otp.bytes.frames import Reader
+from locks.otp.links.backlog import LARGE
+from locks.otp.links.link import GoOn, Link
+
+__all__ = ["Reading"]
+
+
+class Reading:
+    """Reads the frames of one node's links. In the turn.
+
+    Args:
+        node: The node.
+        take: Called with a link and each message.
+        refuse: Called with a link, a cause and a reason if a frame can't be read.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        take: Callable[[Link, Message], object],
+        refuse: Callable[[Link, str, str], object],
+    ) -> None:
+        self._node = node
+        self._take = take
+        self._refuse = refuse
+        self._readers: dict[str, Reader] = {}
+
+    def receive(self, link: Link, frame: bytes) -> GoOn | None:
+        """Take in a frame of a link; one that can't be read loses the link.
+
+        Returns:
+            How to go on with one that is large; `None` if it is taken in.
+        """
+        if len(frame) > LARGE:
+            return partial(self._go_on, link, parse_slowly(frame))
+        reader = self._readers.get(link.peer.name)
+        if reader is None:
+            reader = self._readers[link.peer.name] = Reader(self._node)
+        try:
+            message = reader.parse(frame)
+        except DecodeError as error:
+            self._unreadable(link, error)
+        else:
+            self._take(link, message)
+        return None
+
+    def _go_on(self, link: Link, parsing: Iterator[None]) -> GoOn | None:
+        """Read some more of a large frame; take it in at its end."""
+        try:
+            next(parsing)
+        except StopIteration as end:
+            self._take(link, end.value)
+        except DecodeError as error:
+            self._unreadable(link, error)
+        else:
+            return partial(self._go_on, link, parsing)
+        return None
+
+    def _unreadable(self, link: Link, error: DecodeError) -> None:
+        self._refuse(link, "unreadable", f"it sent what can't be read: {error}")
+
+    def lost(self, node: str) -> None:
+        """The link to a node is gone."""
+        self._readers.pop(node, None)

@@ -1,0 +1,298 @@
+"""Which nodes are connected, and say nothing: stopped (SIGSTOP), with a disk that hangs, or behind a cable that is cut.
+
+Such a node counts as lost after `net_ticktime`, which is long. A program that has asked several nodes need not wait for it
+that long. A node is *silent* if it was asked for something, another node has answered a request of that time, and nothing at
+all has arrived from the first one for `PATIENCE` seconds. It is silent until anything arrives from it. (Decision 0076.)
+
+* A busy node answers somebody, but perhaps not this program at once. So a node that was called silent and speaks again soon
+  was busy: it has twice as long the next time, up to `MOST_PATIENCE`, for `CALM` seconds. Otherwise clients would turn from
+  a busy node to the next one and back.
+* This program may have been busy itself, or stopped: then it has not read yet what has arrived. So a node is silent if two
+  looks find it so, with a look at the sockets in between, and if another node is heard. If no other node was asked, some are
+  asked for a sign of life.
+* A client that waits in the queue of a node is owed no answer. So that node is asked for a sign of life now and then (`ROUND`).
+
+Nothing is scheduled while nobody waits for an answer. `Suspects` has the rule, `Silence` the timer: one for all nodes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from locks.otp.links.link import Link
+from locks.runtime import Executor
+from locks.runtime.inline import Turn
+from locks.runtime.waiter import run_in_hub
+
+__all__ = ["MOST_PATIENCE", "PATIENCE", "Found", "Silence", "Suspects"]
+
+PATIENCE = 0.07  # seconds without a word, of one that was asked
+MOST_PATIENCE = 1.6  # seconds, of one that was busy before
+CALM = 60.0  # seconds until it is forgotten that a node was busy
+SOON = 2.0  # seconds: a node that speaks again earlier was not silent, but busy
+LASTING = 1.0  # seconds until what goes by way of one who is silent is begun anew another way
+AGAIN = 0.01  # seconds until a second look
+LATER = 0.05  # seconds between looks at those who are silent, or whom nobody can be compared with
+ROUND = 1.0  # seconds between signs of life of those at whom somebody waits
+MISSED = 10.0  # seconds: a look that is so late never comes, as the hub is another one now
+WITNESSES = 3  # others that are asked for a sign of life
+
+
+class _Asked(NamedTuple):
+    """A node that was asked for something, and has said nothing since.
+
+    Attributes:
+        heard: How often something had arrived from it.
+        at: When it was asked first.
+    """
+
+    heard: int
+    at: float
+
+
+class Found(NamedTuple):
+    """What a look has found.
+
+    Attributes:
+        silent: The nodes that are silent now, and were not before.
+        speaking: Those that speak again.
+        doubted: Those that are to be asked for a sign of life.
+        lasting: Those that have been silent for a while by now: they are not just busy.
+        pause: Seconds until the next look; `None` if nobody is waited for.
+    """
+
+    silent: list[str]
+    speaking: list[str]
+    doubted: list[str]
+    lasting: list[str]
+    pause: float | None
+
+
+class Suspects:
+    """Which nodes owe an answer, and which are silent. Pure: what was heard, and when, is said by the caller.
+
+    Attributes:
+        silent: Those that are silent, each with when it was found, and how often something had arrived then.
+    """
+
+    __slots__ = ("_asked", "_busy", "_found", "_lasting", "_round", "_signs", "silent")
+
+    def __init__(self) -> None:
+        self.silent: dict[str, tuple[float, int]] = {}
+        self._asked: dict[str, _Asked] = {}
+        self._signs: dict[str, float] = {}  # when each was asked for what it has answered
+        self._found: dict[str, _Asked] = {}  # those that were found to be silent once
+        self._busy: dict[str, tuple[float, float]] = {}  # how long, until when
+        self._lasting: set[str] = (
+            set()
+        )  # those of the silent ones that were found to be so for a while
+        self._round: tuple[float, dict[str, int]] | None = None  # since when, and what was heard
+
+    def asked(self, name: str, heard: int, now: float) -> None:
+        """A node is asked for something that it answers at once.
+
+        Args:
+            name: The node.
+            heard: How often something has arrived from it.
+            now: The time, in seconds.
+        """
+        known = self._asked.get(name)
+        if known is None:
+            self._asked[name] = _Asked(heard, now)
+        elif known.heard != heard:
+            self._signs[name] = known.at
+            self._asked[name] = _Asked(heard, now)
+
+    def lost(self, name: str) -> None:
+        """A node is not connected any more."""
+        for kept in (self._asked, self._signs, self._found, self._busy, self.silent):
+            kept.pop(name, None)
+        self._lasting.discard(name)
+
+    def look(
+        self, heard: Mapping[str, int], now: float, awaited: Callable[[], Iterable[str]]
+    ) -> Found:
+        """Find out who is silent.
+
+        Args:
+            heard: How often something has arrived from each node that is connected.
+            now: The time, in seconds.
+            awaited: Says where somebody waits for others.
+        """
+        speaking = [name for name, (_, then) in self.silent.items() if heard.get(name) != then]
+        for name in speaking:
+            self._speaks(name, now)
+        silent: list[str] = []
+        doubted: dict[str, None] = {}
+        pause = LATER if self.silent else None
+        for name, asked in list(self._asked.items()):
+            if heard.get(name) != asked.heard:
+                del self._asked[name]
+                self._signs[name] = asked.at
+        for name, asked in list(self._asked.items()):
+            if name in self.silent:
+                continue
+            left = asked.at + self._patience(name, now) - now
+            if left > 0:
+                pause = min(pause or left, left)
+                continue
+            others = [each for each in heard if each != name and each not in self.silent]
+            if not any(self._signs.get(each, 0.0) >= asked.at - AGAIN for each in others):
+                doubted.update(dict.fromkeys(self._witnesses(others, asked.at)))
+                pause = min(pause or LATER, LATER) if others else pause
+                pause = AGAIN if doubted else pause
+            elif self._found.get(name) is not asked:
+                self._found[name] = asked
+                pause = AGAIN
+            else:
+                del self._found[name]
+                self.silent[name] = (now, asked.heard)
+                silent.append(name)
+                pause = min(pause or LATER, LATER)
+        if pause is None:
+            pause = self._go_round(heard, now, awaited, doubted)
+        lasting = [
+            name
+            for name, (since, _) in self.silent.items()
+            if now >= since + LASTING and name not in self._lasting
+        ]
+        self._lasting.update(lasting)
+        return Found(silent, speaking, list(doubted), lasting, pause)
+
+    def _go_round(
+        self,
+        heard: Mapping[str, int],
+        now: float,
+        awaited: Callable[[], Iterable[str]],
+        doubted: dict[str, None],
+    ) -> float | None:
+        """Nobody owes an answer: look at those where somebody waits, now and then."""
+        last = self._round
+        if last is not None and last[0] <= now < last[0] + ROUND:
+            return last[0] + ROUND - now
+        names = [name for name in awaited() if name in heard]
+        if last is not None:
+            doubted.update((name, None) for name in names if heard[name] == last[1].get(name))
+        self._round = (now, {name: heard[name] for name in names}) if names else None
+        if doubted:
+            return PATIENCE
+        return ROUND if names else None
+
+    def _witnesses(self, others: Iterable[str], since: float) -> list[str]:
+        """Of other nodes, some that were not asked since."""
+        idle = [each for each in others if each not in self._asked]
+        old = [e for e in others if e in self._asked and self._asked[e].at < since - AGAIN]
+        asked = [e for e in others if e in self._asked and self._asked[e].at >= since - AGAIN]
+        return [] if asked else (idle + old)[:WITNESSES]
+
+    def _patience(self, name: str, now: float) -> float:
+        """For how long a node may say nothing."""
+        patience, until = self._busy.get(name, (PATIENCE, 0.0))
+        return patience if now < until else PATIENCE
+
+    def _speaks(self, name: str, now: float) -> None:
+        """A node that was silent has said something."""
+        since, _ = self.silent.pop(name)
+        self._lasting.discard(name)
+        self._asked.pop(name, None)
+        if now - since < SOON:
+            patience = min(2 * self._patience(name, now), MOST_PATIENCE)
+            self._busy[name] = (patience, now + CALM)
+
+
+class Silence:
+    """Watches which of the nodes that are connected are silent. All but the timer is for the turn.
+
+    Args:
+        links: The connections, by node.
+        turn: The node's turn.
+        executor: Where it waits.
+        doubt: Called with a link that is to be asked for a sign of life.
+        awaited: Says at which nodes somebody waits for others.
+        changed: Called with a node, and whether it is silent now.
+        lasts: Called with a node that has been silent for a while.
+    """
+
+    def __init__(
+        self,
+        links: Mapping[str, Link],
+        turn: Turn,
+        executor: Executor,
+        *,
+        doubt: Callable[[Link], object],
+        awaited: Callable[[], Iterable[str]],
+        changed: Callable[[str, bool], object],
+        lasts: Callable[[str], object],
+    ) -> None:
+        self._links = links
+        self._turn = turn
+        self._executor = executor
+        self._doubt = doubt
+        self._awaited = awaited
+        self._changed = changed
+        self._lasts = lasts
+        self._suspects = Suspects()
+        self._due: float | None = None  # when the next look is due
+        self._timer: Any = None
+        self.told: dict[Callable[[str], object], None] = {}
+        """Who else is told of a node that is silent now."""
+
+    @property
+    def silent(self) -> Mapping[str, object]:
+        """The nodes that are silent now."""
+        return self._suspects.silent
+
+    def asked(self, name: str) -> None:
+        """A node is asked for something that it answers at once."""
+        link = self._links.get(name)
+        if link is not None:
+            now = time.monotonic()
+            self._suspects.asked(name, link.heard, now)
+            due = self._due
+            if due is None or due > now + PATIENCE or now > due + MISSED:
+                self._due = now + PATIENCE
+                run_in_hub(self._executor.hub, self._wait, PATIENCE)
+
+    def doubt(self, name: str) -> None:
+        """Ask a node for a sign of life: what it was asked for may take it a while."""
+        link = self._links.get(name)
+        if link is not None:
+            self._doubt(link)
+            self.asked(name)
+
+    def lost(self, name: str) -> None:
+        """A node is not connected any more."""
+        self._suspects.lost(name)
+
+    def _wait(self, pause: float | None) -> None:
+        """Look again after a while, if at all; in the hub."""
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer.close()
+            self._timer = None
+        if pause is not None:
+            self._timer = self._executor.hub.loop.timer(pause, ref=False)
+            self._timer.start(self._look_now)
+
+    def _look_now(self) -> None:
+        self._wait(self._turn.run(self._look))
+
+    def _look(self) -> float | None:
+        """Find out who is silent, and say so; return after how many seconds to look again."""
+        heard = {name: link.heard for name, link in self._links.items()}
+        now = time.monotonic()
+        found = self._suspects.look(heard, now, self._awaited)
+        self._due = None if found.pause is None else now + found.pause
+        for name in found.doubted:
+            self.doubt(name)
+        for name in found.speaking:
+            self._changed(name, False)
+        for name in found.silent:
+            self._changed(name, True)
+            for told in list(self.told):
+                told(name)
+        for name in found.lasting:
+            self._lasts(name)
+        return found.pause

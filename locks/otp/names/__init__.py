@@ -1,0 +1,1 @@
+"""Where nodes are: addresses, discovery, port mappers, and dialling."""

@@ -1,0 +1,158 @@
+"""Dials the nodes of an address book, each as often as the book says, and not too many at a time.
+
+What the program has asked for is dialled as soon as it is due, all at once. What was only named by other
+nodes waits for a place: there are rounds, so many a second, and each begins so many dials, if not too
+many are still going on. So a node that names a thousand others, true or not, costs a stated number of
+dials a second and nobody's time.
+
+Each round looks through the whole book. It needs no list of its own that could be torn by an exception
+in the middle of a turn: what is in the book is dialled.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Collection
+
+import gevent
+from gevent.event import Event
+
+from locks.errors import LocksError
+from locks.otp.admission.strangers import NoWay, Settled
+from locks.otp.names.address_book import AddressBook
+from locks.otp.names.epmd import NotRegistered
+from locks.otp.notices import Notices
+from locks.runtime import Executor
+from locks.runtime.inline import Turn
+from locks.runtime.waiter import run_in_hub
+
+__all__ = ["Dialling"]
+
+logger = logging.getLogger("locks.nodes")
+
+ROUND = 0.1  # seconds between two rounds of dials of nodes that were not asked for
+EACH_ROUND = 4  # of these are begun: 40 a second
+AT_A_TIME = 20  # of these may be going on
+LOOK = 5.0  # seconds between two looks into the book, at most
+BREATH = 0.02  # seconds between two looks, at least
+SHARE = 50  # and that many times as long as a look takes
+
+
+class Dialling:
+    """Keeps one node dialling those that it is to be connected with.
+
+    Args:
+        name: The node.
+        links: Those that it is connected with.
+        turn: Its turn: the book is read and written in it.
+        executor: Where its greenlets live.
+        notices: Where it logs why a node can't be connected.
+        refusals: Where to say why nodes that are there can't be connected, by their names.
+        dial: Connects to a node; raises what prevents it.
+        forget: Says after how many seconds a name that was only heard of is forgotten.
+
+    Attributes:
+        book: The nodes that it knows of.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        links: Collection[str],
+        turn: Turn,
+        executor: Executor,
+        notices: Notices,
+        *,
+        refusals: dict[str, str],
+        dial: Callable[[str], None],
+        forget: Callable[[], float],
+    ) -> None:
+        self.book = AddressBook(name, links, forget=forget, chance=random.random, refusals=refusals)
+        self._name = name
+        self._links = links
+        self._turn = turn
+        self._executor = executor
+        self._notices = notices
+        self._dial = dial
+        # Only in the hub:
+        self._running = True
+        self._news = Event()
+        self._asked: set[str] = set()  # those that are being dialled
+        self._heard: set[str] = set()
+        self._next_round = 0.0
+        self._breath = BREATH
+
+    def start(self) -> None:
+        """Begin to dial. In the hub."""
+        self._executor.spawn(self._keep_dialling)
+
+    def stop(self) -> None:
+        """Dial nobody any more. In the hub."""
+        self._running = False
+        self._news.set()
+
+    def look_soon(self) -> None:
+        """There is something new in the book. From any thread."""
+        run_in_hub(self._executor.hub, self._news.set)
+
+    # --- In the hub -----------------------------------------------------------------------------
+
+    def _keep_dialling(self) -> None:
+        while self._running:
+            self._news.clear()
+            pause: float | None = LOOK
+            try:
+                pause = self._turn.run(self._look)
+            except Exception:
+                logger.exception("%s could not look for whom to dial", self._name)
+            gevent.sleep(self._breath)
+            self._news.wait(pause)
+
+    def _look(self) -> float | None:
+        """Dial who is due; return in how many seconds to look again. In the turn."""
+        now = time.monotonic()
+        new_round = now >= self._next_round
+        room = min(EACH_ROUND, AT_A_TIME - len(self._heard)) if new_round else 0
+        asked, heard = self.book.due(now, room)
+        for name in asked:
+            self._begin(name, now, self._asked)
+        for name in heard:
+            self._begin(name, now, self._heard)
+        if heard:
+            self._next_round = now + ROUND
+        pause = self.book.next_due(now)
+        self._breath = max(BREATH, SHARE * (time.monotonic() - now))
+        return min(pause or ROUND, LOOK) if self.book.known else None
+
+    def _begin(self, name: str, now: float, busy: set[str]) -> None:
+        """Dial a node, unless that is going on."""
+        self.book.take(name, now)
+        if name not in self._asked and name not in self._heard:
+            busy.add(name)
+            self._executor.spawn(self._try, name, busy)
+
+    def _try(self, name: str, busy: set[str]) -> None:
+        try:
+            if self._running and name not in self._links:
+                self._dial(name)
+        except (OSError, LocksError) as error:
+            self._tell_failure(name, error)
+        except Exception:
+            logger.exception("%s could not dial %s", self._name, name)
+        finally:
+            busy.discard(name)
+
+    def _tell_failure(self, name: str, error: BaseException) -> None:
+        """Log why a node can't be connected. That it is not running is normal.
+
+        Any other reason is logged when it occurs twice in a row, and not again: it occurs once
+        whenever two nodes dial each other.
+        """
+        text = str(error)
+        absent = isinstance(error, (ConnectionRefusedError, NotRegistered))
+        settled = isinstance(error, Settled)
+        times = self._turn.run(self.book.failed, name, text, not absent and not settled)
+        if times == 2 and not absent and not settled and not isinstance(error, NoWay):
+            self._notices.warn(text, name, "%s can't connect to %s: %s", self._name, name, text)

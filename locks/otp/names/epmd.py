@@ -1,0 +1,192 @@
+"""What a node says to epmd, Erlang's port mapper, and what epmd answers.
+
+epmd knows the ports of the nodes on its host. A node registers with `ALIVE2_REQ` and stays
+registered for as long as that connection lasts; another one asks for its port with
+`PORT_PLEASE2_REQ`. Here are only bytes: requests are made, and answers are parsed. A parser takes
+everything that was received so far, and returns `None` while something is missing.
+
+epmd knows nodes by the part of their name ahead of the `@`.
+
+Source: ERTS user's guide, "Distribution Protocol", "EPMD Protocol".
+"""
+
+from __future__ import annotations
+
+from struct import pack, unpack_from
+
+from locks.errors import InvalidOption, OperatingError
+from locks.otp.bytes.etf_decode import DecodeError
+
+__all__ = [
+    "NotRegistered",
+    "Refused",
+    "alive2_request",
+    "names_request",
+    "parse_alive2_response",
+    "parse_names_response",
+    "parse_port2_response",
+    "port_please2_request",
+]
+
+VERSION = 6  # of the handshake: OTP 23 and newer
+VISIBLE, HIDDEN = 77, 72
+LONGEST_NAME = 255  # bytes
+LONGEST_ANSWER = 65536  # bytes; of an answer that does not say its length
+
+
+class Refused(OperatingError):
+    """epmd can't do what was asked, or the node that was asked for can't be connected to."""
+
+
+class NotRegistered(Refused, ConnectionRefusedError):
+    """No node of that name is registered with epmd."""
+
+
+def alive2_request(name: str, port: int, hidden: bool = False) -> bytes:
+    """Return the request to register a node; the connection must be kept.
+
+    Args:
+        name: Its name, without the host.
+        port: Where it listens.
+        hidden: Whether it is hidden from other nodes.
+
+    Raises:
+        InvalidOption: No such name or port can be registered.
+    """
+    if type(port) is not int or not 0 < port < 65536:
+        raise InvalidOption(f"a port is a number from 1 to 65535, not {port!r}", port=port)
+    text = _alive(name)
+    kind = HIDDEN if hidden else VISIBLE
+    head = pack(">BHBBHHH", 120, port, kind, 0, VERSION, VERSION, len(text))
+    return _request(head + text + bytes(2))
+
+
+def parse_alive2_response(data: bytes) -> int | None:
+    """Return the creation that epmd has given, from all that was received so far.
+
+    Returns:
+        The creation, which tells the incarnations of a node from each other; or `None` while the
+        answer is not complete.
+
+    Raises:
+        Refused: epmd has not registered the node: one of its name is registered already.
+        DecodeError: The answer is malformed.
+    """
+    if not data:
+        return None
+    if data[0] not in (118, 121):
+        raise DecodeError(f"epmd answers a registration with 118 or 121, not with {data[0]}")
+    size = 6 if data[0] == 118 else 4
+    if len(data) > size:
+        raise DecodeError(f"epmd's answer to a registration has {size} bytes, not {len(data)}")
+    if len(data) >= 2 and data[1] != 0:
+        raise Refused(
+            f"epmd does not register the node (result {data[1]}): one of that name runs already, or "
+            "epmd has not noticed yet that it has ended",
+            result=data[1],
+        )
+    if len(data) < size:
+        return None
+    return int.from_bytes(data[2:], "big")
+
+
+def port_please2_request(name: str) -> bytes:
+    """Return the request for the port of a node.
+
+    Args:
+        name: Its name, without the host.
+
+    Raises:
+        InvalidOption: No such name can be registered.
+    """
+    return _request(b"z" + _alive(name))
+
+
+def parse_port2_response(data: bytes) -> int | None:
+    """Return the port of the node that was asked for, from all that was received so far.
+
+    Returns:
+        The port, or `None` while the answer is not complete.
+
+    Raises:
+        NotRegistered: epmd does not know the node.
+        Refused: The node shares no version of the protocol with us, or does not use TCP.
+        DecodeError: The answer is malformed.
+    """
+    if not data:
+        return None
+    if data[0] != 119:
+        raise DecodeError(f"epmd answers a look-up with 119, not with {data[0]}")
+    if len(data) < 2:
+        return None
+    if data[1] != 0:
+        raise NotRegistered(f"epmd does not know the node (result {data[1]})", result=data[1])
+    if len(data) < 12:
+        return None
+    port, _, protocol, highest, lowest, name_size = unpack_from(">HBBHHH", data, 2)
+    if name_size > LONGEST_NAME:
+        raise DecodeError(f"epmd answers with a name of {name_size} bytes")
+    place = 12 + name_size
+    if len(data) < place + 2:
+        return None
+    end = place + 2 + unpack_from(">H", data, place)[0]
+    if len(data) > end:
+        raise DecodeError(f"{len(data) - end} bytes follow epmd's answer to a look-up")
+    if not lowest <= VERSION <= highest:
+        raise Refused(
+            f"the node speaks the versions {lowest} to {highest} of the handshake, and we speak "
+            f"{VERSION}: it needs OTP 23 or newer",
+            lowest=lowest,
+            highest=highest,
+        )
+    if protocol != 0:
+        raise Refused(f"the node uses the protocol {protocol}, not TCP (0)", protocol=protocol)
+    if port == 0:
+        raise DecodeError("epmd answers with the port 0")
+    return port if len(data) == end else None
+
+
+def names_request() -> bytes:
+    """Return the request for all nodes that are registered."""
+    return _request(b"n")
+
+
+def parse_names_response(data: bytes) -> dict[str, int]:
+    """Return the ports of all nodes by name; `data` is everything up to the end of the connection.
+
+    Raises:
+        DecodeError: The answer is malformed.
+    """
+    if len(data) > LONGEST_ANSWER:
+        raise DecodeError(f"epmd's list of nodes has {len(data):,} bytes")
+    if len(data) < 4:
+        raise DecodeError(f"epmd's list of nodes is cut off after {len(data)} bytes")
+    try:
+        lines = data[4:].decode().splitlines()
+    except UnicodeDecodeError:
+        raise DecodeError(f"epmd's list of nodes is not UTF-8: {data[4:104]!r}") from None
+    ports = {}
+    for line in lines:
+        words = line.split(" ")
+        if len(words) != 5 or [words[0], *words[2:4]] != ["name", "at", "port"]:
+            raise DecodeError(f"epmd's list of nodes has the line {line[:100]!r}")
+        if not (words[4].isascii() and words[4].isdigit() and 0 < int(words[4][:6]) < 65536):
+            raise DecodeError(f"epmd's list of nodes has the line {line[:100]!r}")
+        ports[words[1]] = int(words[4])
+    return ports
+
+
+def _alive(name: str) -> bytes:
+    """Return the bytes of a name that can be registered."""
+    text = name.encode(errors="replace") if isinstance(name, str) else b""
+    if not 0 < len(text) <= LONGEST_NAME or "@" in name or not name.isprintable() or " " in name:
+        raise InvalidOption(
+            f"epmd knows nodes by the part ahead of the @: 1 to {LONGEST_NAME} bytes without "
+            f"spaces, not {name!r}",
+            name=name,
+        )
+    return text
+
+
+def _request(body: bytes) -> bytes:
+    return len(body).to_bytes(2, "big") + body

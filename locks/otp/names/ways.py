@@ -1,0 +1,183 @@
+"""The ways to a node: its address as it is known, or as it is found now, a port mapper, or a tunnel.
+
+A node whose servers are found by a `Discovery` asks it before a server is dialled again: a server that was lost
+may be elsewhere by now. The address with which it was started is good for the first time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from math import inf
+from typing import Any
+
+from gevent.lock import RLock
+
+from locks.errors import InvalidOption, LocksError
+from locks.lock_ids import shown
+from locks.model import is_seconds, plain_text
+from locks.otp.links.stream import Stream
+from locks.otp.names.discovery import Address, ChangingDiscovery, Discovery, UnixAddress
+from locks.otp.names.port_mapper import PortMapper
+from locks.otp.notices import Notices
+from locks.otp.options import MOST_SERVERS, Options, check_node_name
+from locks.runtime.away import call_in_thread
+
+__all__ = ["Finder", "Ways", "found_by"]
+
+PAUSE = 1.0  # seconds between two questions of a discovery, at least
+PAUSE_HERE = 0.1  # likewise of one that need not leave this machine
+
+
+def found_by(discovery: Discovery) -> dict[str, Address]:
+    """What a discovery says, checked; blocks.
+
+    Raises:
+        InvalidOption: It says what can't be.
+        Exception: What it has raised.
+    """
+    told, size = discovery.describe(), discovery.size
+    if type(size) is not int or not 0 < size <= MOST_SERVERS:
+        raise InvalidOption(
+            f"{told} says that there are to be {shown(size)} servers; it may be 1 to {MOST_SERVERS}",
+            servers=shown(size),
+        )
+    if isinstance(discovery, ChangingDiscovery) and not _is_interval(discovery.interval):
+        raise InvalidOption(
+            f"{told} is to be asked every {shown(discovery.interval)} seconds; it has to be a number > 0",
+            interval=shown(discovery.interval),
+        )
+    named = discovery.find()
+    if not isinstance(named, Mapping):
+        raise InvalidOption(
+            f"{told} names {shown(named)}, and that is not a dictionary of names and addresses, such as "
+            '{"a@10.0.0.1": ("10.0.0.1", 9100)}',
+            servers=shown(named),
+        )
+    found = dict(named)
+    if len(found) > size:
+        raise InvalidOption(
+            f"{told} names {len(found)} servers, and there are to be {size}: "
+            f"{shown(sorted(map(str, found)))}",
+            servers=shown(sorted(map(str, found))),
+        )
+    for name, address in found.items():
+        if not isinstance(address, UnixAddress) and not _is_host_and_port(address):
+            raise InvalidOption(
+                f"{told} says that {check_node_name(name)} is at {shown(address)}, and that is not "
+                'a host with a port, such as ("10.0.0.1", 9100)',
+                servers=shown(address),
+            )
+    return {check_node_name(name): address for name, address in found.items()}
+
+
+def _is_interval(interval: Any) -> bool:
+    return is_seconds(interval) and 0 < interval < inf
+
+
+def _is_host_and_port(address: Any) -> bool:
+    return (
+        isinstance(address, tuple)
+        and len(address) == 2
+        and plain_text(address[0]) is not None
+        and type(address[1]) is int
+        and 0 < address[1] < 65536
+    )
+
+
+class Finder:
+    """Asks a discovery, not too often, and not twice at a time. In the hub.
+
+    Args:
+        name: The node that asks.
+        discovery: Who is asked.
+        known: What it has said when the node was started.
+        notices: Where its errors are logged.
+    """
+
+    def __init__(
+        self, name: str, discovery: Discovery, known: Mapping[str, Address], notices: Notices
+    ) -> None:
+        self._name = name
+        self._discovery = discovery
+        self._notices = notices
+        self._found: Mapping[str, Address] = known
+        self._fresh = set(known)  # those that were not dialled yet
+        self._asked = -PAUSE
+        self._busy = RLock()
+
+    def address_of(self, name: str) -> Address | None:
+        """Where a server is now, as far as is known. Waits."""
+        if name in self._fresh:
+            self._fresh.discard(name)
+            return self._found.get(name)
+        with self._busy:
+            is_here = isinstance(self._found.get(name), UnixAddress)
+            if time.monotonic() - self._asked >= (PAUSE_HERE if is_here else PAUSE):
+                self._asked = time.monotonic()
+                self._ask()
+        return self._found.get(name)
+
+    def look(self) -> Mapping[str, Address] | None:
+        """What the discovery says now; `None` if it can't be found out. Waits."""
+        with self._busy:
+            self._asked = time.monotonic()
+            return self._ask()
+
+    def _ask(self) -> Mapping[str, Address] | None:
+        try:
+            found = call_in_thread(partial(found_by, self._discovery))
+        except Exception as error:  # it may be the user's code
+            fault = None if isinstance(error, (OSError, LocksError)) else error
+            text = "%s can't find its servers by %s: %s"
+            told = self._discovery.describe()
+            self._notices.warn("discovery", told, text, self._name, told, error, error=fault)
+            return None
+        self._found = {**self._found, **found}  # who is not named may still be where it was
+        return found
+
+
+class Ways:
+    """Begins connections. In the hub.
+
+    Args:
+        options: How the node takes part.
+        finder: Knows where the servers are, if a discovery says it.
+        dial_tunnel: Begins a connection with a node that has no address, over a tunnel.
+
+    Attributes:
+        mapper: Erlang's port mapper, if it is used.
+    """
+
+    def __init__(
+        self, options: Options, finder: Finder | None, dial_tunnel: Callable[[str], Stream]
+    ) -> None:
+        self._options = options
+        self._finder = finder
+        self._dial_tunnel = dial_tunnel
+        self.mapper: PortMapper | None = None
+
+    def begin(self, name: str, address: Address | None) -> Stream:
+        """Begin a connection; waits.
+
+        Args:
+            name: With which node.
+            address: Where it is, as far as is known.
+
+        Raises:
+            OSError: It can't be reached.
+            LocksError: It is not allowed, or there is no way.
+        """
+        if self._finder is not None and name in self._options.servers:
+            address = self._finder.address_of(name) or address
+        if address is None and self.mapper is not None:
+            try:
+                address = (name.split("@")[1], self.mapper.look_up(name))
+            except (OSError, LocksError):
+                if not self._options.hidden:
+                    raise
+        if address is None:
+            return self._dial_tunnel(name)
+        self._options.check_address(address, "connects to")  # it may be from another node
+        return Stream.connect(address)

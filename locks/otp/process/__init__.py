@@ -1,0 +1,1 @@
+"""Processes that other nodes can reach: references, calls, monitors, and links."""

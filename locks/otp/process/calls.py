@@ -1,0 +1,120 @@
+"""Calls to other nodes, for a caller that waits for the answers in any thread or greenlet."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from locks.otp.bytes.terms import Reference
+from locks.runtime import Waiter
+
+if TYPE_CHECKING:
+    from locks.otp.links.silence import Silence
+    from locks.otp.process.processes import Processes, Target
+    from locks.runtime.inline import Turn
+
+__all__ = ["BlockingCalls"]
+
+GRACE = 0.1  # seconds that a node has that is found to be silent while it is asked: it may be busy
+
+
+class BlockingCalls:
+    """Some calls, or one, whose caller takes their outcomes as they come. Those left at the end are given up.
+
+    Args:
+        processes: Makes the calls; none, if none is made.
+        turn: The node's turn.
+        given_up: Called with the reference of each call that is given up, in the turn.
+        silence: Knows which nodes are silent, if that matters.
+    """
+
+    def __init__(
+        self,
+        processes: Processes | None,
+        turn: Turn,
+        given_up: Callable[[Reference], object] | None = None,
+        silence: Silence | None = None,
+    ) -> None:
+        self._processes = processes
+        self._turn = turn
+        self._given_up = given_up
+        self._silence = silence
+        self._nodes: dict[str, str] = {}
+        self._due: dict[str, float] = {}  # until when an answer is waited for at least
+        self._waiter = Waiter()
+        self._outcomes: deque[tuple[str, bool, Any]] = deque()
+        self.open: dict[str, Reference] = {}
+        """The calls whose outcomes were not taken, by name."""
+
+    def __enter__(self) -> BlockingCalls:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._silence is not None:
+            self._silence.told.pop(self._is_silent, None)
+        if self.open:
+            self._turn.run(self._give_up)
+
+    def begin(self, name: str, node: str, target: Target, request: Any) -> None:
+        """Make a call; see `Processes.call`. In the turn."""
+        assert self._processes is not None
+        told = partial(self._told, name)
+        if self._silence is not None:
+            known = node in self._silence.silent
+            self._nodes[name] = node
+            self._due[name] = time.monotonic() + (0.0 if known else GRACE)
+            self._silence.told[self._is_silent] = None
+            self._silence.doubt(node)  # before the request, which may take a while
+        self.open[name] = self._processes.call(node, target, request, told)
+
+    @property
+    def all_silent(self) -> bool:
+        """Whether all nodes whose outcomes were not taken are connected, and say nothing."""
+        silence = self._silence
+        return silence is not None and all(
+            self._nodes[name] in silence.silent for name in self.open
+        )
+
+    def take(
+        self, timeout: float | None, *, of_silent: bool = True
+    ) -> tuple[str, bool, Any] | None:
+        """Take the next outcome: the call's name, and `True` and the answer, or `False` and why there is none.
+
+        Args:
+            timeout: Seconds to wait for it; after that, `None` is returned. With `None` it waits for ever.
+            of_silent: Whether it is waited for if all that are left are silent; else `None` is returned.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._outcomes:
+            # First this, then the look: an outcome that comes in between wakes it.
+            self._waiter = Waiter()
+            if self._outcomes:
+                break
+            until = deadline
+            if not of_silent and self.all_silent:
+                due = max((self._due[name] for name in self.open), default=0.0)
+                until = due if deadline is None else min(due, deadline)
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                return None
+            self._waiter.wait(left)
+        outcome = self._outcomes.popleft()
+        self.open.pop(outcome[0], None)
+        return outcome
+
+    def _is_silent(self, _: str) -> None:
+        self._waiter.wake()
+
+    def _told(self, name: str, answered: bool, answer: Any) -> None:
+        self._outcomes.append((name, answered, answer))
+        self._waiter.wake()
+
+    def _give_up(self) -> None:
+        assert self._processes is not None
+        for reference in self.open.values():
+            self._processes.give_up(reference)
+            if self._given_up is not None:
+                self._given_up(reference)

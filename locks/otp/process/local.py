@@ -1,0 +1,25 @@
+"""A process of this node, as others reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from locks.otp.bytes.terms import Pid
+from locks.runtime import Client
+
+__all__ = ["Local"]
+
+
+class Local(NamedTuple):
+    """A process of this node, as others reach it.
+
+    Attributes:
+        deliver: Takes a message, and the sender's pid if it is known; in the turn.
+        subject: What can be monitored and made to exit; `None` if it lives as long as the node.
+        owner: The only node whose processes may link with it or make it exit; `None` if all may.
+    """
+
+    deliver: Callable[[Any, Pid | None], object]
+    subject: Client | None = None
+    owner: str | None = None

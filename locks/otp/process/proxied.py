@@ -1,0 +1,76 @@
+"""Proxies of actors of other nodes: a method is called by a message, and checked where the actor is.
+
+Which methods there are is not known here, so a proxy of a `RemoteRef` has every public name, as a method; attributes are not
+to be had. Where the actor is, it may be any method of the actor's class that is not private and no hook of Pykka's.
+To an Erlang process such a message means nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pykka
+from pykka.messages import ProxyCall
+
+from locks.errors import MisuseError
+from locks.otp.bytes.terms import Atom
+from locks.runtime.addressed import TurnActor
+
+__all__ = ["RemoteActor", "RemoteProxy", "call_of", "is_call", "term_of"]
+
+CALLED = Atom("$proxy_call")
+
+
+class RemoteActor(TurnActor):
+    """What stands for a process of another node, where Pykka wants an actor."""
+
+    _begun_by = "a process of another node begins there"
+
+
+class RemoteProxy(pykka.ActorProxy[Any]):
+    """A proxy of an actor of another node."""
+
+    def __getattr__(self, name: str) -> Any:
+        """A method of that name; whether there is one is known where the actor is."""
+        if name.startswith("_"):
+            raise AttributeError(f"{self} has no attribute {name!r}")
+        return pykka.CallableProxy(actor_ref=self.actor_ref, attr_path=(name,))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refused: attributes of actors of other nodes are not to be had."""
+        if name != "actor_ref" and not name.startswith("_"):
+            raise MisuseError(
+                f"{name} is an attribute of {self.actor_ref}, on another node; call a method"
+            )
+        super().__setattr__(name, value)
+
+
+def term_of(call: ProxyCall) -> tuple[Any, ...]:
+    """The message that calls a method on another node."""
+    return (CALLED, ".".join(call.attr_path), list(call.args), dict(call.kwargs))
+
+
+def is_call(message: Any) -> bool:
+    """Whether a message calls a method."""
+    return type(message) is tuple and len(message) == 4 and message[0] == CALLED
+
+
+def call_of(actor: pykka.ActorRef[Any], message: Any) -> Any:
+    """The call that came from another node's proxy; any other message as it is. Not in a turn.
+
+    Raises:
+        MisuseError: The actor has no such method, or it is not to be called.
+    """
+    if not is_call(message):
+        return message
+    _, name, args, kwargs = message
+    good = type(name) is str and type(args) is list and type(kwargs) is dict
+    if not (good and all(type(each) is str for each in kwargs)):
+        raise MisuseError("a call by a proxy has a method's name, a list and a dictionary")
+    found = actor._actor_weakref()
+    is_hook = name != "stop" and hasattr(pykka.Actor, name)
+    if name.startswith("_") or is_hook or not callable(getattr(type(found), name, None)):
+        raise MisuseError(
+            f"{actor} has no method {name!r:.100} that can be called from another node"
+        )
+    return ProxyCall((name,), tuple(args), kwargs)

@@ -1,0 +1,51 @@
+"""Why something has ended, and what an error says, as terms. There is one in any case.
+
+It may be due in the turn of somebody who has nothing to do with it. So it is bounded, and text that can't
+be sent is written in another way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from locks.lock_ids import shown
+from locks.otp.bytes import etf
+from locks.otp.bytes.terms import LONGEST_ATOM, Atom
+
+__all__ = ["reason_term", "reason_value", "sendable_text"]
+
+LONGEST_TEXT = 4096  # characters
+LONGEST_REASON = 64 * 1024  # bytes, of what is neither text nor an exception
+
+
+def reason_term(reason: Any) -> Any:
+    """The reason of an end, for other nodes: text is an atom, an exception its name and text.
+
+    It has a term in any case: it may be sent in the turn of somebody else.
+    """
+    if isinstance(reason, str):
+        return Atom(sendable_text(reason)[:LONGEST_ATOM])
+    if isinstance(reason, BaseException):
+        return (Atom(type(reason).__name__[:LONGEST_ATOM]), sendable_text(reason))
+    try:
+        if len(etf.encode(reason)) <= LONGEST_REASON:
+            return reason
+    except etf.EncodeError:
+        pass
+    return sendable_text(shown(reason))
+
+
+def sendable_text(value: object) -> str:
+    """The text of something, shortened, and such that it can be sent."""
+    try:
+        text = str.__str__(value if isinstance(value, str) else str(value))
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    if len(text) > LONGEST_TEXT:
+        text = f"{text[:LONGEST_TEXT]}..."
+    return text.encode(errors="backslashreplace").decode()
+
+
+def reason_value(term: Any) -> Any:
+    """The reason of an end, as another node has sent it."""
+    return term.name if isinstance(term, Atom) else term

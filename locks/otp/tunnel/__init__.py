@@ -1,0 +1,1 @@
+"""Connections between two nodes by way of a third one."""

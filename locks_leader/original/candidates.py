@@ -1,0 +1,138 @@
+"""The original's candidates and workers in an election of ours: the shell around `Originals`.
+
+It is made when the first of them is met, so an election among Python nodes alone pays nothing for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pykka
+
+from locks import Node, View
+from locks.errors import LocksError, assert_never
+from locks.runtime import tell
+from locks_leader.core.events import Incoming, MemberJoined, Received, Resync
+from locks_leader.core.machine import Machine
+from locks_leader.core.messages import Message
+from locks_leader.original.bridge import (
+    Command,
+    Hear,
+    Meet,
+    Originals,
+    TellOriginal,
+    holder_in,
+)
+from locks_leader.original.messages import (
+    LOCKS_LEADER,
+    BadOriginalMessage,
+    LeaderGone,
+    LeaderReply,
+    PeerMessage,
+    parse,
+)
+
+__all__ = ["OriginalCandidates"]
+
+logger = logging.getLogger("locks.leader")
+
+Ref = pykka.ActorRef[Any]
+
+
+class OriginalCandidates:
+    """What one instance has to do with the original's instances.
+
+    Args:
+        machine: The instance's machine.
+        node: Its node.
+        lock_id: The election's lock.
+        node_of: Says on which node a member is.
+        feed: Gives the instance an event.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        node: Node,
+        lock_id: tuple[Any, ...],
+        node_of: Callable[[Ref], str],
+        feed: Callable[[Incoming], None],
+    ) -> None:
+        me: Any = machine.me
+        self._me: Ref = me
+        self._node = node
+        self._lock_id = lock_id
+        self._node_of = node_of
+        self._feed = feed
+        self._originals = Originals(machine.me, machine.kind)
+        node.server.add_watcher(lock_id, me)
+        if machine.policy.quorum > 1:
+            logger.warning(
+                "%s: the original's candidates know no policy: one of them may lead a minority",
+                self._me,
+            )
+
+    def end(self) -> None:
+        """The instance ends."""
+        self._node.server.remove_watcher(self._lock_id, self._me)
+
+    def met(self, member: Ref) -> None:
+        """A candidate of the original takes part."""
+        self._carry_out(self._originals.met(member))
+
+    def down(self, member: Ref) -> None:
+        """One of the original's is gone; the machine is told as well."""
+        self._originals.down(member)
+
+    def send(self, member: Ref, message: Message) -> None:
+        """Our machine has a message for one of the original's."""
+        self._carry_out(self._originals.send(member, message))
+
+    def viewed(self, view: View) -> None:
+        """Who has the election's lock on this node."""
+        self._carry_out(self._originals.granted(holder_in(view)))
+
+    def receive(self, term: tuple[Any, ...]) -> bool:
+        """One of the original's says something; returns whether it is a message of an election."""
+        ours = bool(term[0] == LOCKS_LEADER)
+        try:
+            message = parse(term)
+        except BadOriginalMessage as error:
+            if ours:
+                self._node.notices.warn(
+                    "ignored", str(self._me), "%s ignores a message: %s", self._me, error
+                )
+            return ours
+        if not isinstance(message, PeerMessage):
+            return False
+        if not ours and not isinstance(message, (LeaderReply, LeaderGone)):
+            return False
+        try:
+            self._carry_out(self._originals.receive(message))
+        except LocksError as error:  # what was to be said has no term; nobody here has asked for it
+            logger.error("%s can't tell the original's instances something: %s", self._me, error)
+        return True
+
+    def _carry_out(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case TellOriginal():
+                    tell(_ref(command.member), command.term)
+                case Hear():
+                    node = self._node_of(_ref(command.sender))
+                    self._feed(Received(command.sender, node, command.message))
+                case Meet():
+                    node = self._node_of(_ref(command.member))
+                    self._feed(MemberJoined(command.member, node, command.kind))
+                case Resync():
+                    self._feed(command)
+                case _:
+                    assert_never(command)
+
+
+def _ref(process: Any) -> Ref:
+    """A process, which is a reference to an actor here."""
+    ref: Ref = process
+    return ref

@@ -1,0 +1,387 @@
+"""What the original's candidates say to each other: its messages as values, and back.
+
+What stands for a process is whatever the terms have for it: a pid, or a reference to an actor. What the
+messages mean to an instance of ours is said in `locks_leader.original.bridge`.
+
+Source: `locks_leader.erl` of the original.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any, NamedTuple
+
+from locks import Atom, LockId, OperatingError
+from locks.errors import assert_never
+from locks.otp import ImproperList, Reference, Term
+from locks.otp.bytes.fields import brief
+from locks_leader.core.messages import Kind
+
+__all__ = [
+    "LOCKS_LEADER",
+    "AffirmLeader",
+    "AmLeader",
+    "AmWorker",
+    "BadOriginalMessage",
+    "ElectionRef",
+    "EnsureSync",
+    "InfoCall",
+    "LeaderCall",
+    "LeaderGone",
+    "LeaderReply",
+    "LeaderUncertain",
+    "Message",
+    "OriginalCall",
+    "OriginalCast",
+    "OriginalFromLeader",
+    "OriginalLeaderCast",
+    "OtherTerm",
+    "PeerMessage",
+    "Process",
+    "Vector",
+    "group_term",
+    "is_process",
+    "pack",
+    "parse",
+    "parse_request",
+    "vector",
+]
+
+Process = Hashable
+
+
+class BadOriginalMessage(OperatingError):
+    """A process has sent something that only looks like a message of the original's candidates."""
+
+
+class Vector(NamedTuple):
+    """What a candidate of the original sees of the contest.
+
+    Attributes:
+        leader: The agent that has the lock on all nodes; `None` if there is no such one.
+        versions: The version of the lock's queue on each node, in the order of their names.
+    """
+
+    leader: Process | None
+    versions: tuple[tuple[str, int], ...]
+
+
+class ElectionRef(NamedTuple):
+    """What an election of the original is known by.
+
+    Attributes:
+        leader: The candidate that leads.
+        time: When it was elected, in microseconds of a clock of its own.
+        vector: What it saw.
+    """
+
+    leader: Process
+    time: int
+    vector: Vector
+
+
+class AmLeader(NamedTuple):
+    """A leader announces itself; `payload` is for the callback `surrendered`."""
+
+    leader: Process
+    ref: ElectionRef
+    payload: Any
+
+
+class OriginalFromLeader(NamedTuple):
+    """A leader broadcasts something."""
+
+    leader: Process
+    ref: ElectionRef
+    payload: Any
+
+
+class AffirmLeader(NamedTuple):
+    """A leader says that it leads still, or again. Who has not heard of it says `EnsureSync`."""
+
+    leader: Process
+    ref: ElectionRef
+
+
+class EnsureSync(NamedTuple):
+    """Somebody wants to be told `AmLeader`."""
+
+    sender: Process
+    kind: Kind
+    ref: ElectionRef
+
+
+class LeaderUncertain(NamedTuple):
+    """Somebody does not know who leads; a leader is to announce itself to all these again."""
+
+    sender: Process
+    synced: tuple[Process, ...] = ()
+    synced_workers: tuple[Process, ...] = ()
+
+
+class AmWorker(NamedTuple):
+    """A worker has found a candidate."""
+
+    worker: Process
+
+
+class LeaderCall(NamedTuple):
+    """A call for the leader. It is answered by `LeaderReply`, or not at all."""
+
+    caller: Process
+    tag: Any
+    request: Any
+
+
+class OriginalLeaderCast(NamedTuple):
+    """A message for the leader, which nobody waits for."""
+
+    request: Any
+
+
+class LeaderReply(NamedTuple):
+    """The leader's answer."""
+
+    tag: Any
+    value: Any
+
+
+class LeaderGone(NamedTuple):
+    """The answer to a call that was passed on to a leader which has died."""
+
+    tag: Any
+
+
+class InfoCall(NamedTuple):
+    """A question about the election: for one item by its name, or for all. Answered by its value."""
+
+    caller: Process
+    tag: Any
+    item: str | None
+
+
+class OriginalCall(NamedTuple):
+    """Any other call, `ask_candidates` among them: for `handle_call`. Answered by its value."""
+
+    caller: Process
+    tag: Any
+    request: Any
+
+
+class OriginalCast(NamedTuple):
+    """Any other cast: for `handle_cast`."""
+
+    request: Any
+
+
+class OtherTerm(NamedTuple):
+    """Anything else: for `handle_info`."""
+
+    term: Any
+
+
+# What candidates and workers say to each other, and what a leader answers.
+PeerMessage = (
+    AmLeader
+    | OriginalFromLeader
+    | AffirmLeader
+    | EnsureSync
+    | LeaderUncertain
+    | AmWorker
+    | LeaderReply
+    | LeaderGone
+)
+# What anybody may say to an instance.
+ClientMessage = LeaderCall | OriginalLeaderCast | InfoCall | OriginalCall | OriginalCast | OtherTerm
+Message = PeerMessage | ClientMessage
+
+LOCKS_LEADER = Atom("locks_leader")
+AM_LEADER = Atom("am_leader")
+FROM_LEADER = Atom("from_leader")
+AFFIRM_LEADER = Atom("affirm_leader")
+ENSURE_SYNC = Atom("ensure_sync")
+LEADER_UNCERTAIN = Atom("leader_uncertain")
+AM_WORKER = Atom("am_worker")
+CALL = Atom("$gen_call")
+CAST = Atom("$gen_cast")
+LEADER_CALL = Atom("$locks_leader_call")
+LEADER_CAST = Atom("$locks_leader_cast")
+LEADER_REPLY = Atom("$locks_leader_reply")
+LEADER_DIED = Atom("$leader_died")
+LEADER_INFO = Atom("$locks_leader_info")
+LEADER = Atom("leader")
+VECTOR = Atom("vector")
+NONE = Atom("none")
+KINDS: dict[Any, Kind] = {Atom("candidate"): "candidate", Atom("worker"): "worker"}
+
+
+def group_term(lock_id: LockId) -> tuple[Any, ...]:
+    """The process group in which the original's candidates for a lock meet, in scope `locks_pg`."""
+    return (LOCKS_LEADER, list(lock_id))
+
+
+def vector(rows: Mapping[str, tuple[int, Process | None]]) -> Vector:
+    """What a candidate of the original sees of a contest.
+
+    Args:
+        rows: Of each node from which its agent was told the lock's queue: the queue's version, and the
+            agent that is alone in the queue's head and is there to write; `None` if there is no such.
+    """
+    holders = {holder for _, holder in rows.values()}
+    leader = holders.pop() if len(holders) == 1 else None
+    return Vector(leader, tuple(sorted((node, version) for node, (version, _) in rows.items())))
+
+
+def pack(message: Message) -> Any:
+    """A message as the original writes it."""
+    match message:
+        case AmLeader(leader, ref, payload):
+            return (LOCKS_LEADER, AM_LEADER, leader, _ref_term(ref), payload)
+        case OriginalFromLeader(leader, ref, payload):
+            return (LOCKS_LEADER, FROM_LEADER, leader, _ref_term(ref), payload)
+        case AffirmLeader(leader, ref):
+            return (LOCKS_LEADER, AFFIRM_LEADER, leader, _ref_term(ref))
+        case EnsureSync(sender, kind, ref):
+            return (LOCKS_LEADER, ENSURE_SYNC, sender, Atom(kind), _ref_term(ref))
+        case LeaderUncertain(sender, synced, workers):
+            return (LOCKS_LEADER, LEADER_UNCERTAIN, sender, [*synced], [*workers])
+        case AmWorker(worker):
+            return (LOCKS_LEADER, AM_WORKER, worker)
+        case LeaderReply(tag, value):
+            return (tag, (LEADER_REPLY, value))
+        case LeaderGone(tag):
+            return (tag, LEADER_DIED)
+        case LeaderCall(caller, tag, request):
+            return (CALL, (caller, tag), (LEADER_CALL, request))
+        case OriginalLeaderCast(request):
+            return (CAST, (LEADER_CAST, request))
+        case InfoCall(caller, tag, item):
+            asked = LEADER_INFO if item is None else (LEADER_INFO, Atom(item))
+            return (CALL, (caller, tag), asked)
+        case OriginalCall(caller, tag, request):
+            return (CALL, (caller, tag), request)
+        case OriginalCast(request):
+            return (CAST, request)
+        case OtherTerm(term):
+            return term
+        case _:
+            return assert_never(message)
+
+
+def _ref_term(ref: ElectionRef) -> Any:
+    seen = ref.vector
+    return (
+        ref.leader,
+        ref.time,
+        {
+            LEADER: NONE if seen.leader is None else seen.leader,
+            VECTOR: [(Atom(node), version) for node, version in seen.versions],
+        },
+    )
+
+
+def parse(term: Any) -> Message:
+    """What a process of the original has sent to an instance of ours.
+
+    Args:
+        term: What it has sent.
+
+    Raises:
+        BadOriginalMessage: It looks like a message of a candidate, or a call, and is none.
+    """
+    if type(term) is not tuple or not term:
+        return OtherTerm(term)
+    if term[0] == LOCKS_LEADER:
+        return _parse_peer(term)
+    if term[0] == CALL:
+        if len(term) != 3 or type(term[1]) is not tuple or len(term[1]) != 2:
+            raise BadOriginalMessage(
+                f"{brief(term)} should be a call: a caller with a tag, and a request"
+            )
+        return parse_request(_process(term[1][0]), term[1][1], term[2])
+    if len(term) != 2:
+        return OtherTerm(term)
+    if term[0] == CAST:
+        inner = _tagged(term[1], LEADER_CAST)
+        return OriginalCast(term[1]) if inner is None else OriginalLeaderCast(inner[1])
+    if term[1] == LEADER_DIED:
+        return LeaderGone(term[0])
+    answer = _tagged(term[1], LEADER_REPLY)
+    return OtherTerm(term) if answer is None else LeaderReply(term[0], answer[1])
+
+
+def parse_request(caller: Process, tag: Any, request: Any) -> LeaderCall | InfoCall | OriginalCall:
+    """What a process of the original wants to know: a call that was taken apart already."""
+    inner = _tagged(request, LEADER_CALL)
+    if inner is not None:
+        return LeaderCall(caller, tag, inner[1])
+    if request == LEADER_INFO:
+        return InfoCall(caller, tag, None)
+    item = _tagged(request, LEADER_INFO)
+    if item is not None and type(item[1]) is Atom:
+        return InfoCall(caller, tag, item[1].name)
+    return OriginalCall(caller, tag, request)
+
+
+def _parse_peer(term: tuple[Any, ...]) -> Message:
+    tag = term[1] if len(term) > 1 else None
+    if tag in (AM_LEADER, FROM_LEADER) and len(term) == 5:
+        leader, ref = _process(term[2]), _parse_ref(term[3])
+        return (AmLeader if tag == AM_LEADER else OriginalFromLeader)(leader, ref, term[4])
+    if tag == AFFIRM_LEADER and len(term) == 4:
+        return AffirmLeader(_process(term[2]), _parse_ref(term[3]))
+    if tag == ENSURE_SYNC and len(term) == 5:
+        kind = KINDS.get(term[3]) if type(term[3]) is Atom else None
+        if kind is None:
+            raise BadOriginalMessage(f"{brief(term[3])} should be the atom candidate or worker")
+        return EnsureSync(_process(term[2]), kind, _parse_ref(term[4]))
+    if tag == LEADER_UNCERTAIN and len(term) == 5:
+        return LeaderUncertain(_process(term[2]), _processes(term[3]), _processes(term[4]))
+    if tag == AM_WORKER and len(term) == 3:
+        return AmWorker(_process(term[2]))
+    raise BadOriginalMessage(f"{brief(term)} is nothing that a candidate of the original says")
+
+
+def _parse_ref(term: Any) -> ElectionRef:
+    if type(term) is not tuple or len(term) != 3 or type(term[1]) is not int:
+        raise BadOriginalMessage(
+            f"{brief(term)} should be an election: a leader, a time and a vector"
+        )
+    leader, time, seen = term
+    if type(seen) is not dict or set(seen) != {LEADER, VECTOR} or type(seen[VECTOR]) is not list:
+        raise BadOriginalMessage(f"{brief(seen)} should be a vector: a map of leader and vector")
+    versions = []
+    for each in seen[VECTOR]:
+        if type(each) is not tuple or [type(part) for part in each] != [Atom, int]:
+            raise BadOriginalMessage(f"{brief(each)} should be a node and a version")
+        versions.append((each[0].name, each[1]))
+    holder = None if seen[LEADER] == NONE else _process(seen[LEADER])
+    return ElectionRef(_process(leader), time, Vector(holder, tuple(versions)))
+
+
+_OTHER_TERMS = (
+    *(int, float, str, bytes, list, dict, type(None)),
+    *(Atom, Reference, ImproperList, Term),
+)
+
+
+def is_process(term: Any) -> bool:
+    """Whether a term stands for a process: a pid, which is a named tuple, or a reference to an actor."""
+    return not (type(term) is tuple or isinstance(term, _OTHER_TERMS))
+
+
+def _process(term: Any) -> Process:
+    if not is_process(term):
+        raise BadOriginalMessage(f"{brief(term)} should be a process")
+    process: Process = term
+    return process
+
+
+def _processes(term: Any) -> tuple[Process, ...]:
+    if type(term) is not list:
+        raise BadOriginalMessage(f"{brief(term)} should be a list of processes")
+    return tuple([_process(each) for each in term])
+
+
+def _tagged(term: Any, tag: Atom) -> tuple[Any, Any] | None:
+    return term if type(term) is tuple and len(term) == 2 and term[0] == tag else None
