@@ -101,15 +101,18 @@ def told_of_what_is_given_up(rule: Rule) -> World:
 def a_message_that_takes_long(rule: Rule) -> World:
     """1 tells 2 that 3 has c. When that arrives, 3 has long given c up, and waits for it behind 2.
 
-    The deadlock of 2, 4 and 3 goes on through 3's wait for c. Only 2 can tell 3 of 4.
+    The deadlock of 2, 4 and 3 goes on through 3's wait for c. Only 2 can tell 3 of 4. (Of one node, what 3 has given up
+    would be a new request, with which nothing old can be mixed up.)
     """
+    c = "write c on n1,n2"
     world = World(
         [
-            "write a; write c",
-            "write b; ask write a; ask write c; await; unlock b; write e",
-            "write c; write d; write b",
+            f"write a; {c}",
+            f"write b; ask write a; ask {c}; await; unlock b; write e",
+            f"{c}; write d; write b",
             "write e; write d",
         ],
+        ("n1", "n2"),
         rule=rule,
     )
     for number in (1, 2, 3, 4, 3, 3, 1):
@@ -129,7 +132,7 @@ def a_message_that_takes_long(rule: Rule) -> World:
     for number in (2, 3):
         world.do(("settle", number))
     world.step(4, 2)  # 4 wants d of 3, and 2 wants e of 4
-    world.deliver("n1")
+    deliver_told(world)
     return world
 
 
@@ -266,10 +269,13 @@ def notice_all(world: World, *nodes: str) -> None:
 
 
 def deliver_told(world: World, *numbers: int) -> None:
-    """Deliver all to the lock server, and what it tells to some clients."""
-    world.deliver("n1")
-    for number in numbers:
-        world.deliver_between("n1", number)
+    """Deliver all to the lock servers, what they tell to some clients, and what these answer."""
+    for _ in range(2):
+        for node in world.servers:
+            world.deliver(node)
+        for number in numbers:
+            for node in world.servers:
+                world.deliver_between(node, number)
 
 
 class Example(NamedTuple):
@@ -288,6 +294,7 @@ LARGE = (
     a_relay_that_is_lost,
     a_gate_that_was_restarted,
 )  # to be explored completely
+TOO_LARGE = (a_message_that_takes_long,)
 EXAMPLES = {
     "outdated": Example(a_message_that_takes_long, r"stuck: clients \[2, 3, 4\]"),
     "all-yield": Example(ring_of_two, "not the youngest of its cycle yields: agent-1@n1 surrender"),
@@ -343,7 +350,7 @@ def test_a_wrong_rule_is_caught(name: str) -> None:
     "world",
     [
         pytest.param(world, marks=[pytest.mark.explore] if world in LARGE else [])
-        for world in sorted({e.world for e in EXAMPLES.values()}, key=str)
+        for world in sorted({e.world for e in EXAMPLES.values()} - {*TOO_LARGE}, key=str)
     ],
 )
 def test_nothing_is_wrong_there_under_our_rules(world: Callable[[Rule], World]) -> None:
@@ -352,6 +359,17 @@ def test_nothing_is_wrong_there_under_our_rules(world: Callable[[Rule], World]) 
     assert outcome.terminal
     assert outcome.surrenders[0] >= max(e.least for e in EXAMPLES.values() if e.world is world)
     assert not outcome.superfluous
+
+
+@pytest.mark.parametrize("world", TOO_LARGE)
+def test_nothing_is_wrong_there_in_random_orders(world: Callable[[Rule], World]) -> None:
+    """Worlds with too many states end well under our rules in random orders; under the wrong rule not in all of them."""
+    for seed in range(100):
+        run(world(OURS), random.Random(seed))
+    (rule,) = [RULES[name] for name, example in EXAMPLES.items() if example.world is world]
+    with pytest.raises(Violation):
+        for seed in range(1000):
+            run(world(rule), random.Random(seed))
 
 
 def test_two_that_give_way_to_each_other_do_so_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
