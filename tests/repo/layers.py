@@ -1,6 +1,6 @@
 """The layers of the library: which module is in which, who may import whom, and a picture of it.
 
-`python -m tests.repo.layers` prints the picture in `docs/architecture.md`, made from the imports as they
+`python -m tests.repo.layers` prints the picture in `docs/architecture.md` (with `leader` or `lab`, those in `docs/where.md`), made from the imports as they
 are. `test_layers.py` checks the imports against the table. Imports for type checking count like any other.
 """
 

@@ -1,7 +1,7 @@
 """The largest message of each kind is sent, and taken in.
 
 Whatever is locked, and however much of it: what a node says of it has a term that fits into a frame and
-keeps to the limits of who decodes it. docs/architecture.md has the table of what bounds each message.
+keeps to the limits of who decodes it. docs/bounds.md has the table of what bounds each message.
 """
 
 from __future__ import annotations
