@@ -1,4 +1,4 @@
-"""Lock ids as one types them at a command line."""
+"""Lock ids as typed at a command line."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from locks.otp.bytes.terms import Atom
 
 __all__ = ["ID_HELP", "parse_id"]
 
-ID_HELP = """a lock id: words with slashes between them, accounts/ann for ("accounts", "ann"); or, where an element is no
-text, a tuple as one writes it in Python: '("accounts", 17)'; or 'election "name"'"""
+ID_HELP = """a lock id: elements separated by slashes, accounts/ann for ("accounts", "ann"); for elements that are not
+text, a Python tuple: '("accounts", 17)'; or 'election "name"'"""
 
 
 def _value(text: str) -> Any:
-    """What stands there as Python writes it; `Atom('x')`, too, which ids of Erlang programs have."""
+    """Evaluate a Python literal; also `Atom('x')`, which lock ids of Erlang programs contain."""
     tree = ast.parse(text, mode="eval")
     for node in ast.walk(tree):
         if isinstance(node, (ast.Tuple, ast.List)):
@@ -34,7 +34,7 @@ def _atom(node: ast.expr) -> ast.expr:
 
 
 def _of_election(text: str) -> ElectionLock:
-    """The lock of an election; what it is about may be text without quotes, too."""
+    """The lock of an election; its name may also be written without quotes."""
     merges = text.endswith(MERGE)
     name = text.removeprefix(PREFIX).removesuffix(MERGE)
     try:
@@ -42,17 +42,17 @@ def _of_election(text: str) -> ElectionLock:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         if not name or not name[0].isalpha():
             raise InvalidLockId(
-                f"{text!r} names no election; write it as 'election \"name\"'"
+                f"{text!r} is not an election; write it as 'election \"name\"'"
             ) from None
         resource = name
     return ElectionLock(resource, merges)
 
 
 def parse_id(text: str) -> LockId:
-    """The lock id that somebody has typed.
+    """Parse a typed lock id.
 
     Raises:
-        InvalidLockId: There is none of this kind.
+        InvalidLockId: The text is not a lock id.
     """
     if text.startswith(PREFIX):
         return check_lock_id(_of_election(text).lock_id)
@@ -61,10 +61,12 @@ def parse_id(text: str) -> LockId:
             value = _value(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             raise InvalidLockId(
-                f"""{text!r} is not a tuple that Python can read; write it as '("accounts", 17)'"""
+                f"""{text!r} is not a Python tuple; write it as '("accounts", 17)'"""
             ) from None
         return check_lock_id(value)
     words = tuple(text.split("/"))
     if "" in words:
-        raise InvalidLockId(f"{text!r} has an empty word in it; write accounts/ann")
+        raise InvalidLockId(
+            f"{text!r} has an empty element; elements are separated by single slashes, as in accounts/ann"
+        )
     return check_lock_id(words)

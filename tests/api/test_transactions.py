@@ -81,7 +81,7 @@ def test_only_within_its_block(run: Run) -> None:
         with pytest.raises(locks.MisuseError, match="with statement"):
             tx.lock(A)
         with tx:
-            with pytest.raises(locks.MisuseError, match="entered twice"), tx:
+            with pytest.raises(locks.MisuseError, match="can't enter a transaction twice"), tx:
                 pass
             tx.lock(A)
         with pytest.raises(locks.AgentEnded, match="begin a new one"):
@@ -253,7 +253,7 @@ def test_await_all_locks_that_runs_out_of_time(run: Run) -> None:
     held = Held(run.client(), A)
     (client,) = run.begin(1)
     client.lock_nowait(A)
-    with pytest.raises(locks.LockTimeout, match="the requests stay"):
+    with pytest.raises(locks.LockTimeout, match="the requests stay in the queue"):
         client.await_all(timeout=0).get()
     assert client.waits(A)
     held.leave()
@@ -269,7 +269,7 @@ def test_unlock(run: Run) -> None:
     held.client.call(held.tx.unlock, A)
     answer.get()
     assert locks.holders(B)
-    with pytest.raises(locks.NotHeld, match="a is neither held nor asked for"):
+    with pytest.raises(locks.NotHeld, match="has neither locked nor requested a"):
         held.client.call(held.tx.unlock, A)
     held.client.call(held.tx.lock, A)
     held.leave()
@@ -318,7 +318,7 @@ def test_token_after_a_surrender(run: Run) -> None:
     run.until_waiting(one, B)
     second = two.lock(A)
     first.get()
-    with pytest.raises(locks.NotHeld, match="not held"):
+    with pytest.raises(locks.NotHeld, match="does not hold it"):
         two.agent.token(B)
     between = locks.fencing_token(one.agent, B)
     one.end()
@@ -679,7 +679,7 @@ def test_lock_is_not_reentrant(run: Run) -> None:
         with lock:
             with pytest.raises(locks.MisuseError, match="not re-entrant"):
                 lock.acquire()
-            with pytest.raises(locks.MisuseError, match="a is held by the caller"):
+            with pytest.raises(locks.MisuseError, match="a: the caller already holds it"):
                 lock.acquire(timeout=None)
             with pytest.raises(locks.MisuseError, match="not re-entrant"), limited:
                 raise AssertionError("a block is not entered again, with a limit either")
@@ -720,7 +720,7 @@ def test_owner_has_let_go_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_release_of_what_is_not_held_is_a_runtime_error(run: Run) -> None:
     """As that of a `threading.Lock` is: programs that catch that one go on."""
-    with pytest.raises(RuntimeError, match="not held") as caught:
+    with pytest.raises(RuntimeError, match="does not hold it") as caught:
         run.client().call(locks.Lock(A).release)
     assert type(caught.value) is locks.NotHeld
 
@@ -729,10 +729,10 @@ def test_lock_is_released_by_its_owner_only(run: Run) -> None:
     """A lock that the caller doesn't hold can't be released."""
     lock = locks.Lock(A)
     one, two = run.client(), run.client()
-    with pytest.raises(locks.NotHeld, match="a is not held by the caller"):
+    with pytest.raises(locks.NotHeld, match="can't release a: the caller does not hold it"):
         one.call(lock.release)
     one.call(lock.acquire)
-    with pytest.raises(locks.NotHeld, match="a is not held by the caller"):
+    with pytest.raises(locks.NotHeld, match="can't release a: the caller does not hold it"):
         two.call(lock.release)
     with pytest.raises(locks.NotHeld):
         two.call(lock.token)
