@@ -38,10 +38,10 @@ from locks.node.client.objects import surrender_to
 from locks.node.client.owner import Owner
 from locks.node.client.scope import Nodes
 from locks.node.node import Node
+from locks.node.sendable import check_sendable
 from locks.node.server import Watcher, listener
 from locks.program import default_node
 from locks.runtime import Client, current_client
-from locks.wire.sendable import check_sendable
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # type checkers include it; no installation needed

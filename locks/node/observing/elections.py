@@ -6,11 +6,9 @@ warned of.
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
-from locks.model import LockId
-from locks.otp.bytes.terms import Atom
+from locks.lock_ids import Atom, LockId
 
 __all__ = [
     "LOCKS_LEADER",
@@ -41,7 +39,7 @@ class ElectionLock(NamedTuple):
 
     def __str__(self) -> str:
         plain = type(self.resource) is str and self.resource.isprintable()
-        name = json.dumps(self.resource, ensure_ascii=False) if plain else repr(self.resource)
+        name = quoted(self.resource) if plain else repr(self.resource)
         return f"{PREFIX}{name}{MERGE if self.merges else ''}"
 
     @property
@@ -49,6 +47,12 @@ class ElectionLock(NamedTuple):
         """Its id."""
         kind = (SYNC,) if self.merges else ()
         return (LOCKS_LEADER, *kind, self.resource)
+
+
+def quoted(text: str) -> str:
+    """Printable text in double quotes, as JSON has it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def election_of(lock_id: LockId) -> ElectionLock | None:
