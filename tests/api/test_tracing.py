@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 import locks
-from locks.node.client.waiting import Waiting
+from locks.node.client.agent import Agent
 from tests.api.test_logs import deadlock, held, want
 from tests.helpers import eventually
 
@@ -108,8 +108,8 @@ def agent_of(span: ReadableSpan) -> object:
 
 def test_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without `install` there is nobody to be told; without the package, that is said."""
-    assert Waiting.spans is None
+    assert Agent.spans is None
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
     with pytest.raises(locks.MisuseError, match="otel"):
         locks.tracing.install()
-    assert Waiting.spans is None
+    assert Agent.spans is None
