@@ -28,13 +28,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from locks.core.agent.among_nodes import AmongNodes
 from locks.core.agent.ledger import Ledger
 from locks.core.agent.requests import ClientWaits
-from locks.core.messages import AgentEffect, AnswerWait
 from locks.model import HELD_UP, AgentId, LockId
 
-__all__ = ["HoldUps", "OneOfSeveral"]
+__all__ = ["HoldUps"]
 
 
 class HoldUps:
@@ -100,59 +98,3 @@ class HoldUps:
     def _held_up_by(self) -> list[LockId]:
         """The ids that stand for waits in other transactions of the client."""
         return [i for i, request in self._ledger.hidden.items() if request.mode == "read"]
-
-
-class OneOfSeveral(AmongNodes):
-    """What may happen to an agent's machine because of its client's other transactions."""
-
-    __slots__ = ()
-
-    _hold_ups: HoldUps | None
-    _waits: ClientWaits
-
-    def _withdraw(self, wait: Hashable) -> None:
-        """Somebody waits no longer: withdraw what only this wait was for."""
-        for lock_id, mode, before in self._waits.abandon(wait):
-            if mode is None or before is None:
-                self._ledger.drop(lock_id)
-            else:
-                self._ledger.downgrade(lock_id, mode, before)
-
-    @property
-    def awaited(self) -> bool:
-        """Whether its client waits for locks."""
-        return bool(self._waits.pending)
-
-    @property
-    def lasting(self) -> list[Hashable]:
-        """The waits for locks that are not answered."""
-        return list(self._waits.unanswered)
-
-    def hold_up_id(self, wait: Hashable) -> LockId | None:
-        """What stands for a wait in which the client blocks; nothing if it is over."""
-        return None if self._hold_ups is None else self._hold_ups.by_wait.get(wait)
-
-    def _my_hold_ups(self) -> HoldUps:
-        raise NotImplementedError
-
-    def hold_up(self, wait: Hashable) -> list[AgentEffect]:
-        """The client blocks in a wait for locks; `held_up` of its other agents is to follow."""
-        self._my_hold_ups().begin(wait)
-        return self._conclude()
-
-    def held_up(self, lock_id: LockId, beside: bool = False) -> list[AgentEffect]:
-        """The client blocks in a wait of another transaction of its own; the id stands for that. See `HoldUps.join`."""
-        if self.ended is None:
-            self._my_hold_ups().join(lock_id, beside)
-        return self._conclude()
-
-    def interrupt(self, error: Exception) -> list[AgentEffect]:
-        """Another transaction of the client was aborted: if it waits in this one, it is told."""
-        self._break_off(self._waits.unanswered, error)
-        return self._conclude()
-
-    def _break_off(self, waits: list[Hashable], error: Exception) -> None:
-        """Answer those who wait with an error, and withdraw what only they wanted."""
-        for wait in waits:
-            self._withdraw(wait)
-            self._out.append(AnswerWait(wait, error))

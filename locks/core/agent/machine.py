@@ -3,8 +3,10 @@
 An agent asks lock servers for the locks that its client wants, tells the client when it has them,
 and finds and resolves deadlocks together with the agents that it meets. Each method is an event
 and returns what is to be done; a call that is refused raises before anything is changed. It knows
-no clock, no actor and no network. `ledger` keeps what the client wants and what was asked for it,
-`deadlocks` what it does about deadlocks, `among_nodes` what other nodes mean to it, `fencing` how it gets fencing tokens, `hold_ups` what else a wait means.
+no clock, no actor and no network. The machine is composed of parts, each with
+its own state: `ledger` keeps what the client wants and what was requested for it, `requests` who waits for
+that, `deadlocks` what the agent does about deadlocks, `fencing` how it gets fencing tokens, and `hold_ups`
+what a wait means for the client's other transactions.
 """
 
 from __future__ import annotations
@@ -12,15 +14,20 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any, ClassVar, Final
 
-from locks.core.agent.counted import another_number
+from locks.core.agent.counted import another_number, unit_of
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
 from locks.core.agent.flags import Flag, check_flag
-from locks.core.agent.gate import NOBODY
+from locks.core.agent.gate import NOBODY, answered
 from locks.core.agent.hold_ups import HoldUps
 from locks.core.agent.ledger import Ledger
-from locks.core.agent.questions import Questions
-from locks.core.agent.requests import ClientWaits, unlocked_meanwhile
+from locks.core.agent.requests import (
+    ClientWaits,
+    LockRequest,
+    has_ended,
+    locks_lost,
+    unlocked_meanwhile,
+)
 from locks.core.agent.saving import SavedAgent, load_agent, save_agent
 from locks.core.agent.study import Study
 from locks.core.agent.terms import Object, check_terms
@@ -31,6 +38,7 @@ from locks.core.messages import (
     AnswerWait,
     Ended,
     Knowledge,
+    Lost,
     Notify,
     Refused,
     Released,
@@ -45,18 +53,21 @@ from locks.errors import (
     AgentEnded,
     DeadlockAborted,
     LocksError,
+    NotHeld,
     assert_never,
 )
 from locks.model import (
     AgentId,
     Deadlock,
     LockId,
+    LockInfo,
     LockResult,
     Mode,
     Notification,
     RequestRecord,
     Require,
     Status,
+    show,
 )
 
 __all__ = ["AgentMachine", "Flag", "Object"]
@@ -67,7 +78,7 @@ NORMALLY: Final = Ended(None)  # likewise what nearly all end with
 REPORTS = 100  # of so many deadlocks, the newest ones, an agent keeps the reports
 
 
-class AgentMachine(Questions):
+class AgentMachine:
     """One transaction's agent.
 
     Args:
@@ -328,6 +339,85 @@ class AgentMachine(Questions):
             self._out.append(self.ended)
         return self._flush()
 
+    # --- Other transactions of its client ---------------------------------------------------------
+
+    def hold_up(self, wait: Hashable) -> list[AgentEffect]:
+        """The client blocks in a wait for locks; `held_up` of its other agents is to follow."""
+        self._my_hold_ups().begin(wait)
+        return self._conclude()
+
+    def held_up(self, lock_id: LockId, beside: bool = False) -> list[AgentEffect]:
+        """The client blocks in a wait of another transaction of its own; the id stands for that. See `HoldUps.join`."""
+        if self.ended is None:
+            self._my_hold_ups().join(lock_id, beside)
+        return self._conclude()
+
+    def interrupt(self, error: Exception) -> list[AgentEffect]:
+        """Another transaction of the client was aborted: if it waits in this one, it is told."""
+        self._break_off(self._waits.unanswered, error)
+        return self._conclude()
+
+    # --- Nodes that come and go -------------------------------------------------------------------
+
+    def node_up(self, node: str) -> list[AgentEffect]:
+        """The lock server of a node is there (again)."""
+        if self.ended is None and node not in self._ledger.alive:
+            if self.monitor_nodes:
+                self._out.append(Notify(Notification(self.id, "nodeup", node)))
+            self._resolver.node_up(node)
+            self._ledger.node_up(node)
+        return self._conclude()
+
+    def node_down(self, node: str) -> list[AgentEffect]:
+        """The lock server of a node is gone, and with it all that it had granted.
+
+        What the client was told it has, and is granted on too few nodes now, is `Lost`, before
+        anything else is said. Then what can't be granted any more ends the transaction, unless
+        nodes are awaited.
+        """
+        if self.ended is None and node in self._ledger.alive:
+            lost = self._ledger.node_down(node)
+            missing = None if self.await_nodes else self._ledger.unservable()
+            if lost:
+                self._lose(lost, missing is not None and missing.lost is not None)
+            if self.monitor_nodes:
+                self._out.append(Notify(Notification(self.id, "nodedown", node)))
+            self._resolver.node_down(node, self._ledger.used)
+            if missing is not None:
+                return self.end(self._ledger.ending(missing))
+        return self._conclude()
+
+    def node_silent(self, node: str) -> list[AgentEffect]:
+        """A node is connected and says nothing: what needs a majority waits for another one first, until it speaks."""
+        return self._hear(self._ledger.silent | {node})
+
+    def node_speaks(self, node: str) -> list[AgentEffect]:
+        """A node that was silent says something again."""
+        return self._hear(self._ledger.silent - {node})
+
+    def _hear(self, silent: frozenset[str]) -> list[AgentEffect]:
+        if self.ended is None:
+            silent &= self._ledger.alive
+            self._resolver.silent = silent
+            self._ledger.hear(silent)
+            self._resolver.unsettled = self._resolver.graph is not None
+        return self._conclude()
+
+    @property
+    def in_touch(self) -> bool:
+        """Whether it has told other agents something, or was told: else `peer_up` and `peer_down` do nothing."""
+        return self._resolver.in_touch
+
+    def peer_up(self, node: str) -> list[AgentEffect]:
+        """A node is connected: there may be other ways to agents."""
+        self._resolver.node_up(node)
+        return self._conclude()
+
+    def peer_down(self, node: str) -> list[AgentEffect]:
+        """A node is gone that had no lock server, and perhaps what agents there were told."""
+        self._resolver.peer_down(node)
+        return self._conclude()
+
     # --- What comes from others -----------------------------------------------------------------
 
     def receive(self, message: AgentMessage) -> list[AgentEffect]:
@@ -392,6 +482,122 @@ class AgentMachine(Questions):
         if self.status() == "have_all_locks":
             self._ledger.acknowledge(self._ledger.seq)
         return self._flush()
+
+    def lost(self) -> tuple[LockId, ...]:
+        """What the client was told it has, and must not rely on any more; for `ensure_held`."""
+        return tuple(request.lock_id for request in self._ledger.lost())
+
+    def lock_info(self) -> list[LockInfo]:
+        """All locks asked for."""
+        return [request.info() for request in self._ledger.requests.values()]
+
+    def token(self, lock_id: LockId) -> int | None:
+        """The fencing token of a lock that is held.
+
+        Returns:
+            The token if it is known: the lock is on one node, or the token was established.
+            `None` if it must be established first (`establish_token`).
+
+        Raises:
+            NotHeld: It is not held.
+            LockLost: It is lost, and the client was not told since that it has it again.
+            InvalidOption: It was asked for on several nodes, and needs neither all of them nor
+                a majority.
+        """
+        self.check_alive()
+        tokens = self._my_tokens()
+        refusal = tokens.refusal(lock_id)
+        if refusal is not None:
+            raise refusal
+        return tokens.known(self._ledger.request(lock_id))
+
+    def unit(self, lock_id: LockId) -> int | None:
+        """Which unit of a counted lock it has, counted from 0; raises `NotHeld` if it has none."""
+        self.check_alive()
+        if not self.holds(lock_id):
+            raise NotHeld(f"{self.id} does not hold {show(lock_id)}", lock_id=lock_id)
+        return unit_of(self._ledger.request(lock_id))
+
+    def ensure_held(self, lock_id: LockId | None) -> None:
+        """Make sure that what the client was told it has is granted, as far as the agent knows.
+
+        Args:
+            lock_id: Which lock; `None` for all that it was told it has.
+
+        Raises:
+            NotHeld: It is not held, and the client was not told that it is.
+            LockLost: It is lost, with a node or by a surrender, and the client was not told since
+                that it has it again; or a surrender of it is under way.
+        """
+        self.check_alive()
+        if lock_id is None:
+            lost = self._ledger.lost()
+            if lost:
+                raise locks_lost(self.id, lost)
+            return
+        request = self._ledger.request(lock_id)
+        if self._ledger.is_lost(request):
+            raise locks_lost(self.id, (request,))
+        if not request.held and request.acknowledged is None:
+            raise NotHeld(
+                f"{self.id} has requested {show(lock_id)}, but does not hold it yet",
+                lock_id=lock_id,
+            )
+
+    def asks_for(self, lock_id: LockId) -> bool:
+        """Whether this very id was asked for."""
+        return lock_id in self._ledger.requests
+
+    def is_answered(self, wait: Hashable) -> bool:
+        """Whether all lock servers that are not silent have answered what somebody waits for; it may have to go on waiting."""
+        upto = self._waits.upto(wait)
+        ledger = self._ledger
+        return all(
+            answered(r, ledger.alive, ledger.silent) for r in ledger.open.values() if r.seq <= upto
+        )
+
+    @property
+    def waits_at(self) -> set[str]:
+        """The nodes at which it waits for others."""
+        return {node for node, _ in self._ledger.waiting}
+
+    def queues_for(self, lock_id: LockId) -> bool:
+        """Whether it waits at the gate of a lock, or has not been answered there."""
+        return self.ended is None and self._ledger.queues_for(lock_id)
+
+    @property
+    def size(self) -> int:
+        """How many lock requests there are to save."""
+        return len(self._ledger.requests)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is asked for."""
+        return not self._ledger.requests
+
+    def holds(self, lock_id: LockId) -> bool:
+        """Whether this very id was asked for and is held."""
+        request = self._ledger.requests.get(lock_id)
+        return request is not None and request.held
+
+    def check_alive(self) -> None:
+        """Raise the reason for which the transaction ended, if it has."""
+        if self.ended is not None:
+            raise has_ended(self.id, self.ended.reason)
+
+    @property
+    def awaited(self) -> bool:
+        """Whether its client waits for locks."""
+        return bool(self._waits.pending)
+
+    @property
+    def lasting(self) -> list[Hashable]:
+        """The waits for locks that are not answered."""
+        return list(self._waits.unanswered)
+
+    def hold_up_id(self, wait: Hashable) -> LockId | None:
+        """What stands for a wait in which the client blocks; nothing if it is over."""
+        return None if self._hold_ups is None else self._hold_ups.by_wait.get(wait)
 
     # --- For study: what simulators look at, and nothing else does --------------------------------
 
@@ -520,6 +726,33 @@ class AgentMachine(Questions):
                 result = LockResult(HAVE_ALL if ledger.requests else "no_locks", self.deadlocks)
             self._out.append(AnswerWait(wait, result))
             ledger.acknowledge(upto)
+
+    def _lose(self, lost: list[LockRequest], ends: bool) -> None:
+        """Tell the client of locks that are lost."""
+        error = locks_lost(self.id, lost, ends)
+        first: list[AgentEffect] = [Lost(error.lock_ids, error)]
+        if self.notify:
+            first.append(Notify(Notification(self.id, "lost", error.lock_ids)))
+        self._out[:0] = first
+
+    def _withdraw(self, wait: Hashable) -> None:
+        """Somebody waits no longer: withdraw what only this wait was for."""
+        for lock_id, mode, before in self._waits.abandon(wait):
+            if mode is None or before is None:
+                self._ledger.drop(lock_id)
+            else:
+                self._ledger.downgrade(lock_id, mode, before)
+
+    def _break_off(self, waits: list[Hashable], error: Exception) -> None:
+        """Answer those who wait with an error, and withdraw what only they wanted."""
+        for wait in waits:
+            self._withdraw(wait)
+            self._out.append(AnswerWait(wait, error))
+
+    def _my_tokens(self) -> Tokens:
+        if self._tokens is not None:
+            return self._tokens
+        return self.tokens_class(self.id, self._ledger.requests, self._out)
 
     def _my_hold_ups(self) -> HoldUps:
         if self._hold_ups is None:
