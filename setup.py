@@ -10,7 +10,7 @@ from setuptools import setup
 
 # All of them are pure. Why others are not compiled: docs/decisions/0051-compiled-wheels.md
 COMPILED = (
-    *("locks/model.py", "locks/core/paths.py", "locks/core/parts.py"),
+    *("locks/model.py", "locks/core/parts.py"),
     "locks/core/server/*.py",
     "locks/core/agent/*.py",
     *(
@@ -21,7 +21,7 @@ COMPILED = (
     "locks/otp/process/processes.py",
     *("locks/wire/forms.py", "locks/wire/messages.py", "locks/wire/urgency.py"),
     *("locks/node/dispatch.py", "locks/node/history.py", "locks/node/observing/times.py"),
-    *(f"locks/node/peers/{name}.py" for name in ("cluster", "guests", "relaying")),
+    *(f"locks/node/peers/{name}.py" for name in ("cluster", "guests")),
 )
 LEFT = ("counters.py", "__init__.py")
 # Where it is compiled, nothing of what the package needs has to be installed yet; what `make check` finds is not looked for again.

@@ -16,7 +16,6 @@ __all__ = [
     "MOST_EDGES",
     "MOST_IN_KNOT",
     "MOST_RECORDS",
-    "MOST_WAYS",
     "NUMBER",
     "PLACE_BITS",
     "Created",
@@ -28,7 +27,6 @@ __all__ = [
     "Text",
     "Version",
     "Versions",
-    "Ways",
 ]
 
 
@@ -53,7 +51,6 @@ LONGEST_NAME = 255  # characters of a node's name; Erlang's limit
 LONGEST_TEXT = 1000
 PLACE_BITS = 4096  # of each of the two numbers of a place
 MOST_RECORDS = 10_000  # a term holds no more
-MOST_WAYS = 16  # lock servers over which an agent may be reached, in a message
 MOST_IN_KNOT = 1000  # requests that are checked again before a surrender is carried out
 MOST_EDGES = 50  # of a cycle in a report that is sent: each of its agents gets the report
 
@@ -67,7 +64,6 @@ Created = Annotated[int, Range(0, (1 << 64) - 1)]
 Name = Annotated[str, Size(LONGEST_NAME)]
 """The name of a node."""
 Names = Annotated[tuple[Name, ...], Size(MOST_RECORDS)]
-Ways = Annotated[tuple[Name, ...], Size(MOST_WAYS)]
 """The nodes of lock servers over which an agent may be reached."""
 Versions = Annotated[tuple[Version, ...], Size(MOST_RECORDS)]
 Text = Annotated[str, Size(LONGEST_TEXT)]

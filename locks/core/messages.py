@@ -21,7 +21,7 @@ from locks.model import (
     RequestRecord,
     View,
 )
-from locks.ranges import MOST_IN_KNOT, MOST_RECORDS, Name, Number, Size, Text, Version, Ways
+from locks.ranges import MOST_IN_KNOT, MOST_RECORDS, Name, Number, Size, Text, Version
 
 Records = Annotated[tuple[RequestRecord, ...], Size(MOST_RECORDS)]
 End = tuple[Number, Version]
@@ -44,20 +44,6 @@ class Knowledge(NamedTuple):
     sender: AgentId
     records: Records
     forgot: bool = False
-
-
-class Undelivered(NamedTuple):
-    """What an agent has told another one did not get there, or it is not known whether it did.
-
-    Attributes:
-        node: The lock server that could not pass it on; empty if there was no way at all.
-        receiver: Whom it was for.
-        again: Whether that way can be used (again) from now on.
-    """
-
-    node: Name
-    receiver: AgentId
-    again: bool = False
 
 
 # --- Messages to a lock server ------------------------------------------------------------------
@@ -157,27 +143,6 @@ class RaiseVersion(NamedTuple):
     version: Version
 
 
-Relayed = Knowledge | Undelivered
-
-
-class Relay(NamedTuple):
-    """Pass on what an agent tells another one, if that has requests here (`locks.core.server.relays`).
-
-    Attributes:
-        agent: Who says it; of an `Undelivered`, who is told.
-        to: Who is told.
-        over: Other lock servers where the receiver has requests, as far as the sender knows.
-        message: What is said.
-        via: The node whose lock server has sent it on; empty if it comes from the sender's node.
-    """
-
-    agent: AgentId
-    to: AgentId
-    over: Ways
-    message: Relayed
-    via: Name = ""
-
-
 class _Outside:
     """There is one of it: `OUTSIDE`."""
 
@@ -213,7 +178,6 @@ ServerMessage = (
     | StandingElsewhere
     | Inquire
     | RaiseVersion
-    | Relay
     | Watch
     | Unwatch
 )
@@ -316,14 +280,7 @@ class Resolved(NamedTuple):
 
 
 AgentMessage = (
-    RequestStates
-    | Released
-    | Refused
-    | VersionRaised
-    | Surrendered
-    | Resolved
-    | Knowledge
-    | Undelivered
+    RequestStates | Released | Refused | VersionRaised | Surrendered | Resolved | Knowledge
 )
 
 # --- What the machines want done ----------------------------------------------------------------
@@ -337,20 +294,10 @@ class ToServer(NamedTuple):
 
 
 class ToAgent(NamedTuple):
-    """Send a message to an agent.
-
-    Attributes:
-        agent: The agent.
-        message: The message.
-        over: From agent to agent: where the receiver has requests. If the two nodes are not connected, it
-            goes over one of these (`locks.core.paths`).
-        own: Likewise, where the sender has some.
-    """
+    """Send a message to an agent."""
 
     agent: AgentId
     message: AgentMessage
-    over: tuple[str, ...] = ()
-    own: tuple[str, ...] = ()
 
 
 class ViewChange(NamedTuple):
@@ -419,5 +366,5 @@ class Ended(NamedTuple):
     reason: Exception | None
 
 
-ServerEffect = ToAgent | ToServer | ToWatcher
+ServerEffect = ToAgent | ToWatcher
 AgentEffect = ToServer | ToAgent | AnswerWait | Lost | Notify | Ended

@@ -31,7 +31,6 @@ from locks.core.messages import (
     RequestStates,
     Resolved,
     Surrendered,
-    Undelivered,
     VersionRaised,
 )
 from locks.errors import assert_never
@@ -63,7 +62,7 @@ def in_parts(message: AgentMessage, receiver: AgentId) -> Sequence[AgentMessage]
             return [Resolved(report, first), *[RequestStates(node, part) for part in rest]]
         case Surrendered():
             return _surrendered(message)
-        case Released() | Refused() | VersionRaised() | Undelivered():
+        case Released() | Refused() | VersionRaised():
             return (message,)
         case _:
             return assert_never(message)

@@ -34,7 +34,6 @@ from locks.core.messages import (
     Knowledge,
     Lost,
     Notify,
-    RequestStates,
     ServerEffect,
     ServerMessage,
     Surrendered,
@@ -209,24 +208,11 @@ class Dispatch:
         if self.cluster is None:
             return  # an agent that has never been here: the simulator's
         cluster = self.cluster
-        if type(effect) is ToServer and type(sender) is Agent:  # the most frequent ones
-            cluster.to_server(effect.node, sender.id, effect.message)
-            return
-        if type(effect) is ToAgent and type(effect.message) is RequestStates:
+        if isinstance(effect, ToAgent):
             cluster.to_agent(effect.agent, effect.message)
-            return
-        steps: list[ToServer | ToAgent] = [effect]
-        if isinstance(sender, Server):
-            steps = steps if cluster.relaying.next_step(effect) else []
-        elif isinstance(effect, ToAgent):
-            steps = cluster.relaying.first_steps(sender, effect)
-        for step in steps:
-            if isinstance(step, ToAgent):
-                cluster.to_agent(step.agent, step.message)
-            else:
-                message: Any = step.message
-                speaker = sender.id if isinstance(sender, Agent) else message.agent
-                cluster.to_server(step.node, speaker, step.message)
+        else:
+            assert isinstance(sender, Agent)
+            cluster.to_server(effect.node, sender.id, effect.message)
 
     # --- The end of a turn ----------------------------------------------------------------------
 

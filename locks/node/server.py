@@ -19,7 +19,6 @@ from locks.core.messages import (
     Inquire,
     RaiseVersion,
     Refused,
-    Relay,
     Release,
     Remove,
     Request,
@@ -34,7 +33,6 @@ from locks.core.messages import (
     Watch,
 )
 from locks.core.server.machine import ServerMachine
-from locks.core.server.relays import Pair
 from locks.core.server.tree import Entry
 from locks.core.views import FollowedView
 from locks.errors import InvalidOption, MisuseError, assert_never
@@ -170,7 +168,7 @@ class Server(Door):
                 taken = any(related(i.lock_id, message.lock_id) for i in machine.lock_info())
             case Surrender() | Remove() | StandingElsewhere():
                 taken = not machine.empty
-            case Request() | Inquire() | RaiseVersion() | Relay():
+            case Request() | Inquire() | RaiseVersion():
                 taken = False
             case _:
                 assert_never(message)
@@ -247,18 +245,6 @@ class Server(Door):
         self.node.touched.append((self, step))
         self.history.append(step)
         self.machine.raise_to(version)
-
-    def peer_up(self, node: str, relays: bool) -> None:
-        """A node is connected; whether its lock server relays. In a turn."""
-        self._event(self.machine.peer_up, node, relays)
-
-    def peer_down(self, node: str) -> None:
-        """The connection with a node is lost; before its agents are taken out. In a turn."""
-        self._event(self.machine.peer_down, node)
-
-    def relay_again(self, pairs: tuple[Pair, ...]) -> None:
-        """A way is free over which agents have told each other something; in a turn."""
-        self._event(self.machine.relay_again, pairs)
 
     def _event(self, event: Callable[..., list[ServerEffect]], *args: Any) -> None:
         if not self._fenced:
@@ -350,9 +336,7 @@ class Server(Door):
         self.turn.post(self.node.watcher_down, watcher)
 
 
-_OfAgent = (
-    Request | Release | Surrender | Remove | StandingElsewhere | Inquire | RaiseVersion | Relay
-)
+_OfAgent = Request | Release | Surrender | Remove | StandingElsewhere | Inquire | RaiseVersion
 
 
 def listener(watcher: Any) -> Listener:

@@ -17,8 +17,6 @@ from typing import Any, Final, get_args
 from locks.core.messages import (
     AgentMessage,
     RaiseVersion,
-    Relay,
-    Relayed,
     RequestStates,
     ServerMessage,
     StandingElsewhere,
@@ -79,20 +77,6 @@ def _by_number(unpack: Callable[[Any, Any], AgentId]) -> Form:
     return Form(lambda agent, _: agent.created, unpack, in_context=True)
 
 
-def _told_by(message: Any, context: Any) -> tuple[Any, ...]:
-    """The term of what an agent tells another one over a relay."""
-    _, form = _RELAYED[type(message)]
-    term: tuple[Any, ...] = form.pack(message)
-    return term
-
-
-def _to_told_by(term: Any, context: Any) -> Relayed:
-    if type(term) is not tuple or len(term) < 2 or type(term[1]) is not Atom:
-        raise BadMessage(f"{brief(term)} should be what an agent tells another one")
-    message: Relayed = _unpacker(_UNPACK_RELAYED, term)(term)
-    return message
-
-
 def _asked(term: Any) -> int:
     """A version that a lock server is asked to raise its own to."""
     return check_version(term, ASKED)
@@ -108,7 +92,6 @@ TO_SERVERS = FORMS.but(
         Deadlock: REPORT,
     }
 )
-RELAYS = FORMS.but({Relayed: Form(_told_by, _to_told_by, in_context=True)})  # for two receivers
 ANSWERED = FORMS.but({AgentId: _by_number(_receiver), Deadlock: REPORT})
 TO_AGENTS = FORMS.but(
     {
@@ -125,14 +108,11 @@ def _of_all(kinds: Iterable[Any], forms: Forms) -> dict[type[Any], tuple[str, Fo
     return {kind: (tag, forms.message(kind, OURS, constant(tag))) for kind, tag in tags.items()}
 
 
-_SERVER_MESSAGES = _of_all(set(get_args(ServerMessage)) - {Relay}, TO_SERVERS)
-_SERVER_MESSAGES |= _of_all((Relay,), RELAYS)
+_SERVER_MESSAGES = _of_all(get_args(ServerMessage), TO_SERVERS)
 _AGENT_MESSAGES = _of_all(get_args(AgentMessage), TO_AGENTS)
-_RELAYED = _of_all(get_args(Relayed), FORMS)
 _PACK: Final = {kind: form.pack for kind, (_, form) in (_SERVER_MESSAGES | _AGENT_MESSAGES).items()}
 _UNPACK_TO_SERVER: Final = {tag: form.unpack for tag, form in _SERVER_MESSAGES.values()}
 _UNPACK_TO_AGENT: Final = {tag: form.unpack for tag, form in _AGENT_MESSAGES.values()}
-_UNPACK_RELAYED: Final = {tag: form.unpack for tag, form in _RELAYED.values()}
 
 # --- A request that has just been granted: the most frequent message has a form of its own -------
 
@@ -204,7 +184,6 @@ def unpack_to_agent(
     receiver: AgentId,
     client: str,
     speaker: str = "",
-    relays: bool = False,
 ) -> AgentMessage:
     """The message to an agent that a term stands for.
 
@@ -213,7 +192,6 @@ def unpack_to_agent(
         receiver: The agent.
         client: The name of its client.
         speaker: The node that sent it: its lock server speaks for itself only, as do its agents.
-        relays: Whether its lock server may pass on what agents of others tell each other.
 
     Raises:
         BadMessage: A field of it is wrong, or it is said by somebody who must not.
@@ -222,13 +200,7 @@ def unpack_to_agent(
     first = term[2] if len(term) > 2 else None
     node = first if type(first) is str else ""
     said_by = first.node if type(first) is Pid else first
-    passed_on = (
-        relays
-        and said_by != receiver.node
-        and type(term[1]) is Atom
-        and term[1].name in _UNPACK_RELAYED
-    )
-    if speaker and type(said_by) is str and said_by != speaker and not passed_on:
+    if speaker and type(said_by) is str and said_by != speaker:
         raise BadMessage(f"{speaker} can't speak for {brief(said_by)}")
     unpack = _unpacker(_UNPACK_TO_AGENT, term)
     message: AgentMessage = unpack(term, Context(node, receiver, client))

@@ -27,7 +27,6 @@ from locks.core.messages import (
     Request,
     ServerMessage,
     ToAgent,
-    ToServer,
     ToWatcher,
 )
 from locks.core.server.machine import ServerMachine
@@ -42,7 +41,6 @@ from locks_lab.worlds.checks import check_clean, check_report, check_token, edge
 from locks_lab.worlds.client import TokenKey, key_of
 from locks_lab.worlds.host import ClientEffect, Host, Message, Violation
 from locks_lab.worlds.network import Change, Link, Network, Pair, Party, home_of
-from locks_lab.worlds.topology import route
 
 __all__ = ["Application", "Client", "Home", "Note", "Violation"]
 
@@ -251,8 +249,7 @@ class Application(Stage, Nodes):
 
     def send(self, sender: Party, receiver: Party, message: Message) -> None:
         """Put a message on its way, if its receiver is still there, and can be reached."""
-        if sender != receiver:  # if there is no way, an agent is told that at once
-            self.sent[type(message).__name__] += 1
+        self.sent[type(message).__name__] += 1
         if isinstance(receiver, str) or receiver in self.hosts:
             self.network.send(sender, receiver, message)
             link = (sender, receiver)
@@ -263,11 +260,7 @@ class Application(Stage, Nodes):
 
     def _send_out(self, host: Host) -> None:
         for sender, receiver, message in host.out:
-            if isinstance(message, ToAgent):
-                assert isinstance(sender, AgentId)
-                self.send(*route(self.network, self.names, sender, message))
-            else:
-                self.send(sender, receiver, message)
+            self.send(sender, receiver, message)
         host.out.clear()
 
     def _plan(self, link: Link) -> None:
@@ -329,8 +322,6 @@ class Application(Stage, Nodes):
                     if isinstance(message, Request) and has_to_wait(message, effect.message):
                         self.seen["waits"] += 1
                     self.send(server.node, effect.agent, effect.message)
-                case ToServer():
-                    self.send(server.node, effect.node, effect.message)
                 case ToWatcher():
                     self.homes[server.node].show(effect)
                 case _:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from locks.core.messages import Remove, ServerMessage
 from locks.core.server.machine import ServerMachine
-from locks_lab.worlds.checks import check_exclusion, check_told, mail_of
+from locks_lab.worlds.checks import check_exclusion, check_told
 from locks_lab.worlds.host import Host, Message, Violation
 from locks_lab.worlds.network import Change, Network, NodeChange, Party
 
@@ -45,9 +45,6 @@ class Nodes:
         self.names = tuple(names)
         self.network = network
         self.servers = {node: rule.server(node) for node in names}
-        for node, other in network.seen:
-            if node in self.servers:
-                self.servers[node].peer_up(other, other in self.servers)
         self.restarts = 0
         self._last_token: dict[str, int] = {}
 
@@ -63,12 +60,8 @@ class Nodes:
 
     def _notice_peer(self, server: ServerMachine, other: str, there: bool) -> None:
         """A lock server's node notices that another one is gone, or there."""
-        relays = other in self.names
-        if there and relays:
+        if there and other in self.names:
             server.raise_to(self.servers[other].version)
-        effects = server.peer_up(other, relays) if there else server.peer_down(other)
-        for mail in mail_of(server.node, effects):
-            self._send(*mail)
         if not there:
             for agent in [agent for agent in server.table.owners if agent.node == other]:
                 self._serve(server, Remove(agent))

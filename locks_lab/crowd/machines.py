@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from locks.core.messages import Request, ToAgent, ToServer
+from locks.core.messages import Request, ToAgent
 from locks.core.server.machine import ServerMachine
 from locks.model import AgentId, LockId
 from locks_lab.crowd.links import Link, Mail, Scheduler
@@ -208,8 +208,6 @@ class Server:
         for effect in effects:
             if isinstance(effect, ToAgent):
                 self._send(self.node, effect.agent.node, Mail(effect.agent, effect.message))
-            elif isinstance(effect, ToServer):
-                self._send(self.node, effect.node, Mail(None, effect.message))
 
     def crash(self) -> None:
         """It ends, with all that it had."""

@@ -25,12 +25,10 @@ from functools import partial
 from typing import Any
 
 from locks.core.agent.fencing import Tokens
-from locks.core.agent.reach import Reach
 from locks.core.messages import (
     AgentMessage,
     Knowledge,
     Refused,
-    Relay,
     Released,
     Remove,
     Request,
@@ -39,7 +37,6 @@ from locks.core.messages import (
     ServerMessage,
     Surrender,
     Surrendered,
-    Undelivered,
     VersionRaised,
 )
 from locks.core.server.machine import ServerMachine
@@ -57,9 +54,7 @@ DROPPED = {
     },
     "Host": {"out", "client"},
     "ClientWaits": {"_answered"},
-    "Reach": {"alive", "used"},  # the ledger's
-    "Resolver": {"alive", "silent", "used"},
-    "Relays": {"_has", "_of", "_counts"},  # what follows from others
+    "Resolver": {"silent"},  # the ledger's
     "Notifier": {
         "waiting",
         "asking",
@@ -75,9 +70,9 @@ DROPPED = {
 UNORDERED = frozenset(
     {
         *("_entries", "notified", "latest", "places", "told", "waiting", "open"),
-        *("_passed_on", "sources", "giving_up", "_unanswered", "releasing"),
+        *("_passed_on", "_sources", "giving_up", "_unanswered", "releasing"),
         *("_unacknowledged", "used", "standings", "had", "tokens", "asked", "reached"),
-        *("_barred", "_asked", "unsaid", "peers", "passed", "counted"),
+        "counted",
     }
 )
 SINGLE = UNORDERED | {"owners"}  # gone through only where agents wait at other nodes
@@ -110,7 +105,7 @@ def freeze(
         return frozenset(value)
     if isinstance(value, partial):
         return (value.func.__name__, value.args)
-    if isinstance(value, (Reach, Tokens)) and value.is_idle:
+    if isinstance(value, Tokens) and value.is_idle:
         return None  # as if it had not been made
     if id(value) in seen:
         return ("seen", seen[id(value)])
@@ -169,8 +164,8 @@ class Labels:
             machine.table.last_place = self.places.get(message.lock_id[0], self.first)
 
     def end(
-        self, machine: ServerMachine, message: ServerMessage, sent: list[AgentMessage | Relay]
-    ) -> list[AgentMessage | Relay]:
+        self, machine: ServerMachine, message: ServerMessage, sent: list[AgentMessage]
+    ) -> list[AgentMessage]:
         """After a step: rename what is new, in the server and in what it sends."""
         table = machine.table
         if isinstance(message, PLACING):
@@ -195,7 +190,7 @@ class Labels:
         return [self._renamed(one, names) for one in sent]
 
     def _names(
-        self, machine: ServerMachine, entries: list[Entry], sent: list[AgentMessage | Relay]
+        self, machine: ServerMachine, entries: list[Entry], sent: list[AgentMessage]
     ) -> dict[int, int]:
         """New names for the versions that are new."""
         new: dict[AgentId, set[int]] = {}
@@ -225,11 +220,10 @@ class Labels:
         if entry.notified:
             entry.notified = {owner: names.get(v, v) for owner, v in entry.notified.items()}
 
-    def _renamed(self, sent: AgentMessage | Relay, names: dict[int, int]) -> AgentMessage | Relay:
+    def _renamed(self, sent: AgentMessage, names: dict[int, int]) -> AgentMessage:
         records = tuple(self._record(record, names) for record in _records(sent))
         match sent:
-            # Where clients want tokens, nothing is renamed; what is relayed has its names.
-            case VersionRaised() | Refused() | Undelivered() | Relay():
+            case VersionRaised() | Refused():  # where clients want tokens, nothing is renamed
                 return sent
             case Surrendered():
                 return sent._replace(records=records, version=LATER)
@@ -246,6 +240,5 @@ class Labels:
         )
 
 
-def _records(message: AgentMessage | Relay) -> tuple[RequestRecord, ...]:
-    nothing = (VersionRaised, Refused, Undelivered, Relay)
-    return () if isinstance(message, nothing) else message.records
+def _records(message: AgentMessage) -> tuple[RequestRecord, ...]:
+    return () if isinstance(message, (VersionRaised, Refused)) else message.records

@@ -30,6 +30,9 @@ class Outages:
         self._numbers: dict[Any, int] = {}
         self._scratch = World([], list(world.servers))
         self._scratch.network.nodes = world.network.nodes
+        self._scratch.network.spokes = world.network.spokes
+        # Too many states; that a connection of client nodes breaks is tried by cuts.
+        self._scratch.network.spokes_break = False
 
     def number(self, network: Network, *left: int) -> int:
         """The number of a state, with how many cuts, crashes and restarts are left or were."""

@@ -95,7 +95,7 @@ class Reactions:
             return found
         party = pickle.loads(self.kept[old])
         if isinstance(party, ServerMachine):
-            found = self._peer(party, what) if what < 0 else self._serve(party, self.messages[what])
+            found = self._serve(party, self.messages[what])
         else:
             found = self._act(party, old, what, settle)
         self.reactions[old, what, settle] = found
@@ -116,14 +116,6 @@ class Reactions:
         ]
         done = served.resolved is not None
         return Reaction(self.party(server, False), tuple(numbers), done, False)
-
-    def _peer(self, server: ServerMachine, what: int) -> Reaction:
-        """A lock server's node notices that another one is there, or gone."""
-        node, there = self._noticed_node(what)
-        effects = server.peer_up(node, node in self.names) if there else server.peer_down(node)
-        mail = mail_of(server.node, effects)
-        sent = tuple((self.link(s, r), self.message(m)) for s, r, m in mail)
-        return Reaction(self.party(server, False), sent, False, False)
 
     def _noticed_node(self, what: int) -> tuple[str, bool]:
         node, there = divmod(NODES - what, 2)

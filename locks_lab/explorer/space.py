@@ -30,7 +30,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from locks.core.messages import Remove, ToAgent
+from locks.core.messages import Remove
 from locks.errors import assert_never
 from locks.model import AgentId
 from locks_lab.explorer.outages import Outages
@@ -46,7 +46,6 @@ from locks_lab.worlds.checks import (
 from locks_lab.worlds.client import ScriptedClient
 from locks_lab.worlds.events import FAULTS, Choice
 from locks_lab.worlds.network import Change, Network, Pair
-from locks_lab.worlds.topology import route
 from locks_lab.worlds.world import World
 
 __all__ = ["Space", "State", "Transition"]
@@ -117,8 +116,6 @@ class Space(Reactions):
         self.outages = Outages(world, reduce)
         self.fine: set[tuple[int, int, int]] = set()
         self.judged: dict[Any, tuple[int, int, int]] = {}
-        self.ways: dict[tuple[int, int, int], tuple[int, int]] = {}
-        self.relays = len(world.network.seen) < len(self.nodes) * (len(self.nodes) - 1)
 
     def start(self) -> State:
         """The state in which the world is."""
@@ -251,8 +248,7 @@ class Space(Reactions):
         active = [n for n in there.busy if n != me]
         if me < servers:  # agents may ask it; if they can be other agents then, on another link
             others = (*active, *there.woken) if active else ()
-            # Where some nodes are never connected, other lock servers may, too: to relay.
-            asking = [n for n in others if n >= servers or (self.relays and n != me)]
+            asking = [n for n in others if n >= servers]
             return not self.reborn and all(n in coming[me] for n in asking)
         if self.refs[parties[me]] in there.spoken_of:  # any party may tell it something
             if self.reborn and any(n >= servers for n in active):
@@ -324,8 +320,6 @@ class Space(Reactions):
         message: int,
         network: int,
     ) -> None:
-        if isinstance(self.messages[message], ToAgent):
-            link, message = self._way(link, message, network)
         to = self.link_to[link]
         if to >= self.servers and self.refs[parties[to]] != self.links[link][1]:
             return
@@ -336,17 +330,6 @@ class Space(Reactions):
             if not net.links.pop((sender, receiver), None):
                 return
         queues[link] = (*queues.get(link, ()), message)
-
-    def _way(self, link: int, message: int, network: int) -> tuple[int, int]:
-        """The link and the message by which an agent reaches another one."""
-        key = (link, message, network)
-        found = self.ways.get(key)
-        if found is None:
-            sender: Any = self.links[link][0]
-            net = self.outages.at(network).network
-            mail = route(net, self.names, sender, self.messages[message])
-            found = self.ways[key] = (self.link(*mail[:2]), self.message(mail[2]))
-        return found
 
     def _after_change(self, state: State, change: Change) -> State:
         """What concerns the network: nodes and connections."""
@@ -406,7 +389,6 @@ class Space(Reactions):
         if me not in self.names:
             return events
         server = self.names.index(me)
-        events.append((server, code))
         if there and other in self.names and not self.rename:
             new[server] = self._raised(new[server], new[self.names.index(other)])
         if not there:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple, cast
 
 from locks.core.agent.machine import AgentMachine
-from locks.core.messages import AgentMessage, Remove, ServerMessage, ToAgent, ToServer, ToWatcher
+from locks.core.messages import AgentMessage, Remove, ServerMessage, ToAgent, ToWatcher
 from locks.errors import assert_never
 from locks.model import AgentId
 from locks_lab.leader.member import SimulatedInstance
@@ -413,8 +413,6 @@ class SimulatedNode:
             match effect:
                 case ToAgent():
                     self.send(self.name, effect.agent, effect.message)
-                case ToServer():
-                    raise Violation(f"{self.name}: nobody needs a relay: {effect}")
                 case ToWatcher():
                     raise Violation(f"{self.name}: nobody watches, and {effect} is told")
                 case _:

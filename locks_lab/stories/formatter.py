@@ -16,7 +16,6 @@ from locks.core.messages import (
     Knowledge,
     RaiseVersion,
     Refused,
-    Relay,
     Release,
     Released,
     Remove,
@@ -26,7 +25,6 @@ from locks.core.messages import (
     StandingElsewhere,
     Surrender,
     Surrendered,
-    Undelivered,
     Unwatch,
     VersionRaised,
     Watch,
@@ -262,15 +260,6 @@ class Formatter:
                 return self._facts(sender, receiver, message.records, what)
             case RequestStates() | Knowledge():
                 return self._facts(sender, receiver, message.records)
-            case Relay():
-                told = message.message
-                if isinstance(told, Undelivered):
-                    return self.label(message.agent, message.to, told)
-                facts = self._facts(message.agent, message.to, told.records)
-                return f"for {self.name(message.to)}: {facts or 'I have forgotten'}"
-            case Undelivered():
-                what = "can be reached again" if message.again else "is not reached"
-                return f"{self.name(message.receiver)} {what}"
             case Released() | Inquire() | Watch() | Unwatch():
                 return ""
             case _:
@@ -350,30 +339,10 @@ class Formatter:
                     f"{who} refuses {show(message.lock_id)}: there are {message.units} units of "
                     f"{show(message.lock_id[:-1])}."
                 )
-            case Relay():
-                yield from self._relays(sender, receiver, message)
-            case Undelivered():
-                yield self._not_reached(who, sender == receiver, message)
             case Watch() | Unwatch():
                 pass  # it makes no difference to anybody else
             case _:
                 assert_never(message)
-
-    def _relays(self, sender: Party, relay: Party, message: Relay) -> Iterator[str]:
-        by = self._name(relay)
-        told = message.message
-        if isinstance(sender, str):
-            yield f"{self._name(sender)} passes it on to {by}."
-            return
-        for line in self._lines(message.agent, message.to, told, [(sender, message.to, told)]):
-            yield f"By way of {by}: {line}"
-
-    def _not_reached(self, who: str, itself: bool, message: Undelivered) -> str:
-        receiver = self.name(message.receiver)
-        if itself:
-            return f"{who} has no way to {receiver}."
-        can = "can be reached again" if message.again else "was perhaps not reached"
-        return f"{who} says that {receiver} {can}."
 
     def _tell_all(self, same: Sequence[Mail]) -> Iterator[str]:
         """A lock server tells agents the present state of requests."""

@@ -19,7 +19,6 @@ from locks.core.messages import (
     Surrender,
     Surrendered,
     ToAgent,
-    ToServer,
     ToWatcher,
     Unwatch,
     Watch,
@@ -254,8 +253,6 @@ def mail_of(node: str, effects: Iterable[ServerEffect]) -> list[tuple[str, str |
         match effect:
             case ToAgent():
                 found.append((node, effect.agent, effect.message))
-            case ToServer():
-                found.append((node, effect.node, effect.message))
             case ToWatcher():
                 raise Violation(f"nobody watches: {effect}")
             case _:

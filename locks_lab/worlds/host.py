@@ -37,10 +37,9 @@ from locks.model import (
 )
 from locks_lab.worlds.network import Party
 
-__all__ = ["ClientEffect", "Had", "Host", "Mail", "Message", "Outgoing", "Violation", "needed"]
+__all__ = ["ClientEffect", "Had", "Host", "Mail", "Message", "Violation", "needed"]
 
 Message = ServerMessage | AgentMessage
-Outgoing = Message | ToAgent  # of which the world finds the way to another agent
 Mail = tuple[Party, Party, Message]
 ClientEffect = AnswerWait | Lost | Notify | Ended  # what an agent wants done, but for messages
 
@@ -82,7 +81,7 @@ class Host:
     def __init__(self, machine: AgentMachine, client: Callable[[Host, ClientEffect], None]) -> None:
         self.agent = machine
         self.client = client
-        self.out: list[tuple[Party, Party, Outgoing]] = []
+        self.out: list[Mail] = []
         self.told: dict[tuple[str, LockId], Mode] = {}
         self.had: dict[LockId, Had] = {}
         self.lost: set[LockId] = set()
@@ -151,9 +150,7 @@ class Host:
                     self._gives_up(effect.message)
                 self.out.append((sender, effect.node, effect.message))
             elif isinstance(effect, ToAgent):
-                near = effect.agent.node in (sender.node, *self.agent.study.alive)
-                message = effect.message if near else effect
-                self.out.append((sender, effect.agent, message))
+                self.out.append((sender, effect.agent, effect.message))
             else:
                 self.client(self, effect)
 

@@ -9,6 +9,9 @@ connected. Two nodes have a connection, which each of them sees on its own:
     down      --connect-->       healing    both sees the other one as down: a new connection
     healing   --notice-->        up         what the other one sent meanwhile arrives from now on
 
+Two client nodes are connected by way of one or two lock servers (`locks.otp.tunnel.channels`). Such a connection is
+lost as soon as one of its ends loses any lock server, for it may be by way of that one. They are connected again if there is a way.
+
 This is what a connection of the Erlang distribution protocol does, and what the algorithm relies
 on: messages keep their order, and where one is lost the connection is, which both sides notice.
 """
@@ -54,8 +57,10 @@ class Network:
     Args:
         nodes: The nodes, all of them connected but for some pairs.
         never: The pairs that are never connected.
+        spokes: The client nodes.
 
     Attributes:
+        spokes_break: Whether connections of client nodes break with those that they are by way of.
         links: What is on its way from one party to another: when it was sent, and the message.
         seen: How a node sees its connection to another one, if they are ever connected.
         crashed: The nodes that do not run.
@@ -66,8 +71,15 @@ class Network:
         lost: How many of them were lost.
     """
 
-    def __init__(self, nodes: Iterable[str], never: Collection[frozenset[str]] = ()) -> None:
+    def __init__(
+        self,
+        nodes: Iterable[str],
+        never: Collection[frozenset[str]] = (),
+        spokes: frozenset[str] = frozenset(),
+    ) -> None:
         self.nodes = tuple(nodes)
+        self.spokes = spokes
+        self.spokes_break = True
         self.links: dict[Link, deque[tuple[int, float, Any]]] = {}
         self.seen: dict[Pair, Seen] = {
             (a, b): "up"
@@ -151,6 +163,7 @@ class Network:
             and seen == self.seen[b, a] == "down"
             and frozenset((a, b)) not in self.apart
             and not {a, b} & self.crashed
+            and (not {a, b} <= self.spokes or self._has_way(a, b))
         ]
 
     def make(self, change: Change) -> bool:
@@ -193,6 +206,7 @@ class Network:
         self.apart.add(frozenset(pair))
         self._break(*pair)
         self._break(*pair[::-1])
+        self._break_tunnels(pair)
 
     def mend(self, pair: Pair) -> None:
         """Two nodes can be connected again."""
@@ -206,6 +220,9 @@ class Network:
             if (node, other) in self.seen:
                 self._lose(other, node)
                 self._break(other, node)
+        if self.spokes and node not in self.spokes:
+            lost = [other for other in self.spokes if (other, node) in self.seen]
+            self._break_tunnels((node, *lost))
         for link in [link for link in self.links if home_of(link[1]) == node]:
             self.lost += len(self.links.pop(link))
 
@@ -224,6 +241,27 @@ class Network:
     def whole(self) -> bool:
         """Whether all nodes run and see each other."""
         return not self.crashed and all(seen == "up" for seen in self.seen.values())
+
+    def _has_way(self, a: str, b: str) -> bool:
+        """Whether two client nodes can be connected by way of one lock server, or two."""
+        there = [
+            {n for n in self.nodes if n not in self.spokes and self._is_up(n, end)}
+            for end in (a, b)
+        ]
+        return any(
+            one == other or self._is_up(one, other) for one in there[0] for other in there[1]
+        )
+
+    def _is_up(self, a: str, b: str) -> bool:
+        return self.seen.get((a, b)) == self.seen.get((b, a)) == "up"
+
+    def _break_tunnels(self, ends: Collection[str]) -> None:
+        """Nodes have lost a connection: those of client nodes that may be by way of it break."""
+        if not self.spokes_break:
+            return
+        for a, b in self.seen:
+            if {a, b} <= self.spokes and (a in ends or b in ends or not self._has_way(a, b)):
+                self._break(a, b)
 
     def _break(self, me: str, other: str) -> None:
         if self.seen[me, other] == "up":

@@ -7,7 +7,6 @@ they show that the simulator finds what is wrong, and what that part of our rule
 Each is a small variant of one class, which takes the place of that class in the machines:
 
     Resolver, WaitGraph   what an agent does about deadlocks, and what it knows   (AgentMachine)
-    Reach                 how it reaches others                                   (AgentMachine)
     Ledger, Tokens        what it wants where, how it gets fencing tokens         (AgentMachine)
     Notifier              whom a lock server tells what                           (ServerMachine)
 
@@ -25,10 +24,9 @@ from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
 from locks.core.agent.ledger import Ledger
 from locks.core.agent.machine import AgentMachine
-from locks.core.agent.reach import Reach
 from locks.core.agent.requests import LockRequest
 from locks.core.agent.wait_graph import Exploration, WaitGraph
-from locks.core.messages import Knowledge, ToAgent, Undelivered
+from locks.core.messages import Knowledge
 from locks.core.server.machine import ServerMachine
 from locks.core.server.notifier import News, Notifier
 from locks.core.server.tree import Entry, EntryOwner
@@ -231,7 +229,7 @@ class _SilentResolver(Resolver):
 
     def begin(self) -> None:
         if self.graph is None:
-            self._reach.sources.clear()
+            self._sources.clear()
         super().begin()
 
 
@@ -240,47 +238,14 @@ class _SilentAgent(AgentMachine):
 
 
 class _DeafResolver(Resolver):
-    """What was lost with a relay is not said again."""
+    """What was lost with the connection between two agents is not said again."""
 
-    def undelivered(self, message: Undelivered) -> None:
+    def _tell_anew(self, node: str) -> None:
         pass
 
 
 class _DeafAgent(AgentMachine):
     resolver_class = _DeafResolver
-
-
-class _DirectReach(Reach):
-    """Agents whose nodes are not connected tell each other nothing."""
-
-    def tell(self, receiver: AgentId, message: Knowledge, nodes: Iterable[str]) -> bool:
-        self._out.append(ToAgent(receiver, message))
-        return True
-
-
-class _DirectResolver(_DeafResolver):
-    reach_class = _DirectReach
-
-
-class _DirectAgent(AgentMachine):
-    resolver_class = _DirectResolver
-
-
-class _AstrayReach(Reach):
-    """An agent takes some lock server of its own as a relay, wherever the receiver has requests."""
-
-    def tell(self, receiver: AgentId, message: Knowledge, nodes: Iterable[str]) -> bool:
-        astray = tuple(sorted(self.used)[:1])
-        self._out.append(ToAgent(receiver, message, astray, astray))
-        return True
-
-
-class _AstrayResolver(_DeafResolver):
-    reach_class = _AstrayReach
-
-
-class _AstrayAgent(AgentMachine):
-    resolver_class = _AstrayResolver
 
 
 class _ContentClaims(Ledger):
@@ -418,9 +383,7 @@ RULES: dict[str, Rule] = {
         Rule("stubborn", "who queues does not give way to who holds", _StubbornAgent),
         Rule("hasty", "fencing tokens are not confirmed by lock servers", _HastyAgent),
         Rule("silent", "an agent does not say that it has forgotten", _SilentAgent),
-        Rule("direct", "nothing is relayed", _DirectAgent),
-        Rule("astray", "an agent relays over any lock server of its own", _AstrayAgent),
-        Rule("deaf", "what was lost with a relay is not said again", _DeafAgent),
+        Rule("deaf", "what was lost with a connection of agents is not said again", _DeafAgent),
         Rule("few", "lock servers tell edges only to the agent that waits", server=_FewServer),
         Rule("constant", "lock servers do not tell changes", server=_ConstantServer),
         Rule("once", "lock servers do not tell again after a deadlock", server=_OnceServer),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from locks.core.agent.wait_graph import Exploration
-from locks.core.messages import ServerMessage, Surrender, ToAgent
+from locks.core.messages import ServerMessage, Surrender
 from locks.core.server.machine import ServerMachine
 from locks.errors import assert_never
 from locks.model import AgentId, Deadlock, Edge, LockId
@@ -39,7 +39,7 @@ from locks_lab.worlds.host import Host, Mail, Message, Violation
 from locks_lab.worlds.network import Change, Link, Network, Pair, Party
 from locks_lab.worlds.rules import OURS, Rule
 from locks_lab.worlds.script import Step, script
-from locks_lab.worlds.topology import cut_off, never_linked, route
+from locks_lab.worlds.topology import client_nodes, cut_off
 
 __all__ = ["Faults", "World"]
 
@@ -73,7 +73,7 @@ class World(Nodes, ByHand):
         nodes: The nodes, each with a lock server.
         faults: What may go wrong.
         homes: Where the clients live, in turn; all on the first node by default. Those that are not
-            among the nodes are client nodes, without a lock server: they are connected with the nodes alone.
+            among the nodes are client nodes, without a lock server: they are connected with each other by way of the nodes.
         rule: Which machines it is made of.
         trace: Keep an `Event` for each thing that happens in `events`.
         unlinked: Pairs of nodes that are never connected.
@@ -100,8 +100,10 @@ class World(Nodes, ByHand):
         **options: Any,
     ) -> None:
         homes = homes or nodes[:1]
-        never = never_linked(nodes, homes, unlinked)
-        super().__init__(rule, nodes, Network(dict.fromkeys((*nodes, *homes)), never))
+        never = {frozenset(pair) for pair in unlinked}
+        spokes = client_nodes(nodes, homes)
+        network = Network(dict.fromkeys((*nodes, *homes)), never, spokes)
+        super().__init__(rule, nodes, network)
         self.rule: Rule = rule
         self.faults = faults
         self.mortal: dict[int, Fate] = dict(faults.mortal)
@@ -274,11 +276,7 @@ class World(Nodes, ByHand):
         for sender, receiver, message in out:
             if self.before_surrender is None and isinstance(message, Surrender):
                 self.before_surrender = self.sent.copy()
-            if isinstance(message, ToAgent):
-                assert isinstance(sender, AgentId)
-                self._send(*route(self.network, self.names, sender, message))
-            else:
-                self._send(sender, receiver, message)
+            self._send(sender, receiver, message)
         out.clear()
 
     def _drop_agents(self, client: ScriptedClient) -> None:
@@ -325,8 +323,7 @@ class World(Nodes, ByHand):
                 self._check_told(client.host, server)
 
     def _send(self, sender: Party, receiver: Party, message: Message) -> None:
-        if sender != receiver:  # if there is no way, an agent is told that at once
-            self.sent[type(message).__name__] += 1
+        self.sent[type(message).__name__] += 1
         if self.events is not None:
             self._mail.append((sender, receiver, message))
         if isinstance(receiver, str) or receiver in self.hosts:
@@ -401,7 +398,7 @@ class World(Nodes, ByHand):
         edges = self.edges()
         let_off = excused(edges, self.live_hosts())
         stuck = [client for client in waiting if client.ref not in let_off]
-        let_off = cut_off([client.ref for client in stuck], edges, self.network, self.servers)
+        let_off = cut_off([client.ref for client in stuck], edges, self.network)
         stuck = [client for client in stuck if client.ref not in let_off]
         if stuck:
             numbers = [client.number for client in stuck]

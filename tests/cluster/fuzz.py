@@ -167,27 +167,6 @@ class Maker:
         """The name of the node that speaks."""
         return self.spot(BAD, [A, "c@127.0.0.1", "", "x" * 256, None, 1, Atom(BAD), b"\xff"])
 
-    def other_pid(self) -> Any:
-        """An agent of any node but the one that is spoken to: its lock server passes it on."""
-        return self.spot(Pid(9 << 12, BAD, CREATION), [1, None, "x", BAD, Pid(1, A, 1)])
-
-    def other_name(self) -> Any:
-        """The name of any node but the one that is spoken to."""
-        return self.spot(BAD, [A, "x" * 256, None, 1, Atom(BAD), b"\xff"])
-
-    def via(self) -> Any:
-        """The node that has sent on what is relayed: nobody, or the one that speaks."""
-        return self.spot("", [A, "c@127.0.0.1", "x" * 256, None, 1, Atom(BAD)])
-
-    def relayed(self) -> Any:
-        """What an agent of the node that speaks tells another one."""
-        hints = get_type_hints(messages.Knowledge, include_extras=True)
-        kinds = [OWN_PID, *list(hints.values())[1:]]
-        made = [self.of(each) for each in kinds]
-        tag = Atom(tag_of(messages.Knowledge))
-        wrong = [None, 1, (), (OURS, tag), [OURS, tag, *made]]
-        return self.spot((OURS, tag, *made), wrong)
-
     def record(self) -> Any:
         """A record of a request."""
         known = self.random.random() < 0.5
@@ -202,16 +181,14 @@ class Maker:
         """A message to the lock server."""
         hints = get_type_hints(kind, include_extras=True)
         kinds = [TO_SERVER.get(each, each) for each in hints.values()]
-        if kind is messages.Relay:
-            kinds = [OWN_PID, AgentId, hints["over"], messages.Relayed, VIA]
         return (CAST, self._head(kind, kinds))
 
     def agent_message(self, kind: type[Any]) -> Any:
         """A message to an agent."""
         hints = get_type_hints(kind, include_extras=True)
         kinds = list(hints.values())
-        if kind in get_args(messages.Relayed):
-            kinds[0] = OTHER_PID if kinds[0] is AgentId else OTHER_NAME
+        if kind is messages.Knowledge:
+            kinds[0] = OWN_PID
         elif next(iter(hints)) == "node":
             kinds[0] = SPEAKER
         return self._head(kind, [OWN_SURRENDER if k is messages.Surrender else k for k in kinds])
@@ -230,7 +207,6 @@ class _Special:
 
 
 SPEAKER, OWN_PID, OWN_NUMBER, RECEIVER, OWN_SURRENDER = (_Special() for _ in range(5))
-OTHER_PID, OTHER_NAME, VIA = (_Special() for _ in range(3))
 SPECIAL: dict[Any, Callable[[Maker], Any]] = {
     Version: Maker.version,
     LockId: Maker.lock_id,
@@ -238,10 +214,6 @@ SPECIAL: dict[Any, Callable[[Maker], Any]] = {
     AgentId: Maker.pid,
     SPEAKER: Maker.speaker,
     OWN_PID: Maker.own_pid,
-    OTHER_PID: Maker.other_pid,
-    OTHER_NAME: Maker.other_name,
-    VIA: Maker.via,
-    messages.Relayed: Maker.relayed,
     OWN_NUMBER: Maker.own_number,
     RECEIVER: Maker.receiver,
     OWN_SURRENDER: lambda maker: maker.all_of(
@@ -379,12 +351,11 @@ def _of_tunnel(process: str, kind: type[Any]) -> Message:
     hints = get_type_hints(kind, include_extras=True)
     if kind is tunnel_messages.Data:
         hints["data"] = TUNNEL_DATA
-    if kind is tunnel_messages.Open:
-        hints["opener"] = SPEAKER
+    optional = len(kind._field_defaults)  # a message without these is a right one
 
     def make(maker: Maker, rig: Rig) -> bytes:
         made = (Atom(kind.__name__.lower()), *[maker.of(each) for each in hints.values()])
-        return rig.reg(process, maker.spot(made, [made[:-1]], same_type=True))
+        return rig.reg(process, maker.spot(made, [made[: -1 - optional]], same_type=True))
 
     return make
 
@@ -541,7 +512,7 @@ class Rig:
             table.version,
             entries,
             machine._watchers.all(),
-            dict(machine._relays.passed),
+            [cluster.channels.is_open(name) for name in cluster.channels._channels],
             agents,
             {name: list(there) for name, there in processes._monitored.items()},
             list(processes._monitors),

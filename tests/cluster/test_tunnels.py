@@ -181,7 +181,7 @@ def test_a_server_that_only_one_of_them_can_reach_is_no_way(nodes: Nodes) -> Non
 
 def test_no_way_is_told(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
     """By `refusals`, with what each server says; not in the log, for the node may just not be there."""
-    one, two = nodes.meet(A, B)
+    one, two = nodes.start(A, mesh=False), nodes.start(B, mesh=False)
     x = nodes.client(one, name=X)
     nodes.client(two, name=Y)
     assert not x.connect(Y, timeout=0.3)
@@ -191,6 +191,24 @@ def test_no_way_is_told(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
     assert "no server of this node relays to it" not in caplog.text
     assert x.connect(peer(two))
     eventually(lambda: Y in x.nodes(hidden=True))
+
+
+def test_over_two_servers(nodes: Nodes) -> None:
+    """If the two have none in common, their servers lead to each other; the loss of either ends it."""
+    one, two = nodes.meet(A, B)
+    x, y = nodes.client(one, name=X), nodes.client(two, name=Y)
+    assert x.connect(Y)
+    echo = Echo.start()
+    y.register("echo", echo)
+    large = b"\xff" * 300_000
+    assert x.remote("echo", Y).ask([large]) == [large]
+    assert (tunnels(one), tunnels(two)) == (1, 1)
+    downs: list[Any] = []
+    locks.monitor(x.remote("echo", Y), downs.append)
+    two.stop()
+    eventually(lambda: len(downs) == 1)
+    eventually(lambda: tunnels(one) == ends(x) == 0)
+    echo.stop()
 
 
 def test_others_need_an_address(nodes: Nodes) -> None:

@@ -1,4 +1,4 @@
-"""Clients on nodes of their own, connected with lock servers only: small worlds whole, and random ones."""
+"""Clients on nodes of their own, connected by way of lock servers: small worlds whole, and random ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from locks_lab.commands.explore import explore_all, searches
 from locks_lab.explorer.small_worlds import Kind, placed, ring, start
 from locks_lab.schedules.plan import Plan, client_names, plan
-from locks_lab.schedules.schedule import POLICIES, calm, run
+from locks_lab.schedules.schedule import POLICIES, run
 from locks_lab.worlds.world import Faults, World
 
 explored = pytest.mark.skipif(
@@ -58,32 +58,32 @@ def test_two_clients_who_read_and_write() -> None:
         pytest.param("rw", CRASH_AND_RUN, id="reads, restart", marks=explored),
     ],
 )
-def test_two_clients_when_a_relay_crashes(modes: str, faults: Faults) -> None:
-    """At any moment, with messages on it."""
+def test_two_clients_when_a_lock_server_crashes(modes: str, faults: Faults) -> None:
+    """At any moment, and the connection of the clients is lost with it."""
     all_of(TWO._replace(modes=modes, faults=faults))
 
 
-def test_rings_of_three_over_one_relay() -> None:
+def test_rings_of_three_over_one_server() -> None:
     """In both orders, from the very beginning: one surrender, whatever order messages arrive in."""
     total = all_of(RING._replace(nodes=1, held=False))
     assert (total.worlds, total.least, total.most, total.superfluous) == (2, 0, 1, 0)
 
 
-def test_rings_of_three_over_one_relay_that_crashes() -> None:
+def test_rings_of_three_over_one_server_that_crashes() -> None:
     """Its locks are gone then, and whoever needs them ends."""
     assert all_of(RING._replace(nodes=1, faults=CRASH)).worlds == 2
 
 
 @explored
-def test_rings_of_three_over_three_relays() -> None:
-    """From where each client has its first lock: messages over different relays overtake each other."""
+def test_rings_of_three_over_three_servers() -> None:
+    """From where each client has its first lock."""
     total = all_of(RING)
     assert (total.worlds, total.least, total.most, total.superfluous) == (2, 1, 1, 0)
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1)], ids=["up", "down"])
-def test_rings_of_three_over_three_relays_of_which_one_crashes(order: tuple[int, ...]) -> None:
-    """At random moments, with messages on it; exploring that whole takes more than a million states."""
+def test_rings_of_three_over_three_servers_of_which_one_crashes(order: tuple[int, ...]) -> None:
+    """At random moments, with the connections of the clients; exploring that whole takes more than a million states."""
     nodes = ("n1", "n2", "n3")
     crashed = 0
     for seed in range(100):
@@ -101,7 +101,7 @@ def test_rings_of_three_over_three_relays_of_which_one_crashes(order: tuple[int,
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_two_relays(policy: Any) -> None:
+def test_clients_without_a_server_in_common(policy: Any) -> None:
     """Client 3 and client 4, the youngest, are neighbours in the end, and have no lock server in common."""
     scripts = (
         "write a on n4; write b on n1",
@@ -120,7 +120,7 @@ def test_two_relays(policy: Any) -> None:
         run(world, random.Random(seed), policy)
         assert len(world.carried_out) == 1
         assert not world.superfluous
-        assert world.sent["Relay"] > world.sent["Knowledge"] >= 3, seed
+        assert world.sent["Knowledge"] >= 3, seed
 
 
 # --- Messages -----------------------------------------------------------------------------------
@@ -128,32 +128,18 @@ def test_two_relays(policy: Any) -> None:
 
 @pytest.mark.parametrize("size", [3, 4, 7])
 def test_messages_of_a_ring(size: int) -> None:
-    """A ring of K takes 4 (K - 1) messages between agents and their relay, whatever takes how long."""
+    """A ring of K takes 2 (K - 1) messages between agents, if they look when all that was on its way has arrived."""
     for seed in range(5):
         order = list(range(size))
         random.Random(seed).shuffle(order)
         world = start(Plan(ring(order), homes=client_names(size)), held=True)
         world.step(*range(1, size + 1))
-        calm(world, random.Random(seed))
+        world.deliver()
         assert len(world.carried_out) == 1
-        assert world.sent["Relay"] == world.sent["Knowledge"] == 2 * (size - 1)
-        assert not world.sent["Undelivered"]
+        assert world.sent["Knowledge"] == 2 * (size - 1)
 
 
-def test_each_message_takes_one_relay() -> None:
-    """Where each client is connected with all lock servers, and none of them ends meanwhile."""
-    nodes = ("n1", "n2", "n3")
-    for seed in range(10):
-        order = list(range(5))
-        random.Random(seed).shuffle(order)
-        world = start(Plan(placed(ring(order), nodes), nodes, client_names(5)), held=True)
-        world.step(*range(1, 6))
-        calm(world, random.Random(seed))
-        assert len(world.carried_out) == 1
-        assert world.sent["Relay"] == world.sent["Knowledge"]
-
-
-def test_handing_on_takes_no_relay() -> None:
+def test_handing_on_is_told_to_no_agent() -> None:
     """It takes two messages, as on one node."""
     world = World(["write a"] * 6, homes=client_names(6))
     for client in world.clients:
@@ -176,9 +162,43 @@ def test_random_worlds_have_client_nodes() -> None:
     assert any("c1" in each.faults.nodes for each in spokes)
 
 
-def test_a_relay_is_used_only_where_it_must_be() -> None:
-    """Where all nodes are connected nothing is relayed, faults or not; and one node needs no network."""
-    for seed in range(20):
-        world = start(Plan(ring((0, 2, 1)), homes=("n1", "n2", "n3"), nodes=("n1", "n2", "n3")))
-        run(world, random.Random(seed))
-        assert not world.sent["Relay"]
+# --- The connections of client nodes ------------------------------------------------------------
+
+
+def connected(world: World) -> list[str]:
+    """Which client nodes take themselves to be connected with each other."""
+    seen = world.network.seen
+    return sorted(f"{a}-{b}" for (a, b), how in seen.items() if how == "up" and "n" not in a + b)
+
+
+def test_a_connection_of_clients_is_lost_with_any_server_of_an_end() -> None:
+    """It may be by way of that one; when both have noticed, there is a new one over another server."""
+    world = World(["write a"] * 3, ("n1", "n2"), Faults(cuts=1), client_names(3))
+    assert len(connected(world)) == 6
+    world.do(("cut", ("c1", "n1")))
+    assert connected(world) == ["c2-c3", "c3-c2"]
+    for pair in world.network.notices():
+        world.do(("notice", pair))
+    assert sorted(world.network.connectable()) == [("c1", "c2"), ("c1", "c3")]
+    for pair in world.network.connectable():
+        world.do(("connect", pair))
+    for pair in world.network.notices():
+        world.do(("notice", pair))
+    assert len(connected(world)) == 6
+
+
+def test_a_way_over_two_servers() -> None:
+    """Clients without a server in common are connected as long as their servers are."""
+    unlinked = [("c1", "n2"), ("c2", "n1")]
+    world = World(
+        ["write a on n1", "write b on n2"],
+        ("n1", "n2"),
+        Faults(cuts=1),
+        client_names(2),
+        unlinked=unlinked,
+    )
+    assert connected(world) == ["c1-c2", "c2-c1"]
+    world.do(("cut", ("n1", "n2")))
+    for pair in world.network.notices():
+        world.do(("notice", pair))
+    assert connected(world) == world.network.connectable() == []

@@ -38,7 +38,7 @@ from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Atom, Pid
 from locks.otp.process.reasons import reason_term
 from locks.otp.process.remote import Errors
-from locks.ranges import LONGEST_TEXT, MOST_IN_KNOT, MOST_WAYS, NUMBER, PLACE_BITS
+from locks.ranges import LONGEST_TEXT, MOST_IN_KNOT, NUMBER, PLACE_BITS
 from locks.wire import (
     pack,
     pack_about,
@@ -115,13 +115,6 @@ def to_servers(kind: str) -> dict[type[Any], Any]:
         messages.StandingElsewhere: messages.StandingElsewhere(OTHER, True, True),
         messages.Inquire: messages.Inquire(OTHER),
         messages.RaiseVersion: messages.RaiseVersion(OTHER, lock_id, NOW, NOW),
-        messages.Relay: messages.Relay(
-            OTHER,
-            ME,
-            tuple(f"{n}{THERE}"[:255] for n in range(MOST_WAYS)),
-            messages.Knowledge(OTHER, tuple(record(kind, n) for n in range(1, 4)), True),
-            THERE,
-        ),
         messages.Watch: messages.Watch(watcher, lock_id),
         messages.Unwatch: messages.Unwatch(watcher, lock_id),
     }
@@ -142,7 +135,6 @@ def to_agents(kind: str) -> dict[type[Any], Any]:
         messages.Surrendered: messages.Surrendered(THERE, surrender, True, records, NOW, gone),
         messages.Resolved: messages.Resolved(report(kind), records),
         messages.Knowledge: messages.Knowledge(OTHER, records, True),
-        messages.Undelivered: messages.Undelivered(THERE, OTHER, True),
     }
 
 

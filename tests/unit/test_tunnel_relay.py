@@ -14,6 +14,9 @@ from locks.otp.bytes.terms import Atom
 from locks.otp.tunnel.messages import (
     ABSENT,
     CHUNK,
+    NARROW,
+    RELAY,
+    TUNNELS,
     WINDOW,
     Close,
     Credit,
@@ -30,13 +33,18 @@ A, B, C = "a@x", "b@x", "c@x"
 
 def relay(*connected: str) -> Relay:
     """A relay that is connected with these nodes."""
-    return Relay("s@x", {A, B, C, *connected}.__contains__)
+    return Relay("s@x", {A, B, C, *connected}.__contains__, list)
+
+
+def to(end: str, message: Any) -> Outgoing:
+    """What is said to an end."""
+    return Outgoing(end, TUNNELS, message)
 
 
 def opened(*connected: str) -> Relay:
     """One with a tunnel from A to B."""
     made = relay(*connected)
-    assert made.take(A, Open(A, 1, B)) == [Outgoing(B, Open(A, 1, B)), Outgoing(A, Opened(A, 1))]
+    assert made.take(A, Open(A, 1, B)) == [to(B, Open(A, 1, B)), to(A, Opened(A, 1))]
     return made
 
 
@@ -44,6 +52,8 @@ def opened(*connected: str) -> Relay:
     "message",
     [
         Open(A, 1, B),
+        Open(A, 1, B, True),
+        Open(A, 1, B, False, True),
         Opened(A, 2**63 - 1),
         Data(A, 1, b"text"),
         Data(A, 1, b"\xff" * CHUNK),
@@ -74,10 +84,10 @@ def test_what_one_end_says_goes_to_the_other() -> None:
     for one, other in ((A, B), (B, A)):
         for message in (Data(A, 1, b"x"), Credit(A, 1, 1)):
             if isinstance(message, Data):
-                assert made.take(one, message) == [Outgoing(other, message)]
+                assert made.take(one, message) == [to(other, message)]
             else:
-                assert made.take(other, message) == [Outgoing(one, message)]
-    assert made.take(B, Close(A, 1, "why")) == [Outgoing(A, Close(A, 1, "why"))]
+                assert made.take(other, message) == [to(one, message)]
+    assert made.take(B, Close(A, 1, "why")) == [to(A, Close(A, 1, "why"))]
     assert made.take(A, Data(A, 1, b"x")) == []
     assert len(made) == 0
 
@@ -109,7 +119,7 @@ def test_what_must_not_be_said_changes_nothing(speaker: str, message: Any) -> No
     made = opened()
     with pytest.raises(BadMessage):
         made.take(speaker, message)
-    assert made.take(A, Data(A, 1, b"x")) == [Outgoing(B, Data(A, 1, b"x"))]
+    assert made.take(A, Data(A, 1, b"x")) == [to(B, Data(A, 1, b"x"))]
     assert len(made) == 1
 
 
@@ -147,7 +157,7 @@ def test_tunnels_are_bounded() -> None:
     for speaker, target in ((A, B), (B, A)):
         (said,) = made.take(speaker, Open(speaker, 1000, target))
         assert isinstance(said.message, Close)
-        assert f"{A} has 128 tunnels" in said.message.reason
+        assert f"{A} already has 128 tunnels" in said.message.reason
     number = 0
     while len(made) < MOST_IN_ALL:
         number += 1
@@ -157,7 +167,111 @@ def test_tunnels_are_bounded() -> None:
         )
     (said,) = made.take(B, Open(B, 1, C))
     assert isinstance(said.message, Close)
-    assert "relays 4096" in said.message.reason
+    assert f"relays {MOST_IN_ALL}" in said.message.reason
+
+
+def test_narrow_tunnels_have_a_smaller_window() -> None:
+    """So a node may have more of them, for the same number of bytes."""
+    made = relay("t@x")
+    count = MOST_EACH * WINDOW // NARROW
+    for number in range(count):
+        assert len(made.take(A, Open(A, number, B if number % 2 else C, True))) == 2
+    (said,) = made.take(A, Open(A, count, "t@x", True))
+    assert isinstance(said.message, Close)
+    made.take(A, Data(A, 1, bytes(NARROW)))
+    with pytest.raises(BadMessage):
+        made.take(A, Data(A, 1, b"x"))
+
+
+# --- Two relays ---------------------------------------------------------------------------------
+
+
+FAR = Open(A, 1, B, far=True)
+
+
+class Two:
+    """Relays s and t, of which s is connected with A, and t with B; u is a relay that is connected with nobody."""
+
+    def __init__(self) -> None:
+        self.cut = False
+        self.relays = {
+            "s@x": Relay("s@x", {A, C, "u@x", "t@x"}.__contains__, lambda: ["u@x", "t@x"]),
+            "t@x": Relay("t@x", {B, "s@x"}.__contains__, lambda: ["s@x"]),
+            "u@x": Relay("u@x", {"s@x"}.__contains__, lambda: ["s@x"]),
+        }
+
+    def say(self, speaker: str, server: str, message: Any) -> list[tuple[str, Any]]:
+        """Say something to a relay; what the ends are told of what follows."""
+        told = []
+        todo = [(speaker, server, message)]
+        while todo:
+            by, at, said = todo.pop(0)
+            for node, process, answer in self.relays[at].take(by, said):
+                if process == RELAY:
+                    todo.append((at, node, answer))
+                else:
+                    told.append((node, answer))
+        return told
+
+
+def test_a_target_of_another_relay_is_reached() -> None:
+    """The relays that are connected are tried; what is said goes through both, and is counted by both."""
+    two = Two()
+    assert two.say(A, "s@x", Open(A, 1, B)) == [(A, Close(A, 1, ABSENT))]
+    assert two.say(A, "s@x", FAR) == [(B, Open(A, 1, B)), (A, Opened(A, 1))]
+    assert two.say(A, "s@x", Data(A, 1, b"to")) == [(B, Data(A, 1, b"to"))]
+    assert two.say(B, "t@x", Data(A, 1, b"fro")) == [(A, Data(A, 1, b"fro"))]
+    assert two.say(B, "t@x", Credit(A, 1, 2)) == [(A, Credit(A, 1, 2))]
+    assert [len(each) for each in two.relays.values()] == [1, 1, 0]
+    assert two.say(B, "t@x", Close(A, 1, "why")) == [(A, Close(A, 1, "why"))]
+    assert not any(map(len, two.relays.values()))
+
+
+def test_a_target_of_no_relay_is_not_reached() -> None:
+    """When all were tried the opener is told; a second relay leads no further."""
+    two = Two()
+    assert two.say(A, "s@x", Open(A, 1, "nowhere@x", far=True)) == [(A, Close(A, 1, ABSENT))]
+    said = two.relays["t@x"].take("s@x", Open(A, 2, C, far=True))
+    assert said == [Outgoing("s@x", RELAY, Close(A, 2, ABSENT))]
+    assert not any(map(len, two.relays.values()))
+
+
+@pytest.mark.parametrize("lost", ["s@x", B])
+def test_the_loss_of_either_connection_ends_it(lost: str) -> None:
+    """Of the relays with each other, or of the target: the opener is told."""
+    two = Two()
+    two.say(A, "s@x", FAR)
+    if lost == B:
+        ((node, process, said),) = two.relays["t@x"].lost(B)
+        assert (node, process) == ("s@x", RELAY)
+        ((node, process, said),) = two.relays["s@x"].take("t@x", said)
+    else:
+        ((node, process, said),) = two.relays["t@x"].lost("s@x")
+        assert (node, process) == (B, TUNNELS)
+        ((node, process, said),) = two.relays["s@x"].lost("t@x")
+    assert (node, process, type(said)) == (A, TUNNELS, Close)
+    assert not any(map(len, two.relays.values()))
+
+
+def test_a_relay_that_is_lost_before_it_answers() -> None:
+    """The next one is tried."""
+    relay = Relay("s@x", {A, "u@x", "t@x"}.__contains__, lambda: ["u@x", "t@x"])
+    assert relay.take(A, FAR) == [Outgoing("u@x", RELAY, Open(A, 1, B))]
+    assert relay.lost("u@x") == [Outgoing("t@x", RELAY, Open(A, 1, B))]
+    assert relay.lost("t@x") == [to(A, Close(A, 1, ABSENT))]
+    assert len(relay) == 0
+
+
+def test_nobody_harms_another_relay() -> None:
+    """A client that gives two tunnels one number does not get a relay disconnected that serves it."""
+    two = Two()
+    two.relays["t@x"]._is_connected = {A, B, "s@x"}.__contains__
+    two.say(A, "t@x", Open(A, 1, B))
+    ((node, said),) = two.say(A, "s@x", FAR)
+    assert (node, type(said)) == (A, Close)
+    assert two.relays["t@x"].take("s@x", Data(A, 1, b"x")) == []
+    with pytest.raises(BadMessage):
+        two.relays["t@x"].take(B, Open(A, 2, B))
 
 
 def test_random_tunnels() -> None:
@@ -199,3 +313,4 @@ def test_random_tunnels() -> None:
         made.lost(node)
     assert len(made) == 0
     assert not made._of
+    assert not made._bytes

@@ -9,9 +9,7 @@ import pytest
 
 from locks.core.messages import (
     Inquire,
-    Knowledge,
     RaiseVersion,
-    Relay,
     Release,
     Remove,
     Request,
@@ -44,12 +42,10 @@ def cast(message: Any) -> bytes:
 
 def said_by(who: AgentId) -> dict[bytes, bool]:
     """What an agent may say to a lock server, and whether that is urgent."""
-    knowledge = Relay(who, agent(3), ("n@h",), Knowledge(who, ()))
     usual: list[Any] = [
         Request(who, "c", ("a", 1), "write"),
         Surrender(who, ("a",)),
         Inquire(who),
-        knowledge,
     ]
     usual.append(RaiseVersion(who, ("a",), 1, 2))
     urgent: list[Any] = [Remove(who), Release(who, ("a", "b")), Release(who, (1,), "read")]

@@ -26,10 +26,9 @@ itself. When a node is lost, all begins anew in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
-from locks.core.agent.reach import Reach
 from locks.core.agent.wait_graph import Exploration, WaitGraph
 from locks.core.messages import (
     AgentEffect,
@@ -37,8 +36,8 @@ from locks.core.messages import (
     Knowledge,
     Surrender,
     Surrendered,
+    ToAgent,
     ToServer,
-    Undelivered,
 )
 from locks.core.parts import shown_cycle
 from locks.model import (
@@ -73,19 +72,15 @@ class Resolver:
         graph: What it knows, while the agent waits and has been told something that may concern it; else nothing.
         giving_up: What is given up by surrenders that are not answered, by node: an id, or everything.
         unsettled: Whether something was learned since it last settled.
-        alive: The nodes with lock servers that are up; whoever makes it says so.
-        silent: Of these, those that say nothing; likewise.
-        used: Of the lock servers, those where the agent has requests; likewise.
+        silent: The nodes that are up and say nothing; whoever makes it says so.
         graph_class: What keeps its knowledge.
-        reach_class: How it reaches others.
     """
 
     graph_class: ClassVar[type[WaitGraph]] = WaitGraph
-    reach_class: ClassVar[type[Reach]] = Reach
 
     __slots__ = (
-        *("_me", "_out", "_passed_on", "_ways"),
-        *("alive", "giving_up", "graph", "silent", "unsettled", "used"),
+        *("_me", "_out", "_passed_on", "_sources"),
+        *("giving_up", "graph", "silent", "unsettled"),
     )
 
     def __init__(self, me: AgentId, out: list[AgentEffect]) -> None:
@@ -96,24 +91,8 @@ class Resolver:
         self.graph: WaitGraph | None = None
         self.giving_up: dict[str, list[LockId | None]] = {}
         self._passed_on: dict[AgentId, dict[RequestKey, int]] = {}  # the versions, by receiver
-        self._ways: Reach | None = None  # likewise
-        self.alive: Collection[str] = ()
+        self._sources: dict[AgentId, None] = {}  # who has told the agent something since it forgot
         self.silent: frozenset[str] = frozenset()
-        self.used: Collection[str] = ()
-
-    def are_alive(self, nodes: Collection[str]) -> None:
-        """These lock servers are up now."""
-        self.alive = nodes
-        if self._ways is not None:
-            self._ways.alive = nodes
-
-    @property
-    def _reach(self) -> Reach:
-        """How it reaches others; made when there are any."""
-        if self._ways is None:
-            self._ways = self.reach_class(self._me, self._out)
-            self._ways.alive, self._ways.used = self.alive, self.used
-        return self._ways
 
     def given_up(self, lock_id: LockId) -> list[str]:
         """The nodes where this id is given up by a surrender that is not answered yet."""
@@ -137,14 +116,18 @@ class Resolver:
     @property
     def in_touch(self) -> bool:
         """Whether it has told others something, or was told."""
-        return bool(self._passed_on) or (self._ways is not None and self._ways.in_touch)
+        return bool(self._passed_on or self._sources)
+
+    @property
+    def partners(self) -> set[str]:
+        """The nodes of the agents that it has told something that may still matter."""
+        return {agent.node for agent in self._passed_on}
 
     @property
     def acquaintances(self) -> set[AgentId]:
         """For study: the agents that it may tell something from now on, or tell others of."""
         known = self.graph.agents if self.graph is not None else ()
-        reached = self._ways.acquaintances if self._ways is not None else ()
-        return {*self._passed_on, *reached, *known}
+        return {*self._passed_on, *self._sources, *known}
 
     @property
     def remains(self) -> list[str]:
@@ -157,15 +140,14 @@ class Resolver:
         if self.graph is not None:
             return
         self.graph = self.graph_class()
-        if self._ways is not None:
-            self._ways.say_forgot()
+        for source in sorted(self._sources):
+            self._out.append(ToAgent(source, Knowledge(self._me, (), forgot=True)))
+        self._sources.clear()
 
     def cease(self) -> None:
         """The agent waits for nothing (any more)."""
         if self.graph is not None:
             self._passed_on.clear()
-            if self._ways is not None:
-                self._ways.cease()
             self.graph = None
             self.unsettled = False
 
@@ -180,8 +162,6 @@ class Resolver:
         """Take in what a lock server or another agent knows of a request."""
         if self.graph is not None and self.graph.learn(record):
             self.unsettled = True
-            if self._ways is not None:
-                self._ways.learned(record, self.graph.nodes_of(record.agent))
 
     def spare(self, record: RequestRecord) -> None:
         """The agent waits with an own request no more, but leaves it where it is."""
@@ -200,9 +180,7 @@ class Resolver:
         """Take in what another agent passes on; without waiting, nothing is of interest."""
         sender = message.sender
         if message.records:
-            known = self.graph.nodes_of(sender) if self.graph is not None else ()
-            told = {record.node for record in message.records if record.agent == sender}
-            self._reach.told_by(sender, {*known, *told})
+            self._sources[sender] = None
         if self.graph is None:
             return
         if message.forgot:
@@ -211,17 +189,6 @@ class Resolver:
         for record in message.records:
             if record.agent != self._me:
                 self.learn(record)
-
-    def undelivered(self, message: Undelivered) -> None:
-        """What was said to an agent is perhaps lost: say it again, another way if there is one."""
-        node, receiver, again = message
-        known = self.graph.nodes_of(receiver) if self.graph is not None else ()
-        self._reach.undelivered(node, receiver, again, known)
-        if self.graph is None:
-            self._reach.cease()
-        else:
-            self._passed_on.pop(receiver, None)
-            self.unsettled = True
 
     def look(self) -> Exploration | None:
         """What is found in what is known; nothing if the agent does not wait."""
@@ -238,8 +205,6 @@ class Resolver:
         if graph is None or not self.unsettled or self.is_in_doubt:
             return
         self.unsettled = False
-        if self._ways is not None:
-            self._ways.say_unsaid()
         found = graph.explore(self._me)
         closing = found.closing
         if self.silent:  # nothing comes of a surrender there: either it speaks again, or it is lost
@@ -295,22 +260,23 @@ class Resolver:
         """
         self.giving_up.pop(node, None)
         self.silent -= {node}
-        if self._ways is not None:
-            self._ways.down(node)
+        self._forget_sources(node)
         self.forget(others)
         self.unsettled = self.graph is not None
 
     def node_up(self, node: str) -> None:
-        """A node is there (again): its agents know nothing of what they were told meanwhile."""
-        if self._ways is not None:
-            self._ways.up()
+        """A node is connected (again): its agents know nothing of what they were told meanwhile."""
         self._tell_anew(node)
 
     def peer_down(self, node: str) -> None:
         """A node without a lock server is gone, and what was sent there may not have arrived."""
-        if self._ways is not None:
-            self._ways.down(node)
+        self._forget_sources(node)
         self._tell_anew(node)
+
+    def _forget_sources(self, node: str) -> None:
+        """The agents of a node that is lost notice it, too: they need not be told that this one has forgotten."""
+        for source in [source for source in self._sources if source.node == node]:
+            del self._sources[source]
 
     def _tell_anew(self, node: str) -> None:
         """Of what was passed on to agents of a node, nothing counts."""
@@ -357,5 +323,6 @@ class Resolver:
         assert self.graph is not None
         sent = self._passed_on.setdefault(target, {})
         new = tuple(r for r in records if r.agent != target and sent.get(r.key, -1) < r.version)
-        if new and self._reach.tell(target, Knowledge(self._me, new), self.graph.nodes_of(target)):
+        if new:
+            self._out.append(ToAgent(target, Knowledge(self._me, new)))
             sent.update({record.key: record.version for record in new})

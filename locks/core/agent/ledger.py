@@ -201,7 +201,6 @@ class Ledger:
     def node_up(self, node: str) -> None:
         """Ask a lock server that is there (again) for what is wanted of it."""
         self.alive |= {node}
-        self._resolver.are_alive(self.alive)
         for request in self.requests.values():
             if node in request.node_requests:
                 if not request.node_requests[node].withdrawn:
@@ -214,7 +213,6 @@ class Ledger:
         given_up = {r.lock_id for r in self.requests.values() if self._is_given_up(r)}
         self.alive -= {node}
         self.silent -= {node}
-        self._resolver.are_alive(self.alive)
         self.standings.pop(node, None)
         for slot in [slot for slot in self.releasing if slot[0] == node]:
             del self.releasing[slot]

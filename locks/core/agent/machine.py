@@ -46,7 +46,6 @@ from locks.core.messages import (
     Resolved,
     Surrender,
     Surrendered,
-    Undelivered,
     VersionRaised,
 )
 from locks.errors import (
@@ -143,7 +142,6 @@ class AgentMachine:
         self._last_status: Status = "no_locks"
         self._resolver = resolver = self.resolver_class(agent, self._out)
         self._ledger = ledger = self.ledger_class(agent, client, alive, self._out, resolver)
-        resolver.alive, resolver.used = ledger.alive, ledger.used
         ledger.silent = resolver.silent = silent
         self._tokens: Tokens | None = None  # most locks are on one node, and have theirs at once
         self._hold_ups: HoldUps | None = None  # most clients have one transaction
@@ -408,8 +406,13 @@ class AgentMachine:
         """Whether it has told other agents something, or was told: else `peer_up` and `peer_down` do nothing."""
         return self._resolver.in_touch
 
+    @property
+    def partners(self) -> set[str]:
+        """The nodes of the agents that it has told something that may still matter: it has to be connected with them."""
+        return self._resolver.partners
+
     def peer_up(self, node: str) -> list[AgentEffect]:
-        """A node is connected: there may be other ways to agents."""
+        """A node is connected: its agents know nothing of what they were told before."""
         self._resolver.node_up(node)
         return self._conclude()
 
@@ -439,8 +442,6 @@ class AgentMachine:
             elif isinstance(message, VersionRaised):
                 if self._tokens is not None:
                     self._tokens.raised(message)
-            elif isinstance(message, Undelivered):
-                self._resolver.undelivered(message)
             elif isinstance(message, Refused):
                 self._refused(message)
             else:

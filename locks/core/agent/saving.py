@@ -13,7 +13,6 @@ from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
 from locks.core.agent.hold_ups import HoldUps
 from locks.core.agent.ledger import Ledger
-from locks.core.agent.reach import Reach
 from locks.core.agent.requests import ClientWait, ClientWaits, Confirmed, LockRequest, NodeRequest
 from locks.core.agent.wait_graph import WaitGraph
 from locks.model import AgentId
@@ -33,7 +32,6 @@ MADE_WITH: dict[type[Any], tuple[str, ...]] = {
     Ledger: ("_agent", "_client", "alive", "_out", "_resolver"),
     LockRequest: ("lock_id", "mode", "require", "seq"),
     NodeRequest: ("node",),
-    Reach: ("_me", "_out"),
     Resolver: ("_me", "_out"),
     Tokens: ("_agent", "_requests", "_out"),
     WaitGraph: (),

@@ -84,10 +84,6 @@ class WaitGraph:
         """What is known of a request."""
         return self._records.get(key)
 
-    def nodes_of(self, agent: AgentId) -> set[str]:
-        """The nodes where an agent is known to have requests."""
-        return {record.node for record in self._by_agent.get(agent, _NOTHING).values()}
-
     def related(self, node: str, lock_id: LockId) -> Iterator[RequestRecord]:
         """The known requests on ids related to this one on this node."""
         for depth in range(1, len(lock_id) + 1):

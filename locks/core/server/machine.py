@@ -7,7 +7,7 @@ clock, no actor and no network; the actor around it is `locks.node.server`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
 from locks.core.messages import (
@@ -16,7 +16,6 @@ from locks.core.messages import (
     Inquire,
     RaiseVersion,
     Refused,
-    Relay,
     Release,
     Released,
     Remove,
@@ -38,7 +37,6 @@ from locks.core.messages import (
 )
 from locks.core.server.counters import TableStatistics
 from locks.core.server.notifier import News, Notifier
-from locks.core.server.relays import Pair, Relays
 from locks.core.server.saving import SavedServer, load_table, save_server
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, EntryOwner
@@ -61,12 +59,10 @@ class ServerMachine:
         changed: The entries that the last message has changed, for whoever puts down when.
         table_class: The lock table; the simulator has wrong ones to choose.
         notifier_class: What decides which agents are notified of what; likewise.
-        relays_class: What passes on what agents tell each other; likewise.
     """
 
     table_class: ClassVar[type[LockTable]] = LockTable
     notifier_class: ClassVar[type[Notifier]] = Notifier
-    relays_class: ClassVar[type[Relays]] = Relays
 
     def __init__(self, node: str, first_version: int = 0) -> None:
         self.node = node
@@ -77,7 +73,6 @@ class ServerMachine:
         self.table = self.table_class(version)
         self._notifier = self.notifier_class(self.table, self.node)
         self._watchers = Watchers()
-        self._relays = self.relays_class(self.node, self.table.owners)
 
     def handle(self, message: ServerMessage) -> list[ServerEffect]:
         """Take in one message; return what is to be done, in this order."""
@@ -99,8 +94,6 @@ class ServerMachine:
             return self._inquire(message)
         if isinstance(message, RaiseVersion):
             return self._raise(message)
-        if isinstance(message, Relay):
-            return self._relays.relay(message)
         if isinstance(message, Watch):
             return self._watch(message)
         if isinstance(message, Unwatch):
@@ -152,26 +145,14 @@ class ServerMachine:
         """Give no version from now on that is not larger: another node has given this one."""
         self.table.raise_to(version)
 
-    def peer_up(self, node: str, relays: bool) -> list[ServerEffect]:
-        """A node is connected; whether its lock server can be asked to relay."""
-        return self._relays.peer_up(node, relays)
-
-    def peer_down(self, node: str) -> list[ServerEffect]:
-        """The connection with a node is lost; `Remove` of each of its agents is to follow."""
-        return self._relays.peer_down(node)
-
-    def relay_again(self, pairs: Iterable[Pair]) -> list[ServerEffect]:
-        """What these agents have told each other by way of this lock server was held back, and can be sent."""
-        return self._relays.again(pairs)
-
     @property
     def size(self) -> int:
-        """How much there is to save: requests, and what was relayed."""
-        return self.table.size + len(self._relays.passed)
+        """How many requests there are to save."""
+        return self.table.size
 
     def save(self) -> SavedServer:
         """Its state, to go back to with `load`."""
-        return save_server(self.table, self._notifier, self._watchers.all(), self._relays)
+        return save_server(self.table, self._notifier, self._watchers.all())
 
     def another(self) -> ServerMachine:
         """A lock server of the same node that has nothing yet, to `load` a state."""
@@ -184,7 +165,6 @@ class ServerMachine:
         for lock_id, watchers in saved.watchers:
             for watcher in watchers:
                 self._watchers.add(lock_id, watcher)
-        self._relays.load(dict(saved.peers), dict(saved.passed))
 
     # --- Questions ------------------------------------------------------------------------------
 
@@ -231,7 +211,7 @@ class ServerMachine:
     @property
     def subjects(self) -> set[AgentId]:
         """For study: the agents of which it may tell others, or that it may tell, whatever comes next."""
-        return self._notifier.subjects.union(*self._relays.passed)
+        return self._notifier.subjects
 
     # --- Messages -------------------------------------------------------------------------------
 
@@ -243,8 +223,6 @@ class ServerMachine:
         return effects
 
     def _remove(self, message: Remove) -> list[ServerEffect]:
-        if self._relays.passed:
-            self._relays.gone(message.agent)
         return self._changed(self.table.remove(message.agent))
 
     def _surrender(self, message: Surrender) -> list[ServerEffect]:
@@ -256,8 +234,6 @@ class ServerMachine:
             owner = self.table.owners.get(agent)
             stands = owner is not None and self.table.edge_stands(owner, waiter, holder)
             changed = self.table.remove(agent) if stands else []
-            if stands:
-                self._relays.gone(agent)
         elif report is None and waiter is not None and holder is not None:
             changed = self.table.give_way(agent, waiter, holder)
         else:

@@ -12,7 +12,6 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from locks.core.server.notifier import Notifier
-from locks.core.server.relays import Pair, Passed, Relays
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, EntryOwner, place_of
 from locks.model import AgentId, LockId, Mode, Place
@@ -58,15 +57,12 @@ class SavedServer(NamedTuple):
     owners: tuple[SavedOwner, ...]
     entries: tuple[SavedEntry, ...]
     watchers: tuple[tuple[LockId, tuple[Hashable, ...]], ...]
-    peers: tuple[tuple[str, bool], ...]
-    passed: tuple[tuple[Pair, Passed], ...]
 
 
 def save_server(
     table: LockTable,
     notifier: Notifier,
     watchers: Iterable[tuple[LockId, Iterable[Hashable]]],
-    relays: Relays,
 ) -> SavedServer:
     """The facts of a lock server."""
     number = {owner: i for i, owner in enumerate(table.owners.values())}
@@ -89,8 +85,6 @@ def save_server(
         ),
         tuple(_save_entry(entry, number) for owner in number for entry in owner.all()),
         tuple((lock_id, tuple(there)) for lock_id, there in watchers),
-        tuple(relays.peers.items()),
-        tuple(relays.passed.items()),
     )
 
 

@@ -41,7 +41,6 @@ from locks.core.messages import (
     Knowledge,
     RaiseVersion,
     Refused,
-    Relay,
     Release,
     Released,
     Remove,
@@ -140,8 +139,6 @@ class OriginalServers:
             case RaiseVersion(_, lock_id, since, version):
                 done = is_election(lock_id)
                 commands = [ToAgent(agent, VersionRaised(node, lock_id, since, version, done))]
-            case Relay():
-                commands = []  # it relays nothing, and is never asked to
             case _:
                 assert_never(message)
         return commands

@@ -22,8 +22,8 @@ import pykka
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
     AgentMessage,
+    Knowledge,
     RaiseVersion,
-    Relay,
     Release,
     Request,
     ServerMessage,
@@ -46,13 +46,12 @@ from locks.node.peers.greeter import Greeter
 from locks.node.peers.greeting import GREETING
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
-from locks.node.peers.relaying import Relaying
 from locks.node.peers.remote_clients import RemoteAgent, RemoteClients
 from locks.node.peers.turnover import Turnover
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
 from locks.otp.bytes import etf
-from locks.otp.bytes.control import SpawnRequest, StrangeMessage, brief, check_speaker
+from locks.otp.bytes.control import BadMessage, SpawnRequest, StrangeMessage, brief, check_speaker
 from locks.otp.bytes.terms import Atom, Pid
 from locks.otp.distribution import Distribution
 from locks.otp.links.budgets import Pace
@@ -63,6 +62,7 @@ from locks.otp.names.discovery import ChangingDiscovery, place
 from locks.otp.options import Options
 from locks.otp.process.processes import CAST, Local, Processes, parse_call, parse_cast
 from locks.otp.process.remote import Errors, RemoteRef, Remotes
+from locks.otp.tunnel.channels import Channels
 from locks.otp.tunnel.tunnels import Tunnels
 from locks.otp.tunnel.wishes import Wishes
 from locks.runtime import Client, Executor, Listener
@@ -132,7 +132,8 @@ class Cluster:
         on_connected: Called with the name of each node that is connected, in the turn.
         on_silence: Called when a lock server has fallen silent, or speaks again, by the executor.
         silence: Watches which nodes are connected, and say nothing.
-        tunnels: Connections by way of others, of this node, and those that it relays.
+        channels: What agents say to those of nodes that are not connected.
+        tunnels: Byte streams by way of others, of this node, and those that it relays.
         turnover: Watches whether its servers are still its own, if they may become others.
         wishes: The client nodes that it wants to be connected with.
     """
@@ -178,7 +179,7 @@ class Cluster:
         )
         self.tunnels = Tunnels(
             node.name,
-            self.distribution.links,
+            lambda name: name in self.distribution.links and self.members.get(name) is not True,
             self.processes,
             node.turn,
             executor,
@@ -186,6 +187,13 @@ class Cluster:
             relays=not options.hidden,
             servers=self._relays,
             admit=self.distribution.enter,
+        )
+        self.channels = Channels(
+            self.tunnels,
+            self.distribution.links,
+            wanted=self._to_be_reached,
+            receive=self._told_over_channel,
+            changed=self._channel_changed,
         )
         self.wishes = Wishes(self.distribution, node.turn, executor)
         self.remotes = Remotes(
@@ -212,7 +220,6 @@ class Cluster:
         self._greeters: set[str] = set()  # who has greeted
         self._originals: OriginalPeers | None = None
         self.guests = Guests(node.server, executor, self.distribution.links.__contains__)
-        self.relaying = Relaying(node, executor, self.distribution, self.members)
         self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
         self.arrivals = Arrivals(node, self.members, self.distribution.book.has_failed)
         self.views = ViewReader(self)
@@ -251,7 +258,7 @@ class Cluster:
 
     def _connected(self, link: Link) -> None:
         self.guests.is_back(link.peer.name)
-        self.node.server.peer_up(link.peer.name, relays=False)  # not before it has greeted
+        self.channels.connected(link.peer.name)
         self.node.tell_agents(AgentMachine.peer_up, link.peer.name, in_touch=True)
         self._tell(NodeUp(link.peer.name), link)
         self.agreements.connected(link)
@@ -297,9 +304,9 @@ class Cluster:
         node = self.node
         self.members[name] = original
         node.alive |= {name}
-        if not original:
-            node.server.peer_up(name, relays=True)
         node.tell_agents(AgentMachine.node_up, name)
+        if not original:
+            self.channels.look_soon()
         self.arrivals.came(name)
         self.views.joined(name)
 
@@ -354,8 +361,6 @@ class Cluster:
             self._originals.disconnected(name)
         self.processes.lost(name)
         self.silence.lost(name)
-        self.node.server.peer_down(name)
-        self.relaying.lost(name)
         self.tunnels.lost(name)
         self.guests.lost(name)
         self.readers.lost(name)
@@ -424,7 +429,7 @@ class Cluster:
     # --- Messages to others, in the turn --------------------------------------------------------
 
     def to_server(self, name: str, agent: AgentId, message: ServerMessage) -> None:
-        """An agent, or the lock server as a relay, sends a message to the lock server of another node."""
+        """An agent sends a message to the lock server of another node."""
         original = self.members.get(name)
         if original:
             self.original_peers.to_server(name, agent, message)
@@ -448,6 +453,10 @@ class Cluster:
         """The lock server, or an agent, sends a message to an agent of another node."""
         link = self.distribution.links.get(agent.node)
         if link is None:
+            if (
+                type(message) is Knowledge
+            ):  # the others are of lock servers that the agent is connected with
+                self._tell_over_channel(agent, message)
             return
         if self.members.get(agent.node):
             self.original_peers.to_agent(agent, message)
@@ -457,10 +466,64 @@ class Cluster:
                 try:
                     encoded = etf.encode(pack(part, agent))
                 except etf.EncodeError as error:
-                    text = "a message for %s can't be sent: %s"
-                    self.executor.run_soon(logger.error, text, agent, error)
+                    self._unsendable(agent, error)
                 else:
                     self.processes.send(pid, encoded)
+
+    def _unsendable(self, agent: AgentId, error: etf.EncodeError) -> None:
+        text = "a message for %s can't be sent: %s"
+        self.executor.run_soon(logger.error, text, agent, error)
+
+    # --- Agents of nodes that are not connected -------------------------------------------------
+
+    def _tell_over_channel(self, agent: AgentId, message: Knowledge) -> None:
+        """An agent tells one something whose node is not connected; until there is a channel it is dropped.
+
+        Nothing is lost: as soon as there is one, agents say again what they have said (`AgentMachine.peer_up`).
+        """
+        if not self.channels.is_open(agent.node):
+            if message.records:
+                self.channels.want(agent.node)
+            return
+        for part in in_parts(message, agent):
+            try:
+                encoded = etf.encode((agent.created, pack(part, agent)))
+            except etf.EncodeError as error:
+                self._unsendable(agent, error)
+            else:
+                self.channels.send(agent.node, encoded)
+
+    def _told_over_channel(self, peer: str, data: bytes) -> None:
+        """An agent of a node that is not connected tells one of ours something."""
+        try:
+            term = etf.decode(data)
+        except etf.DecodeError as error:
+            raise BadMessage(str(error)) from None
+        if type(term) is not tuple or len(term) != 2 or type(term[0]) is not int:
+            raise BadMessage(f"{brief(term)} is not for an agent")
+        number, message = term
+        if not 0 <= number < 1 << 64 or not is_ours(message):
+            raise BadMessage(f"{brief(term)} is not for an agent")
+        agent = self.node.agents_by_id.get(agent_numbered(number, self.node.name))
+        if agent is None:
+            return  # it has ended
+        told = unpack_to_agent(message, agent.id, agent.machine.client, peer)
+        if type(told) is not Knowledge:
+            raise BadMessage(f"{brief(message[1])} is not what agents tell each other")
+        self.node.deliver(agent, told)
+
+    def _channel_changed(self, peer: str, is_open: bool) -> None:
+        """There is a channel to a node, or it is gone."""
+        event = AgentMachine.peer_up if is_open else AgentMachine.peer_down
+        self.node.tell_agents(event, peer, in_touch=True)
+
+    def _to_be_reached(self) -> set[str]:
+        """The nodes of agents that ours have something to tell, and that are not connected."""
+        found: set[str] = set()
+        for agent in self.node.agents_by_id.values():
+            if agent.machine.in_touch:
+                found |= agent.machine.partners
+        return found - self.distribution.links.keys() - {self.node.name}
 
     def _unsent(self, agent: AgentId, message: ServerMessage, error: etf.EncodeError) -> None:
         """An agent of ours has something to say that can't be sent: it ends, and its client is told why."""
@@ -549,8 +612,6 @@ class Cluster:
             self.readers.taken(sender.node, *pages.unpack_taken(term))
             return
         message = unpack_to_server(term, sender.node)
-        if type(message) is Relay:
-            self.relaying.check(sender.node, message)
         if not self.guests.admit(sender.node, message):
             return
         watcher: Any  # a pid
@@ -580,8 +641,7 @@ class Cluster:
         try:
             if is_ours(message):
                 speaker = self.processes.speaker
-                relays = self.members.get(speaker) is False
-                told = unpack_to_agent(message, agent.id, agent.machine.client, speaker, relays)
+                told = unpack_to_agent(message, agent.id, agent.machine.client, speaker)
                 self.node.deliver(agent, told)
                 return
             call = parse_call(message)

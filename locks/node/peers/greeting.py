@@ -27,7 +27,7 @@ from locks.wire.versions import check_version
 
 __all__ = ["GREETING", "Greeting", "pack_greeting", "to_node_name", "unpack_greeting"]
 
-PROTOCOL = 3  # spare requests are new in it
+PROTOCOL = 4  # spare requests are new since 3; since 4 agents of nodes that are not connected talk over tunnels
 GREETING = Atom("greeting")
 TICKTIMES = (0.1, 86_400.0)  # seconds
 LONGEST_HOST = 255  # characters

@@ -12,8 +12,9 @@ says to them; that which is not for the relay itself it passes on to the other e
 | `Credit` | both | so many bytes were taken in: as many may follow |
 | `Close` | both, and the relay | there is no such tunnel, or no more |
 
-They are sent to processes with these names: `RELAY` at a relay, `TUNNELS` at an end. All of it is checked when it
-arrives.
+They are sent to processes with these names: `RELAY` at a relay, `TUNNELS` at an end. A relay that is not connected with
+the target opens the tunnel at another one, which is, in the opener's name: to that one it is an end. All of it is checked
+when it arrives.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from locks.ranges import LONGEST_TEXT, Name, Number, Range, Size, Text
 __all__ = [
     "ABSENT",
     "CHUNK",
+    "NARROW",
     "RELAY",
     "TUNNELS",
     "WINDOW",
@@ -45,6 +47,7 @@ __all__ = [
 RELAY = "locks_relay"
 TUNNELS = "locks_tunnels"
 WINDOW = 64 * 1024  # bytes of one tunnel, each way, that may be on their way
+NARROW = 16 * 1024  # likewise of a narrow one
 CHUNK = 16 * 1024  # bytes in one message
 ABSENT = "it is not connected to the relay"  # why a relay does not lead to a node, as a rule
 
@@ -53,11 +56,18 @@ Bytes = Annotated[bytes, Size(CHUNK)]
 
 
 class Open(NamedTuple):
-    """The opener wants a stream to the target."""
+    """The opener wants a stream to the target.
+
+    Attributes:
+        narrow: It is for messages of agents alone (`locks.otp.tunnel.channels`).
+        far: By way of another relay, if the target is connected with none of the opener's.
+    """
 
     opener: Name
     number: Number
     target: Name
+    narrow: bool = False
+    far: bool = False
 
 
 class Opened(NamedTuple):

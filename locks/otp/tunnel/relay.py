@@ -1,12 +1,17 @@
-"""A relay: passes byte streams on between two nodes that it is connected with.
+"""A relay: passes byte streams on between two nodes that it is connected with, or another relay is.
 
 Pure: messages in, messages out. A relay keeps no bytes. What it passes on goes into the queue of the connection to
 the other end, and each end may have a window's worth on its way, no more: the relay counts it. So an end
-that is slow or stopped has at most a window of each of its tunnels there. How many tunnels a node may have,
-as an opener or as a target, is bounded; so is the number of all.
+that is slow or stopped has at most a window of each of its tunnels there. How much all windows of a node are,
+as an opener or as a target, is bounded; so is the number of all tunnels.
 
 Who opens a tunnel is the node that says so, which is connected with the relay, and so has proven who it is.
 What goes through the tunnel does not concern the relay.
+
+If the target is not connected, and the opener has found that out at all its relays, one of these tries the others that it is
+connected with, one after the other: each of them may have a connection to the target, and leads no further. So a tunnel has two relays at most. To each of them, the
+other one is an end; what a server says in the name of an opener is true, because servers relay only what they have
+checked themselves.
 """
 
 from __future__ import annotations
@@ -16,34 +21,74 @@ from typing import NamedTuple
 
 from locks.errors import assert_never
 from locks.otp.bytes.control import BadMessage
-from locks.otp.tunnel.messages import ABSENT, WINDOW, Close, Credit, Data, Message, Open, Opened
+from locks.otp.tunnel.messages import (
+    ABSENT,
+    NARROW,
+    RELAY,
+    TUNNELS,
+    WINDOW,
+    Close,
+    Credit,
+    Data,
+    Message,
+    Open,
+    Opened,
+)
 
-__all__ = ["MOST_EACH", "MOST_IN_ALL", "Outgoing", "Relay"]
+__all__ = ["MOST_BYTES", "MOST_EACH", "MOST_IN_ALL", "Outgoing", "Relay"]
 
-MOST_EACH = 128  # tunnels of one node: all their windows are half of what may wait for it
-MOST_IN_ALL = 4096  # tunnels
+MOST_EACH = 128  # tunnels of one node for connections, and four times as many narrow ones
+MOST_BYTES = MOST_EACH * WINDOW  # in all windows of one node: half of what may wait for it
+MOST_IN_ALL = 16_384  # tunnels
+
+Key = tuple[str, int]
 
 
 class Outgoing(NamedTuple):
-    """A message for a node."""
+    """A message for a process of a node: `RELAY` or `TUNNELS`."""
 
     node: str
+    process: str
     message: Message
 
 
 class _Tunnel:
-    """One tunnel: its ends, and how many bytes each has sent that were not taken in yet."""
+    """One tunnel: its two ends, and how many bytes each has sent that were not taken in yet.
 
-    __slots__ = ("on_way", "opener", "target")
+    Attributes:
+        near: From where it was opened: the opener, or the opener's relay.
+        far: The target, or a relay that is connected with it.
+        target: The target.
+        process: Who is spoken to at each end.
+        on_way: Bytes of each end.
+        window: How many these may be.
+        untried: The relays that may still lead to the target, while it is being opened by way of one.
+    """
 
-    def __init__(self, opener: str, target: str) -> None:
-        self.opener = opener
+    __slots__ = ("far", "near", "on_way", "process", "target", "untried", "window")
+
+    def __init__(self, near: str, relayed: bool, target: str, window: int) -> None:
+        self.near = near
         self.target = target
-        self.on_way = {opener: 0, target: 0}
+        self.window = window
+        self.process = {near: RELAY if relayed else TUNNELS}
+        self.on_way = {near: 0}
+        self.untried: list[str] | None = None
+        self.lead(target, TUNNELS)
+
+    def lead(self, far: str, process: str) -> None:
+        """This is its far end."""
+        self.far = far
+        self.process = {self.near: self.process[self.near], far: process}
+        self.on_way = {self.near: 0, far: 0}
 
     def other(self, end: str) -> str:
         """The other end."""
-        return self.target if end == self.opener else self.opener
+        return self.far if end == self.near else self.near
+
+    def to(self, end: str, message: Message) -> Outgoing:
+        """A message for one of its ends."""
+        return Outgoing(end, self.process[end], message)
 
 
 class Relay:
@@ -52,13 +97,18 @@ class Relay:
     Args:
         name: The node.
         is_connected: Whether it is connected with a node.
+        servers: Says which others that are connected relay.
     """
 
-    def __init__(self, name: str, is_connected: Callable[[str], bool]) -> None:
+    def __init__(
+        self, name: str, is_connected: Callable[[str], bool], servers: Callable[[], list[str]]
+    ) -> None:
         self._name = name
         self._is_connected = is_connected
-        self._tunnels: dict[tuple[str, int], _Tunnel] = {}
-        self._of: dict[str, dict[tuple[str, int], None]] = {}  # the tunnels of each node
+        self._servers = servers
+        self._tunnels: dict[Key, _Tunnel] = {}
+        self._of: dict[str, dict[Key, None]] = {}  # the tunnels of each node
+        self._bytes: dict[str, int] = {}  # their windows
 
     def __len__(self) -> int:
         return len(self._tunnels)
@@ -76,14 +126,16 @@ class Relay:
         if tunnel is None:
             return []  # it was closed meanwhile
         if speaker not in tunnel.on_way:
+            if speaker in self._servers():
+                return []  # it was closed meanwhile, and opened anew another way
             raise BadMessage(f"the tunnel {key} is not one of its own")
         other = tunnel.other(speaker)
         match message:
             case Data():
                 on_way = tunnel.on_way[speaker] + len(message.data)
-                if on_way > WINDOW:
+                if on_way > tunnel.window:
                     raise BadMessage(
-                        f"it sent {on_way} bytes over a tunnel with a window of {WINDOW}"
+                        f"it sent {on_way} bytes over a tunnel with a window of {tunnel.window}"
                     )
                 tunnel.on_way[speaker] = on_way
             case Credit():
@@ -92,53 +144,97 @@ class Relay:
                     raise BadMessage(f"it acknowledged {-on_way} bytes that were not sent")
                 tunnel.on_way[other] = on_way
             case Close():
+                if speaker == tunnel.far and tunnel.untried is not None:
+                    return self._try_next(key, tunnel, message.reason)
                 self._forget(key, tunnel)
             case Opened():
-                raise BadMessage("only a relay may report that a tunnel was opened")
+                if speaker != tunnel.far or tunnel.process[speaker] != RELAY:
+                    raise BadMessage("only a relay may report that a tunnel was opened")
+                tunnel.untried = None
             case _:
                 assert_never(message)
-        return [Outgoing(other, message)]
+        return [tunnel.to(other, message)]
 
     def lost(self, node: str) -> list[Outgoing]:
         """The connection to a node is lost, and its tunnels with it."""
-        said = []
+        said: list[Outgoing] = []
         for key in list(self._of.get(node, ())):
             tunnel = self._tunnels[key]
+            if node == tunnel.far and tunnel.untried is not None:
+                said += self._try_next(key, tunnel, ABSENT)
+                continue
             self._forget(key, tunnel)
             reason = f"{self._name} lost its connection to {node}"
-            said.append(Outgoing(tunnel.other(node), Close(*key, reason)))
+            said.append(tunnel.to(tunnel.other(node), Close(*key, reason)))
         return said
 
-    def _open(self, speaker: str, key: tuple[str, int], message: Open) -> list[Outgoing]:
-        if message.opener != speaker:
+    def _open(self, speaker: str, key: Key, message: Open) -> list[Outgoing]:
+        relayed = message.opener != speaker
+        if relayed and speaker not in self._servers():
             raise BadMessage(f"it opened a tunnel in the name of {message.opener}")
-        if key in self._tunnels:
+        if key in self._tunnels and not relayed:
             raise BadMessage(f"it has already opened the tunnel {key}")
-        reason = self._objection(speaker, message.target)
+        target = message.target
+        window = NARROW if message.narrow else WINDOW
+        known = self._is_connected(target) and target != self._name
+        others = self._servers() if message.far and not known and not relayed else []
+        reason: str | None = None
+        if (
+            key in self._tunnels
+            or target in (message.opener, self._name)
+            or (not known and not others)
+        ):
+            reason = ABSENT
+        else:
+            reason = self._objection((speaker, target) if known else (speaker,), window)
         if reason is not None:
-            return [Outgoing(speaker, Close(*key, reason))]
-        self._tunnels[key] = _Tunnel(speaker, message.target)
-        for end in (speaker, message.target):
-            self._of.setdefault(end, {})[key] = None
-        return [Outgoing(message.target, message), Outgoing(speaker, Opened(*key))]
+            return [Outgoing(speaker, RELAY if relayed else TUNNELS, Close(*key, reason))]
+        tunnel = _Tunnel(speaker, relayed, target, window)
+        if known:
+            self._keep(key, tunnel)
+            return [tunnel.to(target, message), tunnel.to(speaker, Opened(*key))]
+        tunnel.untried = others
+        return self._try_next(key, tunnel, ABSENT)
 
-    def _objection(self, opener: str, target: str) -> str | None:
-        """Why it does not relay between two nodes, if it does not."""
-        if target in (opener, self._name) or not self._is_connected(target):
-            return ABSENT
-        for node in (opener, target):
-            if len(self._of.get(node, ())) >= MOST_EACH:
-                return (
-                    f"{node} already has {MOST_EACH} tunnels over {self._name}, which is the limit"
-                )
+    def _try_next(self, key: Key, tunnel: _Tunnel, reason: str) -> list[Outgoing]:
+        """Open a tunnel by way of the next relay; if none is left, tell the near end that there is none."""
+        if key in self._tunnels:
+            self._forget(key, tunnel)
+        while tunnel.untried:
+            server = tunnel.untried.pop(0)
+            if (
+                server == tunnel.near
+                or not self._is_connected(server)
+                or self._objection((server,), tunnel.window)
+            ):
+                continue
+            tunnel.lead(server, RELAY)
+            self._keep(key, tunnel)
+            return [tunnel.to(server, Open(*key, tunnel.target, tunnel.window == NARROW))]
+        return [tunnel.to(tunnel.near, Close(*key, reason))]
+
+    def _objection(self, ends: tuple[str, ...], window: int) -> str | None:
+        """Why it relays no more for these nodes, if it does not."""
+        for node in ends:
+            if self._bytes.get(node, 0) + window > MOST_BYTES:
+                count = len(self._of[node])
+                return f"{node} already has {count} tunnels over {self._name}, which is the limit"
         if len(self._tunnels) >= MOST_IN_ALL:
             return f"{self._name} already relays {MOST_IN_ALL} tunnels, which is the limit"
         return None
 
-    def _forget(self, key: tuple[str, int], tunnel: _Tunnel) -> None:
+    def _keep(self, key: Key, tunnel: _Tunnel) -> None:
+        self._tunnels[key] = tunnel
+        for end in tunnel.on_way:
+            self._of.setdefault(end, {})[key] = None
+            self._bytes[end] = self._bytes.get(end, 0) + tunnel.window
+
+    def _forget(self, key: Key, tunnel: _Tunnel) -> None:
         del self._tunnels[key]
-        for end in (tunnel.opener, tunnel.target):
+        for end in tunnel.on_way:
             own = self._of[end]
             del own[key]
+            self._bytes[end] -= tunnel.window
             if not own:
                 del self._of[end]
+                del self._bytes[end]

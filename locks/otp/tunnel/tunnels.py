@@ -21,8 +21,8 @@ import _socket
 import itertools
 import random
 import socket
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import gevent
 from gevent import socket as gevent_socket
@@ -65,6 +65,18 @@ __all__ = ["Tunnels"]
 ANSWER = 1.0  # seconds until a relay must have answered; then the next one is asked
 SOON = WINDOW // 4  # bytes that were taken in, until the other end is told
 Key = tuple[str, str, int]  # the relay, the opener, and the opener's number
+
+
+class Narrow(Protocol):
+    """What has the narrow tunnels of a node: `locks.otp.tunnel.channels`."""
+
+    def take(self, key: Key, message: Message) -> bool:
+        """Take in what a relay says; returns whether it is about a narrow tunnel."""
+        ...  # pragma: no cover
+
+    def avoid(self, server: str, why: str) -> None:
+        """A relay is lost, or says nothing."""
+        ...  # pragma: no cover
 
 
 class _End:
@@ -191,7 +203,7 @@ class Tunnels:
 
     Args:
         name: The node.
-        links: The nodes that it is connected with.
+        is_connected: Whether it is connected with a node to which it may lead others.
         processes: Who can be reached over its connections.
         turn: Its turn.
         executor: Where its greenlets live.
@@ -199,12 +211,17 @@ class Tunnels:
         relays: Whether it relays for others.
         servers: Says which nodes may relay.
         admit: Takes in a connection that somebody has begun over a tunnel. In the hub.
+
+    Attributes:
+        relay: What this node relays.
+        channels: The tunnels for messages of agents alone; they know themselves.
+        numbers: For the tunnels that this node opens.
     """
 
     def __init__(
         self,
         name: str,
-        links: Collection[str],
+        is_connected: Callable[[str], bool],
         processes: Processes,
         turn: Turn,
         executor: Executor,
@@ -214,17 +231,17 @@ class Tunnels:
         servers: Callable[[], list[str]],
         admit: Callable[[Stream], object],
     ) -> None:
-        self._name = name
-        self._links = links
+        self.name = name
         self._processes = processes
-        self._turn = turn
-        self._executor = executor
-        self._notices = notices
-        self._servers = servers
+        self.turn = turn
+        self.executor = executor
+        self.notices = notices
+        self.servers = servers
         self._admit = admit
-        self.relay = Relay(name, links.__contains__)
+        self.relay = Relay(name, is_connected, servers)
+        self.channels: Narrow | None = None
         self._ends: dict[Key, _End] = {}
-        self._numbers = itertools.count(1)
+        self.numbers = itertools.count(1)
         processes.register(TUNNELS, Local(self._to_end))
         if relays:
             processes.register(RELAY, Local(self._to_relay))
@@ -240,14 +257,15 @@ class Tunnels:
         Raises:
             Refused: No server that this node is connected with can relay.
         """
-        servers = self._turn.run(self._servers)
+        servers = self.turn.run(self.servers)
         random.shuffle(servers)
         refused = {}
-        for server in servers:
-            try:
-                return self._dial(server, name)
-            except Refused as error:
-                refused[server] = str(error)
+        for far in (False, True):
+            for server in servers:
+                try:
+                    return self._dial(server, name, far)
+                except Refused as error:
+                    refused[server] = str(error)
         why = "; ".join(f"{server}: {refused[server]}" for server in sorted(refused))
         text = plain(
             f"can't reach {name}: it has no address, and no server of this node relays to it: {why or 'there is none'}"
@@ -256,12 +274,12 @@ class Tunnels:
             raise NoWay(text, cause="no way")
         raise Refused(text, cause="no way")
 
-    def _dial(self, server: str, name: str) -> Stream:
-        key = (server, self._name, next(self._numbers))
+    def _dial(self, server: str, name: str, indirect: bool) -> Stream:
+        key = (server, self.name, next(self.numbers))
         near, far = _pair()
         end = self._new_end(key, near)
         try:
-            self._turn.run(self._open, key, name, end)
+            self.turn.run(self._open, key, name, indirect, end)
             with gevent.Timeout(ANSWER, Refused("no answer", cause="silent")):
                 reason = end.answer.get()
             if reason is not None:
@@ -274,17 +292,17 @@ class Tunnels:
         return Stream(far, over=(name, server))
 
     def _new_end(self, key: Key, sock: socket.socket) -> _End:
-        return _End(self._executor.hub, sock, lambda said: self._hear(key, said))
+        return _End(self.executor.hub, sock, lambda said: self._hear(key, said))
 
-    def _open(self, key: Key, name: str, end: _End) -> None:
+    def _open(self, key: Key, name: str, far: bool, end: _End) -> None:
         self._ends[key] = end
-        self._send(key[0], RELAY, Open(*key[1:], name))
+        self.send(key[0], RELAY, Open(*key[1:], name, False, far))
 
     # --- What the ends say ------------------------------------------------------------------------
 
     def _hear(self, key: Key, said: bytes | int | str) -> None:
         """An end has something to say to the other one. In the hub."""
-        run = self._turn.run_surely if isinstance(said, str) else self._turn.run
+        run = self.turn.run_surely if isinstance(said, str) else self.turn.run
         run(self._say, key, said)
 
     def _say(self, key: Key, said: bytes | int | str) -> None:
@@ -293,12 +311,13 @@ class Tunnels:
         name = key[1:]
         if isinstance(said, str):
             self._ends.pop(key)
-            self._send(key[0], RELAY, Close(*name, said))
+            self.send(key[0], RELAY, Close(*name, said))
         else:
             message = Data(*name, said) if isinstance(said, bytes) else Credit(*name, said)
-            self._send(key[0], RELAY, message)
+            self.send(key[0], RELAY, message)
 
-    def _send(self, node: str, process: str, message: Message) -> None:
+    def send(self, node: str, process: str, message: Message) -> None:
+        """Say something to a relay, or to an end."""
         self._processes.send_named(node, process, encode(message))
 
     # --- What arrives -----------------------------------------------------------------------------
@@ -309,7 +328,7 @@ class Tunnels:
             return unpack(term)
         except StrangeMessage as error:
             speaker = self._processes.speaker
-            self._notices.warn("ignored", speaker, "%s ignored a message: %s", self._name, error)
+            self.notices.warn("ignored", speaker, "%s ignored a message: %s", self.name, error)
             return None
 
     def _to_relay(self, term: Any, sender: Pid | None) -> None:
@@ -318,8 +337,8 @@ class Tunnels:
             self._pass_on(self.relay.take(self._processes.speaker, message))
 
     def _pass_on(self, outgoing: list[Outgoing]) -> None:
-        for node, message in outgoing:
-            self._send(node, TUNNELS, message)
+        for node, process, message in outgoing:
+            self.send(node, process, message)
 
     def _to_end(self, term: Any, sender: Pid | None) -> None:
         message = self._unpacked(term)
@@ -327,6 +346,8 @@ class Tunnels:
             return
         server = self._processes.speaker
         key = (server, message.opener, message.number)
+        if self.channels is not None and self.channels.take(key, message):
+            return
         if isinstance(message, Open):
             self._opened_here(key, message)
             return
@@ -348,17 +369,17 @@ class Tunnels:
 
     def _opened_here(self, key: Key, message: Open) -> None:
         """Somebody has opened a tunnel to this node."""
-        if message.target != self._name or message.opener == self._name:
+        if message.target != self.name or message.opener == self.name:
             raise BadMessage(f"a tunnel from {message.opener} to {message.target} ends at neither")
         if key in self._ends:
             raise BadMessage(f"it has already opened the tunnel {key}")
         reason = None
         if sum(server == key[0] for server, *_ in self._ends) >= MOST_EACH:
             reason = (
-                f"{self._name} already has {MOST_EACH} tunnels over {key[0]}, which is the limit"
+                f"{self.name} already has {MOST_EACH} tunnels over {key[0]}, which is the limit"
             )
         if reason is not None:
-            self._send(key[0], RELAY, Close(*key[1:], reason))
+            self.send(key[0], RELAY, Close(*key[1:], reason))
             return
         near, far = _pair()
         end = self._ends[key] = self._new_end(key, near)
@@ -369,7 +390,7 @@ class Tunnels:
         self._admit(stream)
 
     def _in_hub(self, function: Callable[..., object], *args: Any) -> None:
-        run_in_hub(self._executor.hub, function, *args)
+        run_in_hub(self.executor.hub, function, *args)
 
     # --- The end ----------------------------------------------------------------------------------
 
@@ -380,6 +401,8 @@ class Tunnels:
 
     def avoid(self, node: str, why: str) -> None:
         """End the tunnels over a node; whoever wants them opens others."""
+        if self.channels is not None:
+            self.channels.avoid(node, why)
         for key in [key for key in self._ends if key[0] == node]:
             end = self._ends.pop(key)
             self._in_hub(end.finish, why)
@@ -389,7 +412,7 @@ class Tunnels:
         ends = list(self._ends.values())
         self._ends.clear()
         for end in ends:
-            self._executor.run_soon(end.dispose)
+            self.executor.run_soon(end.dispose)
 
     def abandon(self) -> None:
         """In a forked child: let go of all sockets; they belong to the parent."""

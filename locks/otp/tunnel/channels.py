@@ -1,0 +1,341 @@
+"""Channels: how agents of two nodes that are not connected send each other messages, over a tunnel.
+
+Client nodes are connected with lock servers only. When an agent has a message for an agent of such a node, its own node
+opens a channel to that node: a narrow tunnel (`locks.otp.tunnel.relay`) through a lock server. Two nodes have at most one
+channel, however many agents they have.
+
+For agents a channel is like a connection. Messages keep their order, and both nodes notice when the channel is lost. A
+message that is sent while there is no channel is dropped. When a channel is opened or lost, agents send again what
+they have sent to agents of that node (`AgentMachine.peer_up`, `peer_down`). A node keeps a channel, or tries to open it again,
+as long as an agent of it waits that has sent something there (`AgentMachine.partners`). The node that opened a channel
+closes it when it was not needed for `LINGER` seconds.
+
+There is no handshake. The relay states which node opened the tunnel; that node has proven to the relay that it knows the
+cookie. A message that is wrong costs the channel, and nothing else.
+
+What is sent is bounded: by the window of the tunnel, and by `MOST_WAITING` for what waits here. If more waits because the
+other node does not read, the channel is closed and tried again later. If two nodes open a channel to each other at the same
+time, the one of the node with the smaller name is kept.
+
+Everything here runs in the turn.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from locks.errors import assert_never
+from locks.otp.bytes.control import BadMessage, StrangeMessage
+from locks.otp.tunnel.messages import (
+    NARROW,
+    RELAY,
+    Close,
+    Credit,
+    Data,
+    Message,
+    Open,
+    Opened,
+)
+from locks.runtime.waiter import run_in_hub
+
+if TYPE_CHECKING:
+    from locks.otp.tunnel.tunnels import Key, Tunnels
+
+__all__ = ["Channels"]
+
+LINGER = 10.0  # seconds from when nobody wants a channel any more until it is closed
+PERIOD = 1.0  # seconds between two looks at the channels, while there are any
+ANSWER = 5.0  # seconds until a relay must have answered; then the next one is asked
+LONGEST = 5.0  # seconds until it is tried again, at most
+WARNED = 5  # attempts in a row that fail, until that is logged
+CHUNK = (
+    NARROW // 2 - 1
+)  # bytes of a message that are sent at once, behind a byte that says whether more follow
+SOON = NARROW // 4  # bytes that were taken in, until the other end is told
+MOST_WAITING = 1 << 20  # bytes that wait for one node, at most
+LARGEST = 1 << 20  # bytes of one message, at most
+MOST = 4096  # channels that others have opened
+MORE, LAST = b"\1", b"\0"
+
+
+class _Channel:
+    """One channel; it is `opened` when the relay has told the target."""
+
+    __slots__ = ("arrived", "credit", "key", "opened", "out", "since", "taken", "waiting", "wanted")
+
+    def __init__(self, key: Key, now: float) -> None:
+        self.key = key
+        self.opened = False
+        self.since = self.wanted = now
+        self.credit = NARROW
+        self.out: deque[bytes] = deque()
+        self.waiting = 0
+        self.arrived = bytearray()
+        self.taken = 0
+
+
+class _Attempt:
+    """A channel that is wanted: the servers that are still to be tried, and when all are tried again."""
+
+    __slots__ = ("due", "failures", "untried")
+
+    def __init__(self, now: float) -> None:
+        self.due = now
+        self.failures = 0
+        self.untried: list[tuple[str, bool]] = []  # and whether by way of another one
+
+
+class Channels:
+    """The channels of one node.
+
+    Args:
+        tunnels: The tunnels that they go through.
+        links: The nodes that are connected: to these there is no channel.
+        wanted: Says to which nodes there should be one.
+        receive: Called with a message and the node that it is from.
+        changed: Called with a node and whether there is a channel to it, when that changes.
+    """
+
+    def __init__(
+        self,
+        tunnels: Tunnels,
+        links: Collection[str],
+        *,
+        wanted: Callable[[], Collection[str]],
+        receive: Callable[[str, bytes], object],
+        changed: Callable[[str, bool], object],
+    ) -> None:
+        self._tunnels = tunnels
+        self._name = tunnels.name
+        self._links = links
+        self._wanted = wanted
+        self._receive = receive
+        self._changed = changed
+        self._channels: dict[str, _Channel] = {}
+        self._peers: dict[Key, str] = {}
+        self._attempts: dict[str, _Attempt] = {}
+        self._looking = False
+        tunnels.channels = self
+
+    def __len__(self) -> int:
+        return len(self._channels)
+
+    def is_open(self, peer: str) -> bool:
+        """Whether something can be sent to a node."""
+        channel = self._channels.get(peer)
+        return channel is not None and channel.opened
+
+    def send(self, peer: str, message: bytes) -> None:
+        """Send a message over a channel that is open."""
+        channel = self._channels[peer]
+        for at in range(0, len(message), CHUNK):
+            more = MORE if at + CHUNK < len(message) else LAST
+            channel.out.append(more + message[at : at + CHUNK])
+        channel.waiting += len(message)
+        self._flush(channel)
+        if channel.waiting > MOST_WAITING:
+            self._tunnels.turn.post(self._give_up, channel, f"{peer} does not read")
+
+    def want(self, peer: str) -> None:
+        """An agent has something to send to a node: open a channel, unless that was begun."""
+        if peer not in self._attempts and peer not in self._channels:
+            self._attempts[peer] = _Attempt(time.monotonic())
+            self._try(peer)
+        self._keep_looking()
+
+    def look_soon(self) -> None:
+        """Another lock server is connected: try again at once."""
+        for peer, attempt in list(self._attempts.items()):
+            if peer not in self._channels:
+                attempt.due = time.monotonic()
+                self._try(peer)
+
+    def connected(self, peer: str) -> None:
+        """A node is connected: from now on all messages use the connection."""
+        self._attempts.pop(peer, None)
+        if peer in self._channels:
+            self._drop(peer, "the nodes are connected")
+
+    def avoid(self, server: str, why: str) -> None:
+        """A lock server is lost, or says nothing: the channels over it are lost."""
+        for channel in [each for each in self._channels.values() if each.key[0] == server]:
+            self._lose(channel, why)
+
+    # --- Opening --------------------------------------------------------------------------------
+
+    def _try(self, peer: str) -> None:
+        """Open a channel over the next server; after the last one there is a pause."""
+        attempt = self._attempts[peer]
+        now = time.monotonic()
+        if not attempt.untried:
+            if attempt.due > now:
+                return
+            servers = self._tunnels.servers()
+            random.shuffle(servers)
+            attempt.untried = [(server, far) for far in (True, False) for server in servers]
+            attempt.due = now + min(LONGEST, PERIOD * 2**attempt.failures)
+            attempt.failures += 1
+            if attempt.failures == WARNED:
+                text = (
+                    "%s can't reach %s, where agents wait that its own agents have met: no server leads there. "
+                    "Deadlocks between them may not be found; let both use the same servers"
+                )
+                self._tunnels.notices.warn("channel", peer, text, self._name, peer)
+        if attempt.untried:
+            server, far = attempt.untried.pop()
+            key = (server, self._name, next(self._tunnels.numbers))
+            self._channels[peer] = _Channel(key, now)
+            self._peers[key] = peer
+            self._tunnels.send(server, RELAY, Open(*key[1:], peer, True, far))
+
+    def _opened_by(self, key: Key, message: Open) -> None:
+        """Another node has opened a channel."""
+        peer = message.opener
+        if message.target != self._name or peer == self._name:
+            raise BadMessage(f"a tunnel from {peer} to {message.target} ends at neither")
+        if key in self._peers:
+            raise BadMessage(f"it has already opened the tunnel {key}")
+        mine = self._channels.get(peer)
+        refused = ""
+        if peer in self._links:
+            refused = "the nodes are connected"
+        elif mine is not None and mine.key[1] == self._name < peer:
+            refused = f"{self._name} opens one itself"
+        elif mine is None and len(self._channels) >= MOST:
+            refused = f"{self._name} already has {MOST} channels, which is the limit"
+        if refused:
+            self._tunnels.send(key[0], RELAY, Close(*key[1:], refused))
+            return
+        if mine is not None:
+            self._drop(peer, f"{peer} has opened another one")
+            if mine.opened:
+                self._changed(peer, False)
+        channel = self._channels[peer] = _Channel(key, time.monotonic())
+        self._peers[key] = peer
+        self._open(peer, channel)
+
+    def _open(self, peer: str, channel: _Channel) -> None:
+        channel.opened = True
+        channel.since = time.monotonic()
+        attempt = self._attempts.get(peer)
+        if attempt is not None:
+            attempt.untried.clear()
+        self._changed(peer, True)
+
+    # --- What arrives ---------------------------------------------------------------------------
+
+    def take(self, key: Key, message: Message) -> bool:
+        """Take in what a relay says; returns whether it is about a channel."""
+        if isinstance(message, Open):
+            if message.narrow:
+                self._opened_by(key, message)
+            return message.narrow
+        peer = self._peers.get(key)
+        if peer is None:
+            return False
+        channel = self._channels[peer]
+        match message:
+            case Opened():
+                if not channel.opened:
+                    self._open(peer, channel)
+            case Data():
+                self._arrived(peer, channel, message.data)
+            case Credit():
+                channel.credit = min(NARROW, channel.credit + message.size)
+                self._flush(channel)
+            case Close():
+                self._lose(channel, "")
+            case _:
+                assert_never(message)
+        return True
+
+    def _arrived(self, peer: str, channel: _Channel, data: bytes) -> None:
+        channel.arrived += data[1:]
+        channel.taken += len(data)
+        if channel.taken >= SOON:
+            self._tunnels.send(channel.key[0], RELAY, Credit(*channel.key[1:], channel.taken))
+            channel.taken = 0
+        try:
+            if len(channel.arrived) > LARGEST:
+                raise BadMessage(f"a message of more than {LARGEST} bytes")
+            if data[:1] == LAST:
+                whole = bytes(channel.arrived)
+                channel.arrived.clear()
+                self._receive(peer, whole)
+        except (BadMessage, StrangeMessage) as error:
+            text = "%s closes the channel to %s, which sent a wrong message: %s"
+            self._tunnels.notices.warn("channel", peer, text, self._name, peer, error)
+            self._give_up(channel, "a message was wrong")
+
+    def _flush(self, channel: _Channel) -> None:
+        """Send what there is credit for."""
+        out = channel.out
+        while out and len(out[0]) <= channel.credit:
+            data = out[0]
+            self._tunnels.send(channel.key[0], RELAY, Data(*channel.key[1:], data))
+            channel.credit -= len(data)
+            channel.waiting -= len(data) - 1
+            out.popleft()
+
+    # --- The end --------------------------------------------------------------------------------
+
+    def _drop(self, peer: str, why: str) -> None:
+        """Forget a channel; the other end is told why, unless it knows."""
+        channel = self._channels.pop(peer)
+        del self._peers[channel.key]
+        if why:
+            self._tunnels.send(channel.key[0], RELAY, Close(*channel.key[1:], why))
+
+    def _lose(self, channel: _Channel, why: str) -> None:
+        """A channel is lost, or could not be opened: it is opened over another server, if it is wanted."""
+        peer = self._peers.get(channel.key)
+        if peer is None:
+            return
+        self._drop(peer, why)
+        if not channel.opened:
+            self._try(peer)
+            return
+        attempt = self._attempts.get(peer)
+        if attempt is not None and time.monotonic() - channel.since > PERIOD:
+            del self._attempts[peer]  # it was good: so it is tried again at once
+        self._changed(peer, False)
+
+    def _give_up(self, channel: _Channel, why: str) -> None:
+        """Close a channel that is of no use, and try again later."""
+        peer = self._peers.get(channel.key)
+        if peer is not None:
+            attempt = self._attempts.setdefault(peer, _Attempt(0.0))
+            channel.since = time.monotonic()
+            attempt.due = channel.since + LONGEST
+            self._lose(channel, why)
+
+    def _keep_looking(self) -> None:
+        if not self._looking:
+            self._looking = True
+            hub, executor = self._tunnels.executor.hub, self._tunnels.executor
+            run_in_hub(hub, executor.spawn_later, PERIOD, self._tunnels.turn.run, self._look)
+
+    def _look(self) -> None:
+        """Now and then: close what nobody wants any more, and try again what could not be opened."""
+        self._looking = False
+        now, wanted = time.monotonic(), self._wanted()
+        for peer, channel in list(self._channels.items()):
+            if peer in wanted:
+                channel.wanted = now
+            if not channel.opened:
+                if now - channel.since > ANSWER:
+                    self._lose(channel, "it does not answer")
+            elif channel.key[1] == self._name and now - channel.wanted > LINGER:
+                self._lose(channel, "it is not needed any more")
+        for peer in list(self._attempts):
+            if peer not in self._channels:
+                if peer in wanted:
+                    self._try(peer)
+                else:
+                    del self._attempts[peer]
+        if self._attempts or any(c.key[1] == self._name for c in self._channels.values()):
+            self._keep_looking()
