@@ -39,7 +39,7 @@ from locks.node.client.refusals import not_held
 from locks.node.client.scope import Nodes, checked_where, some_of, where
 from locks.node.node import Node
 from locks.node.ports import AskedAlready, Scope
-from locks.program import default_node
+from locks.program import Movable
 from locks.runtime import Client, current_client
 from locks.runtime.leaving import Block, Hold, entering
 from locks.runtime.shown import Shown
@@ -50,7 +50,7 @@ __all__ = ["ASK", "Lock", "RWLock", "await_servers", "checked_wait"]
 ASK = 5  # seconds that another node is asked for
 
 
-class Lock(Block, metaclass=Shown):
+class Lock(Movable, Block, metaclass=Shown):
     """A lock on one id, used like a `threading.Lock`.
 
     Args:
@@ -133,7 +133,7 @@ class Lock(Block, metaclass=Shown):
     def _acquire(
         self, timeout: float | None, blocking: bool, hold: Hold, quiet: bool = False
     ) -> bool:
-        node = default_node()
+        node = self._home()
         client = current_client() if self._owner is None else self._owner
         scope = node.scope
         if scope is None or self._nodes is not None or self._require is not None:
@@ -185,7 +185,7 @@ class Lock(Block, metaclass=Shown):
             NotHeld: The caller doesn't hold it.
         """
         client = current_client() if self._owner is None else self._owner
-        agent = default_node().holders.get(client)
+        agent = self._home().holders.get(client)
         if agent is None:
             raise not_held(self.lock_id)
         agent.release(self.lock_id)
@@ -203,18 +203,18 @@ class Lock(Block, metaclass=Shown):
         return any(len(holder.lock_id) <= depth for holder in self._holders())
 
     def _holders(self) -> tuple[Contender, ...]:
-        node = default_node()
+        node = self._home()
         asked = some_of(node, self.where(node).nodes)
         return node.view(self.lock_id, asked, ASK).holders
 
     def owned(self) -> bool:
         """Whether the caller holds it."""
-        agent = default_node().holders.get(self.client())
+        agent = self._home().holders.get(self.client())
         return agent is not None and agent.holds(self.lock_id)
 
     def token(self, *, timeout: float | None = None) -> int:
         """The fencing token, while the caller holds it; see `locks.fencing_token`."""
-        agent = default_node().holders.get(self.client())
+        agent = self._home().holders.get(self.client())
         if agent is None:
             raise NotHeld(f"{show(self.lock_id)} is not held by the caller", lock_id=self.lock_id)
         return agent.token(self.lock_id, timeout)

@@ -48,7 +48,7 @@ from locks.node.client.scope import Nodes, checked_where, where
 from locks.node.node import Node
 from locks.node.ports import Scope
 from locks.primitives import ASK, await_servers
-from locks.program import default_node
+from locks.program import Movable
 from locks.runtime import Client, Down, Monitor, Waiter, current_client
 from locks.runtime.leaving import Block, entering
 from locks.runtime.native import insist
@@ -60,7 +60,7 @@ __all__ = ["MOST_PARTIES", "Barrier"]
 MOST_PARTIES = 1_000  # each of them looks at all
 
 
-class Barrier(metaclass=Shown):
+class Barrier(Movable, metaclass=Shown):
     """A place where a number of parties wait for each other, like a `threading.Barrier`, but over all that share lock servers.
 
     It can be used again: a party that comes when all have come, or comes once more, waits in the next round. Unlike a
@@ -140,7 +140,7 @@ class Barrier(metaclass=Shown):
         """
         check_timeout(timeout)
         limit = self.timeout if timeout is None else timeout
-        node = default_node()
+        node = self._home()
         client = current_client() if self._owner is None else self._owner
         party = _Party(self.lock_id, node, self._server(node), limit)
         try:
@@ -183,7 +183,7 @@ class Barrier(metaclass=Shown):
             NodeNotRunning: It can't be reached.
             LockTimeout: It does not answer within five seconds.
         """
-        node = default_node()
+        node = self._home()
         seen = node.view(self.lock_id, self._server(node), ASK)
         return protocol.who_waits(self.lock_id, seen.requests)
 

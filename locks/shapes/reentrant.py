@@ -19,7 +19,6 @@ from locks.node.client.refusals import not_held
 from locks.node.client.scope import Nodes
 from locks.node.ports import AskedAlready, PendingCall
 from locks.primitives import Lock, checked_wait
-from locks.program import default_node
 from locks.runtime.leaving import Block, Hold, entering
 from locks.wire.sendable import check_sendable
 
@@ -79,7 +78,7 @@ class RLock(Block):
             raise
 
     def _acquire(self, timeout: float | None, hold: Hold, quiet: bool = False) -> bool:
-        node = default_node()
+        node = self._lock._home()
         client = self._lock.client()
         wanted: Object = (self.lock_id, self.mode, *self._lock.where(node))
         if node.is_clustered:
@@ -127,7 +126,7 @@ class RLock(Block):
         Raises:
             NotHeld: The caller doesn't hold it.
         """
-        agent = default_node().holders.get(self._lock.client())
+        agent = self._lock._home().holders.get(self._lock.client())
         if agent is None or not agent.has_acquired(self.lock_id):
             is_locks = agent is not None and agent.holds(self.lock_id)
             raise not_held(self.lock_id, by="a Lock" if is_locks else None)

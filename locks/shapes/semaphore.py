@@ -16,7 +16,6 @@ from locks.node.client.owner import Owner
 from locks.node.client.refusals import not_held
 from locks.node.client.scope import Nodes
 from locks.primitives import Lock, await_servers
-from locks.program import default_node
 from locks.runtime.leaving import Hold
 
 __all__ = ["Semaphore", "units"]
@@ -89,7 +88,7 @@ class Semaphore(Lock):
     def _acquire(
         self, timeout: float | None, blocking: bool, hold: Hold, quiet: bool = False
     ) -> bool:
-        node = default_node()
+        node = self._home()
         await_servers(node, self.where(node), timeout)  # a majority may be there alone
         return super()._acquire(timeout, blocking, hold, quiet)
 
@@ -105,7 +104,7 @@ class Semaphore(Lock):
         Raises:
             NotHeld: It has none.
         """
-        agent = default_node().holders.get(self.client())
+        agent = self._home().holders.get(self.client())
         if agent is None:
             raise not_held(self.lock_id)
         return agent.unit(self.lock_id)
