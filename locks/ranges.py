@@ -29,6 +29,7 @@ __all__ = [
     "Version",
     "Versions",
     "Ways",
+    "one_line",
 ]
 
 
@@ -70,5 +71,14 @@ Names = Annotated[tuple[Name, ...], Size(MOST_RECORDS)]
 Ways = Annotated[tuple[Name, ...], Size(MOST_WAYS)]
 """The nodes of lock servers over which an agent may be reached."""
 Versions = Annotated[tuple[Version, ...], Size(MOST_RECORDS)]
-Text = Annotated[str, Size(LONGEST_TEXT)]
-"""What a person reads: names of clients, rules."""
+Text = Annotated[str, Size(LONGEST_TEXT), "line"]
+"""What a person reads, in one line: names of clients, rules, reasons. What arrives is cleaned (`one_line`)."""
+
+
+def one_line(text: str, most: int = LONGEST_TEXT) -> str:
+    """A text as a log and a terminal are to show it, and not to obey it: what can't be printed is written as Python escapes it."""
+    if text.isprintable():
+        return text[:most]
+    return "".join([each if each.isprintable() else repr(each)[1:-1] for each in text[:most]])[
+        :most
+    ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from fractions import Fraction
+from sys import maxsize
 from typing import Annotated, Any, Literal, NamedTuple
 
 from locks.ranges import (
@@ -27,6 +28,7 @@ from locks.ranges import (
     Text,
     Version,
     Versions,
+    one_line,
 )
 
 LockId = tuple[Hashable, ...]
@@ -71,8 +73,7 @@ def show(lock_id: LockId) -> str:
         text = "/".join([str(element) for element in (lock_id[:-1] if units else lock_id)])
     except ValueError:  # an integer of more digits than Python writes
         text = "/".join([_brief(element) for element in lock_id])
-    if not text.isprintable():  # a log and a terminal are to show it, not to obey it
-        text = "".join([each if each.isprintable() else repr(each)[1:-1] for each in text])
+    text = one_line(text, maxsize)
     return f"{text}*{units}" if units else text
 
 
