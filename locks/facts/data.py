@@ -7,7 +7,7 @@ from typing import Any
 from locks.core.facts import DeadlockFact, MemberFact, RequestFact
 from locks.core.steps import steps_of
 from locks.facts.stories import as_typed
-from locks.model import AgentId, Edge, LockId, RequestRecord
+from locks.model import AgentId, Edge, LockId, RequestRecord, show
 from locks.node.client.clients import parts_of
 from locks.node.observing.elections import election_of
 
@@ -34,7 +34,7 @@ def as_json(value: Any) -> Any:
 
 def id_as_data(lock_id: LockId) -> dict[str, Any]:
     """A lock id; of a lock of an election, what that is about, too."""
-    data = {"id": as_json(lock_id), "typed": as_typed(lock_id)}
+    data = {"id": as_json(lock_id), "typed": show(lock_id)}
     election = election_of(lock_id)
     return data if election is None else {**data, "election": as_json(election.resource)}
 
@@ -70,7 +70,7 @@ def fact_as_data(fact: RequestFact) -> dict[str, Any]:
 def deadlock_as_data(fact: DeadlockFact) -> dict[str, Any]:
     """A deadlock that was broken."""
     report = fact.report
-    yields, steps = steps_of(report, lambda client: parts_of(client)[0], as_typed)
+    yields, steps = steps_of(report, lambda client: parts_of(client)[0], show)
     return {
         "at": fact.at / 1e6,
         "server": report.server,

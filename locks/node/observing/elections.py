@@ -6,7 +6,6 @@ warned of.
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
 from locks.model import LockId
@@ -24,8 +23,8 @@ __all__ = [
 ]
 
 # The first element of the lock ids of elections, and of their groups, which are named after the lock.
-LOCKS_LEADER, SYNC, WORKERS = Atom("locks_leader"), Atom("sync"), Atom("workers")
-PREFIX, MERGE = "election ", " merge"
+LOCKS_LEADER, SYNC, WORKERS = Atom(ELECTIONS), Atom("sync"), Atom("workers")
+PREFIX = ELECTION
 
 
 class ElectionLock(NamedTuple):
@@ -40,9 +39,7 @@ class ElectionLock(NamedTuple):
     merges: bool = False
 
     def __str__(self) -> str:
-        plain = type(self.resource) is str and self.resource.isprintable()
-        name = json.dumps(self.resource, ensure_ascii=False) if plain else repr(self.resource)
-        return f"{PREFIX}{name}{MERGE if self.merges else ''}"
+        return show_election(self.resource, self.merges)
 
     @property
     def lock_id(self) -> LockId:
