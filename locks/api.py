@@ -7,7 +7,7 @@ Each of them checks its arguments (`locks.arguments`) before anything is changed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from locks.arguments import (
     Pattern,
@@ -41,10 +41,8 @@ from locks.node.node import Node
 from locks.node.server import Watcher, listener
 from locks.program import default_node
 from locks.runtime import Client, current_client
+from locks.runtime.hints import Unpack
 from locks.wire.sendable import check_sendable
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack  # of every type checker; it needs not be installed
 
 __all__ = [
     "await_all_locks",

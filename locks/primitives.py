@@ -37,6 +37,7 @@ from locks.node.client.agent import Agent
 from locks.node.client.owner import Owner, checked_owner
 from locks.node.client.refusals import not_held
 from locks.node.client.scope import Nodes, checked_where, some_of, where
+from locks.node.client.clients import checked_label
 from locks.node.node import Node
 from locks.node.ports import AskedAlready, Scope
 from locks.program import Movable
@@ -63,9 +64,12 @@ class Lock(Movable, Block, metaclass=Shown):
         timeout: Seconds that a wait for it may take if it is not said there; `None` waits for ever. In a `with`
             statement it raises `LockTimeout` then.
         owner: Whose it is; by default the owner that the caller acts for, or else the caller.
+        label: What its client is called where others see it, such as "nightly import"; by default the name of its thread,
+            greenlet or actor. Of all `Lock`s that a client holds, the label of the first one counts.
 
     Attributes:
         timeout: The same.
+        label: The same.
     """
 
     _for_users = frozenset(("acquire", "locked", "owned", "release", "token"))
@@ -79,6 +83,7 @@ class Lock(Movable, Block, metaclass=Shown):
         require: Require | None = None,
         timeout: float | None = None,
         owner: Owner | None = None,
+        label: str | None = None,
     ) -> None:
         self.lock_id = check_lock_id(lock_id)
         self.mode = check_mode(mode)
@@ -88,6 +93,7 @@ class Lock(Movable, Block, metaclass=Shown):
         self._require = require
         self.timeout = timeout
         self._owner = checked_owner(owner)
+        self.label = None if label is None else checked_label(label)
 
     def client(self) -> Client:
         """Who would acquire it now."""
@@ -144,7 +150,7 @@ class Lock(Movable, Block, metaclass=Shown):
         while True:
             call = None
             try:
-                agent = node.holders.begin(client)
+                agent = node.holders.begin(client, self.label)
                 if agent.asks_for(self.lock_id):
                     if not blocking:
                         return False
@@ -291,6 +297,7 @@ class RWLock:
         require: As for `Lock`.
         timeout: As for `Lock`.
         owner: As for `Lock`.
+        label: As for `Lock`.
     """
 
     def __init__(
@@ -301,12 +308,19 @@ class RWLock:
         require: Require | None = None,
         timeout: float | None = None,
         owner: Owner | None = None,
+        label: str | None = None,
     ) -> None:
         self._write = Lock(
-            lock_id, "write", nodes=nodes, require=require, timeout=timeout, owner=owner
+            lock_id,
+            "write",
+            nodes=nodes,
+            require=require,
+            timeout=timeout,
+            owner=owner,
+            label=label,
         )
         self._read = Lock(
-            lock_id, "read", nodes=nodes, require=require, timeout=timeout, owner=owner
+            lock_id, "read", nodes=nodes, require=require, timeout=timeout, owner=owner, label=label
         )
         self.lock_id = self._write.lock_id
 

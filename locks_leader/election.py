@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import pykka
 
@@ -29,6 +29,7 @@ from locks_leader.state import ElectionState
 
 __all__ = ["Election", "Leadership"]
 
+P = ParamSpec("P")
 R = TypeVar("R")
 RUN_IN_A_COROUTINE: Final = "in a coroutine use `await locks_leader.aio.Election(name).run(function)`; pass a function that does its work in the call"
 _elections: weakref.WeakSet[Election] = weakref.WeakSet()
@@ -231,12 +232,12 @@ class Election(Movable):
             part.check_failed()
             before, part = part, _Part(self, once=True, stopping=part.stopping)
 
-    def __call__(self, function: Callable[..., R]) -> Callable[..., R | None]:
-        """As a decorator: to call the function is to `run` it."""
+    def __call__(self, function: Callable[Concatenate[Leadership, P], R]) -> Callable[P, R | None]:
+        """As a decorator: to call the function is to `run` it. The leadership comes first, before the arguments of the call."""
         check_callable(function, "function", RUN_IN_A_COROUTINE)
 
         @wraps(function)
-        def led(*args: Any, **options: Any) -> R | None:
+        def led(*args: P.args, **options: P.kwargs) -> R | None:
             return self.run(partial(function, **options), *args)
 
         return led

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
+from locks.errors import LockLost
+from locks.model import Require
+from locks.node.owner import Owner
+from locks.node.scope import Nodes
 from locks.transactions import OnDeadlock
 
 if TYPE_CHECKING:
@@ -23,6 +27,7 @@ class LockOptions(TypedDict, total=False):
     require: Require | None
     timeout: float | None
     owner: Owner | None
+    label: str | None
 
 
 class RunOptions(LockOptions, total=False):
@@ -30,7 +35,6 @@ class RunOptions(LockOptions, total=False):
 
     await_nodes: bool
     on_lost: Callable[[LockLost], object] | None
-    label: str | None
 
 
 class TransactionOptions(RunOptions, total=False):

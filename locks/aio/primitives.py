@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from locks import primitives as blocking
 from locks.aio.leaving import AsyncBlock
@@ -15,9 +15,6 @@ from locks.node.client.scope import Nodes
 from locks.shapes.barrier import Barrier as BlockingBarrier
 from locks.shapes.reentrant import RLock as BlockingRLock
 from locks.shapes.semaphore import Semaphore as BlockingSemaphore
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 __all__ = ["Barrier", "Lock", "RLock", "RWLock", "Semaphore"]
 
@@ -135,6 +132,7 @@ class Semaphore(Lock):
         nodes: As for `locks.Semaphore`.
         timeout: Likewise.
         owner: Likewise.
+        label: Likewise.
     """
 
     _blocking: BlockingSemaphore
@@ -147,9 +145,10 @@ class Semaphore(Lock):
         nodes: Nodes | None = None,
         timeout: float | None = None,
         owner: Owner | None = None,
+        label: str | None = None,
     ) -> None:
         self._blocking = BlockingSemaphore(
-            lock_id, value, nodes=nodes, timeout=timeout, owner=owner
+            lock_id, value, nodes=nodes, timeout=timeout, owner=owner, label=label
         )
 
     def unit(self) -> int:

@@ -64,6 +64,7 @@ class Semaphore(Lock):
         nodes: As for `Lock`. If there are several, a unit is needed on all of them.
         timeout: As for `Lock`.
         owner: As for `Lock`.
+        label: As for `Lock`.
     """
 
     def __init__(
@@ -74,9 +75,15 @@ class Semaphore(Lock):
         nodes: Nodes | None = None,
         timeout: float | None = None,
         owner: Owner | None = None,
+        label: str | None = None,
     ) -> None:
         super().__init__(
-            units(lock_id, value), nodes=nodes, require="all", timeout=timeout, owner=owner
+            units(lock_id, value),
+            nodes=nodes,
+            require="all",
+            timeout=timeout,
+            owner=owner,
+            label=label,
         )
         self.value = value
 

@@ -20,6 +20,7 @@ def node() -> Iterator[None]:
 
 
 def in_transaction() -> None:
+    """Locks, works and releases."""
     with locks.transaction() as tx:
         tx.write_lock(("a",))
 
@@ -51,9 +52,9 @@ def test_locks_for_asyncio_are_refused() -> None:
     async def main() -> None:
         with pytest.raises(locks.MisuseError, match="for asyncio, and this is a task of trio"):
             await aio.Lock(("a",)).acquire()
-        with locks.Owner("me") as owner, owner.acting():
-            with pytest.raises(locks.MisuseError, match="for asyncio, and this is a task of trio"):
-                await aio.Lock(("a",)).acquire()
+        refused = pytest.raises(locks.MisuseError, match="for asyncio, and this is a task of trio")
+        with locks.Owner("me") as owner, owner.acting(), refused:
+            await aio.Lock(("a",)).acquire()
 
     trio.run(main)
 
