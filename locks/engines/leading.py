@@ -13,6 +13,7 @@ from typing import Any
 
 import locks
 from locks.model import LockId, View, check_lock_id
+from locks.node.refusals import check_may_wait
 
 __all__ = ["Leading", "from_mark", "to_mark"]
 
@@ -110,8 +111,10 @@ class Leading:
             done: What was done, and until when.
 
         Raises:
+            BlocksEventLoop: The caller is in an event loop, and must not wait; nothing was asked for.
             LocksError: This program does not lead any more.
         """
+        check_may_wait()
         agent = self._agent
         if agent is None:
             raise locks.NotHeld("only the leader leaves marks", lock_id=self._leader)

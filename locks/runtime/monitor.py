@@ -45,7 +45,7 @@ import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import gevent
 import greenlet
@@ -81,13 +81,7 @@ NativeThread: type[threading.Thread] = monkey.get_original("threading", "Thread"
 _DummyThread: type[threading.Thread] = monkey.get_original("threading", "_DummyThread")
 
 if TYPE_CHECKING:
-    Client = Union[
-        "pykka.ActorRef[Any]",
-        "gevent.Greenlet[..., Any]",
-        greenlet.greenlet,
-        threading.Thread,
-        "Ending",
-    ]
+    Client: TypeAlias = "pykka.ActorRef[Any] | gevent.Greenlet[..., Any] | greenlet.greenlet | threading.Thread | Ending"
 
 _WATCH = "_locks_watch"  # the attribute of a subject that holds its watch
 _NONE: dict[int, Any] = {}
