@@ -118,3 +118,32 @@ def test_a_secret_is_not_pickled_by_chance() -> None:
     finally:
         locks.stop()
     assert "locks" not in config
+
+
+OVERTAKEN = """
+import locks
+locks.start(servers="local")
+lock = locks.Lock(("z",))
+wrong = 0
+for _ in range(200):
+    with lock:
+        pass
+    wrong += lock.locked() or bool(locks.holders(("z",)))
+    with lock:
+        pass
+    wrong += any(each.request.lock_id == ("z",) for each in locks.waits().requests)
+print(wrong)
+"""
+
+
+def test_a_question_is_not_answered_before_an_own_release(tmp_path: Path) -> None:
+    """What a program has released is free in each answer that it gets from then on."""
+    (tmp_path / "run").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", OVERTAKEN],
+        env=os.environ | {"XDG_RUNTIME_DIR": str(tmp_path / "run")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "0\n"
