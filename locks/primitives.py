@@ -34,10 +34,10 @@ from locks.model import (
     show,
 )
 from locks.node.client.agent import Agent
+from locks.node.client.clients import checked_label
 from locks.node.client.owner import Owner, checked_owner
 from locks.node.client.refusals import not_held
 from locks.node.client.scope import Nodes, checked_where, some_of, where
-from locks.node.client.clients import checked_label
 from locks.node.node import Node
 from locks.node.ports import AskedAlready, Scope
 from locks.program import Movable

@@ -7,15 +7,9 @@ from typing import TypedDict
 
 from locks.errors import LockLost
 from locks.model import Require
-from locks.node.owner import Owner
-from locks.node.scope import Nodes
+from locks.node.client.owner import Owner
+from locks.node.client.scope import Nodes
 from locks.transactions import OnDeadlock
-
-if TYPE_CHECKING:
-    from locks.errors import LockLost
-    from locks.model import Require
-    from locks.node.client.owner import Owner
-    from locks.node.client.scope import Nodes
 
 __all__ = ["LockOptions", "RunOptions", "TransactionOptions"]
 

@@ -12,6 +12,7 @@ from locks.aio.tasks import at_once, call, for_its_caller
 from locks.model import Contender, LockId, Mode
 from locks.node.client.owner import Owner
 from locks.node.client.scope import Nodes
+from locks.runtime.hints import Unpack
 from locks.shapes.barrier import Barrier as BlockingBarrier
 from locks.shapes.reentrant import RLock as BlockingRLock
 from locks.shapes.semaphore import Semaphore as BlockingSemaphore

@@ -10,6 +10,7 @@ from typing import Any
 
 from locks.errors import InvalidLockId
 from locks.facts.around import MERGE, PREFIX, ElectionLock
+from locks.lock_ids import counted
 from locks.model import LockId, check_lock_id, show
 from locks.otp.bytes.terms import Atom
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import locks
 from locks.model import LockId, View, check_lock_id
-from locks.node.refusals import check_may_wait
+from locks.node.client.refusals import check_may_wait
 
 __all__ = ["Leading", "from_mark", "to_mark"]
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from locks.core.facts import DeadlockFact, MemberFact, RequestFact
 from locks.core.steps import steps_of
-from locks.facts.stories import as_typed
 from locks.model import AgentId, Edge, LockId, RequestRecord, show
 from locks.node.client.clients import parts_of
 from locks.node.observing.elections import election_of

@@ -13,8 +13,8 @@ from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
 from locks.errors import MisuseError
+from locks.node.client.scope import Here, Nodes
 from locks.node.node import Node
-from locks.node.scope import Here, Nodes
 from locks.program.default import default_node, running_node
 from locks.program.local import LocalServer
 

@@ -13,7 +13,7 @@ import pykka
 import pytest
 
 import locks
-from locks.node.clients import labelled, this_program
+from locks.node.client.clients import labelled, this_program
 from locks.runtime import current_client
 from locks.runtime.monitor import CannotMonitor
 from tests.api.clients import Client, Run

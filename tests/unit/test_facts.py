@@ -38,6 +38,7 @@ from locks.facts.around import group_name
 from locks.facts.graph import Waits, waits_of
 from locks.facts.pictures import FORMATS
 from locks.facts.stories import duration, why
+from locks.lock_ids import check_lock_id
 from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord, blocks, show
 from locks.node.client.clients import checked_label, labelled, parts_of, this_program
 from locks.node.history import begin, replay

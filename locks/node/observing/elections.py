@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 from locks.model import LockId
 from locks.otp.bytes.terms import Atom
+from locks.words import ELECTION, ELECTIONS, show_election
+from locks.words import MERGE as MERGE
 
 __all__ = [
     "LOCKS_LEADER",
