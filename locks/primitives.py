@@ -159,8 +159,9 @@ class Lock(Movable, Block, metaclass=Shown):
                         blocking = timeout > 0
                         continue
                     raise MisuseError(
-                        f"{show(self.lock_id)} is held by the caller already; a lock is not "
-                        "re-entrant",
+                        f"{show(self.lock_id)} is held by the caller already; a lock is not re-entrant: use an RLock. If "
+                        "another request or task has acquired it in this thread, give each of them an owner: "
+                        'locks.Lock(..., owner=locks.Owner("request 17"))',
                         lock_id=self.lock_id,
                     )
                 call = node.new_call()
