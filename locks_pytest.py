@@ -1,11 +1,11 @@
-"""What pytest has of `locks.testing`: the fixture `simulation`, options, and reports that are short.
+"""The pytest plugin of `locks.testing`: the fixture `simulation`, options, and short reports.
 
-It is a module of its own, and imports `locks` when a test needs it only: pytest loads it in every run, also of programs that have
-nothing to do with locks, or that choose first which form of `locks` they use.
+It is a separate module that imports `locks` only when a test needs it: pytest loads it in every run, also for programs that
+do not use locks, or that first choose which form of `locks` they use.
 
-Each seed is a test. What concerns all seeds of one test is done where all reports arrive, with pytest-xdist in its controller:
-what has happened is summed up, what was expected and has not happened is a failure, one failure is told in full, and
-the seeds that have failed are kept in pytest's cache.
+Each seed is a test. Work that concerns all seeds of one test is done where all reports arrive (with pytest-xdist, in its
+controller): it sums up what happened, fails if an expected event did not happen, reports one failure in full, and
+keeps the failed seeds in pytest's cache.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 PROPERTY = "locks"
 CACHE = "locks/failed"
 MOST_SHOWN = 20  # seeds in a line
-LONGEST_NAME = 100  # of a file
+LONGEST_NAME = 100  # characters of a file's name
 
 
 class Setting(NamedTuple):
-    """How a test is to be run: the parameter of the fixture."""
+    """How to run a test: the parameter of the fixture."""
 
     seed: int
     nodes: tuple[str, ...] | int = 1
     strategy: str = "mixed"
     expect: tuple[str, ...] = ()
     patch: bool = False
-    of: int = 1  # so many seeds
+    of: int = 1  # number of seeds
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options."""
+    """Add the options."""
     group = parser.getgroup("locks", "simulations (locks.testing)")
     group.addoption(
         "--locks-seed", type=int, metavar="SEED", help="run each simulated test with this seed only"
@@ -50,32 +50,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--locks-seeds",
         type=int,
         metavar="NUMBER",
-        help="so many seeds for each test with @seeds(number); LOCKS_SEEDS in the environment does the same",
+        help="number of seeds of each test with @seeds(number); also set by LOCKS_SEEDS in the environment",
     )
     group.addoption(
         "--locks-diagram",
         action="store_true",
-        help="show a failed simulation as a Mermaid diagram, too",
+        help="also show a failed simulation as a Mermaid diagram",
     )
     group.addoption(
         "--locks-svg",
         type=Path,
         metavar="FOLDER",
-        help="draw each failed simulation, as a file (SVG) in this folder",
+        help="draw each failed simulation as an SVG file in this folder",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marker that `locks.testing.seeds` sets."""
+    """Register the marker that `locks.testing.seeds` sets."""
     config.addinivalue_line(
-        "markers", "locks_seeds(seeds, nodes, strategy, expect): what locks.testing.seeds sets"
+        "markers", "locks_seeds(seeds, nodes, strategy, expect): set by locks.testing.seeds"
     )
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Reports(config), "locks_reports")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test for each seed; those that have failed the last time come first."""
+    """Make one test for each seed; seeds that failed last time come first."""
     marker = metafunc.definition.get_closest_marker("locks_seeds")
     only = metafunc.config.option.locks_seed
     if "simulation" not in metafunc.fixturenames or (marker is None and only is None):
@@ -106,7 +106,7 @@ def _failed(config: pytest.Config) -> dict[str, list[int]]:
 
 @pytest.fixture
 def simulation(request: pytest.FixtureRequest) -> Iterator[Simulation]:
-    """A `Simulation`, with the seed that `seeds` says; a test that runs nothing fails."""
+    """A `Simulation`, with a seed from `seeds`; a test that runs nothing fails."""
     from locks.testing import Simulation
 
     setting: Setting = getattr(request, "param", Setting(0))
@@ -122,13 +122,13 @@ def simulation(request: pytest.FixtureRequest) -> Iterator[Simulation]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Tell how a failure has come about; the first one of each test is made as short as it can be."""
+    """Report how a failure happened; the first failure of each test is shortened as far as possible."""
     __tracebackhide__ = True
     simulation = pyfuncitem.funcargs.get("simulation")
     try:
         return (yield)
     except Exception as error:
-        # Tests of programs that use something else don't load it.
+        # Tests that don't use `locks` don't load it.
         loaded = sys.modules.get("locks.testing")
         if loaded is None or not isinstance(simulation, loaded.Simulation):
             raise
@@ -148,7 +148,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 
 
 def _drawn(simulation: Simulation, folder: Path, name: str) -> Path:
-    """Draw a simulation, in a file with the name of its test."""
+    """Draw a simulation into a file named after its test."""
     plain = re.sub(r"[^\w.-]+", "_", name).strip("_")
     path = folder / f"{plain[-LONGEST_NAME:]}.svg"
     folder.mkdir(parents=True, exist_ok=True)
@@ -160,7 +160,7 @@ _shrunk: dict[Any, set[str]] = {}
 
 
 class _Reports:
-    """Where all reports arrive."""
+    """Collects all reports."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -170,7 +170,7 @@ class _Reports:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A phase of a test is over."""
+        """Take the report of a test's phase."""
         base, _, seed = report.nodeid.rpartition("[")
         if (
             report.when == "call"
@@ -182,14 +182,14 @@ class _Reports:
                 return
             self.failed.setdefault(base, []).append(int(number))
             if self.told.setdefault(base, number) != number:
-                report.longrepr = f"fails as well: --locks-seed={number} tells how"
+                report.longrepr = f"also fails: run with --locks-seed={number} to see how"
                 report.sections = []
         for name, told in report.user_properties if report.when == "teardown" else ():
             if name == PROPERTY and isinstance(told, dict):
                 self.seen.setdefault(base or report.nodeid, []).append(told)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Say what was expected and has not happened, and keep what has failed."""
+        """Report expected events that did not happen, and keep the failed seeds."""
         from_cache = _failed(self.config)
         for base, each in self.seen.items():
             expected, summary = each[0]["expect"], _summed_up(each)
@@ -217,7 +217,7 @@ class _Reports:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """What has happened in the simulations of each test that has several seeds."""
+        """Sum up the simulations of each test that has several seeds."""
         several = {base: each for base, each in self.seen.items() if each[0]["of"] > 1}
         if not several:
             return

@@ -14,7 +14,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 # isort: off
-from locks.form import COMPILED  # before all others: it says which of them are found
+from locks.form import COMPILED  # first: it decides which of the modules are found
 
 # isort: on
 from locks.api import (
@@ -200,10 +200,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`locks.aio`, `locks.metrics` and `locks.tracing` are imported when they are first used: not every program needs them.
+    """Import `locks.aio`, `locks.metrics` and `locks.tracing` when they are first used; not every program needs them.
 
     Raises:
-        ImportError: The name is of another distribution, which is installed beside this one.
+        ImportError: The name belongs to another distribution, installed beside this one.
     """
     if name == "aio":
         import locks.aio
@@ -219,7 +219,7 @@ def __getattr__(name: str) -> Any:
         return locks.tracing
     if name == "Mutex" and os.path.exists(f"{__path__[0]}.py"):
         raise ImportError(
-            f"locks.Mutex is of the distribution `locks`, {__path__[0]}.py, and this is the package `locks` of pykka-locks, which hides it "
-            "there: one environment can't have both. Our exclusive lock between programs is `locks.Lock` with servers='local'"
+            f"there is no locks.Mutex here: it belongs to the distribution `locks` ({__path__[0]}.py), which the package `locks` of pykka-locks hides; "
+            "install the two in separate environments. The exclusive lock between programs of pykka-locks is `locks.Lock` with servers='local'"
         )
     raise AttributeError(f"module 'locks' has no attribute {name!r}")

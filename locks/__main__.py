@@ -28,7 +28,7 @@ from locks.cli.printing import run_printing
 
 __all__ = ["main"]
 
-SIMULATED = (["sim"], ["demo"], ["completion"])  # what needs the simulator, or knows its options
+SIMULATED = (["sim"], ["demo"], ["completion"])  # these need the simulator, or its options
 
 
 class Loaded(NamedTuple):
@@ -63,8 +63,8 @@ def main(
 
     Args:
         arguments: The arguments; those of the process by default.
-        prog: How it was called.
-        more: What adds more commands to it.
+        prog: The program's name in messages.
+        more: Functions that add more commands.
     """
     if arguments is None and sys.argv[1:2] in SIMULATED:
         form.run_interpreted()
@@ -82,7 +82,7 @@ def main(
     node.add_command(commands)
     ps.add_command(commands)
     run.add_command(commands)
-    if form.COMPILED:  # `run_interpreted` has not come here
+    if form.COMPILED:  # `run_interpreted` does not return here
         again = commands.add_parser("sim", help=LABORATORY["sim"].about)
         again.set_defaults(run=lambda options: form.require_interpreted("locks sim"))
     else:

@@ -1,7 +1,7 @@
 """The functions of the original, under their names.
 
-Each of them checks its arguments (`locks.arguments`) before anything is changed. Most programs use
-`locks.transaction`, which stands on them.
+Each function checks its arguments (`locks.arguments`) before it changes anything. Most programs use
+`locks.transaction` instead, which is built on them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ FLAGS = ("link", "abort_on_deadlock", "await_nodes", "monitor_nodes")
 
 
 class AgentOptions(TypedDict, total=False):
-    """The options of an agent; `spawn_agent` says what they mean."""
+    """The options of an agent; see `spawn_agent`."""
 
     client: Client | None
     link: bool
@@ -92,10 +92,10 @@ def begin_transaction(
     timeout: float | None = None,
     **options: Unpack[AgentOptions],
 ) -> tuple[Agent, LockResult]:
-    """Begin a transaction, and lock some objects at once.
+    """Begin a transaction, and lock some objects.
 
     Args:
-        objects: What to lock, each `(lock_id, mode)`, `(lock_id, mode, nodes)` or
+        objects: The locks to take, each `(lock_id, mode)`, `(lock_id, mode, nodes)` or
             `(lock_id, mode, nodes, require)`. The call waits until all are locked.
         timeout: Seconds to wait at most; `None` waits for ever.
         **options: As for `spawn_agent`.
@@ -105,8 +105,8 @@ def begin_transaction(
 
     Raises:
         MisuseError: An object or option is wrong; no transaction was begun.
-        CannotServe: Nodes that are needed do not run.
-        LockTimeout: Time ran out.
+        CannotServe: Required nodes are not running.
+        LockTimeout: The wait timed out.
         DeadlockAborted: The transaction was aborted (only with `abort_on_deadlock`).
     """
     if timeout is not None:
@@ -117,7 +117,7 @@ def begin_transaction(
     client = options.get("client")
     if wanted and not (client is None or isinstance(client, Owner) or client == current_client()):
         raise InvalidOption(
-            f"objects can only be locked for the caller, not for client {client!r}; begin with "
+            f"can't lock objects for client {client!r}, which is not the caller; begin with "
             "spawn_agent(client=...) and let the client lock",
             client=repr(client),
         )
@@ -143,21 +143,21 @@ def spawn_agent(
     notify: NotifyTarget = False,
     label: str | None = None,
 ) -> Agent:
-    """Begin a transaction without asking for locks.
+    """Begin a transaction without requesting locks.
 
     Args:
         client: The actor (its reference), greenlet, thread or `locks.Owner` that the transaction belongs to; by
             default the owner that the caller acts for, or else the caller. Only the client may use the transaction
             (any thread may use an owner's), and it ends when the client ends.
         link: Stop the client when the transaction ends abnormally.
-        abort_on_deadlock: When a deadlock can only be resolved by giving up a lock that the client
-            knows it has, abort the transaction instead of surrendering that lock.
-        await_nodes: Wait for nodes that are needed and do not run, instead of failing.
-        monitor_nodes: Notify the client of nodes whose lock servers come and go, while the
-            transaction lasts.
+        abort_on_deadlock: If a deadlock can only be resolved by giving up a lock that the client
+            holds, abort the transaction instead of surrendering that lock.
+        await_nodes: Wait for required nodes that are down, instead of failing.
+        monitor_nodes: Notify the client of nodes whose lock servers go up and down, during the
+            transaction.
         notify: Notify the client of lock infos and changes of status: `True` sends
             `Notification` messages to a client that is an actor; a callable is called with them.
-        label: What the client is called where others see it, such as "nightly import"; by default the name of its
+        label: The client's name as shown to others, such as "nightly import"; by default the name of its
             thread, greenlet or actor.
 
     Returns:
@@ -166,8 +166,8 @@ def spawn_agent(
     Raises:
         InvalidOption: An option has a wrong value.
     """
-    # Here and in `begin_transaction`, and not in a function that both call: an exception may come up at the last
-    # instruction of each one, and in the outermost alone nothing can be done about it.
+    # Written here and in `begin_transaction`, not in a function that both call: an exception may interrupt the last
+    # instruction of each function, and only the outermost function can't handle that.
     kept: list[Agent] = []
     try:
         return _spawn_agent(
@@ -187,12 +187,12 @@ def spawn_agent(
 
 
 def _spawn_agent(keep: Callable[[Agent], object], **options: Unpack[AgentOptions]) -> Agent:
-    """Begin a transaction; as soon as it has begun, `keep` is called with its agent, which the caller is to end."""
+    """Begin a transaction and pass its agent to `keep` immediately, so that the caller can end it."""
     if options:
         for name in FLAGS:
             value = options.get(name, False)
             if value is not False and value is not True:
-                text = f"option {name}={value!r} is neither True nor False"
+                text = f"{name}={value!r} is wrong; use True or False"
                 raise InvalidOption(text, option=name)
         if options.get("label") is not None:
             options["label"] = checked_label(options["label"])
@@ -200,11 +200,11 @@ def _spawn_agent(keep: Callable[[Agent], object], **options: Unpack[AgentOptions
 
 
 def end_transaction(agent: Agent) -> None:
-    """End a transaction; everything it had locked is released at once.
+    """End a transaction; all its locks are released.
 
     Raises:
         NotClient: The caller is not its client.
-        AgentEnded: It has ended already.
+        AgentEnded: It has already ended.
     """
     (agent if type(agent) is Agent else checked_agent(agent)).end()
 
@@ -224,22 +224,22 @@ def lock(
         agent: The transaction's agent.
         lock_id: A non-empty tuple or list of key elements, e.g. `("db", "users", 17)`. It covers
             everything below it.
-        mode: `"write"` is exclusive, `"read"` is shared. A read lock is upgraded by asking again.
-        nodes: Names of the nodes on which to lock it, or `locks.HERE`; by default those that `locks.start` was
-            given as `servers`, or the own one.
-        require: How many of them are needed: `"all"`, `"any"`, `"majority"`, `"all_alive"`,
-            `"majority_alive"`. By default a majority of several servers, and all of `nodes`.
+        mode: `"write"` is exclusive, `"read"` is shared. Lock again with `"write"` to upgrade a read lock.
+        nodes: Names of the nodes on which to lock it, or `locks.HERE`; by default the `servers` of
+            `locks.start`, or this program's own node.
+        require: How many of them must grant it: `"all"`, `"any"`, `"majority"`, `"all_alive"`,
+            `"majority_alive"`. By default a majority of several servers, or all of `nodes`.
         timeout: Seconds to wait at most; `None` waits for ever, `0` doesn't wait.
 
     Returns:
-        The status, and the deadlocks of this transaction that were resolved so far; the newest 100.
+        The status, and the resolved deadlocks of this transaction; the newest 100.
 
     Raises:
         MisuseError: The call is wrong; nothing was changed.
-        CannotServe: Too few of the nodes run; nothing was changed.
-        LockTimeout: Time ran out; this request was withdrawn. Its `lost` says which locks, if any,
-            were surrendered meanwhile.
-        NotHeld: Another thread that acts for the same owner has unlocked it meanwhile.
+        CannotServe: Too few of the nodes are running; nothing was changed.
+        LockTimeout: The wait timed out, and this request was withdrawn. `lost` has the locks, if any,
+            that were surrendered meanwhile.
+        NotHeld: Another thread that acts for the same owner unlocked it meanwhile.
         DeadlockAborted: The transaction was aborted (only with `abort_on_deadlock`).
         AgentEnded: The transaction has ended.
     """
@@ -260,13 +260,13 @@ def lock_nowait(
     nodes: Nodes | None = None,
     require: Require | None = None,
 ) -> None:
-    """Ask for a lock without waiting for it; see `lock` and `await_all_locks`."""
+    """Request a lock without waiting for it; see `lock` and `await_all_locks`."""
     user = checked_agent(agent)
     user.ask_for((checked_object(user.node, lock_id, mode, nodes, require),))
 
 
 def lock_objects(agent: Agent, objects: Iterable[Pattern]) -> None:
-    """Ask for several locks at once, without waiting for them.
+    """Request several locks without waiting for them.
 
     Args:
         agent: The transaction's agent.
@@ -278,10 +278,10 @@ def lock_objects(agent: Agent, objects: Iterable[Pattern]) -> None:
 
 
 def await_all_locks(agent: Agent, *, timeout: float | None = None) -> LockResult:
-    """Wait until everything that was asked for is granted; return at once if nothing was asked for.
+    """Wait until all requests are granted; return immediately if there are none.
 
     Raises:
-        LockTimeout: Time ran out; the requests stay.
+        LockTimeout: The wait timed out; the requests stay in the queue.
         DeadlockAborted: The transaction was aborted.
         AgentEnded: The transaction has ended.
     """
@@ -292,13 +292,13 @@ def unlock(agent: Agent, lock_id: Sequence[Any]) -> None:
     """Release a lock before the transaction ends, or cancel the request for it.
 
     Raises:
-        NotHeld: The transaction has not asked for exactly this id.
+        NotHeld: The transaction has not requested exactly this id.
     """
     checked_agent(agent).unlock(check_lock_id(lock_id))
 
 
 def transaction_status(agent: Agent) -> LockResult:
-    """The status of a transaction, and its deadlocks so far."""
+    """The status of a transaction, and its resolved deadlocks."""
     return checked_agent(agent).status()
 
 
@@ -309,13 +309,13 @@ def change_flag(agent: Agent, flag: Flag, value: NotifyTarget) -> None:
         agent: Its agent.
         flag: `"abort_on_deadlock"`, `"await_nodes"`, `"monitor_nodes"` or `"notify"`.
         value: `True` or `False`; for `"notify"` also a callable. Switching `"notify"` on notifies
-            the client of the present status at once.
+            the client of the current status immediately.
     """
     checked_agent(agent).change_flag(flag, value)
 
 
 def lock_info(agent: Agent) -> list[LockInfo]:
-    """What a transaction has asked for, and which of it is granted."""
+    """The locks that a transaction has requested, and which of them are granted."""
     return checked_agent(agent).lock_info()
 
 
@@ -325,12 +325,12 @@ def surrender_nowait(
     other: Agent | AgentId,
     nodes: Nodes | None = None,
 ) -> None:
-    """Give up a lock to another agent that waits for it; this one stands last and waits again.
+    """Give a lock to another agent that waits for it; this agent queues for it again, behind the other requests.
 
     Args:
         agent: The transaction's agent.
         lock_id: The lock id.
-        other: The agent that waits for it, or its id, as views and reports give it.
+        other: The agent that waits for it, or its id, as in views and reports.
         nodes: The nodes; by default those on which this program takes its locks.
 
     Raises:
@@ -342,32 +342,32 @@ def surrender_nowait(
 
 
 def fencing_token(agent: Agent, lock_id: Sequence[Any], *, timeout: float | None = None) -> int:
-    """The fencing token of a lock: larger than that of each earlier holder of the same id.
+    """The fencing token of a lock: larger than the token of each earlier holder of the same id.
 
-    Pass it along with what you do under the lock; the resource refuses a token smaller than one it
-    has seen. For a lock on several nodes, with `"all"` or `"majority"`, enough of them are asked to
-    confirm it that every later holder gets a larger one; that takes one round trip, once. With
-    `"all_alive"` all nodes that are up confirm it: it is larger than that of each earlier holder that
-    had the lock on one of the same nodes, and says nothing of holders in other parts of a network.
+    Pass it along with what you do under the lock; the resource refuses a token smaller than one that it
+    has seen. For a lock on several nodes, with `"all"` or `"majority"`, enough of them must confirm that
+    every later holder gets a larger token; that takes one round trip, once. With
+    `"all_alive"`, all nodes that are up confirm it: the token is larger than that of each earlier holder
+    on one of the same nodes, but guarantees nothing about holders in other parts of a split network.
 
     Args:
         agent: The transaction's agent.
         lock_id: The lock id.
-        timeout: Seconds to wait at most for nodes to confirm it; `None` waits for ever.
+        timeout: Seconds to wait at most for the confirmations; `None` waits for ever.
 
     Raises:
         NotHeld: The transaction doesn't hold exactly this id.
         InvalidOption: It is held on several nodes in a way that allows two holders (`"any"`, ...).
-        LockLost: It was held, and is lost.
-        LockTimeout: Time ran out.
+        LockLost: The lock was lost.
+        LockTimeout: The wait timed out.
     """
     return checked_agent(agent).token(check_lock_id(lock_id), timeout)
 
 
 def fencing_token_nowait(agent: Agent, lock_id: Sequence[Any]) -> None:
-    """Notify the client of the fencing token of a lock that is held, without waiting for it.
+    """Request a notification of the client with the fencing token of a lock, without waiting for it.
 
-    It comes as a `Notification` of kind `"token"`, with the lock id and the token, or the exception
+    The client gets a `Notification` of kind `"token"`, with the lock id and the token, or the exception
     that `fencing_token` would raise.
 
     Args:
@@ -382,7 +382,7 @@ def fencing_token_nowait(agent: Agent, lock_id: Sequence[Any]) -> None:
 
 
 def ensure_held(agent: Agent, lock_id: Sequence[Any] | None = None) -> None:
-    """Make sure that acknowledged locks, those that the client knows it holds, are still held.
+    """Check that acknowledged locks are still held. A lock is acknowledged when the client was told that it holds it.
 
     Args:
         agent: The transaction's agent.
@@ -398,22 +398,22 @@ def ensure_held(agent: Agent, lock_id: Sequence[Any] | None = None) -> None:
 def holders(
     lock_id: Sequence[Any], *, node: str | None = None, timeout: float | None = 5
 ) -> tuple[Contender, ...]:
-    """The requests that hold a lock on this id, above it or below it; see `queue`."""
+    """The holders of locks on this id, above it or below it; see `queue`."""
     return queue(lock_id, node=node, timeout=timeout).holders
 
 
 def queue(lock_id: Sequence[Any], *, node: str | None = None, timeout: float | None = 5) -> View:
-    """All requests on this id, above it and below it, in their order, as they were at one moment.
+    """All requests on this id, above it and below it, in queue order, at one moment.
 
     Args:
         lock_id: The lock id.
-        node: Name of the node whose lock server is asked; by default the own one, or the first of the `servers`
-            that can be asked, if the program takes its locks on these.
-        timeout: Seconds to wait for another node at most.
+        node: Name of the node whose lock server to ask; by default this program's own node, or the first reachable
+            one of its `servers`, if it has these.
+        timeout: Seconds to wait at most for another node.
 
     Raises:
         NodeNotRunning: The node can't be reached.
-        LockTimeout: It does not answer in time.
+        LockTimeout: It did not answer in time.
     """
     here = default_node()
     return here.view(check_lock_id(lock_id), checked_node(here, node), timeout)
@@ -425,28 +425,28 @@ def watch(
     *,
     watcher: Watcher | None = None,
 ) -> None:
-    """Get notified of each change of a lock id: a `View` now, and one after each change.
+    """Watch a lock id: the watcher gets a `View` now, and one after each change.
 
-    Each view shows the lock table at the view's version. Changes on another node that come faster than
-    they can be sent are reported together.
+    Each view shows the lock table at the view's version. If changes on another node come faster than
+    they can be sent, one view reports several.
 
     Args:
         lock_id: The lock id.
-        nodes: Names of the nodes; by default those on which this program takes its locks, of which some may
-            be down: their views come when they are back.
-        watcher: An actor's reference, which gets the views as messages, or a callable; the calling
-            actor by default. A callable runs in the node's background greenlet.
+        nodes: Names of the nodes; by default those on which this program takes its locks. The views of a node
+            that is down come when it is back.
+        watcher: The reference of an actor, which gets the views as messages, or a callable; by default the calling
+            actor. A callable runs in the node's background greenlet.
 
     Raises:
-        InvalidOption: There is no watcher to tell.
-        NodeNotRunning: A node of `nodes` can't be reached. If a node is lost later, its views come again when
+        InvalidOption: There is no watcher.
+        NodeNotRunning: A node in `nodes` can't be reached. If a node is lost later, its views continue when
             it is back.
     """
     watch_on(default_node(), lock_id, nodes, checked_watcher(watcher))
 
 
 def watch_on(node: Node, lock_id: Sequence[Any], nodes: Nodes | None, who: Watcher) -> None:
-    """The same, by a node that the caller has at hand."""
+    """Watch a lock id through this node."""
     checked = check_lock_id(lock_id)
     if node.is_clustered:
         check_sendable(checked)
@@ -464,12 +464,12 @@ def unwatch(
     *,
     watcher: Watcher | None = None,
 ) -> None:
-    """End what `watch` began."""
+    """Stop watching a lock id; the opposite of `watch`."""
     unwatch_on(default_node(), lock_id, nodes, checked_watcher(watcher))
 
 
 def unwatch_on(node: Node, lock_id: Sequence[Any], nodes: Nodes | None, who: Watcher) -> None:
-    """The same, by a node that the caller has at hand."""
+    """Stop watching a lock id through this node."""
     checked = check_lock_id(lock_id)
     for name in checked_nodes(node, nodes, must_run=False):
         if name == node.name:

@@ -1,4 +1,4 @@
-"""What users pass to the public functions, checked before anything is changed."""
+"""Checks of the arguments of the public functions, made before anything is changed."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ __all__ = [
 
 
 def checked_agent(agent: Any) -> Agent | RemoteAgent:
-    """An agent, here or on another node.
+    """Check an agent, on this or another node.
 
     Raises:
-        MisuseError: It is none.
+        MisuseError: It is not an agent.
     """
     if isinstance(agent, Agent):
         return agent
@@ -45,16 +45,16 @@ def checked_agent(agent: Any) -> Agent | RemoteAgent:
         if cluster is not None and not isinstance(agent.target, str):
             return RemoteAgent(default_node(), cluster.remotes, agent)
     raise MisuseError(
-        f"{agent!r} is not an agent; begin_transaction() returns a pair (agent, result)",
+        f"{agent!r} is not an agent; note that begin_transaction() returns a pair (agent, result)",
         agent=repr(agent),
     )
 
 
 def checked_watcher(watcher: Watcher | None) -> Watcher:
-    """A watcher; the calling actor by default.
+    """Check a watcher; the default is the calling actor.
 
     Raises:
-        InvalidOption: It can't be told anything.
+        InvalidOption: It is neither an actor's reference nor a callable.
     """
     who = current_client() if watcher is None else watcher
     if isinstance(who, pykka.ActorRef):

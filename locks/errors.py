@@ -1,14 +1,14 @@
 """Every exception that `locks` raises on purpose.
 
-One root, three kinds, so that a program can tell them apart:
+There is one root with three kinds, so that a program can tell them apart:
 
 * `MisuseError`: the call was wrong. It changed nothing, and repeating it will not help.
-* `OperatingError`: the call was right, but conditions at run time prevented it (time ran out, a
-  node is not there, the transaction has ended).
-* `DeadlockAborted`: the transaction was given up to resolve a deadlock. Running it again helps.
+* `OperatingError`: the call was right, but a condition at run time prevented it: a wait timed out,
+  a node is down, or the transaction has ended.
+* `DeadlockAborted`: the transaction was aborted to resolve a deadlock. Running it again helps.
 
-Exceptions carry what they are about as attributes, each with its type, and survive `pickle`. What a client on another
-node is told has them, too (`locks.wire.refusals`).
+Each error has typed attributes with the details, and survives `pickle`. Errors that another node
+sends to a client have the attributes, too (`locks.wire.refusals`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ else:
     from typing import NoReturn
 
     def assert_never(value: NoReturn) -> NoReturn:
-        """Say to the type checker that nothing is left, and fail if something is."""
+        """Tell the type checker that no case is left, and fail if one is."""
         raise AssertionError(f"unexpected: {value!r}")
 
 
@@ -59,11 +59,11 @@ class LocksError(Exception):
     """Root of all errors of `locks`.
 
     Args:
-        message: What was wrong, with which value, and what to do.
-        **about: What the error is about. Each becomes an attribute.
+        message: What failed, why, and what to do.
+        **about: Details of the error. Each becomes an attribute.
 
     Attributes:
-        about: The same, by name.
+        about: The same details, by name.
     """
 
     about: dict[str, Any]
@@ -84,7 +84,7 @@ def _rebuild(cls: type[LocksError], message: str, about: dict[str, Any]) -> Lock
 
 
 def anew(error: LocksError, message: str | None = None) -> LocksError:
-    """An error of the same kind and with the same attributes, to be raised elsewhere."""
+    """Return a copy of an error, with the same type and attributes, to raise it elsewhere."""
     return _rebuild(type(error), str(error) if message is None else message, error.about)
 
 
@@ -96,7 +96,7 @@ class InvalidLockId(MisuseError, ValueError):
     """A lock id is not a non-empty tuple or list of hashable key elements.
 
     Attributes:
-        lock_id: What was given instead, as text.
+        lock_id: The value that was passed, as text.
     """
 
     lock_id: str
@@ -106,14 +106,14 @@ class InvalidLockId(MisuseError, ValueError):
 
 
 class InvalidOption(MisuseError, ValueError):
-    """An unknown mode, requirement, flag, option or object pattern; `about` has its name and value."""
+    """An unknown mode, requirement, flag, option or object pattern; its name and value are in `about`."""
 
 
 class ConflictingRequest(MisuseError):
-    """The same lock id was asked for before with other terms.
+    """The transaction has already requested this lock id with other nodes or another requirement.
 
     Attributes:
-        lock_id: Which lock.
+        lock_id: The lock.
     """
 
     lock_id: LockId
@@ -123,7 +123,7 @@ class ConflictingRequest(MisuseError):
 
 
 class NotClient(MisuseError):
-    """Somebody other than the transaction's client tried to use it.
+    """The caller used a transaction that belongs to another client.
 
     Attributes:
         agent: The transaction's `locks.AgentId`.
@@ -136,12 +136,12 @@ class NotClient(MisuseError):
 
 
 class WaitsForItself(MisuseError):
-    """The caller asks for a lock that another transaction of its own holds.
+    """The caller requests a lock that another transaction of its own holds.
 
-    It would wait for ever: nobody but the caller can end that transaction.
+    The wait would never end: only the caller can end that transaction.
 
     Attributes:
-        lock_id: What it asked for.
+        lock_id: The lock that it requested.
         holder: The `locks.AgentId` of the other transaction.
     """
 
@@ -153,26 +153,27 @@ class WaitsForItself(MisuseError):
 
 
 class ReentrantCall(MisuseError):
-    """The call came from within a step of `locks` in the same thread.
+    """The call came from code that interrupted a step of `locks` in the same thread.
 
-    Python runs finalisers, signal handlers, tracers and the like between any two bytecodes of a
-    thread, so also in the middle of such a step. What releases or ends something works there all the
-    same, at the end of the step. What asks for something would have to wait for itself, and is refused.
+    Python can run finalisers, signal handlers and tracing functions between any two bytecodes, so also in
+    the middle of such a step. Calls that release or end something work there: they take effect at the end
+    of the step. Calls that request something would wait for themselves, and raise this error.
     """
 
 
 class BlocksEventLoop(MisuseError, RuntimeError):
-    """A call that may wait was made in a coroutine, or a callback, of an event loop; nothing was asked for.
+    """A call that may wait was made in a coroutine or a callback of an event loop; it changed nothing.
 
-    Use `locks.aio` there. In a callback of gevent's hub only a call that has to wait raises it, and is withdrawn: spawn a greenlet.
+    Use `locks.aio` there. In a callback of gevent's hub, only a call that must wait raises this error, and its
+    request is withdrawn; spawn a greenlet for the call.
     """
 
 
 class NotHeld(MisuseError, RuntimeError):
-    """The lock (or the place in its queue) that the call is about is not there.
+    """The caller does not hold the lock, or is not in its queue.
 
     Attributes:
-        lock_id: Which lock.
+        lock_id: The lock.
     """
 
     lock_id: LockId
@@ -182,11 +183,11 @@ class NotHeld(MisuseError, RuntimeError):
 
 
 class OperatingError(LocksError):
-    """The call was right, but it could not be carried out."""
+    """The call was right, but a condition at run time prevented it."""
 
 
 class NodeNotRunning(OperatingError):
-    """A node that is needed does not run, or can't be reached.
+    """A required node is not running, or can't be reached.
 
     Attributes:
         nodes: The nodes.
@@ -199,10 +200,10 @@ class NodeNotRunning(OperatingError):
 
 
 class CannotServe(NodeNotRunning):
-    """Too few of the nodes asked are up to meet the request's requirement.
+    """Too few of the requested nodes are up to meet the requirement.
 
     Attributes:
-        lock_id: What was asked for; `None` if the program waits for its servers, and for no lock yet.
+        lock_id: The requested lock; `None` if the program was still waiting for its servers.
         nodes: The nodes that are down.
     """
 
@@ -215,14 +216,14 @@ class CannotServe(NodeNotRunning):
 
 
 class LockTimeout(OperatingError, TimeoutError):
-    """A wait ran out. Requests that only this wait was for have been withdrawn.
+    """A wait timed out. Requests that were made only for this wait have been withdrawn.
 
     Attributes:
-        lock_ids: What was waited for.
-        holders: Who held it, as `locks.Contender`s, as far as it is known.
-        timeout: The time that was waited, in seconds.
-        lost: Locks that the client knew it had, and must no longer rely on: they
-            were surrendered in a deadlock, or lost with a node. `locks.ensure_held` says so, too.
+        lock_ids: The locks that the caller waited for.
+        holders: Their holders, as `locks.Contender`s, as far as they are known.
+        timeout: The time limit, in seconds.
+        lost: Locks that the client held and must no longer rely on: they were
+            surrendered in a deadlock, or lost with a node. `locks.ensure_held` reports them, too.
     """
 
     lock_ids: tuple[LockId, ...]
@@ -262,12 +263,12 @@ class AgentEnded(OperatingError):
 
 
 class TransactionBroken(AgentEnded):
-    """Somebody has ended the transaction from outside, with `locks break`: its locks are gone.
+    """An operator has ended the transaction with `locks break`; its locks were released.
 
     Attributes:
         agent: The transaction's `locks.AgentId`.
-        reason: Why, in the words of who did it.
-        by: Who did it.
+        reason: The reason that the operator gave.
+        by: The operator's name, as given.
     """
 
     reason: str
@@ -278,11 +279,11 @@ class TransactionBroken(AgentEnded):
 
 
 class LockLost(OperatingError):
-    """A lock that the client knew it held is gone: what it guards may have been changed.
+    """A lock that the client held was lost; others may have changed what it protects.
 
     Attributes:
-        lock_ids: Which locks.
-        nodes: The nodes whose loss took them; none if they were surrendered.
+        lock_ids: The locks.
+        nodes: The nodes whose loss took the locks; empty if the locks were surrendered.
     """
 
     lock_ids: tuple[LockId, ...]
@@ -295,10 +296,10 @@ class LockLost(OperatingError):
 
 
 class BrokenBarrier(OperatingError):
-    """A party has waited at a barrier, and it can't be known whether the others have passed with it.
+    """A party waited at a barrier, and it is unknown whether the others have passed it.
 
     Attributes:
-        lock_id: Which barrier.
+        lock_id: The barrier.
     """
 
     lock_id: LockId
@@ -310,10 +311,10 @@ class BrokenBarrier(OperatingError):
 class DeadlockAborted(LocksError):
     """The transaction was aborted to resolve a deadlock; run it again.
 
-    It may be another transaction of the caller than the one in which it waited; `deadlock.agent` says so.
+    It may be a transaction of the caller other than the one that waited: see `deadlock.agent`.
 
     Attributes:
-        deadlock: The `locks.Deadlock` report: the cycle, who yielded, and by which rule.
+        deadlock: The `locks.Deadlock` report: the cycle, which agent gave way, and by which rule.
     """
 
     deadlock: Deadlock
@@ -323,7 +324,7 @@ class DeadlockAborted(LocksError):
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """Which word is meant, probably, by one that is none of those that there are: the end of an error's text, or ""."""
+    """The end of an error's text that suggests the known word nearest to an unknown one; "" if none is near."""
     from difflib import get_close_matches  # not for every program
 
     found = get_close_matches(word, list(words), n=1)

@@ -1,22 +1,21 @@
-"""Lock ids in their canonical form, in which no foreign code runs when they are hashed or compared.
+"""Lock ids in canonical form, so that hashing and comparing them runs no code of the program.
 
-A lock id is a tuple of key elements. Lock tables find ids in dictionaries, within a turn, and a turn
-must run nothing that belongs to the program: a `__hash__` or `__eq__` that raises there would tear it.
-So `check_lock_id` makes of each element, before the turn, one of
+A lock id is a tuple of key elements. Lock tables look ids up in dictionaries within a turn, and a turn
+must not run code of the program: a `__hash__` or `__eq__` that raised there would leave the table half changed.
+So `check_lock_id` converts each element, before the turn, to one of
 
 * a plain value: `str`, `bytes`, `int`, `float`, `bool`, `None`, of exactly these types, or a tuple of
   such; an instance of a subclass, or a number of another type, becomes the plain value to which it is
   equal;
-* a value of a type of this project that was made known with `keep_values` or `keep_tuples`;
-* a `Key`, which stands for any other value that can be hashed. Equal values get the very same `Key`, so
-  keys are compared by identity and hashed by a number that they keep.
+* a value of a type of this project that was registered with `keep_values` or `keep_tuples`;
+* a `Key`, which stands for any other hashable value. Equal values get the same `Key` object, so keys
+  are compared by identity and hashed by a stored number.
 
-An id may end with a mark that makes it a *counted* one (`counted`): then a given number of agents may have it at once. It lies
-below the id that it was made from, as a row lies below its table.
+An id may end with a mark that makes it a *counted* id (`counted`): a given number of agents may hold it at
+the same time. A counted id is below the id that it was made from, as a row is below its table.
 
-What is not well-behaved is refused: hashing or comparing it raises, it is not equal to itself, or it
-has a different hash the second time. What an id may have at most is bounded, because each
-operation of a lock table takes time in it.
+Ill-behaved values are refused: hashing or comparing them raises, they are not equal to themselves, or their
+hash changes. The size of an id is limited, because the time of each lock table operation depends on it.
 """
 
 from __future__ import annotations
@@ -55,23 +54,21 @@ __all__ = [
     "units_of",
 ]
 
-MOST_UNITS = (
-    10_000  # of a counted id: when a lock server looks whom to grant it, it takes time in them
-)
+MOST_UNITS = 10_000  # of a counted id: granting a unit takes time proportional to them
 
-MOST_ELEMENTS = 256  # in all tuples of an id together
-DEEPEST = 16  # tuples within each other, the id itself among them
-LARGEST = 64 * 1024  # text, bytes and large integers by their length, and 8 for each element
+MOST_ELEMENTS = 256  # in all nested tuples of an id together
+DEEPEST = 16  # levels of nested tuples, including the id itself
+LARGEST = 64 * 1024  # bytes: the lengths of texts and large integers, and 8 per element
 _WORD = 8  # bytes
-_LEAST, _MOST = -(1 << 63), 1 << 63  # integers within take a word
-_SHORT = LARGEST // MOST_ELEMENTS - _WORD  # texts of which any number is not too large
+_LEAST, _MOST = -(1 << 63), 1 << 63  # integers in this range take one word
+_SHORT = LARGEST // MOST_ELEMENTS - _WORD  # texts up to this length need no sum of sizes
 
 
 class _Writer(Repr):
-    """Writes no more of a value than is shown of it."""
+    """A `Repr` that writes only as much of a value as is shown."""
 
     def repr_bytes(self, value: bytes, level: int) -> str:
-        """Bytes, cut as text is."""
+        """Bytes, shortened like text."""
         cut = value[: self.maxstring]
         return repr(cut) if len(cut) == len(value) else f"{cut!r}..."
 
@@ -83,7 +80,7 @@ _writer.maxstring = _writer.maxother = _writer.maxlong = 120
 
 
 def shown(value: object) -> str:
-    """A value as an error shows it: shortened, and in any case; its own `__repr__` may fail."""
+    """Format a value for an error, shortened. Never fails, even if the value's `__repr__` does."""
     try:
         return str.__str__(_writer.repr(value))
     except Exception:
@@ -94,10 +91,10 @@ def shown(value: object) -> str:
 
 
 class Key:
-    """Stands in a lock id for a value that is not plain. `check_lock_id` makes keys.
+    """A hashable object in a lock id in place of a value that is not plain; `check_lock_id` makes keys.
 
-    Equal values have the same key for as long as it is used anywhere. It is equal to what its value is
-    equal to, and to no plain value; written out, it looks like its value.
+    Equal values share one key, as long as that key is in use. A key is equal to the values that its own value
+    is equal to, but to no plain value. Its text is that of its value.
 
     Attributes:
         value: The value.
@@ -108,7 +105,7 @@ class Key:
     value: Hashable
 
     def __new__(cls, value: Hashable) -> Key:
-        """The key of a value; raises what the value's own methods raise, or `ValueError`."""
+        """Return the key of a value. Raises the errors of the value's own methods, or `ValueError`."""
         number = hash(value)
         if hash(value) != number:
             raise ValueError("its hash has changed")
@@ -123,8 +120,8 @@ class Key:
         entry = _Entry(key, _forget)
         entry.number = number
         while True:
-            # Another thread may put an equal key in while values are compared. A second look finds the
-            # one that is found first from then on.
+            # Another thread may insert an equal key while values are compared. From then on a second
+            # look-up finds the same key for everybody.
             _keys.setdefault(entry, entry)
             found = _keys.get(entry)
             known = None if found is None else found()
@@ -141,7 +138,7 @@ class Key:
         return self._hash  # type: ignore[attr-defined, no-any-return]
 
     def __eq__(self, other: object) -> bool:
-        # Only what is not canonical, so never within a turn, is compared by the value's own method.
+        # Only non-canonical values, so never within a turn, are compared by the value's own method.
         kind = type(other)
         if kind is Key or kind in _SIZES or kind in _TUPLES:
             return self is other
@@ -164,7 +161,7 @@ class Key:
 
 
 class _Entry(weakref.ref[Key]):
-    """A key in the table of keys; equal to another one if the keys' values are."""
+    """An entry of the table of keys; two are equal if the values of their keys are."""
 
     __slots__ = ("number",)
 
@@ -188,7 +185,7 @@ def _forget(entry: weakref.ref[Key]) -> None:
 
 
 def _text_of(write: Callable[[object], str], value: object) -> str:
-    """The text of a value; errors are written within turns, where its own method must not run."""
+    """Compute the text of a value early: errors are written within turns, where its own method must not run."""
     try:
         return str.__str__(write(value))
     except Exception:
@@ -206,7 +203,7 @@ def _bytes_of_int(number: int) -> int:
     return number.bit_length() >> 6 << 3
 
 
-# What values of a type take, besides a word for each.
+# Size of values by type, besides one word for each.
 _SIZES: dict[type, Callable[[Any], int]] = {
     str: len,
     bytes: len,
@@ -219,22 +216,22 @@ _TUPLES: dict[type, Callable[[list[Any]], Hashable]] = {tuple: tuple}
 
 
 def keep_values(kind: type, size: Callable[[Any], int]) -> None:
-    """Keep values of a type as they are: they are immutable, and their methods are the project's own.
+    """Register a type whose values stay as they are: immutable, with methods of this project.
 
     Args:
-        kind: The type; values of its subclasses are not kept.
+        kind: The type; subclasses are not included.
         size: How many bytes a value takes.
     """
     _SIZES[kind] = size
 
 
 def keep_tuples(kind: Any) -> None:
-    """Keep the type of named tuples of a class; what is in them is looked at."""
+    """Register a class of named tuples: its values keep their type, and their elements are checked."""
     _TUPLES[kind] = kind._make
 
 
 def size_of(lock_id: LockId) -> int:
-    """About how many bytes a lock id takes: at most `LARGEST` if it was checked; text may take four times as many."""
+    """The approximate size of a lock id in bytes: at most `LARGEST` for a checked id (text may take four times as much)."""
     size = 0
     todo = list(lock_id)
     while todo:
@@ -252,15 +249,15 @@ def size_of(lock_id: LockId) -> int:
 
 
 def check_lock_id(value: Any) -> LockId:
-    """Check a lock id and return it in its canonical form. Not within a turn: foreign code may run.
+    """Check a lock id and return it in canonical form. Don't call it within a turn: code of the program may run.
 
     Args:
         value: A non-empty tuple or list of hashable key elements, e.g. `("db", "users", 17)`.
 
     Raises:
-        InvalidLockId: It is something else, has an element that is not well-behaved, or is too large.
+        InvalidLockId: It is not such a tuple or list, it has an ill-behaved element, or it is too large.
     """
-    if type(value) is tuple:  # most are of small texts and integers, and go no further
+    if type(value) is tuple:  # most ids consist of short texts and integers, and are done here
         for element in value:
             kind = type(element)
             if kind is str:
@@ -274,7 +271,7 @@ def check_lock_id(value: Any) -> LockId:
     lock_id = _canonical(value, _elements(value))
     if is_held_up_id(lock_id):
         raise _refused(
-            value, f"begins with {HELD_UP!r}, as those of locks itself do", "use another"
+            value, f"begins with {HELD_UP!r}, which is reserved", "use another first element"
         )
     if any(type(each) is tuple and each[:1] == (UNITS,) for each in lock_id):
         _check_units(value, lock_id)
@@ -282,12 +279,12 @@ def check_lock_id(value: Any) -> LockId:
 
 
 def counted(lock_id: LockId, units: int) -> LockId:
-    """The id of a lock below `lock_id` that so many agents may have at once; both were checked."""
+    """The id of a counted lock below `lock_id` with this number of units; both arguments were checked."""
     return (*lock_id, (UNITS, units))
 
 
 def _check_units(value: Any, lock_id: LockId) -> None:
-    """Refuse an id with the mark of a counted one, if it is none."""
+    """Refuse an id that has the mark of a counted id in the wrong place or form."""
     (*before, last) = lock_id
     right = type(last) is tuple and len(last) == 2 and last[0] == UNITS
     units = last[1] if type(last) is tuple and right else None
@@ -299,7 +296,7 @@ def _check_units(value: Any, lock_id: LockId) -> None:
     ):
         raise _refused(
             value,
-            f"has a part that begins with {UNITS!r}, as counted locks' ids do, and is none of these",
+            f"has an element that begins with {UNITS!r}, which is reserved for counted locks",
             "use locks.units(lock_id, value)",
         )
 
@@ -309,7 +306,7 @@ def _elements(value: Any) -> Iterator[Any]:
     if isinstance(value, (str, bytes)):
         raise InvalidLockId(
             f"lock id {shown(value)} is a plain {type(value).__name__}; "
-            f"write it as a tuple of key elements: ({shown(value)},)",
+            f"pass a tuple of key elements: ({shown(value)},)",
             lock_id=shown(value),
         )
     if isinstance(value, tuple):
@@ -318,7 +315,7 @@ def _elements(value: Any) -> Iterator[Any]:
         elements = iter(list.copy(value))
     else:
         raise InvalidLockId(
-            f"lock id {shown(value)} is not a tuple or list of key elements, "
+            f"lock id {shown(value)} is not a tuple or list of key elements; pass one, "
             'such as ("db", "users", 17)',
             lock_id=shown(value),
         )
@@ -328,7 +325,7 @@ def _elements(value: Any) -> Iterator[Any]:
 def _canonical(value: Any, elements: Iterator[Any]) -> LockId:
     """The canonical form of a lock id with these elements."""
     number = size = 0
-    # Tuples that are not complete: what makes them, what is left of their elements, and what is done.
+    # Incomplete tuples: their constructor, their remaining elements, and their finished elements.
     make: Callable[[list[Any]], Any] = tuple
     done: list[Any] = []
     around: list[tuple[Callable[[list[Any]], Any], Iterator[Any], list[Any]]] = []
@@ -337,7 +334,7 @@ def _canonical(value: Any, elements: Iterator[Any]) -> LockId:
             number += 1
             size += _WORD
             if number > MOST_ELEMENTS:
-                raise _refused(value, f"has more than {MOST_ELEMENTS} elements", "use a short one")
+                raise _refused(value, f"has more than {MOST_ELEMENTS} elements", "use a shorter id")
             kind = type(element)
             measure = _SIZES.get(kind)
             if measure is None and kind not in _TUPLES:
@@ -349,23 +346,23 @@ def _canonical(value: Any, elements: Iterator[Any]) -> LockId:
             if measure is None:
                 if len(around) + 1 >= DEEPEST:
                     raise _refused(
-                        value, f"is nested more than {DEEPEST} tuples deep", "make it flatter"
+                        value, f"is nested more than {DEEPEST} tuples deep", "use a flatter id"
                     )
                 around.append((make, elements, done))
                 make, elements, done = _TUPLES[kind], tuple.__iter__(element), []
                 break
             if kind is float and element != element:
-                raise _refused(value, "has an element that is not equal to itself", "use no NaN")
+                raise _refused(value, "has an element that is not equal to itself", "don't use NaN")
             size += measure(element)
             if size > LARGEST:
-                raise _refused(value, f"takes more than {LARGEST:,} bytes", "use a short one")
+                raise _refused(value, f"takes more than {LARGEST:,} bytes", "use a shorter id")
             done.append(element)
         else:
             complete = make(done)
             if not around:
                 if not complete:
                     raise InvalidLockId(
-                        "a lock id needs at least one key element; () has none", lock_id="()"
+                        "lock id () is empty; pass at least one key element", lock_id="()"
                     )
                 return complete  # type: ignore[no-any-return]
             make, elements, done = around.pop()
@@ -377,12 +374,12 @@ def _refused(value: Any, what: str, do: str) -> InvalidLockId:
 
 
 def _is_as(base: type, kind: type) -> bool:
-    """Whether values of a subclass are hashed and compared as those of the base are."""
+    """Whether values of a subclass are hashed and compared like those of the base class."""
     return kind.__hash__ is base.__hash__ and kind.__eq__ is base.__eq__
 
 
 def _plain_or_key(value: Any, element: Any) -> Any:
-    """What stands for an element of a lock id that is not plain: a plain value, or a key."""
+    """Convert an element that is not plain to a plain value or a key."""
     kind = type(element)
     if kind is Key:
         return element
@@ -410,7 +407,7 @@ def _ill_behaved(value: Any, element: Any, error: Exception) -> InvalidLockId:
 
 
 def _plain(element: Any, kind: type) -> Any:
-    """The plain value that an element is equal to, if there is one that can be found."""
+    """The plain value that is equal to an element; `None` if none is found."""
     for base, make in _BASES:
         if isinstance(element, base):
             plain = make(element)
@@ -422,13 +419,13 @@ def _plain(element: Any, kind: type) -> Any:
 
 
 def _plain_number(number: Any) -> int | float | None:
-    """The integer or float that a number of another type is equal to, if there is one."""
+    """The integer or float that is equal to a number of another type; `None` if there is none."""
     try:
         if hasattr(kind := type(number), "__float__"):
             near = float(number)
         else:
             near = float(number.real) if number.imag == 0 else nan
-        # A `Fraction` of Python 3.10 is made an integer by the second of these.
+        # The second condition converts a `Fraction` of Python 3.10 to an integer.
         old = sys.version_info < (3, 11) and hasattr(kind, "__trunc__")
         whole = near.is_integer() and (hasattr(kind, "__int__") or old)
         exact = int(number) if whole else near
@@ -437,7 +434,7 @@ def _plain_number(number: Any) -> int | float | None:
     return next((plain for plain in (exact, near) if _are_equal(plain, number)), None)
 
 
-# The value of an instance of a subclass, without calling anything that the subclass may have.
+# The plain value of an instance of a subclass, without calling methods of the subclass.
 _BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (str, str.__str__),
     (bytes, lambda element: b"".join((element,))),

@@ -1,7 +1,7 @@
 """The messages of lock servers and agents, for programs that talk to them as to any Pykka actor.
 
-Most programs never do: the functions of `locks` send them. What a program sends is checked field by field, and
-refused to it if it is wrong (`locks.core.checked`).
+Most programs never do: the functions of `locks` send them. Each field of a program's message is checked, and
+the program gets an error if one is wrong (`locks.core.checked`).
 """
 
 from locks.core.messages import (

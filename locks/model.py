@@ -1,8 +1,8 @@
-"""The rules of the algorithm: which modes conflict, which request waits for which; and the checks of what users pass.
+"""The rules of the algorithm (which modes conflict, which request waits for which), and checks of arguments.
 
-The wait-for graph is derived from records by the very rule of the lock table (`conflict` and `blocks` below).
-What modes there are, and what follows from that, is said in one table (`excluded_by` below). What the
-words are is said in `locks.words`; they are here, too.
+The wait-for graph is derived from records by the same rule as the lock table (`conflict` and `blocks` below).
+All modes and their properties follow from one table (`excluded_by` below). The types are defined in
+`locks.words`, and also importable from here.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ REQUIREMENTS: tuple[Require, ...] = get_args(Require)
 
 
 def excluded_by(mode: Mode) -> frozenset[Mode]:
-    """The table of modes: what no other agent can have while one has a lock in this mode.
+    """The table of modes: the modes that no other agent can hold while one agent holds this mode.
 
-    All else about modes follows from it. Two modes *conflict* when each excludes the other: the table
-    says it for both. A mode *covers* another one when it excludes all that the other one excludes.
-    The *join* of several modes is the weakest that covers them all: an agent that wants them all
-    asks for it.
+    Everything else about modes follows from it. Two modes *conflict* when each excludes the other: the table
+    has an entry for both. A mode *covers* another mode when it excludes all that the other one excludes.
+    The *join* of several modes is the weakest mode that covers them all; an agent that needs several modes
+    requests their join.
     """
     match mode:
         case "read":
@@ -61,21 +61,21 @@ def excluded_by(mode: Mode) -> frozenset[Mode]:
             return assert_never(mode)
 
 
-# The strongest first, here and in each of these tuples.
+# Strongest first, here and in each of these tuples.
 MODES: tuple[Mode, ...] = tuple(
     sorted(get_args(Mode), key=lambda mode: len(excluded_by(mode)), reverse=True)
 )
 RIVALS: dict[Mode, tuple[Mode, ...]] = {  # the modes that conflict with it
     mode: tuple([other for other in MODES if other in excluded_by(mode)]) for mode in MODES
 }
-COVERING: dict[Mode, tuple[Mode, ...]] = {  # the modes that cover it, itself among them
+COVERING: dict[Mode, tuple[Mode, ...]] = {  # the modes that cover it, including itself
     mode: tuple([other for other in MODES if excluded_by(other) >= excluded_by(mode)])
     for mode in MODES
 }
 
 
 def covers(mode: Mode, other: Mode) -> bool:
-    """Whether an agent that has a lock in `mode` has no need of it in the `other` mode."""
+    """Whether an agent that holds a lock in `mode` does not also need the `other` mode."""
     return mode in COVERING[other]
 
 
@@ -103,12 +103,12 @@ def conflict(a: RequestRecord, b: RequestRecord) -> bool:
 
 
 def place_of_unit(unit: int, units: int) -> int:
-    """The place at which the holder of a unit stands, counted from 0; requests stand at 1 or later."""
+    """The place of the holder of a unit (units count from 0); waiting requests have places from 1."""
     return unit - units
 
 
 def unit_at(record: RequestRecord) -> int | None:
-    """Which unit of a counted lock a granted request has, counted from 0."""
+    """The unit of a counted lock that a granted request holds, counted from 0."""
     units = units_of(record.lock_id)
     return int(record.place) + units if units and record.state == "granted" else None
 
@@ -116,8 +116,8 @@ def unit_at(record: RequestRecord) -> int | None:
 def blocks(holder: RequestRecord, waiter: RequestRecord) -> bool:
     """Whether `waiter` waits for `holder`: they conflict, and `holder` is granted or ahead.
 
-    A spare request is in the way of those behind it, but its agent waits for nobody with it. For a unit of a
-    counted lock one such holder is not enough (`how_many_block`).
+    A spare request blocks the requests behind it, but its agent does not wait with it. For a unit of a
+    counted lock, one such holder is not enough (`how_many_block`).
     """
     return (
         waiter.state == "waiting"
@@ -128,10 +128,10 @@ def blocks(holder: RequestRecord, waiter: RequestRecord) -> bool:
 
 
 def how_many_block(holder: LockId, waiter: LockId) -> int:
-    """How many requests like `holder`, which `waiter` waits for, it takes to let that one wait.
+    """How many requests like `holder` together block `waiter`.
 
-    One is enough, except of those who want or have a unit of the same counted lock: there have to be as many as
-    it has units.
+    One is enough, except among requests for units of the same counted lock: they block when there are as many as
+    the lock has units.
     """
     return units_of(waiter) or 1 if holder == waiter else 1
 
@@ -147,7 +147,7 @@ def check_mode(value: Any) -> Mode:
     if mode in MODES:
         return mode
     known = " or ".join(f'"{each}"' for each in reversed(MODES))
-    raise InvalidOption(f"mode {shown(value)} is unknown; use {known}", value=shown(value))
+    raise InvalidOption(f"unknown mode {shown(value)}; use {known}", value=shown(value))
 
 
 def check_require(value: Any) -> Require:
@@ -156,13 +156,13 @@ def check_require(value: Any) -> Require:
     if require in REQUIREMENTS:
         return require
     raise InvalidOption(
-        f"requirement {shown(value)} is unknown; use one of {', '.join(REQUIREMENTS)}",
+        f"unknown requirement {shown(value)}; use one of {', '.join(REQUIREMENTS)}",
         value=shown(value),
     )
 
 
 def check_nodes(value: Any) -> tuple[str, ...]:
-    """Check a list of node names; a node that is named twice counts once.
+    """Check a list of node names; a node that is named twice counts as one.
 
     Raises:
         InvalidOption: It is empty, a plain string, or holds something that is not a name.
@@ -177,11 +177,11 @@ def check_nodes(value: Any) -> tuple[str, ...]:
     names = [plain_text(each) for each in value] if isinstance(value, (list, tuple)) else [None]
     if None in names:
         raise InvalidOption(
-            f'nodes {shown(value)} is not a list of node names, such as ["a@127.0.0.1"]',
+            f'nodes={shown(value)} is not a list of node names; write one, such as ["a@127.0.0.1"]',
             value=shown(value),
         )
     if not names:
-        raise InvalidOption("the list of nodes is empty; name at least one", value=shown(value))
+        raise InvalidOption("nodes is empty; name at least one node", value=shown(value))
     known = dict.fromkeys(name for name in names if name is not None)
     for name in known:
         check_has_no_port(name)
@@ -189,22 +189,22 @@ def check_nodes(value: Any) -> tuple[str, ...]:
 
 
 def check_has_no_port(name: str) -> None:
-    """Raise `InvalidOption` if a node is named with its port, as servers and peers are."""
+    """Raise `InvalidOption` if the name of a node includes a port, as those of servers and peers do."""
     host, colon, port = name.partition("@")[2].partition(":")
-    if host and colon and port.isdecimal():  # an address of IPv6 has more than one colon
+    if host and colon and port.isdecimal():  # an IPv6 address has more than one colon
         raise InvalidOption(
-            f"nodes names {name} with a port; name the node alone, {name.removesuffix(f':{port}')}. Its address "
+            f"nodes={name} has a port; write only the name, {name.removesuffix(f':{port}')}. The address "
             "belongs in servers= or peers= of locks.start",
             value=shown(name),
         )
 
 
-# `Any`, or what is compiled takes each of them for a float, and fails if an int is too large for one.
+# `Any`: compiled code would convert each value to a float, and fail for an int that is too large for one.
 _NUMBERS: Any = (int, float)
 
 
 def is_seconds(value: Any) -> bool:
-    """Whether a value is a number of seconds, not less than 0; `True` and NaN are none, nor is an int that is larger than any float."""
+    """Whether a value is a number of seconds >= 0: not `True`, not NaN, and not an int larger than any float."""
     return (
         isinstance(value, _NUMBERS)
         and not isinstance(value, bool)
@@ -214,22 +214,22 @@ def is_seconds(value: Any) -> bool:
 
 
 def check_timeout(timeout: Any) -> None:
-    """Raise `InvalidOption` unless it is a time to wait."""
+    """Raise `InvalidOption` unless it is a number of seconds >= 0 or `None`."""
     if timeout is not None and not is_seconds(timeout):
         raise InvalidOption(
-            f"timeout {shown(timeout)} is not a number of seconds >= 0; use None to wait for ever",
+            f"timeout={shown(timeout)} is not a number of seconds >= 0; use None to wait for ever",
             timeout=shown(timeout),
         )
 
 
 def check_text(value: Any) -> str:
-    """Return a name without the methods that a subclass of `str` may have; refuse what is no text."""
+    """Return a name as a plain `str`, without methods of a subclass; refuse other values."""
     text = plain_text(value)
     if text is None:
-        raise InvalidOption(f"name {shown(value)} is no text", name=shown(value))
+        raise InvalidOption(f"name={shown(value)} is not a string; pass one", name=shown(value))
     return text
 
 
 def plain_text(value: object) -> str | None:
-    """Text without the methods that a subclass of `str` may have; `None` of what is no text."""
+    """Return text as a plain `str`, without methods of a subclass; `None` if it is not text."""
     return str.__str__(value) if isinstance(value, str) else None

@@ -1,13 +1,12 @@
 """`Lock`, `RWLock` and `Semaphore`: for programs that need only a lock.
 
-They behave like `threading.Lock`, over lock ids, for threads, greenlets, actors and owners. What one client
-holds by them belongs to one transaction, which begins with the first `acquire` and ends with the
-last `release`. So a client that dies frees its locks, and deadlocks are found. They are resolved
-as in `locks.transaction`: the youngest client gets `DeadlockAborted` from its `acquire`, and everything
-that it held by `Lock`s is released.
+They behave like `threading.Lock`, but lock an id, for threads, greenlets, actors and owners. All `Lock`s of a client
+belong to one transaction, which begins with the first `acquire` and ends with the last `release`. So the locks of a
+client that dies are released, and deadlocks are found. They are resolved as in `locks.transaction`: the `acquire` of
+the youngest client raises `DeadlockAborted`, and all `Lock`s that this client held are released.
 
-Unlike a `threading.Lock`, a lock can only be released by the client that acquired it, and acquiring
-it twice raises an error instead of waiting for ever; an `acquire` with a limit returns `False` when its time is over.
+Unlike a `threading.Lock`, a lock can only be released by the client that acquired it. Acquiring it twice
+raises an error instead of waiting for ever, and an `acquire` with a time limit returns `False` when it times out.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from locks.wire.sendable import check_sendable
 
 __all__ = ["ASK", "Lock", "RWLock", "await_servers", "checked_wait"]
 
-ASK = 5  # seconds that another node is asked for
+ASK = 5  # time limit, in seconds, of a question to another node
 
 
 class Lock(Movable, Block, metaclass=Shown):
@@ -58,18 +57,18 @@ class Lock(Movable, Block, metaclass=Shown):
         lock_id: A non-empty tuple or list of key elements. All `Lock`s of the same id are the same
             lock; it covers everything below it.
         mode: `"write"` is exclusive, `"read"` is shared.
-        nodes: Names of the nodes on which to lock it, or `locks.HERE`; by default those that `locks.start` was
-            given as `servers`, or the own one.
-        require: How many of them are needed; as for `locks.lock`.
-        timeout: Seconds that a wait for it may take if it is not said there; `None` waits for ever. In a `with`
-            statement it raises `LockTimeout` then.
-        owner: Whose it is; by default the owner that the caller acts for, or else the caller.
-        label: What its client is called where others see it, such as "nightly import"; by default the name of its thread,
-            greenlet or actor. Of all `Lock`s that a client holds, the label of the first one counts.
+        nodes: Names of the nodes on which to lock it, or `locks.HERE`; by default the `servers` of
+            `locks.start`, or this program's own node.
+        require: How many of them must grant it; as for `locks.lock`.
+        timeout: Default time limit, in seconds, of `acquire()` and of `with`; `None` waits for ever. A `with`
+            statement that times out raises `LockTimeout`.
+        owner: The owner of the lock; by default the owner that the caller acts for, or else the caller.
+        label: Name of the client for others, such as "nightly import"; by default the name of its thread, greenlet or
+            actor. Of all `Lock`s that a client holds, the label of the first one counts.
 
     Attributes:
-        timeout: The same.
-        label: The same.
+        timeout: The default time limit.
+        label: The label.
     """
 
     _for_users = frozenset(("acquire", "locked", "owned", "release", "token"))
@@ -96,11 +95,11 @@ class Lock(Movable, Block, metaclass=Shown):
         self.label = None if label is None else checked_label(label)
 
     def client(self) -> Client:
-        """Who would acquire it now."""
+        """The client that would acquire it now."""
         return current_client() if self._owner is None else self._owner
 
     def where(self, node: Node) -> Scope:
-        """Where a node locks it."""
+        """The nodes and the requirement of the lock."""
         return where(node, self._nodes, self._require)
 
     def __repr__(self) -> str:
@@ -111,17 +110,17 @@ class Lock(Movable, Block, metaclass=Shown):
 
         Args:
             blocking: Whether to wait for it.
-            timeout: Seconds to wait at most; `None` waits for ever, and `-1`, the default, as long as the lock
-                was made with.
+            timeout: Seconds to wait at most; `None` waits for ever. The default, `-1`, takes the limit that the lock
+                was created with.
 
         Returns:
-            Whether it was acquired. If the caller has it already, it is not: not when there is a limit to the wait, and no other
+            Whether it was acquired. `False` if the caller already holds it and the wait is limited, unless another
             thread of its owner releases it in time.
 
         Raises:
-            MisuseError: The caller has acquired it already, and would wait for ever.
-            DeadlockAborted: The caller was in a deadlock and had to yield; it holds nothing now. (If it was
-                a transaction of its own that was aborted, it still has its other `Lock`s.)
+            MisuseError: The caller already holds it, and would wait for ever.
+            DeadlockAborted: The caller was in a deadlock and had to give way; all its `Lock`s were released. (If another
+                transaction of the caller was aborted, it still holds its other `Lock`s.)
         """
         limit = self.timeout
         if timeout != -1 or not blocking:
@@ -159,15 +158,15 @@ class Lock(Movable, Block, metaclass=Shown):
                         blocking = timeout > 0
                         continue
                     raise MisuseError(
-                        f"{show(self.lock_id)} is held by the caller already; a lock is not re-entrant: use an RLock. If "
-                        "another request or task has acquired it in this thread, give each of them an owner: "
+                        f"can't acquire {show(self.lock_id)}: the caller already holds it, and a Lock is not re-entrant; use "
+                        "an RLock. If another request or task acquired it in this thread, give each of them an owner: "
                         'locks.Lock(..., owner=locks.Owner("request 17"))',
                         lock_id=self.lock_id,
                     )
                 call = node.new_call()
-                call.checked = True  # its transaction was found by the client
-                call.first = True  # another thread of an owner may come in between
-                call.quiet = quiet  # told that it was not acquired, and no more
+                call.checked = True  # the transaction was looked up by its client
+                call.first = True  # another thread of the owner may interfere
+                call.quiet = quiet  # the caller needs to know only that it was not acquired
                 hold.take(agent)
                 agent.lock_by(call, (wanted,), timeout)
                 return True
@@ -177,11 +176,11 @@ class Lock(Movable, Block, metaclass=Shown):
                 if hold.held is not None:
                     hold.held.withdraw(call, self.lock_id)
                 else:
-                    found = node.holders.get(client)  # perhaps it has just begun
+                    found = node.holders.get(client)  # it may just have begun
                     if found is not None:
                         found.withdraw(None, self.lock_id)
                 hold.drop()
-                # A finaliser may have released all that the caller had: then begin anew.
+                # A finaliser may have released all locks of the caller: begin again.
                 if call is None or not (isinstance(error, AgentEnded) and agent.is_over):
                     raise
 
@@ -200,11 +199,11 @@ class Lock(Movable, Block, metaclass=Shown):
     def locked(self) -> bool:
         """Whether any client holds a lock on exactly this id, or on one that covers it.
 
-        Of locks on several nodes, one of them is asked.
+        For a lock on several nodes, one of them is asked.
 
         Raises:
             NodeNotRunning: It can't be reached.
-            LockTimeout: It does not answer within five seconds.
+            LockTimeout: It did not answer within five seconds.
         """
         depth = len(self.lock_id)
         return any(len(holder.lock_id) <= depth for holder in self._holders())
@@ -223,7 +222,10 @@ class Lock(Movable, Block, metaclass=Shown):
         """The fencing token, while the caller holds it; see `locks.fencing_token`."""
         agent = self._home().holders.get(self.client())
         if agent is None:
-            raise NotHeld(f"{show(self.lock_id)} is not held by the caller", lock_id=self.lock_id)
+            raise NotHeld(
+                f"{show(self.lock_id)} has no fencing token: the caller does not hold it",
+                lock_id=self.lock_id,
+            )
         return agent.token(self.lock_id, timeout)
 
     def __enter__(self) -> Lock:
@@ -235,53 +237,54 @@ class Lock(Movable, Block, metaclass=Shown):
         self._acquire(self.timeout, True, hold)
 
     def _leave(self, held: Agent | None, error: BaseException | None) -> None:
-        """The block is left; see `Block`."""
+        """End the block; see `Block`."""
         try:
             if held is None:
                 self.release()
             else:
                 held.release(self.lock_id)
         except NotHeld as lost:
-            # An abort has released everything. Its exception comes through here: don't hide it.
+            # An abort has released all locks. Its exception passes through here and must not be hidden.
             if error is None:
                 raise LockLost(
-                    f"{show(self.lock_id)} was lost before its block was left",
+                    f"lost the lock {show(self.lock_id)} before the end of its block",
                     lock_ids=(self.lock_id,),
                 ) from lost
 
     def _let_go(self, held: Agent) -> None:
-        """The block was left, and this was not noted; see `Block`."""
+        """Clean up after a block whose end was interrupted; see `Block`."""
         held.let_go_of(self.lock_id)
 
 
 def checked_wait(blocking: bool, timeout: float | None, default: float | None) -> float | None:
-    """How long an `acquire` waits, from what it is given: as `threading.Lock.acquire` takes it.
+    """The time limit of an `acquire`, from arguments like those of `threading.Lock.acquire`.
 
     Args:
         blocking: Whether to wait.
         timeout: Seconds; `None` for ever, -1 for the default.
-        default: Seconds if it is not said.
+        default: The default, in seconds.
 
     Raises:
-        InvalidOption: That makes no sense.
+        InvalidOption: The combination is wrong.
     """
     if timeout == -1:
         return default if blocking else 0
     if not blocking and timeout is not None:
         raise InvalidOption(
-            f"timeout={timeout!r} makes no sense with blocking=False", timeout=timeout
+            f"timeout={timeout!r} can't be combined with blocking=False; leave one of them out",
+            timeout=timeout,
         )
     check_timeout(timeout)
     return timeout if blocking else 0
 
 
 def await_servers(node: Node, wanted: Scope, timeout: float | None) -> None:
-    """Wait a moment for servers that may be about to come: a program that has just begun may lack some of them.
+    """Wait briefly for missing servers: a program that has just started may not be connected to all of them yet.
 
     Args:
         node: The program's node.
         wanted: The servers.
-        timeout: Seconds that the caller has.
+        timeout: The caller's time limit in seconds.
     """
     if node.cluster is not None and not node.alive.issuperset(wanted.nodes):
         wait = ASK if timeout is None else min(timeout, ASK)

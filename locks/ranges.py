@@ -1,9 +1,9 @@
-"""How large the fields of messages may be: said once, in the annotations of the fields themselves.
+"""Limits of message fields, written once: in the annotations of the fields.
 
-A message is a named tuple. The annotation of each field says its type, and here are the words for what
-belongs to the type: an integer has a range, a text and a tuple have a size. Whoever takes messages in
-makes its checks of the annotations: `locks.otp.bytes.fields` for what other nodes send, `locks.core.checked` for
-what programs send. A field without a range or a size is refused by both, at import.
+A message is a named tuple, and the annotation of each field gives its type. This module has the rest of
+the annotation: the range of an integer, and the size of a text or a tuple. Receivers derive their checks
+from the annotations: `locks.otp.bytes.fields` for messages of other nodes, `locks.core.checked` for messages of
+programs. Both refuse a field without a range or a size, at import.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Range(NamedTuple):
-    """Of an integer."""
+    """The range of an integer."""
 
     least: int
     most: int
@@ -44,29 +44,29 @@ class Range(NamedTuple):
 
 
 class Size(NamedTuple):
-    """Of a text in characters, of a tuple in elements: how many at most."""
+    """The largest size: of a text in characters, of a tuple in elements."""
 
     most: int
 
 
-NUMBER = Range(0, (1 << 63) - 1)  # what fits into a signed integer of eight bytes, as of databases
-LONGEST_NAME = 255  # characters, of a node's name: Erlang's limit
+NUMBER = Range(0, (1 << 63) - 1)  # fits into a signed 8-byte integer, as in databases
+LONGEST_NAME = 255  # characters of a node's name; Erlang's limit
 LONGEST_TEXT = 1000
-PLACE_BITS = 4096  # of each of the two numbers of a place in an order
-MOST_RECORDS = 10_000  # more don't fit into a term
+PLACE_BITS = 4096  # of each of the two numbers of a place
+MOST_RECORDS = 10_000  # a term holds no more
 MOST_WAYS = 16  # lock servers over which an agent may be reached, in a message
-MOST_IN_KNOT = 1000  # requests that are looked at again before a surrender is carried out
-MOST_EDGES = 50  # of a circle, in a report that is sent: all its agents are told all of it
+MOST_IN_KNOT = 1000  # requests that are checked again before a surrender is carried out
+MOST_EDGES = 50  # of a cycle in a report that is sent: each of its agents gets the report
 
 Number = Annotated[int, NUMBER]
-"""Of requests, waits, calls: what is counted."""
+"""The number of a request, a wait or a call."""
 Version = Annotated[int, NUMBER, "version"]
-"""Of a lock table, so fencing tokens, too; what other nodes say is held against the clock as well
+"""The version of a lock table, and so a fencing token; versions from other nodes are also compared with the clock
 (`locks.wire.versions`)."""
 Created = Annotated[int, Range(0, (1 << 64) - 1)]
 """When an agent was made; the number of its pid."""
 Name = Annotated[str, Size(LONGEST_NAME)]
-"""Of a node."""
+"""The name of a node."""
 Names = Annotated[tuple[Name, ...], Size(MOST_RECORDS)]
 Ways = Annotated[tuple[Name, ...], Size(MOST_WAYS)]
 """The nodes of lock servers over which an agent may be reached."""

@@ -1,10 +1,10 @@
 """Functions that are run again: how often, after which pause, and what a run takes first.
 
-A run that follows on an abort takes first what the earlier runs asked for (`Learned`). It waits for one of these locks,
-and then tries to take the others in one request, without a wait; if one is not free, it releases the first and waits for
-that one. So it holds nothing while it waits, and is in nobody's way. After a few attempts in vain it queues for the
-locks one after the other, in an order that is the same for all: then it is in no circle with others that have learned,
-since each waits for somebody who holds only locks that come earlier in this order. (Decision 0077.)
+After an abort, a run first takes the locks that the earlier runs requested (`Learned`). It waits for one of these locks,
+and then tries to take the others in one request, without waiting. If one of them is not free, it releases the first lock and
+waits for that one instead. So it holds nothing while it waits, and blocks no other transaction. After a few failed attempts
+it queues for the locks one after the other, in an order that is the same for all transactions. Then it is in no cycle with
+others that do the same, since each waits for a holder of locks that come earlier in this order. (Decision 0077.)
 """
 
 from __future__ import annotations
@@ -26,30 +26,32 @@ __all__ = ["Learned", "Retries"]
 
 logger = logging.getLogger("locks")
 
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds before what has failed is run again
-ATTEMPTS = 2  # to take all that was learned at once, before it queues for one after the other
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds before a failed function is run again
+ATTEMPTS = 2  # to take all learned locks together, before it queues for them one by one
 
 
 class Learned:
-    """What the runs of a function have asked for in their transactions.
+    """The locks that the runs of a function requested in their transactions.
 
-    It is what was granted, and what a run was aborted for, also if it was given back before. A request that has
-    timed out, or was refused, is none: nobody waits for it when the run is aborted.
+    It contains locks that were granted, even if they were released before, and locks that a run was aborted for. It does not
+    contain requests that timed out or were refused: these no longer wait when the run is aborted.
     """
 
     __slots__ = ("_late", "_limit", "_taken", "_wanted")
 
     def __init__(self) -> None:
         self._wanted: dict[LockId, Object] = {}
-        self._limit = 0.0  # seconds that the longest of these requests would have waited
-        self._taken: dict[LockId, Object] = {}  # what this run has not asked for itself
+        self._limit = 0.0  # the longest time limit of these requests, in seconds
+        self._taken: dict[
+            LockId, Object
+        ] = {}  # locks that this run's function has not requested itself
         self._late: LockTimeout | None = None
 
     def __bool__(self) -> bool:
         return bool(self._wanted)
 
     def add(self, objects: Sequence[Object], timeout: float | None) -> None:
-        """A run has asked for these locks: each is wanted in a mode that covers all in which it was."""
+        """Add locks that a run requested; each is taken in a mode that covers all its requested modes."""
         for wanted in objects:
             lock_id, mode, nodes, require = wanted
             known = self._wanted.get(lock_id)
@@ -59,16 +61,16 @@ class Learned:
         self._limit = max(self._limit, inf if timeout is None else timeout)
 
     def take(self, agent: Agent) -> tuple[LockId, ...]:
-        """Take it all for a new run, within the time that the longest of these requests would have waited.
+        """Take all these locks for a new run, within the longest time limit of these requests.
 
-        What can't be had in time, or not now, is left to the function, with all that follows: it asks for it itself, and is
-        told then. It may know what to do about it.
+        Locks that can't be taken in time, or not at present, are left to the function: it requests them itself, and
+        gets the error then. It may be able to handle it.
 
         Returns:
-            What was taken.
+            The locks that were taken.
 
         Raises:
-            LocksError: The transaction has ended, or another one of the client.
+            LocksError: The transaction has ended, or another transaction of the client.
         """
         self._taken = {}
         self._late = None
@@ -86,7 +88,7 @@ class Learned:
         return tuple(self._taken)
 
     def _take_what_is_free(self, agent: Agent, order: Sequence[Object], until: float) -> bool:
-        """Take everything at a moment when it is free, if one comes soon: nothing is held while it waits for one of them."""
+        """Take all the locks together, if they are free within a few attempts; holds no lock while it waits for one of them."""
         missing = agent.try_all(order)
         for _ in range(ATTEMPTS):
             if missing is None:
@@ -101,15 +103,15 @@ class Learned:
         return missing is None
 
     def asking(self, agent: Agent, objects: Sequence[Object]) -> None:
-        """The function asks for these locks itself: as if nothing had been taken for it.
+        """The function requests these locks itself: behave as if they had not been taken for it.
 
         Raises:
-            LockTimeout: It was waited for already, and that has timed out.
+            LockTimeout: The wait for the lock has already timed out.
         """
         for lock_id, _, nodes, require in objects:
             taken = self._taken.pop(lock_id, None)
             if taken is not None and (set(nodes), require) != (set(taken[2]), taken[3]):
-                agent.unlock(lock_id)  # it is asked for on other terms now
+                agent.unlock(lock_id)  # it is requested with other nodes now
             late = self._late
             if late is not None and lock_id in late.lock_ids:
                 self._late = None
@@ -117,18 +119,18 @@ class Learned:
 
 
 def _wait_for(agent: Agent, wanted: Object, until: float) -> None:
-    """Lock one of them."""
+    """Lock one of the learned ids."""
     agent.lock_all((wanted,), None if until == inf else max(0.0, until - agent.node.clock()))
 
 
 def _order(lock_id: LockId) -> tuple[tuple[int, Any], ...]:
-    """Where an id stands in the order that is the same for all: what is above it comes first."""
+    """The sort key of an id, the same for all transactions: an id comes after the ids above it."""
     return tuple([_place(element) for element in lock_id])
 
 
 def _place(element: Any) -> tuple[int, Any]:
     kind = type(element)
-    if kind is int or kind is float or kind is bool:  # equal ones are the same lock
+    if kind is int or kind is float or kind is bool:  # equal numbers are the same lock
         return (0, element)
     if kind is str:
         return (1, element)
@@ -148,18 +150,18 @@ class HasAgent(Protocol):
 
 
 class Retries:
-    """Whether, and after which pause, what was given up is run again: the rule of `run_transaction`.
+    """Whether a failed transaction is run again, and after which pause: the rule of `run_transaction`.
 
     Args:
-        retries: How many times at most, without anybody else getting on.
-        retry_on: After which errors besides deadlocks.
-        learn: Whether a run takes first what those before it have asked for.
+        retries: The most runs after the first without progress of others.
+        retry_on: Errors besides deadlocks after which it is run again.
+        learn: Whether a run first takes the locks that earlier runs requested.
 
     Attributes:
-        learned: What they have asked for; `None` if nothing is learned.
+        learned: The locks that they requested; `None` if `learn` is false.
 
     Raises:
-        InvalidOption: These are no such things.
+        InvalidOption: An argument is wrong.
     """
 
     def __init__(
@@ -170,16 +172,18 @@ class Retries:
     ) -> None:
         if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
             raise InvalidOption(
-                f"retries={shown(retries)} is not a number >= 0", value=shown(retries)
+                f"retries={shown(retries)} is not an int >= 0", value=shown(retries)
             )
         again = retry_on if isinstance(retry_on, tuple) else (retry_on,)
         if not all(isinstance(kind, type) and issubclass(kind, LocksError) for kind in again):
             raise InvalidOption(
-                f"retry_on={retry_on!r} is neither a kind of LocksError nor a tuple of such",
+                f"retry_on={retry_on!r} is wrong; use a subclass of LocksError or a tuple of these",
                 value=repr(retry_on),
             )
         if not isinstance(learn, bool):
-            raise InvalidOption(f"learn={shown(learn)} is not True or False", value=shown(learn))
+            raise InvalidOption(
+                f"learn={shown(learn)} is wrong; use True or False", value=shown(learn)
+            )
         self.learned = Learned() if learn else None
         self._retries = self._left = retries
         self._runs = 1
@@ -188,10 +192,10 @@ class Retries:
         self._served: set[tuple[int, str, LockId]] = set()
 
     def pause_after(self, error: LocksError, failed: HasAgent) -> float | None:
-        """For how many seconds to wait before a transaction is run again; `None` if it is not.
+        """Seconds to wait before the transaction is run again; `None` if it is not run again.
 
         Raises:
-            DeadlockAborted: It was run again as often as it may be.
+            DeadlockAborted: The retries are used up.
         """
         pause = 0.0
         if isinstance(error, DeadlockAborted):
@@ -216,11 +220,11 @@ class Retries:
         return pause
 
     def _serves(self, deadlock: Deadlock) -> bool:
-        """Whether it was aborted for somebody for whom it was not before: then others get on.
+        """Whether it was aborted for a transaction for the first time; then others make progress.
 
-        Who goes first is told by its age, which it keeps when it is run again, and by the lock that it waits for. A
-        transaction gives way to older ones, of which there are only so many. If it does so twice for one of them and
-        the same lock, that one has not got on by what it was given.
+        That transaction is identified by its age, which it keeps when it is run again, and by the lock that it waits for. A
+        transaction gives way to older ones, and there are only so many of these. If it gives way twice to the same one for
+        the same lock, the other transaction has made no progress with the lock.
         """
         if not deadlock.cycle:
             return False
@@ -234,9 +238,9 @@ class Retries:
     def _given_up(self, error: DeadlockAborted) -> DeadlockAborted:
         learned = "learn=False"
         if self.learned is not None:
-            learned = f"it took {show_all(list(self.learned._wanted))} first"
+            learned = f"each run took {show_all(list(self.learned._wanted))} first"
         return DeadlockAborted(
-            f"run_transaction gave up after {self._runs} runs: the last {self._retries} retries were for transactions "
-            f"that had been given way to before, and did not get on ({learned}). {error}",
+            f"run_transaction gave up after {self._runs} runs: the last {self._retries} retries gave way to transactions "
+            f"that had been given way to before and made no progress ({learned}). {error}",
             deadlock=error.deadlock,
         )

@@ -1,7 +1,7 @@
 """Transactions for Python programs: a `with` block, and a function that is run again.
 
-The default here is to abort on a deadlock, unlike in `locks.begin_transaction`: code in a `with`
-block has already acted on the locks that it got, and must not lose them unnoticed.
+By default a deadlock aborts the transaction, unlike in `locks.begin_transaction`: the code in a `with`
+block has already relied on its locks, and must not lose them unnoticed.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ RUN_IN_A_COROUTINE: Final = "in a coroutine use `await locks.aio.run_transaction
 
 
 class Transaction(Movable, Block):
-    """A transaction as a context manager; `locks.transaction` makes it.
+    """A transaction as a context manager; `locks.transaction` creates it.
 
-    It begins when the block is entered and ends, releasing everything, when the block is left.
-    An exception of the block is raised on. If the transaction was ended from outside, the end of the
-    block raises `AgentEnded`: the locks were gone before the block was done.
+    It begins at the start of the block. It ends at the end of the block, and releases all its locks.
+    Exceptions of the block propagate. If the transaction was ended from outside, the end of the
+    block raises `AgentEnded`, because the locks were released before the block was done.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Transaction(Movable, Block):
     ) -> None:
         if on_deadlock not in ("abort", "surrender"):
             raise InvalidOption(
-                f'on_deadlock={on_deadlock!r} is unknown; use "abort" or "surrender"',
+                f'on_deadlock={on_deadlock!r} is wrong; use "abort" or "surrender"',
                 value=repr(on_deadlock),
             )
         check_timeout(timeout)
@@ -101,7 +101,7 @@ class Transaction(Movable, Block):
 
     def __enter__(self) -> Transaction:
         if self._agent is not None:
-            raise MisuseError("a transaction can't be entered twice; make a new one")
+            raise MisuseError("can't enter a transaction twice; create a new one")
         hold = entering(self)
         try:
             agent = self._home().spawn_agent(
@@ -124,7 +124,7 @@ class Transaction(Movable, Block):
         self._agent = agent
 
     def _leave(self, held: Agent | None, error: BaseException | None) -> None:
-        """The block is left; see `Block`."""
+        """End the block; see `Block`."""
         try:
             self.agent.leave()
         except (AgentEnded, DeadlockAborted, LockLost):
@@ -132,13 +132,13 @@ class Transaction(Movable, Block):
                 raise
 
     def _let_go(self, held: Agent) -> None:
-        """The block was left, and this was not noted; see `Block`."""
+        """Clean up after a block whose end was interrupted; see `Block`."""
         held.let_go()
 
     def _checked(
         self, lock_id: Sequence[Any], mode: Mode, nodes: Nodes | None, require: Require | None
     ) -> Object:
-        """What is to be locked, with the transaction's defaults for what is left out."""
+        """The lock to take, with the transaction's defaults for missing arguments."""
         if nodes is None:
             nodes = self._nodes
             require = self._require if require is None else require
@@ -179,21 +179,21 @@ class Transaction(Movable, Block):
 
         Args:
             lock_id: A non-empty tuple or list of key elements. It covers everything below it.
-            mode: `"write"` is exclusive, `"read"` is shared. A read lock is upgraded by asking
-                again.
-            nodes: Names of the nodes on which to lock it, or `locks.HERE`; by default those that `locks.start`
-                was given as `servers`, or the own one.
-            require: How many of them are needed: `"all"`, `"any"`, `"majority"`, `"all_alive"`,
-                `"majority_alive"`. By default a majority of several servers, and all of `nodes`.
-            timeout: Seconds to wait at most; by default that of the transaction.
+            mode: `"write"` is exclusive, `"read"` is shared. Lock again with `"write"` to upgrade a
+                read lock.
+            nodes: Names of the nodes on which to lock it, or `locks.HERE`; by default the `servers` of
+                `locks.start`, or this program's own node.
+            require: How many of them must grant it: `"all"`, `"any"`, `"majority"`, `"all_alive"`,
+                `"majority_alive"`. By default a majority of several servers, or all of `nodes`.
+            timeout: Seconds to wait at most; by default the transaction's limit.
 
         Returns:
-            The lock's fencing token; `None` for a lock with `nodes`: ask `token` for it. Of several servers
-            the token takes a second round trip; `lock_all` does without.
+            The lock's fencing token; `None` for a lock with `nodes`: call `token` for it. With several servers,
+            the token takes a second round trip; `lock_all` avoids that.
 
         Raises:
-            LockTimeout: Time ran out; the request was withdrawn, the transaction goes on.
-            CannotServe: Too few of the nodes run.
+            LockTimeout: The wait timed out. The request was withdrawn; the transaction continues.
+            CannotServe: Too few of the nodes are running.
             DeadlockAborted: The transaction was aborted to resolve a deadlock.
             MisuseError: The call is wrong; nothing was changed.
         """
@@ -220,7 +220,7 @@ class Transaction(Movable, Block):
             left = timeout
             if timeout:
                 left = max(0.0, timeout - (clock() - began))
-            elif timeout == 0:  # nobody is waited for but lock servers
+            elif timeout == 0:  # waits for lock servers only, not for holders
                 left = ANSWERED_WITHIN
             return agent.token(wanted[0], left)
         except BaseException:
@@ -228,7 +228,7 @@ class Transaction(Movable, Block):
             raise
 
     def _take(self, call: PendingCall, objects: Sequence[Object], timeout: float | None) -> None:
-        """Lock, and learn what was locked, or was about to be."""
+        """Lock, and record the locks for a later run, also when the call is aborted."""
         learns = self._learns
         if learns is None:
             self.agent.lock_by(call, objects, timeout)
@@ -242,7 +242,7 @@ class Transaction(Movable, Block):
         learns.add(objects, timeout)
 
     def _take_learned(self) -> None:
-        """Take first what earlier runs have asked for."""
+        """Take the locks that earlier runs requested."""
         if self._learns:
             self._taken = self._learns.take(self.agent)
 
@@ -323,11 +323,11 @@ class Transaction(Movable, Block):
             write: The ids to lock exclusively.
             read: The ids to lock together with other readers.
             nodes: Names of the nodes on which to lock them; see `lock`.
-            require: How many of them are needed; see `lock`.
+            require: How many of them must grant each lock; see `lock`.
             timeout: Seconds to wait at most for all of them together.
 
         Raises:
-            LockTimeout: Time ran out; only what was locked before is still locked.
+            LockTimeout: The wait timed out; only locks that were held before the call are still held.
             DeadlockAborted: The transaction was aborted to resolve a deadlock.
             MisuseError: The call is wrong; nothing was changed.
         """
@@ -345,44 +345,44 @@ class Transaction(Movable, Block):
         """Release a lock before the block ends.
 
         Raises:
-            NotHeld: Exactly this id was not locked here.
+            NotHeld: The transaction did not lock exactly this id.
         """
         self.agent.unlock(check_lock_id(lock_id))
 
     def token(self, lock_id: Sequence[Any]) -> int:
-        """The fencing token of a lock that is held; see `locks.fencing_token`."""
+        """The fencing token of a held lock; see `locks.fencing_token`."""
         return self.agent.token(check_lock_id(lock_id), self._timeout)
 
     def unit(self, lock_id: Sequence[Any]) -> int:
-        """Which unit of a counted lock that is held this is, counted from 0; see `locks.units`."""
+        """The unit of a counted lock that the transaction holds, counted from 0; see `locks.units`."""
         return self.agent.unit(check_lock_id(lock_id))
 
     @property
     def lost(self) -> Event:
-        """Opens when a lock is lost with a node, or the transaction is ended from outside.
+        """An event that opens when a lock is lost with a node, or the transaction is ended from outside.
 
-        `lost.wait(timeout)` waits for it; `lost.is_open` says whether it has happened.
+        `lost.wait(timeout)` waits for it; `lost.is_open` tells whether it has happened.
         """
         return self.agent.lost
 
     def ensure_held(self, lock_id: Sequence[Any] | None = None) -> None:
-        """Make sure that what was locked here is still held; see `locks.ensure_held`.
+        """Check that the transaction still holds its locks; see `locks.ensure_held`.
 
-        Call it before a step that can't be taken back.
+        Call it before a step that can't be undone.
 
         Raises:
-            LockLost: A lock is not held any more, or was not held for a while.
+            LockLost: A lock is no longer held, or was temporarily lost.
         """
         self.agent.ensure_held(None if lock_id is None else check_lock_id(lock_id))
 
     @property
     def learned(self) -> tuple[LockId, ...]:
-        """The locks that this run took first, because earlier runs asked for them; see `run_transaction`."""
+        """The locks that this run took first, because earlier runs had requested them; see `run_transaction`."""
         return self._taken
 
     @property
     def deadlocks(self) -> tuple[Deadlock, ...]:
-        """The deadlocks of this transaction that were resolved so far; the newest 100."""
+        """The resolved deadlocks of this transaction; the newest 100."""
         return self.agent.deadlocks()
 
 
@@ -397,24 +397,23 @@ def transaction(
     label: str | None = None,
     owner: Owner | None = None,
 ) -> Transaction:
-    """Make a transaction, to be used in a `with` statement.
+    """Create a transaction, to be used in a `with` statement.
 
     Args:
-        timeout: Seconds that each wait for locks may take; `None` waits for ever.
-        on_deadlock: What happens when the transaction has to yield a lock that you know it
+        timeout: Default time limit of each wait for locks, in seconds; `None` waits for ever.
+        on_deadlock: What happens if the transaction must give up a lock that you know it
             holds: `"abort"` raises `DeadlockAborted`; `"surrender"` gives the lock up, waits for
             it again, and reports it in `deadlocks`.
-        await_nodes: What happens when too few nodes are up for a lock that is wanted or held:
-            `False` ends the transaction (`CannotServe`, `LockLost`), `True` waits for them and
-            locks again when they are back.
+        await_nodes: What happens if too few nodes are up for a lock that is requested or held:
+            `False` ends the transaction (`CannotServe`, `LockLost`); `True` waits until they are back, and
+            then locks again.
         on_lost: Called with a `LockLost` when locks that you know the transaction holds are
             lost with a node. It runs in the node's background greenlet.
-        nodes: Names of the nodes on which it locks what is not locked elsewhere by its own arguments; as for
-            `Transaction.lock`.
-        require: How many of them are needed.
-        label: What its client is called where others see it, such as "nightly import"; by default the name of its
+        nodes: Default of `nodes` in `Transaction.lock` and the other methods.
+        require: Default of `require`, likewise.
+        label: The client's name as shown to others, such as "nightly import"; by default the name of its
             thread, greenlet or actor.
-        owner: Whose it is; by default the owner that the caller acts for, or else the caller.
+        owner: The owner of the transaction; by default the owner that the caller acts for, or else the caller.
 
     Returns:
         The transaction.
@@ -440,36 +439,36 @@ def run_transaction(
 ) -> T:
     """Run a function in a transaction, and again each time the transaction is aborted.
 
-    A transaction that is run again keeps its age. The youngest of a deadlock yields, so only older
-    transactions can make it abort, and these end one after the other. It also learns: before the function is called
-    again, it takes the locks that the earlier runs asked for, in an order that is the same for all. So those that
-    run again are in no deadlock with each other.
+    A transaction that is run again keeps its age. The youngest transaction of a deadlock gives way, so only older
+    transactions can abort it, and these end one after the other. A new run also knows more: before the function is called
+    again, it takes the locks that the earlier runs requested, in an order that is the same for all transactions. So
+    transactions that are run again do not deadlock with each other.
 
     Args:
         function: Called with the transaction; it must be safe to run more than once.
-        retries: How many times it may be run again without anybody else getting on: a run that gave way to a transaction
-            for the first time, or over another lock, does not count. With 0 it is never run again.
+        retries: How many times it may be run again without progress of others. A run that gave way to a transaction
+            for the first time, or for another lock than before, does not count. With 0 it is never run again.
         timeout: As for `transaction`.
         await_nodes: As for `transaction`.
         on_lost: As for `transaction`.
         nodes: As for `transaction`.
         require: As for `transaction`.
         label: As for `transaction`.
-        retry_on: After which other errors it is run again, such as `(locks.CannotServe, locks.LockLost)` when
-            servers were lost: after a while, which is twice as long each time, from 0.05 to 5 seconds, less up to half
-            of it at random.
+        retry_on: Other errors after which it is run again, such as `(locks.CannotServe, locks.LockLost)` for lost
+            servers. It waits before such a run: 0.05 seconds at first, then twice as long each time, up to 5 seconds,
+            minus a random part of at most half.
         owner: As for `transaction`.
-        learn: Whether a run takes first what the earlier ones asked for through the transaction. `Transaction.learned` says
-            what that was. What can't be locked in time is left to the function: its own request raises `LockTimeout`.
+        learn: Whether a run first takes the locks that earlier runs requested through the transaction. `Transaction.learned`
+            has these. The function itself gets `LockTimeout` when it requests one that could not be locked in time.
 
     Returns:
         What the function returned.
 
     Raises:
         DeadlockAborted: It was aborted once more than `retries` times; or another transaction of the
-            caller is to be run again (`Deadlock.run_again`), in which this one is nested.
-        InvalidOption: An option is wrong, or it is a coroutine function or a generator; it was not run.
-        MisuseError: It returned a coroutine, of which nothing was run.
+            caller must be run again (`Deadlock.run_again`), in which this one is nested.
+        InvalidOption: An option is wrong, or the function is a coroutine function or a generator; it was not called.
+        MisuseError: The function returned a coroutine, whose body was not run.
     """
     check_callable(function, "function", RUN_IN_A_COROUTINE)
     again = Retries(retries, retry_on, learn)

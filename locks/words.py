@@ -1,12 +1,12 @@
 """The words of the algorithm: ids, references, request records, reports, and what users see.
 
-Everything here is an immutable value. A *request* is what one agent asks one lock server for: one
-lock id, in one mode. It is known everywhere by its `key`, the pair of its node and its number there,
-and what is known of it at some moment is a `RequestRecord`. Of two records with the same key the one
-with the larger `version` is the newer. Records are all that travels: lock servers tell them to
-agents, agents pass them on to agents. By which rules is said in `locks.model`.
+Everything here is an immutable value. A *request* is made by one agent to one lock server, for one
+lock id in one mode. Its `key`, the pair of its node and its number there, identifies it everywhere. A
+`RequestRecord` is the state of a request at some time; of two records with the same key, the one with
+the larger `version` is newer. Only records travel: lock servers send them to agents, and agents forward
+them to other agents. The rules are in `locks.model`.
 
-This stands below the errors, which carry such values.
+This module is below the errors, which carry such values.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from locks.ranges import (
 )
 
 LockId = tuple[Hashable, ...]
-"""What is locked: key elements, from the root of the tree downwards."""
+"""The name of a lock: key elements, from the root of the tree downwards."""
 Mode = Literal["read", "write"]
-"""How to lock: a client that has it to write excludes all others; one that has it to read, only writers."""
+"""How to lock: a write lock excludes all other clients; a read lock excludes only writers."""
 Require = Literal["all", "any", "majority", "all_alive", "majority_alive"]
-"""On how many of the nodes asked a lock is needed."""
+"""How many of the requested nodes must grant the lock."""
 State = Literal["granted", "waiting", "spare", "gone"]
 Status = Literal["no_locks", "waiting", "have_all_locks", "cannot_serve"]
 Place = int | Fraction
-"""Of a request in its order; each of its two numbers has `PLACE_BITS` at most."""
+"""Position of a request in its queue; each of its two numbers has at most `PLACE_BITS`."""
 RequestKey = tuple[str, int]
 
 LONG = 10**100  # Python does not write integers of more digits than it is allowed to
 FEW_IDS = 20  # that a text names
 
 HELD_UP = "$held up"
-"""The first element of ids that stand for a client's wait (`locks.core.agent.hold_ups`); not for users."""
+"""The first element of ids that stand for a client's wait (`locks.core.agent.hold_ups`); reserved."""
 
 UNITS = "$units"
-"""In the last element of a counted id, `("$units", 3)`; not for users in another place."""
+"""Begins the last element of a counted id, as in `("$units", 3)`; reserved elsewhere."""
 
 
 def is_held_up_id(lock_id: LockId) -> bool:
@@ -63,7 +63,7 @@ def is_held_up_id(lock_id: LockId) -> bool:
 
 
 def units_of(lock_id: LockId) -> int:
-    """How many agents may have a lock of this id at once, if it is a counted one; 0 of any other."""
+    """How many agents may hold a counted lock with this id at the same time; 0 for any other id."""
     last = lock_id[-1] if lock_id else None
     if type(last) is tuple and len(last) == 2 and last[0] == UNITS:
         units: int = last[1]
@@ -143,7 +143,7 @@ def _is_atom(element: object) -> bool:
 
 
 def show_all(ids: Sequence[LockId]) -> str:
-    """Lock ids as a person writes them; of many the first ones."""
+    """Format lock ids; if there are many, only the first ones."""
     shown_ids = ", ".join([show(lock_id) for lock_id in ids[:FEW_IDS]])
     left = len(ids) - FEW_IDS
     return shown_ids if left <= 0 else f"{shown_ids} and {left:,} more"
@@ -152,8 +152,8 @@ def show_all(ids: Sequence[LockId]) -> str:
 class AgentId(NamedTuple):
     """An agent's reference. References are totally ordered, the same way on every node.
 
-    Larger means younger: the order is creation time first, then node. A reference is a pid for other
-    nodes, and Erlang has the same order of pids.
+    A larger reference is younger: creation time is compared first, then the node. A reference is a pid for
+    other nodes, and Erlang orders pids the same way.
 
     Attributes:
         created: Time of creation in 1/4096 of a microsecond since 1970, by the clock of its node;
@@ -171,25 +171,25 @@ class AgentId(NamedTuple):
 
 
 class RequestRecord(NamedTuple):
-    """What is known of one request at one moment.
+    """The state of one request at some time.
 
     Attributes:
         node: The node whose lock server has the request.
         number: Number of the request on that node, never used twice.
-        agent: The agent that asks.
-        client: A name of the agent's client that a person can read.
-        lock_id: What is asked for.
-        mode: In which mode.
-        state: `"granted"`, `"waiting"`, `"spare"` or `"gone"`. A spare request stands in the queue, and is granted in
-            its turn. But its agent does not wait for it: it holds the lock by its other nodes.
-        place: Its place in the order; of two related requests the smaller one stands ahead. An agent
-            with a unit of a counted lock stands ahead of all that wait for one; the place says
-            which unit it is (`unit_at`).
+        agent: The agent that makes the request.
+        client: A readable name of the agent's client.
+        lock_id: The requested lock.
+        mode: The requested mode.
+        state: `"granted"`, `"waiting"`, `"spare"` or `"gone"`. A spare request is queued, and is granted in
+            its turn, but its agent does not wait for it: the agent holds the lock by its other nodes.
+        place: Its position in the queue; of two related requests, the one with the smaller place is ahead. A
+            holder of a unit of a counted lock is ahead of all requests that wait for one; its place also
+            says which unit it holds (`unit_at`).
         since: Version at which it got its present state and place. For a granted request this
             is its fencing token.
-        blocked: Whether the agent waits for anything, for this request or elsewhere. A granted
-            request of an agent that waits for nothing cannot be part of a deadlock.
-        version: Version of its last change; of two records of a request the larger is newer.
+        blocked: Whether the agent waits for this request or any other. A granted
+            request of an agent that does not wait cannot be part of a deadlock.
+        version: Version of its last change; of two records of a request, the larger version is newer.
     """
 
     node: Name
@@ -206,12 +206,12 @@ class RequestRecord(NamedTuple):
 
     @property
     def wish(self) -> str:
-        """What is asked for, as a person writes it."""
+        """The requested lock and mode, as text."""
         return f"{'a unit of' if units_of(self.lock_id) else self.mode} {show(self.lock_id)}"
 
     @property
     def key(self) -> RequestKey:
-        """What identifies the request everywhere."""
+        """The identity of the request on all nodes."""
         return (self.node, self.number)
 
 
@@ -223,14 +223,14 @@ class Edge(NamedTuple):
 
     @property
     def is_hold_up(self) -> bool:
-        """Whether both are of one client, which can't go on with one while it waits with the other."""
+        """Whether both belong to one client, which cannot continue one transaction while it waits with the other."""
         return is_held_up_id(self.waiter.lock_id)
 
     def __str__(self) -> str:
         w, h = self.waiter, self.holder
         if self.is_hold_up:
-            return f"{w.client} waits with {h.agent}, and can't go on with {w.agent} meanwhile"
-        has = "holds" if h.state == "granted" else "stands ahead with"
+            return f"{w.client} waits with {h.agent} and cannot continue with {w.agent} meanwhile"
+        has = "holds" if h.state == "granted" else "is ahead in the queue with"
         return (
             f"{w.client} ({w.agent}) waits for {w.wish} on {w.node}, "
             f"where {h.client} ({h.agent}) {has} {h.wish}"
@@ -241,13 +241,13 @@ class Deadlock(NamedTuple):
     """Report of one resolved deadlock.
 
     Attributes:
-        agent: The agent that yielded.
-        lock_id: The lock id that it gave up, or its place in the queue for it.
+        agent: The agent that gave way.
+        lock_id: The lock that it gave up, or whose queue it left.
         node: The node of that lock.
-        action: `"surrendered"` (it stands last and goes on waiting) or `"aborted"`.
-        cycle: The edges of the deadlock, beginning with the one that was broken; of a large one the
+        action: `"surrendered"` (its request went to the end of the queue) or `"aborted"`.
+        cycle: The edges of the deadlock, beginning with the one that was broken; of a large cycle, the
             first 50.
-        rule: Why this agent had to yield, in words.
+        rule: Why this agent had to give way, in words.
     """
 
     agent: AgentId
@@ -274,18 +274,18 @@ class Deadlock(NamedTuple):
 
     @property
     def run_again(self) -> AgentId:
-        """The agent whose transaction is to be run again after an abort.
+        """The agent whose transaction must be run again after an abort.
 
-        It is the one that was aborted. But if that was because its client could not go on with
-        another transaction of its own, it is the other one: others wait for what that one has, and
-        would so again.
+        Usually it is the agent that was aborted. If it was aborted because its client could not continue with
+        another transaction of its own, it is that other one: other clients wait for locks that it holds, and
+        would wait for them again.
         """
         first = self.cycle[0] if self.cycle else None
         return first.waiter.agent if first is not None and first.is_hold_up else self.agent
 
     def __str__(self) -> str:
         held_up = bool(self.cycle) and self.cycle[0].is_hold_up
-        done = f"{self.action} and waits no more for" if held_up else self.action
+        done = f"{self.action} and stopped waiting for" if held_up else self.action
         lines = [f"{self.agent} {done} {show(self.lock_id)} on {self.node}: {self.rule}"]
         before = self.cycle[-1:]
         for edge in self.cycle:
@@ -295,7 +295,7 @@ class Deadlock(NamedTuple):
             )  # none is left out
             if edge.is_hold_up and follows and not before[0].is_hold_up:
                 has = before[0].holder
-                holds = "holds" if has.state == "granted" else "stands in line for"
+                holds = "holds" if has.state == "granted" else "is queued for"
                 text = (
                     f"{has.client} waits with {edge.holder.agent}, while it {holds} {has.mode} "
                     f"{show(has.lock_id)} on {has.node} with {has.agent}"
@@ -309,9 +309,9 @@ class LockResult(NamedTuple):
     """What a successful wait for locks returns.
 
     Attributes:
-        status: `"have_all_locks"`, or `"no_locks"` when nothing was asked for.
-        deadlocks: The deadlocks of this transaction that were resolved so far, in the order in
-            which the agent got to know of them; the newest 100.
+        status: `"have_all_locks"`, or `"no_locks"` when the transaction has no requests.
+        deadlocks: The resolved deadlocks of this transaction, in the order in
+            which its agent was informed of them; the newest 100.
     """
 
     status: Status
@@ -319,17 +319,17 @@ class LockResult(NamedTuple):
 
 
 class Notification(NamedTuple):
-    """What an agent tells its client without being asked (options `notify`, `monitor_nodes`).
+    """An event that an agent reports to its client (options `notify`, `monitor_nodes`).
 
     Attributes:
         agent: The agent.
         kind: A `Status`, `"lost"`, `"lock_info"`, `"nodeup"`, `"nodedown"`, `"token"`, `"aborted"` or `"ended"`.
-            Nothing comes after one of the last two.
+            The last two are final.
         value: The deadlocks so far with `"have_all_locks"`, the lock ids with `"lost"`, a
             `RequestRecord` with `"lock_info"`, the node's name with `"nodeup"` and `"nodedown"`,
             the lock id and its fencing token, or an exception, with `"token"`; the `Deadlock` with
-            `"aborted"`, and with `"ended"`, for an end that the client did not ask for, the exception that says why;
-            otherwise `None`.
+            `"aborted"`; the exception with the reason with `"ended"`, which reports an end that the client did not
+            ask for; otherwise `None`.
     """
 
     agent: AgentId
@@ -354,12 +354,12 @@ class LockInfo(NamedTuple):
 
     Attributes:
         lock_id: The lock id.
-        mode: The join of the modes asked for.
-        nodes: The nodes asked.
-        require: How many of them are needed.
+        mode: The weakest mode that covers all requested modes.
+        nodes: The requested nodes.
+        require: How many of them must grant it.
         granted: The nodes where it is granted.
         held: Whether the requirement is met.
-        acknowledged: Whether the client knows that it holds it (the original says *claimed*).
+        acknowledged: Whether the client has been told that it holds the lock (the original says *claimed*).
         versions: The versions of the grants, in the order of `granted`.
     """
 
@@ -382,14 +382,14 @@ class Contender(NamedTuple):
     """One request in a view, as users and watchers see it.
 
     Attributes:
-        agent: The agent that asks.
-        client: A name of the agent's client that a person can read.
-        lock_id: What is asked for.
-        mode: In which mode.
-        granted: Whether it is granted; otherwise it waits.
+        agent: The agent that made the request.
+        client: A readable name of the agent's client.
+        lock_id: The requested lock.
+        mode: The requested mode.
+        granted: Whether it is granted; otherwise it is waiting.
         version: Version at which it got its present state and place.
-        number: Number of the request on its node; 0 in views of other nodes.
-        place: Its place in the order there, likewise.
+        number: Number of the request on its node; 0 in views from other nodes.
+        place: Its position in the queue there; 0 in views from other nodes.
     """
 
     agent: AgentId
@@ -403,11 +403,11 @@ class Contender(NamedTuple):
 
 
 class View(NamedTuple):
-    """A lock id as seen at one moment: the related requests in their order.
+    """The requests related to a lock id at one moment, in queue order.
 
     Attributes:
         lock_id: The lock id that the view is of.
-        node: The node whose lock table it is.
+        node: The node whose lock table was read.
         requests: All requests on the id itself, its ancestors and its descendants.
         version: The lock table's version at that moment.
     """
@@ -419,10 +419,10 @@ class View(NamedTuple):
 
     @property
     def holders(self) -> tuple[Contender, ...]:
-        """The requests that are granted."""
+        """The requests that hold a lock."""
         return tuple(c for c in self.requests if c.granted)
 
     @property
     def waiting(self) -> tuple[Contender, ...]:
-        """The requests that wait, in their order."""
+        """The requests that are waiting, in queue order."""
         return tuple(c for c in self.requests if not c.granted)

@@ -148,7 +148,7 @@ class Election:
         async with block.during(partial(self._blocking.run, led, timeout=timeout)):
             if block.value is None:
                 raise LeadershipLost(
-                    f"the election {self.name!r} was stopped before this program led"
+                    f"the election {self.name!r} was stopped before this program became the leader"
                 )
             yield block.value
 

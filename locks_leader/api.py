@@ -108,7 +108,7 @@ def start(
     """
     if not (isinstance(behaviour, type) and issubclass(behaviour, Behaviour)):
         raise InvalidOption(
-            f"{behaviour!r} is not a class of callbacks; subclass locks_leader.Behaviour",
+            f"{behaviour!r} is not a class of callbacks; pass a subclass of locks_leader.Behaviour",
             behaviour=repr(behaviour),
         )
     for callback in (name for name in vars(Behaviour) if not name.startswith("_")):
@@ -118,7 +118,7 @@ def start(
             "make it a function",
         )
     if role not in ("candidate", "worker"):
-        raise InvalidOption(f'role={role!r} is neither "candidate" nor "worker"', role=repr(role))
+        raise InvalidOption(f'role={role!r} is wrong; use "candidate" or "worker"', role=repr(role))
     nodes = named_nodes(nodes)
     policy_of(policy, nodes)
     if label is not None:
@@ -177,14 +177,14 @@ def check_resource(resource: Any) -> Any:
             "a tuple of such"
         )
     if str(resource) in ("sync", "workers"):
-        raise InvalidOption(f"resource={resource!r} is a name of our own; take another one")
+        raise InvalidOption(f"resource={resource!r} is reserved; use another one")
     return resource
 
 
 def _check_instance(instance: Any) -> None:
     if not isinstance(instance, pykka.ActorRef):
         raise InvalidOption(
-            f"{instance!r:.100} is not an instance of an election; start() returns one",
+            f"{instance!r:.100} is not an instance of an election; pass the result of start()",
             instance=f"{instance!r:.100}",
         )
     check_actor(instance)
@@ -249,8 +249,8 @@ def leader_call(instance: Ref, request: Any, *, timeout: float | None = 5) -> An
         if answered:  # the leader has raised it
             raise
         raise LeaderTimeout(
-            f"no leader answered {request!r:.200} within {timeout} s; the network may be parted, or "
-            "the leader may have it in hand",
+            f"timed out after {timeout} s waiting for a leader to answer {request!r:.200}; the network may be split, or "
+            "the leader may still be working on it",
             timeout=timeout,
         ) from None
     except pykka.ActorDeadError as error:
@@ -303,7 +303,7 @@ def reply(caller: Caller, value: Any) -> None:
     """
     if not isinstance(caller, Caller):
         raise InvalidOption(
-            f"caller={shown(caller)} is nobody who waits for an answer; the callback that returned NO_REPLY was given one"
+            f"caller={shown(caller)} is not waiting for an answer; pass the caller that the callback with NO_REPLY got"
         )
     caller.answer(value)
 

@@ -103,7 +103,9 @@ class Behaviour:
             The reply; or `NO_REPLY`, then `locks_leader.leader_reply(caller, ...)` gives it
             later.
         """
-        raise MisuseError(f"{type(self).__name__} takes no calls: it has no handle_leader_call")
+        raise MisuseError(
+            f"{type(self).__name__} accepts no leader calls: it has no method handle_leader_call"
+        )
 
     def handle_leader_cast(self, message: Any, election: ElectionState) -> None:
         """Somebody sends the leader a message, which is this instance."""
@@ -113,7 +115,7 @@ class Behaviour:
 
     def handle_call(self, request: Any, caller: Caller, election: ElectionState) -> Any:
         """Somebody calls this very instance, whatever its role; as `handle_leader_call`."""
-        raise MisuseError(f"{type(self).__name__} takes no calls: it has no handle_call")
+        raise MisuseError(f"{type(self).__name__} accepts no calls: it has no method handle_call")
 
     def handle_cast(self, message: Any, election: ElectionState) -> None:
         """Somebody sends this very instance a message by `locks_leader.cast`."""

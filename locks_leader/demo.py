@@ -62,7 +62,7 @@ class GuestList(Behaviour):
         """Take over the leader's list."""
         leader, self.version, guests = message
         self.guests = list(guests)
-        self.say(f"{self.name} follows {leader} and is handed the list: {self._list()}.")
+        self.say(f"{self.name} follows {leader} and gets the list: {self._list()}.")
 
     def handle_leader_call(self, guest: str, caller: Caller, election: ElectionState) -> None:
         """Write a guest down, and tell the others."""
@@ -74,7 +74,7 @@ class GuestList(Behaviour):
         """Write down what the leader has."""
         leader, guest = message
         self._write(guest)
-        self.say(f"{self.name} is told by {leader}. The list: {self._list()}.")
+        self.say(f"{self.name} gets it from {leader}. The list: {self._list()}.")
 
     def handle_call(self, request: str, caller: Caller, election: ElectionState) -> Any:
         """Show the copy."""
@@ -108,19 +108,19 @@ def tell_story() -> Iterator[str]:
         deadline = time.monotonic() + LIMIT
         while len(said) < sentences:
             if time.monotonic() > deadline:
-                raise OperatingError(f"all that was said within {LIMIT:g} s is {said}; a bug?")
+                raise OperatingError(f"timed out after {LIMIT:g} s with {said}; this may be a bug")
             gevent.sleep(0.001)
         yield from (f"  {line}" for line in said)
         said.clear()
 
     def ask(name: str, guest: str) -> Iterator[str]:
-        yield f"\nSomebody asks {name} to write {guest} down; {name} passes it on to the leader."
+        yield f"\nA client asks {name} to write {guest} down; {name} forwards it to the leader."
         leader_call(candidates[name], guest)
         yield from hear(len(candidates))
 
     with alone("election@localhost"):
-        yield "One election, with its state handed over"
-        yield "Three candidates share a guest list. One of them leads and writes, all have a copy."
+        yield "One election, with its state passed on"
+        yield "Three candidates share a guest list. One of them leads and writes; all have a copy."
         for name in ("Alice", "Bob", "Carol"):
             yield f"\n{name} stands for election."
             candidates[name] = start(GuestList, name, said.append, resource="guests")
@@ -129,7 +129,7 @@ def tell_story() -> Iterator[str]:
         (first,) = (name for name, ref in candidates.items() if ref == leader)
         other, another = (name for name in candidates if name != first)
         yield from ask(another, "Dave")
-        yield f"\n{first} is killed, in office."
+        yield f"\n{first} is killed while it leads."
         locks.kill(candidates.pop(first))
         yield from hear(2)
         follower = next(name for name, ref in candidates.items() if info(ref).role != "leader")
@@ -137,14 +137,14 @@ def tell_story() -> Iterator[str]:
         lists = [call(ref, "copy")[1] for ref in candidates.values()]
         if lists != [["Dave", "Erin"]] * 2:
             raise OperatingError(f"{other} and {another} have {lists}; this is a bug")
-        yield f"\nNothing is lost: {other} and {another} have what {first} wrote down, too."
+        yield f"\nNothing is lost: {other} and {another} also have the names that {first} wrote down."
 
 
 def add_command(commands: Any) -> None:
     """Add `demo` to the command line."""
     parser = commands.add_parser(
         "demo",
-        help="three candidates, and a leader that is killed",
+        help="three candidates, and a killed leader",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,11 +1,12 @@
-"""The command that runs a command while this program leads: `locks elect`.
+"""Run a command while this program leads: `locks elect`.
 
-It stands for election on the servers, as programs do. When it leads, COMMAND begins, with the leader's term in LOCKS_TERM.
-Signals are passed on to it. If the leadership is lost, COMMAND is asked to end (SIGTERM), and killed if it does not; then
-this stands again. When COMMAND ends by itself, the leadership is given back.
+The program stands for election on the servers, like other programs. When it leads, COMMAND starts, with the leader's term in
+LOCKS_TERM. Signals are forwarded to COMMAND. If the leadership is lost, COMMAND gets SIGTERM, and SIGKILL if it does not end; then
+this program stands for election again. When COMMAND ends by itself, the leadership is given up.
 
-Exit status: that of COMMAND; 128 and the number of the signal that has ended it, or that has come while this
-waited; 124 it was not elected in time; 125 it could not stand; 126 and 127 COMMAND can't be run, or is not there.
+Exit status: that of COMMAND; 128 and the number of the signal that ended COMMAND, or that arrived while this program
+waited; 124 timed out waiting for the leadership; 125 configuration or server error; 126 COMMAND not executable; 127 COMMAND
+not found.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ def add_command(commands: Any) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", metavar="NAME", help="what the election is about")
+    parser.add_argument("name", metavar="NAME", help="the subject of the election")
     parser.add_argument(
         "--timeout",
         type=float,
         metavar="SECONDS",
-        help="how long to wait for the leadership (default: for ever)",
+        help="seconds to wait for the leadership (default: for ever)",
     )
     add_options(parser)
     add_command_line(parser)
@@ -69,7 +70,7 @@ def _elected(options: argparse.Namespace, signals: Signals) -> int:
             status = Election(options.name, label=label).run(lead, timeout=options.timeout)
             if status is not None:
                 return status
-            print(f"locks elect: {options.name} is no longer led by this program", file=sys.stderr)
+            print(f"locks elect: this program no longer leads {options.name}", file=sys.stderr)
     except locks.LocksError as error:
         print(f"locks elect: {error}", file=sys.stderr)
         return IN_VAIN if isinstance(error, LeaderTimeout) else FAILED

@@ -69,7 +69,7 @@ class Leadership:
         """
         if self.lost.is_open:
             raise LeadershipLost(
-                f"the leadership of term {self.term} is over: stop what relies on it"
+                f"the leadership of term {self.term} has ended; stop the work that relies on it"
             )
         self._state.ensure_leading()
 
@@ -111,7 +111,7 @@ class Election(Movable):
         check_callbacks(on_elected=on_elected, on_lost=on_lost)
         if name is None:
             raise InvalidOption(
-                'name=None: say what the election is about, such as "nightly-report"; all that say the same take part in it'
+                'name=None is wrong; pass the subject of the election, such as "nightly-report": all programs with the same name take part'
             )
         self.name = name
         self.on_elected = on_elected
@@ -209,7 +209,7 @@ class Election(Movable):
                 left = None if deadline is None else max(0.0, deadline - node.clock())
                 if not part.decided.wait(left):
                     raise LeaderTimeout(
-                        f"this program was not elected in {self.name!r} within {timeout} s",
+                        f"timed out after {timeout} s waiting to be elected in {self.name!r}",
                         timeout=timeout,
                     )
                 if part.leadership is None:
@@ -253,7 +253,7 @@ class Election(Movable):
         if not free:
             part.over.open()
             raise MisuseError(
-                f"this program takes part in {self.name!r} already; stop it first, or make another "
+                f"this program already takes part in {self.name!r}; stop that first, or create another "
                 "Election"
             )
         try:
@@ -355,7 +355,7 @@ class _Part:
     def abandon(self) -> None:
         """In a forked child: the part is taken in the parent. Who waits here is told so."""
         self.instance = None
-        self.has_ended(Down(self.instance, "it takes part in the parent process"))
+        self.has_ended(Down(self.instance, "it belongs to the parent process"))
 
     def check_failed(self) -> None:
         """Raise the exception that has ended it, if one has."""
@@ -367,7 +367,7 @@ class _Part:
         if not self.stopping:
             why = "the node was stopped" if self._reason == "normal" else self._reason
             raise OperatingError(
-                f"the election {self.election.name!r} has ended before this program was elected: {why}"
+                f"the election {self.election.name!r} ended before this program was elected: {why}"
             )
 
 

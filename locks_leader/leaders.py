@@ -24,10 +24,10 @@ __all__ = ["add_command"]
 
 EXAMPLES = """\
   locks leaders
-  locks leaders scheduler > /dev/null || alert "nobody leads scheduler"     # as a probe
+  locks leaders scheduler > /dev/null || alert "no leader of scheduler"     # as a probe
 """
-SAYS = """Who leads what: its term, and for how long it has led; below it those who follow, candidates first. A leader that does
-not answer is shown without its term: it has the lock, and leads if it runs."""
+SAYS = """The leaders: the term of each, and for how long it has led; below each one its followers, candidates first. A leader that does
+not answer is shown without its term: it holds the lock, and leads if it is running."""
 HEADS = ("ELECTION", "ROLE", "TERM", "FOR", "WHO", "PROGRAM", "PID", "NODE")
 
 
@@ -37,9 +37,9 @@ def add_command(commands: Any) -> None:
         commands,
         "leaders",
         _run,
-        what="say who leads what, and who follows",
+        what="show the leaders and their followers",
         says=SAYS,
-        nothing="nobody leads NAME",
+        nothing="there is no leader of NAME",
         examples=EXAMPLES,
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="only this election")
@@ -80,7 +80,7 @@ def _as_rows(fact: ElectionFact) -> list[tuple[str, ...]]:
         who = (first.label, first.program or "-", str(first.pid or "-"), first.request.agent.node)
         rows.append((name, "leads", term, duration(fact.seconds), *who))
     else:
-        rows.append((name, "nobody leads", *["-"] * 6))
+        rows.append((name, "no leader", *["-"] * 6))
     for role, instances in (("candidate", fact.candidates), ("worker", fact.workers)):
         for each in instances:
             rows.append((name, role, "-", "-", each.member, each.program, str(each.pid), each.node))

@@ -134,8 +134,8 @@ class Ownership(Worker):
         super().__init__(name, groups, group_for=group_for, on_gained=on_gained, on_lost=on_lost)
         if groups > MOST_GROUPS:
             raise InvalidOption(
-                f"groups={groups} is more than {MOST_GROUPS:,}, which is the most for workers on "
-                "several nodes: let group_for put more resources into each group",
+                f"groups={groups} is more than {MOST_GROUPS:,}, the limit for workers on "
+                "several nodes; make group_for put more resources into each group",
                 groups=groups,
             )
         self._lock_id = check_resource((OWNERSHIP, name))
@@ -244,8 +244,8 @@ class Participant(Behaviour):
 
     def _refuse(self, groups: object, election: ElectionState) -> None:
         self._refusal = InvalidOption(
-            f"the workers of {self.part.name!r} have {groups} groups, and this one has "
-            f"groups={self._groups}: give all the same",
+            f"the workers of {self.part.name!r} have {groups} groups, but this one has "
+            f"groups={self._groups}; use the same number everywhere",
             groups=self._groups,
         )
         election.stop()

@@ -81,7 +81,7 @@ def quorum(nodes: int) -> Policy:
         InvalidOption: That is no positive number.
     """
     if type(nodes) is not int or nodes < 1:
-        raise InvalidOption(f"a quorum is a number of nodes, 1 or more, not {shown(nodes)}")
+        raise InvalidOption(f"a quorum must be a number of nodes, 1 or more, not {shown(nodes)}")
     return Policy(nodes)
 
 
@@ -96,7 +96,7 @@ def named_nodes(nodes: Iterable[str] | None) -> tuple[str, ...] | None:
     named = tuple(nodes) if isinstance(nodes, Iterable) and not isinstance(nodes, str) else ()
     if not named or not all(isinstance(each, str) and each.count("@") == 1 for each in named):
         raise InvalidOption(
-            f"nodes={shown(nodes)}: give the names of the nodes that count, name@host, as a list"
+            f"nodes={shown(nodes)} is wrong; pass a list with the names of the nodes that count, name@host"
         )
     for each in named:
         check_has_no_port(each)
@@ -125,23 +125,23 @@ def policy_of(
     if policy == "majority":
         if electorate is None:
             raise InvalidOption(
-                'policy="majority" needs nodes=[...]: a majority of which nodes? Name all of them, '
-                "also those that do not run now"
+                'policy="majority" needs nodes=[...], the nodes of which it is a majority: list all of them, '
+                "also those that are down now"
             )
         return Policy(len(electorate) // 2 + 1, electorate)
     if policy == "island":
         if electorate is not None:
             raise InvalidOption(
-                'policy="island" leads wherever it can: nodes=[...] is for "majority" and quorum(n)'
+                'policy="island" cannot be combined with nodes=[...], which is for "majority" and quorum(n)'
             )
         policy = Policy()
     if not isinstance(policy, Policy):
         raise InvalidOption(
-            f'there is no policy {shown(policy)}; use "island", "majority" with nodes=[...], or quorum(n)'
+            f'unknown policy {shown(policy)}; use "island", "majority" with nodes=[...], or quorum(n)'
         )
     if electorate is not None and not len(electorate) // 2 < policy.quorum <= len(electorate):
         raise InvalidOption(
-            f"{policy.quorum} of {len(electorate)} nodes is not a quorum: with nodes=[...] it takes more "
-            "than half of them, so that there are never two leaders, and no more than all"
+            f"{policy.quorum} of {len(electorate)} nodes is not a quorum: with nodes=[...], it must be more "
+            "than half of them, so that there are never two leaders, and at most all of them"
         )
     return policy._replace(electorate=electorate)

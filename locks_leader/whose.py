@@ -30,9 +30,9 @@ def _require_ours() -> None:
     if inside and where == "nothing":
         where = f"the folder {next(iter(inside))}, which is not a package"
     raise ImportError(
-        f"locks_leader needs the package `locks` of the distribution pykka-locks, but `import locks` finds {where}: if that is "
+        f"locks_leader needs the package `locks` of the distribution pykka-locks, but `import locks` finds {where}. If that is "
         "the distribution `locks`, run `pip uninstall locks` and `pip install --force-reinstall pykka-locks`; if it is a file or a "
-        "folder of yours, such as a checkout beside the program, rename it, or have the program elsewhere",
+        "folder of yours, such as a checkout beside the program, rename it, or move the program",
         name="locks",
         path=None if spec is None else spec.origin,
     )

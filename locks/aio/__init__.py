@@ -6,11 +6,11 @@
         async with aio.transaction(timeout=5) as tx:
             await tx.write_lock(("accounts", 17))
 
-The client is the `asyncio.Task`: what it has is released when it ends, however it ends. A wait that is cancelled
-is withdrawn. If the task acts for a `locks.Owner`, that is the client.
+The client is the `asyncio.Task`: its locks are released when the task ends, in any way. A wait that is cancelled
+is withdrawn. If the task acts for a `locks.Owner`, that owner is the client.
 
-Theory of operation: the calls of `locks` run as they are, in a `Bridge`, a greenlet that belongs to the task. Where they
-would block, the task awaits a future, and goes on in the bridge when lock servers, or other clients, have set it.
+Theory of operation: the calls of `locks` run unchanged in a `Bridge`, a greenlet that belongs to the task. Where a call
+would block, the task awaits a future, and continues in the bridge when lock servers or other clients have set it.
 """
 
 from locks.aio.primitives import Barrier, Lock, RLock, RWLock, Semaphore

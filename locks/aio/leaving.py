@@ -1,8 +1,8 @@
-"""`async with` blocks of what several tasks may share.
+"""`async with` blocks of objects that several tasks may share.
 
-Who leaves a block can't be told by the task that runs: a coroutine that was dropped is closed by whoever happens to
-clear it away. So each block has a `Hold` of its own, as `with` statements have (`locks.runtime.leaving`): `async with`,
-too, looks `__aexit__` up before it calls `__aenter__`.
+The running task does not identify the block that ends: a dropped coroutine is closed by whichever task happens to
+collect it. So each block has its own `Hold`, as `with` statements have (`locks.runtime.leaving`). `async with`,
+too, looks up `__aexit__` before it calls `__aenter__`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _looked_up: dict[int, Hold] = {}  # by native thread
 
 
 class BlockingBlock(Protocol):
-    """The same for `with` statements."""
+    """The same kind of block for `with` statements."""
 
     def _enter(self, hold: Hold) -> None:
         """Acquire it for a block; it may wait."""
 
     def _leave(self, held: Any, error: BaseException | None) -> None:
-        """The block is left; nothing is waited for."""
+        """End the block, without waiting."""
 
 
 async def _leave(
@@ -54,7 +54,7 @@ async def _leave_without_hold(
 
 
 class _Leaving:
-    """The descriptor that gives each `async with` statement an `__aexit__` of its own."""
+    """A descriptor that gives each `async with` statement its own `__aexit__`."""
 
     __slots__ = ()
 

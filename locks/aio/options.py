@@ -1,4 +1,4 @@
-"""What may be said of a transaction or a lock, by name: as in `locks`."""
+"""The keyword options of transactions and locks, as in `locks`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["LockOptions", "RunOptions", "TransactionOptions"]
 
 
 class LockOptions(TypedDict, total=False):
-    """What `locks.Lock` takes by name."""
+    """The keyword options of `locks.Lock`."""
 
     nodes: Nodes | None
     require: Require | None
@@ -25,13 +25,13 @@ class LockOptions(TypedDict, total=False):
 
 
 class RunOptions(LockOptions, total=False):
-    """What `locks.run_transaction` takes by name, but for what is said of running it again."""
+    """The keyword options of `locks.run_transaction`, without those for retries."""
 
     await_nodes: bool
     on_lost: Callable[[LockLost], object] | None
 
 
 class TransactionOptions(RunOptions, total=False):
-    """What `locks.transaction` takes."""
+    """The options of `locks.transaction`."""
 
     on_deadlock: OnDeadlock

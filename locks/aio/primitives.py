@@ -23,7 +23,7 @@ __all__ = ["Barrier", "Lock", "RLock", "RWLock", "Semaphore"]
 class Lock(AsyncBlock):
     """A lock on one id, used like an `asyncio.Lock`.
 
-    What one task holds by `Lock`s belongs to one transaction; see `locks.Lock`.
+    All `Lock`s of a task belong to one transaction; see `locks.Lock`.
 
     Args:
         lock_id: A non-empty tuple or list of key elements.
@@ -43,7 +43,7 @@ class Lock(AsyncBlock):
 
     @property
     def lock_id(self) -> LockId:
-        """Which lock it is."""
+        """The id of the lock."""
         return self._blocking.lock_id
 
     @for_its_caller
@@ -51,8 +51,8 @@ class Lock(AsyncBlock):
         """Acquire the lock; returns whether it was acquired; see `locks.Lock.acquire`.
 
         Raises:
-            MisuseError: It is run as a task of its own, as `asyncio.wait_for` does before Python 3.12. The lock would be
-                released with that task, at once.
+            MisuseError: It runs as a separate task, as in `asyncio.wait_for` before Python 3.12. The lock would be
+                released immediately, when that task ends.
         """
         return await call(self._blocking.acquire, blocking, timeout)
 
@@ -74,7 +74,7 @@ class Lock(AsyncBlock):
 
 
 class RLock(Lock):
-    """A lock on one id that the task which has it may acquire again, and releases as often; see `locks.RLock`.
+    """A lock on one id that its holder may acquire again, and must release as often; see `locks.RLock`.
 
     Args:
         lock_id: A non-empty tuple or list of key elements.
@@ -89,7 +89,7 @@ class RLock(Lock):
 
     @classmethod
     def of(cls, lock: BlockingRLock) -> RLock:
-        """The same lock, for coroutines."""
+        """Wrap a blocking lock for coroutines."""
         made = cls.__new__(cls)
         made._blocking = lock
         return made
@@ -112,7 +112,7 @@ class RWLock:
 
     @property
     def lock_id(self) -> LockId:
-        """Which lock it is."""
+        """The id of the lock."""
         return self._write.lock_id
 
     def read_lock(self) -> Lock:
@@ -129,11 +129,11 @@ class Semaphore(Lock):
 
     Args:
         lock_id: A non-empty tuple or list of key elements.
-        value: How many clients may have it at once.
+        value: How many clients may hold it at the same time.
         nodes: As for `locks.Semaphore`.
-        timeout: Likewise.
-        owner: Likewise.
-        label: Likewise.
+        timeout: As for `locks.Semaphore`.
+        owner: As for `locks.Semaphore`.
+        label: As for `locks.Semaphore`.
     """
 
     _blocking: BlockingSemaphore
@@ -153,22 +153,22 @@ class Semaphore(Lock):
         )
 
     def unit(self) -> int:
-        """Which unit the caller has, from 0 to the number of units - 1."""
+        """The caller's unit, from 0 to the number of units - 1."""
         return at_once(self._blocking.unit)
 
 
 class Barrier:
-    """A place where a number of parties wait for each other, like an `asyncio.Barrier`; see `locks.Barrier`.
+    """A barrier at which a number of parties wait for each other, like an `asyncio.Barrier`; see `locks.Barrier`.
 
     `async with barrier as number:` waits before its block.
 
     Args:
         lock_id: A non-empty tuple or list of key elements.
-        parties: How many have to come.
+        parties: The number of parties.
         nodes: As for `locks.Barrier`.
-        timeout: Likewise.
-        label: Likewise.
-        owner: Likewise.
+        timeout: As for `locks.Barrier`.
+        label: As for `locks.Barrier`.
+        owner: As for `locks.Barrier`.
     """
 
     def __init__(
@@ -190,24 +190,24 @@ class Barrier:
 
     @property
     def lock_id(self) -> LockId:
-        """Under which id `locks.queue` and `locks.watch` show what is asked for at the barrier."""
+        """The id under which `locks.queue` and `locks.watch` show the barrier's requests."""
         return self._blocking.lock_id
 
     @property
     def parties(self) -> int:
-        """How many have to come."""
+        """The number of parties."""
         return self._blocking.parties
 
     async def wait(self, timeout: float | None = None) -> int:
-        """Wait until all parties have come; returns the number of arrival; see `locks.Barrier.wait`."""
+        """Wait until all parties have arrived; returns the caller's number in the order of arrival; see `locks.Barrier.wait`."""
         return await call(self._blocking.wait, timeout)
 
     async def __aenter__(self) -> int:
         return await self.wait()
 
     async def __aexit__(self, *_: object) -> None:
-        """Nothing is to be left: all have passed."""
+        """Do nothing: all parties have passed."""
 
     async def waiting(self) -> tuple[Contender, ...]:
-        """Who waits there now; see `locks.Barrier.waiting`."""
+        """The parties that are waiting; see `locks.Barrier.waiting`."""
         return await call(self._blocking.waiting)

@@ -12,13 +12,13 @@ __all__ = ["start"]
 
 
 async def start(name: str | None = None, **options: Any) -> Node:
-    """Start this program's node, unless it runs already, and wait until its servers are known to be there, or not.
+    """Start this program's node, unless it is running, and wait until it is known whether its servers run.
 
-    The first use of `locks.aio` does the same, with what the environment says; see `locks.start`.
+    The first use of `locks.aio` does the same, with the settings of the environment; see `locks.start`.
 
     Args:
         name: As for `locks.start`.
-        **options: The same.
+        **options: As for `locks.start`.
 
     Returns:
         The node. `locks.stop` stops it.

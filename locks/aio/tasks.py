@@ -1,7 +1,7 @@
-"""Tasks as clients: what is called for them, and when they have ended.
+"""Tasks as clients: calls for tasks, and the ends of tasks.
 
-A task's owner ends with the task: when it is done; when it was dropped before that, as its loop was; and when the
-loop is closed, and will never go on with it.
+A task's owner ends with the task: when the task is done; when it was dropped before, together with its loop; and when
+its loop was closed and will never continue it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ C = TypeVar("C", bound="Callable[..., Any]")
 
 _OWNER = "_locks_owner"  # the attribute of a task that holds its owner
 _for_its_caller: set[CodeType] = set()
-FAR = 10 * 365 * 86400.0  # seconds; no loop runs as long
+FAR = 10 * 365 * 86400.0  # seconds; no loop runs that long
 
 
 class _Parked:
-    """Where a task waits for what its bridge waits for."""
+    """The wait of a task for the event that its bridge waits for."""
 
     __slots__ = ("_future", "_loop")
 
@@ -45,7 +45,7 @@ class _Parked:
 
     def release(self) -> None:
         """End the wait; see `Parked`."""
-        # Also in the loop's own thread: that may be in a signal handler, or in another greenlet, while the loop sleeps.
+        # Thread-safe also in the loop's own thread: this may run in a signal handler or another greenlet while the loop sleeps.
         self._loop.call_soon_threadsafe(self._resume)
 
     def _resume(self) -> None:
@@ -53,7 +53,7 @@ class _Parked:
             self._future.set_result(None)
 
     async def wait(self, timeout: float | None) -> None:
-        """Wait, at most for some seconds."""
+        """Wait, for at most `timeout` seconds."""
         if timeout is None:
             await self._future
             return
@@ -67,21 +67,21 @@ class _Parked:
 async def call(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """Call a function of `locks` that may wait, without blocking the event loop.
 
-    It is called for the task. For what has no counterpart in `locks.aio`: `await aio.call(locks.holders, lock_id)`. It
-    is not for code that waits for other things than `locks`: that blocks the loop as ever.
+    The call is made for the task. Use it for functions that `locks.aio` lacks: `await aio.call(locks.holders, lock_id)`. Don't
+    use it for code that waits for other things than `locks`: that still blocks the loop.
 
     Args:
         function: The function.
-        *args: What it is called with.
-        **kwargs: The same, by name.
+        *args: Its arguments.
+        **kwargs: Its keyword arguments.
 
     Returns:
-        What it has returned.
+        The result of the function.
 
     Raises:
-        CancelledError: The task was cancelled; what was waited for is withdrawn.
-        MisuseError: It has returned a coroutine, of which nothing was run.
-        Exception: What the function has raised.
+        CancelledError: The task was cancelled; the wait is withdrawn.
+        MisuseError: The function returned a coroutine, whose body was not run.
+        Exception: The function raised it.
     """
     bridge = Bridge.idle()
     step = bridge.begin(
@@ -97,10 +97,10 @@ async def call(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
 async def drive(
     bridge: Bridge, step: tuple[Any, float | None] | None, until: object = None
 ) -> bool:
-    """Wait for what a bridge waits for, until its function has returned, or waits for something that is named.
+    """Await the waits of a bridge, until its function has returned, or reaches a given wait.
 
     Returns:
-        Whether it has returned.
+        Whether the function has returned.
     """
     while step is not None:
         parked, timeout = step
@@ -116,10 +116,10 @@ async def drive(
 
 
 class Awaiting(Generic[T]):
-    """What a function that is run by `call` has its task await: `Awaiting(coroutine).result()`.
+    """Lets a function that runs in `call` await something in its task: `Awaiting(coroutine).result()`.
 
     Args:
-        coroutine: It is awaited by the task itself, as if that had done so without a bridge.
+        coroutine: The task itself awaits it, as it would without a bridge.
     """
 
     __slots__ = ("_awaitable", "_found")
@@ -129,14 +129,14 @@ class Awaiting(Generic[T]):
         self._found: list[T] = []
 
     def release(self) -> None:
-        """Nobody ends this wait; see `Parked`."""
+        """Do nothing: this wait can't be ended early; see `Parked`."""
 
     async def wait(self, timeout: float | None) -> None:
-        """In the task: await it."""
+        """Await it; called in the task."""
         self._found.append(await self._awaitable)
 
     def result(self) -> T:
-        """In the bridge: wait for it; return what comes of it, or raise that."""
+        """Wait for its result and return or raise it; called in the bridge."""
         bridge = getcurrent()
         assert isinstance(bridge, Bridge)
         bridge.wait(self, None)
@@ -144,27 +144,27 @@ class Awaiting(Generic[T]):
 
 
 class Suspended(Generic[T]):
-    """What lets a function that is run by `call` stop in its middle, while its task does something else.
+    """Lets a function that runs in `call` stop in the middle, while its task does something else.
 
-    So an `async with` block can be run within what is written, once, as a function that calls another one:
+    With it, an `async with` block can run inside an operation that is written once, as a function that calls another function:
 
         async with block.during(function):  # which calls block.suspend(value)
             ...  # with block.value
 
-    What the block raises is raised in the function by `suspend`. If that is cancelled, so is the function.
+    An exception of the block is raised in the function by `suspend`. If the block is cancelled, so is the function.
 
     Attributes:
-        value: What the function has given; `None` if it has returned without.
+        value: The value that the function passed; `None` if it returned without suspending.
     """
 
     def __init__(self) -> None:
         self.value: T | None = None
 
     def release(self) -> None:
-        """Nobody ends this wait but its task; see `Parked`."""
+        """Do nothing: only the task ends this wait; see `Parked`."""
 
     def suspend(self, value: T) -> None:
-        """In the function: let the block run."""
+        """Let the block run; called in the function."""
         self.value = value
         bridge = getcurrent()
         assert isinstance(bridge, Bridge)
@@ -172,7 +172,7 @@ class Suspended(Generic[T]):
 
     @asynccontextmanager
     async def during(self, function: Callable[[], object]) -> AsyncIterator[None]:
-        """Run a function until it suspends, then the block, and then the rest of the function."""
+        """Run a function until it suspends, then the block, then the rest of the function."""
         bridge = Bridge.idle()
         park = partial(_Parked, asyncio.get_running_loop())
         if await drive(bridge, bridge.begin(function, current_owner(), park), until=self):
@@ -189,13 +189,13 @@ class Suspended(Generic[T]):
 
 
 def for_its_caller(function: C) -> C:
-    """Mark a coroutine function that acquires something for the task that awaits it: as a task of its own it would have it in vain."""
+    """Mark a coroutine function that acquires something for the task that awaits it; run as a separate task, it would be useless."""
     _for_its_caller.add(function.__code__)
     return function
 
 
 def at_once(function: Callable[..., T], *args: Any) -> T:
-    """Call a function for the task that does not wait for anything."""
+    """Call a function that does not wait, for the task."""
     token = acting.set(current_owner())
     try:
         return function(*args)
@@ -204,7 +204,7 @@ def at_once(function: Callable[..., T], *args: Any) -> T:
 
 
 def current_owner() -> Owner:
-    """Whom the running task acts for, or else its own owner.
+    """The owner that the running task acts for, or else the task's own owner.
 
     Raises:
         MisuseError: No task is running here.
@@ -216,11 +216,11 @@ def current_owner() -> Owner:
         return owner
     try:
         task = asyncio.current_task()
-    except RuntimeError:  # no loop runs
+    except RuntimeError:  # no loop is running
         task = None
     if task is None:
         raise MisuseError(
-            "no task is running here (it is a callback of the event loop): call it in a task, "
+            "no task is running (this is a callback of the event loop): make the call in a task, "
             "asyncio.create_task(...), or act for an owner, `with owner.acting()`"
         )
     found: Owner | None = getattr(task, _OWNER, None)
@@ -232,9 +232,9 @@ def current_owner() -> Owner:
 def _owner_of(task: asyncio.Task[Any]) -> Owner:
     if getattr(task.get_coro(), "cr_code", None) in _for_its_caller:
         raise MisuseError(
-            "an acquire is run as a task of its own: what it acquires would be released at once, for that task "
-            "would end. Await it in the task that is to have the lock. `asyncio.wait_for` makes a task of it before "
-            "Python 3.12, so give it the time limit itself: `await lock.acquire(timeout=1)`"
+            "acquire was run as a separate task, and the lock would be released as soon as that task "
+            "ends. Await it in the task that needs the lock. `asyncio.wait_for` makes a separate task before "
+            "Python 3.12, so pass the time limit to acquire: `await lock.acquire(timeout=1)`"
         )
     owner = Owner(plain_label(f"task {task.get_name()}"), tied_to=task)
     setattr(task, _OWNER, owner)
@@ -247,7 +247,7 @@ _drops: dict[int, ref[Any]] = {}
 
 
 def _ends_with(task: asyncio.Task[Any], owner: Owner, reason: str) -> None:
-    """End an owner when a task is no more that was never done."""
+    """End an owner when its task was dropped without being done."""
     key = id(owner)
 
     def dropped(_: object) -> None:
@@ -258,10 +258,10 @@ def _ends_with(task: asyncio.Task[Any], owner: Owner, reason: str) -> None:
 
 
 class _Ends:
-    """Notices that a loop was closed: a timer that is never due, and that the loop drops then, is all that holds it.
+    """Notices that a loop was closed: only a timer that is never due refers to it, and a closed loop drops its timers.
 
     Attributes:
-        owners: Those whose tasks ran in the loop.
+        owners: The owners of tasks that ran in the loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -269,7 +269,7 @@ class _Ends:
         loop.call_later(FAR, self._never)
 
     def _never(self) -> None:
-        """What the timer would do."""
+        """The callback of the timer; never called."""
 
     def __del__(self) -> None:
         for owner in list(self.owners):

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Lost:
-    """Opens when a lock is lost with a node, or a transaction is ended from outside: `await tx.lost`."""
+    """An event that opens when a lock is lost with a node, or a transaction is ended from outside: `await tx.lost`."""
 
     def __init__(self, event: Event) -> None:
         self._event = event
@@ -38,7 +38,7 @@ class Lost:
         return self._event.is_open
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait for it, `timeout` seconds at most; returns whether it has happened."""
+        """Wait for it, at most `timeout` seconds; returns whether it has happened."""
         return await call(self._event.wait, timeout)
 
     def __await__(self) -> Generator[Any, None, bool]:
@@ -46,10 +46,10 @@ class Lost:
 
 
 class Transaction:
-    """A transaction as an asynchronous context manager; `locks.aio.transaction` makes it.
+    """A transaction as an asynchronous context manager; `locks.aio.transaction` creates it.
 
-    It is the task's that enters the block, or the owner's that this task acts for; whoever has it may use it
-    within the block, as tasks of a `TaskGroup` do. See `locks.Transaction`.
+    It belongs to the task that enters the block, or to the owner that this task acts for. Other tasks may use it
+    within the block, as the tasks of a `TaskGroup` do. See `locks.Transaction`.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Transaction:
 
     async def __aenter__(self) -> Transaction:
         if self._begun is not None:
-            raise MisuseError("a transaction can't be entered twice; make a new one")
+            raise MisuseError("can't enter a transaction twice; create a new one")
         self._begun = begun = self._prepared
         try:
             if is_at_hand():
@@ -95,9 +95,7 @@ class Transaction:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._blocking._leave(
-            self.agent, error
-        )  # it waits for nothing, so nothing can cut it short
+        self._blocking._leave(self.agent, error)  # it does not wait, so it can't be cancelled
 
     @overload
     async def lock(
@@ -206,7 +204,7 @@ class Transaction:
         await call(tx.lock_all, write, read, nodes=nodes, require=require, timeout=timeout)
 
     async def token(self, lock_id: Sequence[Any]) -> int:
-        """The fencing token of a lock that is held; see `locks.fencing_token`."""
+        """The fencing token of a held lock; see `locks.fencing_token`."""
         return await call(self._blocking.token, lock_id)
 
     def unlock(self, lock_id: Sequence[Any]) -> None:
@@ -214,27 +212,27 @@ class Transaction:
         self._blocking.unlock(lock_id)
 
     def ensure_held(self, lock_id: Sequence[Any] | None = None) -> None:
-        """Make sure that what was locked here is still held; see `locks.Transaction.ensure_held`."""
+        """Check that the transaction still holds its locks; see `locks.Transaction.ensure_held`."""
         self._blocking.ensure_held(lock_id)
 
     @property
     def lost(self) -> Lost:
-        """Opens when a lock is lost with a node, or the transaction is ended from outside."""
+        """An event that opens when a lock is lost with a node, or the transaction is ended from outside."""
         return Lost(self._blocking.lost)
 
     @property
     def learned(self) -> tuple[LockId, ...]:
-        """The locks that this run took first, because earlier runs asked for them; see `run_transaction`."""
+        """The locks that this run took first, because earlier runs had requested them; see `run_transaction`."""
         return self._blocking.learned
 
     @property
     def deadlocks(self) -> tuple[Deadlock, ...]:
-        """The deadlocks of this transaction that were resolved so far; the newest 100."""
+        """The resolved deadlocks of this transaction; the newest 100."""
         return self._blocking.deadlocks
 
 
 def _in_loop(on_lost: Callable[[LockLost], object]) -> Callable[[LockLost], None]:
-    """Have it called in this event loop, as long as that runs."""
+    """Make a callback run in this event loop, as long as the loop runs."""
     check_callable(on_lost, "on_lost")
     loop = asyncio.get_running_loop()
 
@@ -246,7 +244,7 @@ def _in_loop(on_lost: Callable[[LockLost], object]) -> Callable[[LockLost], None
 
 
 def transaction(**options: Unpack[TransactionOptions]) -> Transaction:
-    """Make a transaction, to be used in an `async with` statement.
+    """Create a transaction, to be used in an `async with` statement.
 
     Args:
         **options: As for `locks.transaction`; `on_lost` is called in the event loop.
@@ -267,23 +265,23 @@ async def run_transaction(
 ) -> T:
     """Run a coroutine function in a transaction, and again each time the transaction is aborted.
 
-    A transaction that is run again keeps its age, and takes first what earlier runs asked for; see `locks.run_transaction`.
+    A transaction that is run again keeps its age, and first takes the locks that earlier runs requested; see `locks.run_transaction`.
 
     Args:
         function: Called with the transaction; it must be safe to run more than once.
-        retries: How many times it may be run again without anybody else getting on, as for `locks.run_transaction`.
-        retry_on: After which other errors it is run again; likewise.
-        learn: Whether a run takes first what the earlier ones asked for; likewise.
-        **options: As for `transaction`, but for `on_deadlock`.
+        retries: As for `locks.run_transaction`.
+        retry_on: As for `locks.run_transaction`.
+        learn: As for `locks.run_transaction`.
+        **options: As for `transaction`, except `on_deadlock`.
 
     Returns:
         What the function returned.
 
     Raises:
         DeadlockAborted: It was aborted once more than `retries` times; or another transaction of the same
-            client is to be run again (`Deadlock.run_again`), in which this one is nested.
-        InvalidOption: An option is wrong; it was not run.
-        MisuseError: What it returned can't be awaited: it is no coroutine function.
+            client must be run again (`Deadlock.run_again`), in which this one is nested.
+        InvalidOption: An option is wrong; the function was not called.
+        MisuseError: The result can't be awaited: the function is not a coroutine function.
     """
     check_can_be_called(function, "function")
     if "on_deadlock" in options:

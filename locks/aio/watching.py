@@ -24,7 +24,7 @@ __all__ = ["Views", "watch"]
 
 
 class _Feed:
-    """What a reader has not read yet: the newest view of each node. The watch knows it, and not the reader."""
+    """The views that a reader has not read yet: the newest of each node. The watch refers to the feed, not to the reader."""
 
     def __init__(self) -> None:
         self._newest: dict[str, View] = {}
@@ -36,7 +36,7 @@ class _Feed:
         self.error: NodeNotRunning | None = None
 
     def begin(self, lock_id: LockId, nodes: Nodes | None) -> None:
-        """Watch, until it ends, the reader's task, or the node. In a call that may wait."""
+        """Watch until this feed, the reader's task or the node ends. Call it where waiting is allowed."""
         node = self._node = default_node()
         self._end_watch = partial(unwatch_on, node, lock_id, nodes, self.take)
         try:
@@ -50,12 +50,12 @@ class _Feed:
             raise
 
     def take(self, view: View) -> None:
-        """A view has come; by the node's executor."""
+        """Take a view; called by the node's executor."""
         self._newest[view.node] = view
         self._wake()
 
     def next(self) -> View | None:
-        """The next view; waits while there is none, and returns `None` if none will come."""
+        """The next view; waits while there is none, and returns `None` at the end."""
         while True:
             for name in self._newest:
                 return self._newest.pop(name)
@@ -69,7 +69,7 @@ class _Feed:
                 self._waiter = None
 
     def end(self) -> None:
-        """Watch no longer. From anywhere, more than once."""
+        """Stop watching. It may be called anywhere, and repeatedly."""
         self.is_over = True
         end_watch, self._end_watch = self._end_watch, None
         if end_watch is not None and self._node is not None:
@@ -85,7 +85,7 @@ class _Feed:
     def _node_down(self, _: Down) -> None:
         if self._node is not None and not self.is_over:
             self.error = NodeNotRunning(
-                f"node {self._node.name} was stopped: nothing more is told of what is locked there",
+                f"can't watch any longer: node {self._node.name} was stopped",
                 nodes=(self._node.name,),
             )
         self.end()
@@ -97,12 +97,12 @@ class _Feed:
 
 
 class Views:
-    """The views of a lock id, the present one and one after each change; `locks.aio.watch` makes it.
+    """The views of a lock id, the current one and one after each change; `locks.aio.watch` creates it.
 
-    A reader that is slow gets the newest view next, and none in between: nothing is kept for it but that.
+    A slow reader next gets the newest view, without those in between: only the newest one is kept.
 
-    It watches from the first `async for` on, until `aclose`, the end of its `async with` block or of its task, or
-    until it is dropped, as by a `break` out of the loop. It has one reader at a time; another task makes its own.
+    It watches from the first `async for` on, until `aclose`, or until the end of its `async with` block or its task, or
+    until it is dropped, for example by a `break` out of the loop. It has one reader at a time; use one object per task.
     """
 
     def __init__(self, lock_id: Sequence[Any], nodes: Nodes | None = None) -> None:
@@ -120,8 +120,8 @@ class Views:
     async def __anext__(self) -> View:
         if self._is_read:
             raise MisuseError(
-                f"another task reads these views of {show(self.lock_id)}, and each view goes to one reader; "
-                "make views of its own for this one: locks.aio.watch(lock_id)",
+                f"another task is already reading these views of {show(self.lock_id)}, and each view goes to one reader; "
+                "use a second locks.aio.watch(lock_id) here",
                 lock_id=self.lock_id,
             )
         self._is_read = True
@@ -145,7 +145,7 @@ class Views:
         return view
 
     async def aclose(self) -> None:
-        """Watch no longer; who reads it gets `StopAsyncIteration`."""
+        """Stop watching; a waiting reader gets `StopAsyncIteration`."""
         if self._feed is None:
             self._feed = _Feed()
         self._feed.end()
@@ -175,7 +175,7 @@ def watch(lock_id: Sequence[Any], nodes: Nodes | None = None) -> Views:
         nodes: Names of the nodes; by default those on which this program takes its locks.
 
     Returns:
-        The present view of each node, and the newest one each time it has changed. Reading it raises
-        `NodeNotRunning` if a node can't be reached, and when this program's node was stopped.
+        The current view of each node, and the newest view after each change. Reading raises
+        `NodeNotRunning` if a node can't be reached, or when this program's node was stopped.
     """
     return Views(lock_id, nodes)

@@ -1,4 +1,4 @@
-"""What the demos have in common: a node that is theirs alone, and a Ctrl-C that ends them without a word."""
+"""What the demos share: a node of their own, and a Ctrl-C that ends them silently."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["alone"]
 
 @contextmanager
 def alone(name: str, trace: Callable[[Any, Any, Any], object] | None = None) -> Iterator[None]:
-    """Have a node for a block, whatever is said elsewhere of this program's servers: a demo has no business with those.
+    """Provide a node for a block, without the servers that this program is configured for.
 
-    Ctrl-C ends the block. Without this, gevent would tell it to the greenlet that happens to run, and print how that ended.
+    Ctrl-C ends the block. Without this handler, gevent would raise it in whichever greenlet runs, and print a traceback.
 
     Args:
         name: The node's name.

@@ -1,4 +1,4 @@
-"""`locks break`: end somebody's transaction."""
+"""`locks break`: end another client's transaction."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["add_command"]
 EXAMPLES = """\
   locks break agent-3@client-1@host --reason "has slept for an hour, ticket 17"
 """
-SAYS = """End somebody's transaction: its locks go to those that wait for them. Its program gets the error
-TransactionBroken, with the reason and who did it; its node and the lock server log it. This does not stop what the program
-does under its locks: only fencing tokens keep out what it writes."""
+SAYS = """End a transaction of another program. Its locks are granted to the transactions that wait for them. The program
+gets the error TransactionBroken, with your reason and name; its node and the lock server log it. The program itself keeps
+running: only fencing tokens can stop what it still writes."""
 
 
 def add_command(commands: Any) -> None:
@@ -34,14 +34,16 @@ def add_command(commands: Any) -> None:
         commands,
         "break",
         _run,
-        what="end somebody's transaction",
+        what="end another client's transaction",
         says=SAYS,
         nothing="there is no such transaction",
         examples=EXAMPLES,
     )
-    parser.add_argument("agent", metavar="AGENT", help="as `locks ps` and `locks why` name it")
+    parser.add_argument("agent", metavar="AGENT", help="as shown by `locks ps` and `locks why`")
     parser.add_argument(
-        "--reason", required=True, help="why; its owner gets this text, and it is logged"
+        "--reason",
+        required=True,
+        help="the reason; the transaction's program gets this text, and it is logged",
     )
 
 
@@ -49,7 +51,7 @@ def _run(options: argparse.Namespace) -> int:
     graph = waits(timeout=options.timeout)
     found = find_agent(graph.agents, options.agent)
     if not found:
-        text = f"{options.agent} holds and wants nothing"
+        text = f"no such transaction: {options.agent} neither holds nor requests a lock; see `locks ps`"
         if options.json:
             print_json({"error": text, "silent": dict(graph.silent)})
         print(f"locks break: {text}", file=sys.stderr)

@@ -1,16 +1,16 @@
-"""A command that runs under a lock: a child that gets the signals of this program, and ends with the lock.
+"""A command that runs under a lock: a child process that receives this program's signals, and ends with the lock.
 
-Signals are handled in one of four ways, by what is at hand when they come:
+A signal is handled in one of four ways, by the state of the program:
 
-* while this program waits for the lock, a signal ends the wait (`Interrupted`), and the lock is not taken;
-* while the child is being started, they are kept for it;
-* when all is over, and this program leaves, they do nothing;
-* while it runs, they are passed on. What a terminal sends (Ctrl-C), it sends to all programs in the foreground,
-  so the child has it already.
+* while it waits for the lock, the signal ends the wait (`Interrupted`), and the lock is not taken;
+* while it starts the child, the signal is kept for the child;
+* while the child runs, the signal is forwarded to it. The terminal sends Ctrl-C to all programs in the foreground,
+  so the child already has that one;
+* while it exits, the signal is ignored.
 
-The child ends when the lock is lost: it is asked to (SIGTERM), and killed if it has not after a while. On Linux it also
-gets SIGTERM when this program is killed, for then nobody has the lock for it. What the child has started itself is
-its own affair.
+When the lock is lost, the child gets SIGTERM, and SIGKILL if it does not end in time. On Linux the child also
+gets SIGTERM when this program is killed, because the lock is then released. Processes that the child itself has
+started are not handled.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 OF_TERMINALS = (signal.SIGINT, signal.SIGQUIT)
 PR_SET_PDEATHSIG = 1
 NOW_AND_THEN = 0.5  # seconds
-LONGEST_SHOWN = 150  # characters of a program's name; a label has 200 at most
+LONGEST_SHOWN = 150  # of the program's name; a label has at most 200
 
 
 class Interrupted(BaseException):
-    """A signal has come while this program waited.
+    """A signal arrived while this program waited.
 
     Attributes:
-        number: Which one.
+        number: The number of the signal.
     """
 
     def __init__(self, number: int) -> None:
@@ -54,10 +54,10 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """What signals do from now on: end a wait of the main thread, or go to the child at hand; nothing when it is `over`.
+    """What signals do: end a wait of the main thread, or go to the child; nothing when it is `over`.
 
     Attributes:
-        child: The child at hand.
+        child: The running child.
     """
 
     def __init__(self) -> None:
@@ -69,13 +69,13 @@ class Signals:
                 signal.signal(number, self._signalled)
 
     def over(self) -> None:
-        """From now on they do nothing: what is left is to leave."""
+        """Ignore signals from now on: the program is about to exit."""
         self._is_over = True
 
     def ignore(self) -> None:
-        """The same while Python ends, which gives up handlers."""
+        """Ignore signals also while Python exits, when handlers no longer run."""
         numbers = {getattr(signal, name) for name in PASSED_ON}
-        # Of one that has come, and finds no handler any more, Python would print that it was lost.
+        # Python would report a signal that arrives when its handler is gone.
         signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         for number in numbers:
             signal.signal(number, signal.SIG_IGN)
@@ -84,17 +84,17 @@ class Signals:
         if self._is_over:
             return
         if self.child is None:
-            self._is_over = True  # once is enough: a second one would meet what ends it
+            self._is_over = True  # a second signal must not interrupt the end
             raise Interrupted(number)
         if number not in OF_TERMINALS or not _is_in_foreground():
             self.child.signalled(number)
 
 
 def run_with_signals(run: Callable[[Signals], int]) -> int:
-    """Handle signals like this from now on, do something, and end this program's node.
+    """Handle signals like this from now on, run a function, and stop this program's node.
 
     Returns:
-        The exit status: what it returns; 128 and the number of the signal that has ended its wait.
+        The exit status: that of the function; or 128 and the number of the signal that ended its wait.
     """
     signals = Signals()
     try:
@@ -109,14 +109,14 @@ def run_with_signals(run: Callable[[Signals], int]) -> int:
 
 
 class Child:
-    """A command that is run once.
+    """A command, to be run once.
 
     Args:
         command: The program, and its arguments.
-        patience: Seconds from the request to end until it is killed.
+        patience: Seconds between SIGTERM and SIGKILL.
 
     Raises:
-        InvalidOption: That is no number of seconds.
+        InvalidOption: `patience` is not a number of seconds.
     """
 
     def __init__(self, command: Sequence[str], patience: float) -> None:
@@ -128,10 +128,10 @@ class Child:
         self._is_to_end = False
 
     def run(self, signals: Signals, environment: Mapping[str, str]) -> int:
-        """Start it, and wait for its end; in the main thread.
+        """Start the command and wait for its end; call it in the main thread.
 
         Returns:
-            Its exit code; 128 and the number of the signal that has ended it; 126 or 127 if it could not be started.
+            Its exit code; 128 and the number of the signal that ended it; 126 or 127 if it could not be started.
         """
         signals.child = self
         try:
@@ -143,7 +143,7 @@ class Child:
             self._process = process
             while self._kept:
                 process.send_signal(self._kept.pop(0))
-            if self._is_to_end:  # since before it was started
+            if self._is_to_end:  # it was told to end before it was started
                 self.end()
             code = _await(process)
             return code if code >= 0 else 128 - code
@@ -154,7 +154,7 @@ class Child:
             signals.child = None
 
     def end_when(self, lost: Event) -> None:
-        """Have it end when the lock is lost, in a thread of its own."""
+        """End the command when the lock is lost; a thread of its own waits for that."""
 
         def wait() -> None:
             lost.wait()
@@ -163,7 +163,7 @@ class Child:
         threading.Thread(target=wait, daemon=True).start()
 
     def end(self) -> None:
-        """Have it end, by and by; from any thread."""
+        """End the command, without waiting for it; call it from any thread."""
         self._is_to_end = True
         process = self._process
         if process is not None:
@@ -173,7 +173,7 @@ class Child:
             timer.start()
 
     def signalled(self, number: int) -> None:
-        """A signal is for the child; by the signal's handler."""
+        """Take a signal for the child; the signal's handler calls it."""
         if self._process is None:
             self._kept.append(number)
         else:
@@ -181,9 +181,9 @@ class Child:
 
 
 def _await(process: subprocess.Popen[bytes]) -> int:
-    """Wait for its end, and handle signals; return its exit code.
+    """Wait for the end of a process, and handle signals; return its exit code.
 
-    A signal that comes just before the main thread waits does not end the wait. So it looks again now and then.
+    A signal that comes just before the main thread waits does not interrupt the wait, so the wait has a short limit and is repeated.
     """
     waits = threading.Thread(target=process.wait, daemon=True)
     waits.start()
@@ -193,15 +193,13 @@ def _await(process: subprocess.Popen[bytes]) -> int:
 
 
 def check_patience(seconds: float) -> None:
-    """Raise `InvalidOption` unless a command can be killed after so many seconds."""
+    """Raise `InvalidOption` unless it is a number of seconds >= 0."""
     if not 0 <= seconds <= threading.TIMEOUT_MAX:
-        raise InvalidOption(
-            f"--kill-after {seconds:g} is not a time after which to kill a command: use 0 s or more"
-        )
+        raise InvalidOption(f"--kill-after {seconds:g} is not a number of seconds; use 0 or more")
 
 
 def label_of(name: str, command: Sequence[str]) -> str:
-    """What others see of a command if nothing else is said: `locks run` and the program, as far as there is room."""
+    """The default label of a command: `locks run` and the command's name, shortened if necessary."""
     program = "".join(each if each.isprintable() else "?" for each in command[0])
     if len(program) > LONGEST_SHOWN:
         program = PurePath(program).name[-LONGEST_SHOWN:]
@@ -209,7 +207,7 @@ def label_of(name: str, command: Sequence[str]) -> str:
 
 
 def _is_in_foreground() -> bool:
-    """Whether a terminal sends its signals to this program and its child."""
+    """Whether this program and its child are in the foreground of a terminal, and get its signals."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:
@@ -223,7 +221,7 @@ def _is_in_foreground() -> bool:
 
 
 def _with_its_parent() -> Any:
-    """What a child does first: it asks for SIGTERM when its parent has ended."""
+    """The function that a child runs first: it requests SIGTERM for the end of its parent."""
     control = ctypes.CDLL(None, use_errno=True).prctl
     parent = os.getpid()
 

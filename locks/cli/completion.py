@@ -1,7 +1,7 @@
-"""`locks completion`: a script by which a shell completes the commands and their options.
+"""`locks completion`: print a shell completion script for the commands and their options.
 
-It is made of the command line itself by shtab, a package of the extra `locks[completion]`. The script is complete in itself:
-a shell that completes starts no Python.
+shtab, a package of the extra `locks[completion]`, makes the script from the command line's parsers. The script is
+self-contained: completing starts no Python.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ EXAMPLES = """\
   locks completion zsh > ~/.zfunc/_locks         # fpath+=~/.zfunc, before compinit
   locks completion fish > ~/.config/fish/completions/locks.fish
 """
-SAYS = """Print a script by which a shell completes the commands and their options. It needs the package shtab, of the extra
-locks[completion], to be made; not to be used.
+SAYS = """Print a script with which a shell completes the commands and their options. Making it needs the package shtab, from the
+extra locks[completion]; using it does not.
 
 Exit status: 0; 2 wrong arguments; 3 shtab is not installed."""
-OF_FILES = ("tls",)  # options whose values are files, but that argparse takes for text
+OF_FILES = ("tls",)  # options whose values are files, although argparse treats them as text
 
 
 def add_command(commands: Any, root: argparse.ArgumentParser) -> None:
     """Add the command to the command line.
 
     Args:
-        commands: Where to.
-        root: The whole command line.
+        commands: The subparsers to add it to.
+        root: The parser of the whole command line.
     """
     parser = commands.add_parser(
         "completion",
-        help="print a script by which a shell completes commands and options",
+        help="print a shell completion script for commands and options",
         description=SAYS,
         epilog=f"Examples:\n{EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -51,20 +51,20 @@ def _run(root: argparse.ArgumentParser, shell: str) -> int:
         import shtab
     except ImportError:
         print(
-            "locks completion: shtab is missing: pip install 'pykka-locks[completion]'",
+            "locks completion: the package shtab is not installed: pip install 'pykka-locks[completion]'",
             file=sys.stderr,
         )
         return MISSING
     for action in _actions(root):
         if action.type is Path or action.dest in OF_FILES:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
-    root.prog = "locks"  # whatever it was called just now
+    root.prog = "locks"  # instead of the name it was called by
     print(shtab.complete(root, shell))
     return 0
 
 
 def _actions(root: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """All arguments of a command line, those of its commands among them."""
+    """All arguments of a command line, including those of its commands."""
     todo = [root]
     for parser in todo:
         for action in parser._actions:

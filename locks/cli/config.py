@@ -1,4 +1,4 @@
-"""The command line that shows what a program's node would be started with: `python -m locks config`."""
+"""`locks config`: show the settings that locks.start() would use, and their sources."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from locks.program.settings import FILE, SETTINGS, arguments, read_settings
 __all__ = ["add_command"]
 
 DESCRIPTION = f"""\
-Show what locks.start() takes from the environment and from {FILE}, and from where. What is said in more than one place is taken
-from the first of: the arguments of locks.start, the environment (LOCKS_SERVERS ...), the file that LOCKS_CONFIG names or
-{FILE} in the current folder, the defaults.
+Show the settings in effect, and where each comes from. A setting comes from the first of these that has it: the arguments of
+locks.start, the environment (LOCKS_SERVERS ...), the file named in LOCKS_CONFIG or {FILE} in the current folder, the
+defaults.
 """
 
 
@@ -24,10 +24,10 @@ def add_command(commands: Any) -> None:
     """Add the command to the command line."""
     parser = commands.add_parser(
         "config",
-        help="show what is said in the environment and in locks.toml",
+        help="show the settings in effect and where each comes from",
         description=DESCRIPTION,
     )
-    parser.add_argument("--json", action="store_true", help="print one object of JSON")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=_run)
 
 

@@ -1,4 +1,4 @@
-"""`locks deadlocks`: the last ones, each told."""
+"""`locks deadlocks`: describe the last deadlocks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from locks.model import show
 __all__ = ["add_command"]
 
 EXAMPLES = """\
-  locks deadlocks              # all that the servers remember, the newest first
+  locks deadlocks              # all that the servers remember, newest first
   locks deadlocks --last 1
 """
-SAYS = """The deadlocks that the servers have broken, the newest first: who waited for whom, who yielded, and by which rule; step by step. Each
-server remembers the last 100 of those that it has broken."""
+SAYS = """The deadlocks that the servers have resolved, newest first, step by step: who waited for whom, who gave way, and by which
+rule. Each server remembers its last 100."""
 
 
 def add_command(commands: Any) -> None:
@@ -31,16 +31,16 @@ def add_command(commands: Any) -> None:
         commands,
         "deadlocks",
         _run,
-        what="tell the last deadlocks",
+        what="describe the last deadlocks",
         says=SAYS,
         examples=EXAMPLES,
     )
-    parser.add_argument("--last", type=int, metavar="N", help="only so many")
+    parser.add_argument("--last", type=int, metavar="N", help="show at most N")
 
 
 def _run(options: argparse.Namespace) -> int:
     if options.last is not None and options.last < 1:
-        raise InvalidOption(f"--last {options.last} is not a number of deadlocks: use 1 or more")
+        raise InvalidOption(f"--last {options.last} is not a number of deadlocks; use 1 or more")
     found = deadlocks(timeout=options.timeout)
     facts: tuple[DeadlockFact, ...] = found.facts[: options.last]
     if options.json:
@@ -48,7 +48,7 @@ def _run(options: argparse.Namespace) -> int:
             {"deadlocks": [deadlock_as_data(fact) for fact in facts], "silent": dict(found.silent)}
         )
     else:
-        print("\n\n".join(_told(fact) for fact in facts) or "No deadlock is remembered.")
+        print("\n\n".join(_told(fact) for fact in facts) or "The servers remember no deadlock.")
         say_silent(found.silent)
     return FAILED if nobody_answers(found.silent) else 0
 

@@ -1,4 +1,4 @@
-"""`locks graph`: who waits for whom, as a picture."""
+"""`locks graph`: the wait-for graph."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from locks.facts.pictures import FORMATS
 __all__ = ["add_command"]
 
 EXAMPLES = """\
-  locks graph                                       # below each one those that wait for it
+  locks graph                                       # below each transaction, those that wait for it
   locks graph --format svg > waits.svg              # for a browser
   locks graph --format dot | dot -Tpng > waits.png  # with Graphviz
   locks graph --format mermaid
 """
-SAYS = """The wait-for graph of all servers. A transaction that others wait for, and that waits for nothing, is a root: that is where it hangs."""
+SAYS = """The wait-for graph of all servers. A root is a transaction that others wait for and that itself is not waiting: it blocks all of them."""
 
 
 def add_command(commands: Any) -> None:
@@ -47,6 +47,6 @@ def _run(options: argparse.Namespace) -> int:
         )
     else:
         text = FORMATS[options.format](graph)
-        print(text or "Nobody waits.")
+        print(text or "No transaction is waiting.")
         say_silent(graph.silent)
     return FAILED if nobody_answers(graph.silent) else 0

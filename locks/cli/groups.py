@@ -17,7 +17,7 @@ EXAMPLES = """\
   locks groups
   locks groups --json | jq '.groups[] | select(.group == "printers") | .members[].node'
 """
-SAYS = """The process groups that have members, and these: on the servers, and on all programs that are connected with
+SAYS = """The process groups and their members, on the servers and on all programs that are connected with
 them. Elections have groups, too: of their candidates, and of their workers."""
 HEADS = ("SCOPE", "GROUP", "MEMBER", "PROGRAM", "PID", "NODE")
 
@@ -42,7 +42,7 @@ def _run(options: argparse.Namespace) -> int:
         print_json({"groups": data, "silent": dict(found.silent)})
     else:
         rows = [_as_row(fact) for facts in by_group.values() for fact in facts]
-        print(table(HEADS, rows) if rows else "No group has members.")
+        print(table(HEADS, rows) if rows else "There is no group with members.")
         say_silent(found.silent)
     return FAILED if nobody_answers(found.silent) else 0
 

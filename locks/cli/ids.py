@@ -1,4 +1,4 @@
-"""Lock ids as one types them at a command line."""
+"""Lock ids as typed at a command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Python: '("accounts", 17)'; or 'election "name"'"""
 
 
 def _value(text: str) -> Any:
-    """What stands there as Python writes it; `Atom('x')`, too, which ids of Erlang programs have."""
+    """Evaluate a Python literal; also `Atom('x')`, which lock ids of Erlang programs contain."""
     tree = ast.parse(text, mode="eval")
     for node in ast.walk(tree):
         if isinstance(node, (ast.Tuple, ast.List)):
@@ -40,7 +40,7 @@ def _atom(node: ast.expr) -> ast.expr:
 
 
 def _of_election(text: str) -> ElectionLock:
-    """The lock of an election; what it is about may be text without quotes, too."""
+    """The lock of an election; its name may also be written without quotes."""
     merges = text.endswith(MERGE)
     name = text.removeprefix(PREFIX).removesuffix(MERGE)
     try:
@@ -48,7 +48,7 @@ def _of_election(text: str) -> ElectionLock:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         if not name or not name[0].isalpha():
             raise InvalidLockId(
-                f"{text!r} names no election; write it as 'election \"name\"'"
+                f"{text!r} is not an election; write it as 'election \"name\"'"
             ) from None
         resource = name
     return ElectionLock(resource, merges)
@@ -64,7 +64,7 @@ def parse_id(text: str) -> LockId:
     """The lock id that somebody has typed, as `locks.model.show` writes it, or as a tuple of Python.
 
     Raises:
-        InvalidLockId: There is none of this kind.
+        InvalidLockId: The text is not a lock id.
     """
     if text.startswith(PREFIX):
         return check_lock_id(_of_election(text).lock_id)
@@ -76,7 +76,7 @@ def parse_id(text: str) -> LockId:
             value = _value(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             raise InvalidLockId(
-                f"""{text!r} is not a tuple that Python can read; write it as '("accounts", 17)'"""
+                f"""{text!r} is not a Python tuple; write it as '("accounts", 17)'"""
             ) from None
         return check_lock_id(value)
     return check_lock_id(tuple(_element(part, text) for part in _parts(text)))
@@ -108,7 +108,9 @@ def _is_literal(text: str) -> bool:
 def _element(part: str, text: str) -> Any:
     """The element that one part stands for."""
     if part == "":
-        raise InvalidLockId(f"{text!r} has an empty word in it; write accounts/ann")
+        raise InvalidLockId(
+            f"{text!r} has an empty element; elements are separated by single slashes, as in accounts/ann"
+        )
     if _LITERAL.match(part):
         if not _is_literal(part):
             raise InvalidLockId(

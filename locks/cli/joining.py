@@ -1,4 +1,4 @@
-"""How a command joins: as a client of the servers that are named in its options, or in the environment."""
+"""How a command connects: as a client of the servers in its options or the environment."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PATIENCE = 10.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which servers there are."""
+    """Add the options for servers and credentials."""
     parser.add_argument(
         "--servers",
         metavar="SERVERS",
-        help="name@host:port of all servers, with commas between them; or local, or dns://... (default: $LOCKS_SERVERS)",
+        help="name@host:port of all servers, comma-separated; or local, or dns://... (default: $LOCKS_SERVERS)",
     )
     parser.add_argument(
         "--cookie-file",
@@ -33,20 +33,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--tls",
         nargs=3,
         metavar=("CERTIFICATE", "KEY", "CA"),
-        help="PEM files: own certificate, its key, and the CA of the others (default: $LOCKS_TLS_...)",
+        help="PEM files: own certificate, its key, and the CA of the peers (default: $LOCKS_TLS_...)",
     )
 
 
 def add_command_line(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a command that runs a command, and that."""
+    """Add the options and arguments of a command that runs another command."""
     parser.add_argument(
         "--kill-after",
         type=float,
         default=PATIENCE,
         metavar="SECONDS",
-        help="when COMMAND is killed, after it was asked to end (default: %(default)s)",
+        help="seconds between SIGTERM and SIGKILL (default: %(default)s)",
     )
-    parser.add_argument("--label", help="what others see in the place of a client's name")
+    parser.add_argument("--label", help="the client's name, as shown to others")
     parser.add_argument("command_line", nargs="+", metavar="COMMAND", help="after --")
 
 
@@ -54,15 +54,15 @@ def join(options: argparse.Namespace) -> None:
     """Start this program's node.
 
     Raises:
-        InvalidOption: No servers are named, or something else is wrong.
-        OperatingError: They are not found.
+        InvalidOption: No servers are configured, or an option is wrong.
+        OperatingError: The servers were not found.
     """
     text: str | None = options.servers
     said = read_settings().get("servers")
     if text == HERE_WORD or (text is None and (said is None or said.value == HERE_WORD)):
         raise InvalidOption(
-            "which servers? A lock of this program alone would keep nobody out: name them with --servers or in "
-            "LOCKS_SERVERS; --servers local for the programs of this machine"
+            "no lock servers configured: set LOCKS_SERVERS or pass --servers "
+            "(`--servers local` for this machine)"
         )
     is_list = text is not None and not names_a_source(text)
     start(

@@ -1,8 +1,8 @@
 """The command line of a node: `python -m locks node`.
 
-It runs a lock server for agents of other nodes. When it is ready it prints one line of JSON with its
-name and address. It ends on SIGTERM and on Ctrl-C: its connections are closed, so that the other nodes
-know at once.
+It runs a lock server for agents of other nodes. When it is ready, it prints one line of JSON with its
+name and address. It ends on SIGTERM and on Ctrl-C, and then closes its connections, so that the other nodes
+notice immediately.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from locks.runtime import Event
 
 __all__ = ["add_command"]
 
-AGAIN = 2.0  # seconds until it looks again whether it is one of the servers that are found
-TOLD = 60.0  # seconds until it says again that it is not
+AGAIN = 2.0  # seconds between two checks whether it is one of the servers that discovery returns
+TOLD = 60.0  # seconds between two log messages that it is not
 EXAMPLES = """\
   python -m locks node --name a@127.0.0.1 --listen 127.0.0.1:9100 --cookie-file cookie
   python -m locks node --name b@127.0.0.1 --peer a@127.0.0.1:9100 --cookie-file cookie
@@ -51,7 +51,7 @@ def add_command(commands: Any) -> None:
     """Add the command to the command line."""
     parser = commands.add_parser(
         "node",
-        help="run a lock server that other nodes can ask",
+        help="run a lock server for other nodes",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -66,13 +66,13 @@ def add_command(commands: Any) -> None:
         "--server",
         action="append",
         metavar="NAME@HOST:PORT",
-        help="one of the servers that programs share, to be repeated for all of them, this one among them; or where "
-        "they are found, dns://... (default: $LOCKS_SERVERS)",
+        help="one of the servers that programs share; repeat it for all of them, including this one. Or how to "
+        "find them, dns://... (default: $LOCKS_SERVERS)",
     )
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="where to wait for others; port 0 takes a free one (default: as --server says, or a free port on "
+        help="where to listen; port 0 takes a free one (default: the address in --server, or a free port on "
         "loopback)",
     )
     parser.add_argument(
@@ -85,24 +85,24 @@ def add_command(commands: Any) -> None:
         "--tls",
         nargs=3,
         metavar=("CERTIFICATE", "KEY", "CA"),
-        help="PEM files: own certificate, its key, and the CA of the others",
+        help="PEM files: own certificate, its key, and the CA of the peers",
     )
     parser.add_argument(
         "--epmd",
         action="store_true",
         default=None,
-        help="register with, and ask, Erlang's port mapper",
+        help="register with Erlang's port mapper, and use it to find peers",
     )
     parser.add_argument(
         "--net-ticktime",
         type=float,
         metavar="SECONDS",
-        help="after how much silence a node counts as down (default: 15; Erlang nodes 60)",
+        help="seconds without a message until a node counts as down (default: 15; Erlang nodes 60)",
     )
     parser.add_argument(
         "--no-mesh",
         action="store_true",
-        help="connect only to the given peers, and pass on no names of nodes",
+        help="connect only to the given peers, and announce no other nodes",
     )
     parser.add_argument(
         "--allow-plaintext",
@@ -113,30 +113,32 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--allow-short-cookie",
         action="store_true",
-        help="allow a cookie of less than 16 characters",
+        help="allow a cookie of fewer than 16 characters",
     )
     parser.add_argument(
         "--log-waits-longer-than",
         type=float,
         metavar="SECONDS",
-        help="log waits that take longer, with who is in the way (default: 1; inf logs none)",
+        help="log waits that take longer, with what blocks them (default: 1; inf logs none)",
     )
     parser.add_argument(
         "--metrics",
         metavar="HOST:PORT",
-        help="serve metrics for Prometheus there, such as 127.0.0.1:9464; needs pip install 'pykka-locks[metrics]'",
+        help="serve Prometheus metrics at this address, such as 127.0.0.1:9464; needs pip install 'pykka-locks[metrics]'",
     )
-    parser.add_argument("--verbose", action="store_true", help="log nodes that come and go")
+    parser.add_argument(
+        "--verbose", action="store_true", help="log nodes that connect and disconnect"
+    )
     parser.add_argument(
         "--web",
         metavar="HOST:PORT",
-        help="serve the live page there, too (see `locks web`); it is read-only",
+        help="serve the live page at this address (see `locks web`); it is read-only",
     )
     parser.set_defaults(run=_run)
 
 
 def _await_own_name(name: str, discovery: Discovery, ended: Event) -> None:
-    """Wait until all servers are found, this one among them, or the program is to end."""
+    """Wait until all servers are found, including this one, or until the program must end."""
     told = -math.inf
     while not ended.is_open:
         try:
@@ -149,25 +151,27 @@ def _await_own_name(name: str, discovery: Discovery, ended: Event) -> None:
             reason = error
         if time.monotonic() - told > TOLD:
             told = time.monotonic()
-            logging.getLogger("locks.nodes").warning("%s waits to be found: %s", name, reason)
+            logging.getLogger("locks.nodes").warning(
+                "%s waits until it is found as a server: %s", name, reason
+            )
 
 
 def _sources(text: str) -> Discovery:
-    """Who says where the servers are, of a setting that is no list.
+    """How to find the servers, from a setting that is not a list.
 
     Raises:
-        InvalidOption: It is nothing for a lock server.
+        InvalidOption: The setting is not for a lock server.
     """
     if text == HERE_WORD:
         raise InvalidOption(
-            'servers = "here" is for programs whose locks are their own; a lock server is one of the servers that '
-            "programs share: name them all, name@host:port, or name none, and let programs say it"
+            'servers = "here" is for programs with private locks, not for a lock server, which other '
+            "programs share: list all servers as name@host:port, or list none here and all of them in the programs"
         )
     discovery = discovery_of(text)
     if isinstance(discovery, LocalServer):
         raise InvalidOption(
-            f'servers = "{text}" needs no `locks node`: the lock server of a machine is started by the first program '
-            "that needs it, and ends by itself"
+            f'servers = "{text}" needs no `locks node`: the first program that needs the lock server of a machine starts it, '
+            "and it ends by itself"
         )
     return discovery
 
@@ -185,8 +189,8 @@ def _run(options: argparse.Namespace) -> int:
         said = {name: setting.value for name, setting in read_settings().items()}
         name = options.name or said.get("name")
         if name is None or not (options.cookie_file or "cookie_file" in said):
-            missing = "a name: --name" if name is None else "a cookie: --cookie-file"
-            raise InvalidOption(f"a lock server for others needs {missing}")
+            missing = "name: pass --name" if name is None else "cookie: pass --cookie-file"
+            raise InvalidOption(f"the lock server has no {missing}")
         servers = options.server or said.get("servers")
         if options.server and len(options.server) == 1 and names_a_source(options.server[0]):
             servers = options.server[0]
@@ -198,8 +202,8 @@ def _run(options: argparse.Namespace) -> int:
                     return 0
         elif servers and name not in parse_servers(servers, bool(options.epmd or said.get("epmd"))):
             raise InvalidOption(
-                f"{name} is not one of the servers {', '.join(servers)}: a lock server is one of those that it shares "
-                "programs with"
+                f"this node, {name}, is not one of the servers {', '.join(servers)}: a lock server must be in "
+                "its own list of servers"
             )
         listen = options.listen or said.get("listen") or (None if servers else "127.0.0.1:0")
         metrics = options.metrics and parse_address(options.metrics, bool(options.allow_plaintext))
@@ -218,7 +222,7 @@ def _run(options: argparse.Namespace) -> int:
             log_waits_longer_than=options.log_waits_longer_than,
         )
         told: dict[str, str | int] = {"metrics": serve(*metrics)} if metrics else {}
-        if node.address is None:  # it would be a client
+        if node.address is None:  # otherwise it would be a client
             assert isinstance(servers, Discovery)
             raise none_of_the_servers(name, servers, node.scope.nodes if node.scope else ())
     except LocksError as error:

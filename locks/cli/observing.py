@@ -1,6 +1,6 @@
-"""What the commands that look have in common: they join as clients of the servers, ask, and print.
+"""What the observing commands share: they connect as clients of the servers, ask them, and print the answers.
 
-A client is in nobody's mesh or election, and grants nothing; these commands ask for no lock.
+Such a client joins no mesh and no election, grants no locks, and requests none.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ __all__ = [
 
 NOTHING, WRONG, FAILED = 1, 2, 3
 PATIENCE = 5.0
-MOMENT = 2.0  # seconds for the last of the servers to be connected
-STATUS = "Exit status: 0;{nothing} 2 wrong arguments; 3 no lock server has answered, or it could not be done."
+MOMENT = 2.0  # seconds for the last of the servers to connect
+STATUS = "Exit status: 0;{nothing} 2 wrong arguments; 3 no lock server answered, or another error at run time."
 
 
 def add_looking(
@@ -48,16 +48,16 @@ def add_looking(
     examples: str,
     nothing: str = "",
 ) -> argparse.ArgumentParser:
-    """Add a command that looks.
+    """Add an observing command.
 
     Args:
-        commands: Where to.
-        name: What it is called.
-        run: Runs it when the program has joined; returns the exit status.
-        what: What it does, in a few words.
-        says: The same in sentences.
-        examples: How it is used.
-        nothing: When its exit status is 1, if it ever is.
+        commands: The subparsers to add it to.
+        name: Its name.
+        run: Runs it when the program is connected; returns the exit status.
+        what: Its help, in a few words.
+        says: Its description, in sentences.
+        examples: Examples of its use.
+        nothing: When its exit status is 1, if that can happen.
     """
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
@@ -73,7 +73,7 @@ def add_looking(
         type=float,
         default=PATIENCE,
         metavar="SECONDS",
-        help="how long to wait for each answer (default: %(default)s)",
+        help="time limit of each answer, in seconds (default: %(default)s)",
     )
 
     def look(options: argparse.Namespace) -> int:
@@ -85,7 +85,7 @@ def add_looking(
 
 
 def joined(name: str, run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """Run a command as a client of the lock servers; what goes wrong is said in a sentence. Return its exit status."""
+    """Run a command as a client of the lock servers; print an error as one sentence. Return the exit status."""
     try:
         join(options)
         return run(options)
@@ -99,26 +99,26 @@ def joined(name: str, run: Callable[[argparse.Namespace], int], options: argpars
 
 
 def say_silent(silent: Sequence[tuple[str, str]]) -> None:
-    """Name the servers that have not answered."""
+    """Print the servers that did not answer."""
     for server, reason in silent:
         print(f"no answer from {server}: {reason}", file=sys.stderr)
 
 
 def nobody_answers(silent: Iterable[tuple[str, str]]) -> bool:
-    """Whether none of the lock servers has answered; the others have, with nothing perhaps."""
+    """Whether no lock server answered. An empty answer counts as an answer."""
     return not set(lock_server_names()) - dict(silent).keys()
 
 
 def find_agent(agents: Iterable[AgentId], text: str) -> list[AgentId]:
-    """The agents that somebody may mean who types this."""
+    """The agents that match a typed name."""
     return [agent for agent in agents if str(agent) == text]
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of text, as wide as it has to be."""
+    """Format a table of text."""
     return "\n".join(as_table(heads, rows))
 
 
 def print_json(value: Any) -> None:
-    """Print one document."""
+    """Print one JSON document."""
     print(json.dumps(value, indent=2))

@@ -1,6 +1,6 @@
-"""The parser of the command lines: who mistypes a word is asked whether the nearest one was meant.
+"""The parser of the command lines: it suggests the nearest known word for a mistyped one.
 
-Python 3.14 has the first half of it. The other one is that an option which a command does not know is answered with the
+Python 3.14 suggests commands and choices itself. In addition, an unknown option of a command is answered with the
 usage of *that* command.
 """
 
@@ -20,15 +20,15 @@ OPTION = re.compile(r"--[\w-]+")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that suggests the nearest word. Its commands have the same."""
+    """A parser that suggests the nearest known word. The parsers of its commands do, too."""
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Parse the arguments of a command; refuse here what it does not know.
+        """Parse the arguments of a command; refuse unknown ones here.
 
         Returns:
-            What was given, and an empty list.
+            The parsed arguments, and an empty list.
         """
         known, rest = super().parse_known_args(args, namespace)
         if rest:
@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
         return known, rest
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and end with status 2."""
+        """Print what is wrong, and exit with status 2."""
         wrong = CHOICE.search(message)
         if wrong is not None:
             message += nearest(wrong[1], re.findall(r"[\w-]+", wrong[2]))

@@ -1,4 +1,4 @@
-"""Where all commands print to: a pipe that somebody closes, a disk that is full, a terminal without umlauts."""
+"""The output of all commands, which may be a pipe that is closed, a full disk, or a terminal without Unicode."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ __all__ = ["Progress", "run_printing"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 UNWRITTEN = 3
-PIPE = 13  # SIGPIPE, which is not everywhere
-OFTEN = 0.2  # seconds between two looks at how far it has come
+PIPE = 13  # SIGPIPE; not on every system
+OFTEN = 0.2  # seconds between two updates of the progress line
 
 
 def run_printing(name: str, run: Callable[[], int]) -> int:
     """Run a command that prints; return its exit status.
 
-    Who ends it by Ctrl-C, or reads no further (`| head`), knows that: nothing is said then, and the status is that of other
-    programs. What the output can't show is written as Python escapes it.
+    If the user ends it with Ctrl-C, or the reader of a pipe closes it (`| head`), nothing is printed, and the status is
+    the usual one. Characters that the output can't show are escaped as Python does.
 
     Args:
-        name: What it is called.
+        name: The name of the command.
         run: Runs it.
     """
-    if sys.stderr is None:  # begun without one: `print` would take standard output in its place
+    if sys.stderr is None:  # otherwise `print` would use standard output instead
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         status = run()
-        if sys.stdout is not None:  # it was begun without one
+        if sys.stdout is not None:  # the program was started without one
             sys.stdout.flush()
         return status
     except KeyboardInterrupt:
@@ -44,15 +44,15 @@ def run_printing(name: str, run: Callable[[], int]) -> int:
     except OSError as error:
         if error.errno != errno.EPIPE and error.errno not in FULL:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what is flushed at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the flush at exit
         if error.errno == errno.EPIPE:
             return 128 + PIPE
-        print(f"{name}: the output can't be written: {error.strerror}", file=sys.stderr)
+        print(f"{name}: can't write the output: {error.strerror}", file=sys.stderr)
         return UNWRITTEN
 
 
 class Progress:
-    """How far a long command has come: one line on standard error, if that is a terminal; gone when the block is left."""
+    """Progress of a long command: one line on standard error, if that is a terminal; cleared at the end of the block."""
 
     def __init__(self) -> None:
         self._shown = sys.stderr is not None and sys.stderr.isatty()
@@ -61,12 +61,12 @@ class Progress:
         self._next = self._begun + OFTEN
 
     def add(self, **counts: int) -> None:
-        """So many more of each are done, such as `worlds=1`."""
+        """Add to the counts, as in `worlds=1`."""
         self._counts.update(counts)
         self.show()
 
     def show(self, **more: int) -> None:
-        """So many more of each are done by now, of what is under way."""
+        """Show the counts, plus these of the work in progress."""
         now = time.monotonic()
         if self._shown and now >= self._next:
             self._next = now + OFTEN

@@ -1,4 +1,4 @@
-"""`locks ps`: all locks that are held and wanted."""
+"""`locks ps`: all locks that are held and requested."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from locks.model import AgentId, show
 __all__ = ["add_command"]
 
 EXAMPLES = """\
-  locks ps                      # everything, what takes longest first
-  locks ps accounts             # what is on accounts, and below it
+  locks ps                      # everything, longest first
+  locks ps accounts             # accounts and everything below it
   locks ps --json | jq '.locks[] | select(.state == "waiting")'
 """
-SAYS = """All locks that are held and wanted, on all servers; what takes longest comes first. One line is what one
-transaction holds, or wants, of one lock id. FOR: how long it has held it, or waited for it. BEHIND: whom it waits for."""
+SAYS = """All locks that are held and requested, on all servers; the longest first. Each line is one lock id that one
+transaction holds or requests. FOR: how long it has held it, or waited for it. BEHIND: the transactions that it waits for."""
 HEADS = (
     "FOR",
     "STATE",
@@ -52,7 +52,7 @@ def add_command(commands: Any) -> None:
         commands,
         "ps",
         _run,
-        what="list the locks that are held and wanted",
+        what="list the locks that are held and requested",
         says=SAYS,
         examples=EXAMPLES,
     )

@@ -1,12 +1,12 @@
-"""The command that runs a command under a lock: `locks run`.
+"""Run a command under a lock: `locks run`.
 
-The lock is taken on the servers, as programs take theirs. COMMAND begins when it is there, with its fencing token in
-LOCKS_TOKEN (not with --read), and the lock is released when COMMAND has ended. Signals are passed on to it. If the
-lock is lost, COMMAND is asked to end (SIGTERM), and killed if it does not.
+The lock is taken on the servers, like the locks of programs. COMMAND starts when the lock is held, with its fencing token
+in LOCKS_TOKEN (not with --read). The lock is released when COMMAND has ended. Signals are forwarded to COMMAND. If the
+lock is lost, COMMAND gets SIGTERM, and SIGKILL if it does not end.
 
-Exit status: that of COMMAND; 128 and the number of the signal that has ended it, or that has come while this
-waited for the lock; 123 the lock was lost; 124 it was not there in time; 125 it could not be taken; 126 and 127 COMMAND
-can't be run, or is not there.
+Exit status: that of COMMAND; 128 and the number of the signal that ended COMMAND, or that arrived while this command
+waited for the lock; 123 the lock was lost; 124 timed out waiting for the lock; 125 configuration or server error; 126
+COMMAND not executable; 127 COMMAND not found.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ __all__ = ["FAILED", "IN_VAIN", "add_command"]
 LOST, IN_VAIN, FAILED = 123, 124, 125
 EXAMPLES = """\
   locks run nightly-import -- ./import.sh
-  locks run --timeout 0 backup/disk1 -- rsync -a /data /backup      # not now if somebody else does
-  locks run --read --servers local data -- make report              # beside other readers on this machine
+  locks run --timeout 0 backup/disk1 -- rsync -a /data /backup      # skipped if another backup is running
+  locks run --read --servers local data -- make report              # together with other readers on this machine
 """
 
 
@@ -49,7 +49,7 @@ def add_command(commands: Any) -> None:
         "--timeout",
         type=float,
         metavar="SECONDS",
-        help="how long to wait for the lock; 0: not at all (default: for ever)",
+        help="seconds to wait for the lock; 0 does not wait (default: for ever)",
     )
     add_options(parser)
     add_command_line(parser)

@@ -1,7 +1,7 @@
-"""The terminal of a command that draws: its screen, its keys, and what it is as it was when the command ends.
+"""The terminal of a command that draws: its screen, its keys, and its restored state when the command ends.
 
-Only what every terminal of today understands is written: the alternate screen, a hidden cursor, "go home", "erase to the
-end". A library for it (curses, Textual) would bring a loop of its own, or a terminfo entry that a container does not have.
+It writes only sequences that every current terminal understands: the alternate screen, a hidden cursor, "go home", and
+"erase to the end". A library for it (curses, Textual) would need its own loop, or a terminfo entry that containers lack.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import Any
 
 __all__ = ["Screen"]
 
-BEGIN = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the alternate screen, without a cursor; long lines end at its edge
+BEGIN = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the alternate screen, no cursor, no line wrap
 END = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 HOME, TO_END_OF_LINE, TO_END = "\x1b[H", "\x1b[K", "\x1b[J"
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 class Screen:
-    """The screen of the terminal, for a `with` block in the main thread. However that is left, the terminal is as it was.
+    """The screen of the terminal, for a `with` block in the main thread. The terminal is always restored at the end.
 
-    Signals raise nothing in it, so none of them comes in the middle of a frame: they are put down, and whoever waits for
-    keys is woken. While the program is suspended (Ctrl-Z), the terminal is the shell's.
+    Signals raise nothing here, so they never interrupt the drawing of a frame: they are recorded, and the wait for keys
+    is woken. While the program is suspended (Ctrl-Z), the shell has the terminal.
 
     Attributes:
-        ended_by: The number of the signal that asks the command to end, once there is one.
+        ended_by: The number of the signal that told the command to end; `None` before.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Screen:
         self._in = sys.stdin.fileno() if sys.stdin.isatty() else None
         self._mode: list[Any] | None = None
         self._before: dict[int, Any] = {}
-        self._guard = threading.RLock()  # handlers of signals come within each other
+        self._guard = threading.RLock()  # handlers of signals can interrupt each other
         self._pipe: tuple[int, int] | None = os.pipe()
         os.set_blocking(self._pipe[1], False)
 
@@ -75,28 +75,28 @@ class Screen:
             os.close(end)
 
     def _take(self) -> None:
-        """The terminal is this program's."""
+        """Take over the terminal."""
         if self._in is not None:
             self._mode = termios.tcgetattr(self._in)
             tty.setcbreak(self._in)
         self._write(BEGIN)
 
     def _give_back(self) -> None:
-        """The terminal is as it was."""
+        """Restore the terminal."""
         self._write(END)
         mode, self._mode = self._mode, None
         if mode is not None and self._in is not None:
-            with suppress(termios.error):  # it may be gone
+            with suppress(termios.error):  # the terminal may be closed
                 termios.tcsetattr(self._in, termios.TCSADRAIN, mode)
 
     def _write(self, text: str) -> None:
-        """Write past the buffer of `sys.stdout`, which handlers of signals must not enter twice."""
+        """Write without the buffer of `sys.stdout`, which is not safe in handlers of signals."""
         left = text.encode(sys.stdout.encoding or "utf-8", "replace")
         try:
             while left:
                 left = left[os.write(self._out, left) :]
         except OSError:
-            self.ended_by = self.ended_by or signal.SIGHUP  # the terminal is gone
+            self.ended_by = self.ended_by or signal.SIGHUP  # the terminal was closed
 
     # --- Signals, and other threads -------------------------------------------------------------
 
@@ -111,8 +111,8 @@ class Screen:
         self.wake()
 
     def wake(self) -> None:
-        """End a wait for keys; from any thread, and after all is over."""
-        with self._guard, suppress(BlockingIOError):  # enough has been written to wake it
+        """End a wait for keys; from any thread, also after the end."""
+        with self._guard, suppress(BlockingIOError):  # the pipe is full: the wait is woken anyway
             if self._pipe is not None:
                 os.write(self._pipe[1], b"!")
 
@@ -120,7 +120,7 @@ class Screen:
 
     @property
     def size(self) -> tuple[int, int]:
-        """How many columns and lines a frame may have. The last column is left free: what is erased behind it, is in it."""
+        """The columns and lines of a frame. The last column stays free, because erasing to the end of a line clears it."""
         try:
             columns, lines = os.get_terminal_size(self._out)
         except OSError:
@@ -128,12 +128,12 @@ class Screen:
         return max(columns or 80, 2) - 1, lines or 24
 
     def draw(self, lines: list[str]) -> None:
-        """Show a frame, in the place of the last one."""
+        """Show a frame in place of the last one."""
         text = "\r\n".join(line + TO_END_OF_LINE for line in lines)
         self._write(f"{HOME}{text}{TO_END}")
 
     def keys(self) -> str:
-        """Wait until there are keys, or somebody wakes this; return the keys."""
+        """Wait for keys or for `wake`; return the keys."""
         assert self._pipe is not None
         woken = self._pipe[0]
         ready, _, _ = select.select([woken] if self._in is None else [woken, self._in], [], [])
@@ -145,6 +145,6 @@ class Screen:
             typed = os.read(self._in, 4096)
         except OSError:
             typed = b""
-        if not typed:  # nobody can type any more
+        if not typed:  # the input was closed
             self._in = None
         return typed.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""`locks status`: whether enough lock servers are there, and how they are."""
+"""`locks status`: which lock servers answer, and whether they are enough."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["add_command"]
 EXAMPLES = """\
   locks status
   locks status --timeout 1 > /dev/null || alert "locks: no majority"     # as a probe
-  locks status --with locks@10.0.0.7                                     # as a probe of that server
+  locks status --with locks@10.0.0.7                                     # as a probe of one server
 """
 SAYS = """Which lock servers answer, and whether they are enough to take a lock. CLOCK: how far the server's clock is
-ahead of that of this machine, as far as the way there allows to say."""
+ahead of the clock of this machine, as far as the network delay allows to tell."""
 HEADS = (
     *("SERVER", "VERSION", "UP FOR", "CLOCK", "SEES", "CLIENTS", "LOCKS", "WAITING"),
     *("TRANSACTIONS", "DEADLOCKS", "PROGRAM"),
@@ -33,21 +33,19 @@ def add_command(commands: Any) -> None:
         commands,
         "status",
         _run,
-        what="say whether enough lock servers are there, and how they are",
+        what="show which lock servers answer, and whether they are enough",
         says=SAYS,
-        nothing="too few lock servers answer to take a lock, or that one does not",
+        nothing="too few lock servers answer to take a lock, or the server in --with does not",
         examples=EXAMPLES,
     )
-    parser.add_argument(
-        "--with", dest="among", metavar="NAME", help="this server has to be among those that answer"
-    )
+    parser.add_argument("--with", dest="among", metavar="NAME", help="this server must answer, too")
 
 
 def _run(options: argparse.Namespace) -> int:
     servers, needed = quorum()
     begun = time.time()
     found = lock_servers(timeout=options.timeout)
-    clock = (begun + time.time()) / 2  # as if all had answered in the middle
+    clock = (begun + time.time()) / 2  # assumes that all have answered in the middle
     facts: list[NodeFact] = sorted(found.facts)
     missing = options.among not in (None, *(fact.node for fact in facts))
     enough = len(facts) >= needed
@@ -70,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
         text = f"{len(facts)} of {servers} lock servers {answer}; {needed} are needed"
         print(f"{text}: locks {'can' if enough else 'can NOT'} be taken.")
         if missing:
-            print(f"{options.among} is not among those that answer.")
+            print(f"{options.among} does not answer.")
         say_silent(found.silent)
     return 0 if enough and not missing else NOTHING
 

@@ -1,4 +1,4 @@
-"""`locks top`: what the lock servers do, live in the terminal."""
+"""`locks top`: the activity of the lock servers, live in the terminal."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ EXAMPLES = """\
   locks top --once                # one frame, after one interval
   locks top | tee -a locks.log    # no terminal: one frame after another
 """
-SAYS = """What the lock servers do, again and again: how many requests, grants, waits and deadlocks there are in a second, the ids
-for which most wait, the longest waits and holds, and the last deadlocks, those marked that have just come. q ends it."""
-WIDTH, HEIGHT = 160, 40  # of a frame that is not for a terminal
-QUICKEST = 0.1  # seconds between two looks
+SAYS = """The activity of the lock servers, live: requests, grants, waits and deadlocks per second, the lock ids with the most
+waiting requests, the longest waits and holds, and the last deadlocks (new ones are marked). q ends it."""
+WIDTH, HEIGHT = 160, 40  # of a frame that does not go to a terminal
+QUICKEST = 0.1  # shortest interval, in seconds
 
 
 def add_command(commands: Any) -> None:
@@ -37,7 +37,7 @@ def add_command(commands: Any) -> None:
         commands,
         "top",
         _run,
-        what="show what the lock servers do, live",
+        what="show the activity of the lock servers, live",
         says=SAYS,
         nothing="--once: too few lock servers answer to take a lock",
         examples=EXAMPLES,
@@ -50,14 +50,14 @@ def add_command(commands: Any) -> None:
         type=float,
         default=2.0,
         metavar="SECONDS",
-        help="between two looks (default: %(default)s)",
+        help="seconds between two updates (default: %(default)s)",
     )
 
 
 def _run(options: argparse.Namespace) -> int:
     if not QUICKEST <= options.interval <= threading.TIMEOUT_MAX:
         raise InvalidOption(
-            f"--interval {options.interval:g} is not a time between two looks: use {QUICKEST:g} s or more",
+            f"--interval {options.interval:g} is too short; use {QUICKEST:g} s or more",
             interval=options.interval,
         )
     if options.once or options.json or not sys.stdout.isatty():
@@ -68,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
 def _looks(
     options: argparse.Namespace, pause: threading.Event
 ) -> Iterator[tuple[Look | None, Look]]:
-    """Each look with the one before, until the pause is broken."""
+    """Yield each look with the one before, until the pause is interrupted."""
     before = None
     while True:
         begun = time.monotonic()
@@ -80,7 +80,7 @@ def _looks(
 
 
 def _print(options: argparse.Namespace) -> int:
-    """One frame, or one after another, to what is no terminal; from the second look on, for the first one has no rates."""
+    """Print one frame or several to an output that is not a terminal; begin with the second look, since the first has no rates."""
     for before, now in _looks(options, threading.Event()):
         if before is None:
             continue
@@ -104,14 +104,14 @@ def _as_data(before: Look | None, now: Look) -> dict[str, Any]:
 
 
 class _Live:
-    """Looks in a thread of its own, so that keys and signals never wait for a lock server that does not answer.
+    """Looks in a separate thread, so that keys and signals never wait for a lock server that does not answer.
 
     Args:
-        options: Those of the command.
+        options: The options of the command.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from locks.cli.screen import Screen  # there is none on every system
+        from locks.cli.screen import Screen  # not available on every system
 
         self._options = options
         self._screen = Screen()
@@ -120,7 +120,7 @@ class _Live:
         self._error: Exception | None = None
 
     def run(self) -> int:
-        """Draw until somebody ends it; return the exit status."""
+        """Draw until a key or a signal ends it; return the exit status."""
         with self._screen as screen:
             thread = threading.Thread(target=self._look, name="locks top", daemon=True)
             thread.start()

@@ -23,17 +23,17 @@ __all__ = ["LISTEN", "add_command", "page_served"]
 
 EXAMPLES = """\
   locks web                                            # then open the address that it prints
-  locks web --allow-break                              # transactions can be ended by it
+  locks web --allow-break                              # the page can end transactions
   locks web --listen 0.0.0.0:8420 --token-file token   # for other machines, too
   locks web --host locks.example.org                   # behind a proxy of that name
 """
-SAYS = """A live page for a browser: who holds, who waits, behind whom and since when, and which deadlocks there were. It looks
-only while somebody has it open, and at most a tenth of the time. Whoever can open it sees all lock ids and labels: by
-default only programs of this machine can. Where others can, or where it may end transactions, the address that
-is printed has a token in it, and nobody without the token sees anything."""
+SAYS = """A live page for a browser: who holds locks, who is waiting, for whom and since when, and the last deadlocks. It asks the
+servers only while the page is open, and at most a tenth of the time. Everybody who can open the page sees all lock ids and labels:
+by default only programs of this machine can. If others can, or if the page may end transactions, the printed address
+contains a token, and without the token the page shows nothing."""
 LISTEN = "127.0.0.1:8420"
 SHORTEST_TOKEN = 16
-LONGEST_PATIENCE = 1.0  # seconds that requests have at the end
+LONGEST_PATIENCE = 1.0  # seconds that open requests have at the end
 
 
 def add_command(commands: Any) -> None:
@@ -55,19 +55,19 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--allow-break",
         action="store_true",
-        help="let the page end transactions, with a reason",
+        help="allow the page to end transactions, with a reason",
     )
     parser.add_argument(
         "--host",
         action="append",
         default=[],
         metavar="NAME",
-        help="a host name of the page, besides addresses and localhost; may be repeated",
+        help="a host name of the page, in addition to addresses and localhost; may be repeated",
     )
     parser.add_argument(
         "--token-file",
         type=Path,
-        help="file with the required token (default: a new one, if one is needed)",
+        help="file with the required token (default: a new one, if required)",
     )
     parser.set_defaults(json=False, run=lambda options: joined("web", _run, options))
 
@@ -80,18 +80,18 @@ def page_served(
     token_file: Path | None = None,
     may_break: bool = False,
 ) -> Iterator[str]:
-    """While the page is served; gives its address, with the token in it, if there is one.
+    """Serve the page during a block; gives its address, including the token, if there is one.
 
     Args:
         listen: Where to listen, `host:port`.
-        names: What the page may be called.
-        token_file: Where the token is; a new one, where one is needed, if it is not said.
-        may_break: Whether transactions can be ended by the page.
+        names: Allowed host names of the page.
+        token_file: The file with the token; by default a new token is made if one is required.
+        may_break: Whether the page can end transactions.
 
     Raises:
-        InvalidOption: Something in it is wrong.
+        InvalidOption: An option is wrong.
     """
-    # Only now: a lock server without a page has 2 MiB less, and each command begins sooner.
+    # Imported late: this saves a lock server without a page 2 MiB, and lets each command start faster.
     from locks.web.serving import Page, serve
 
     host, port = _address(listen)
@@ -118,16 +118,16 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _token(path: Path | None) -> str:
-    """The token in a file; none, if there is no file."""
+    """The token in a file; "" if no file is given."""
     if path is None:
         return ""
     try:
         token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidOption(f"the token can't be read: {error}") from None
+        raise InvalidOption(f"can't read the token: {error}") from None
     if len(token) < SHORTEST_TOKEN or not token.isprintable() or " " in token:
         raise InvalidOption(
-            f"the token in {path} has to be {SHORTEST_TOKEN} characters or more in one line, without spaces"
+            f"the token in {path} must be one line of {SHORTEST_TOKEN} or more characters, without spaces"
         )
     return token
 

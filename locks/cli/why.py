@@ -1,4 +1,4 @@
-"""`locks why`: who waits for whom, up to the one that waits for nobody."""
+"""`locks why`: who waits for whom, up to the transaction that is not waiting."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from locks.model import AgentId
 __all__ = ["add_command"]
 
 EXAMPLES = """\
-  locks why accounts/ann             # who is in the way there
-  locks why agent-3@client-1@host    # what this transaction waits for, as `locks ps` names it
+  locks why accounts/ann             # what blocks this lock
+  locks why agent-3@client-1@host    # what this transaction waits for; the id is from `locks ps`
 """
-SAYS = """Who waits for whom, for how long and over which locks, from a lock id or a transaction up to the one that waits
-for nobody; over all servers."""
+SAYS = """Who waits for whom, for how long and over which locks: from a lock id or a transaction up to the transaction that
+is not waiting; over all servers."""
 
 
 def add_command(commands: Any) -> None:
@@ -37,13 +37,13 @@ def add_command(commands: Any) -> None:
         commands,
         "why",
         _run,
-        what="say who is in the way",
+        what="show what blocks a lock or a transaction",
         says=SAYS,
-        nothing="nobody has or wants that",
+        nothing="no transaction holds or requests it",
         examples=EXAMPLES,
     )
     parser.add_argument(
-        "what", metavar="ID|AGENT", help=f"{ID_HELP}; or an agent, as `locks ps` names it"
+        "what", metavar="ID|AGENT", help=f"{ID_HELP}; or an agent, as shown by `locks ps`"
     )
 
 
@@ -61,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
         print_json(_as_data(graph, agents, lines) | ({"near": meant} if meant else {}))
     else:
         there = f" There is: {', '.join(meant)}." if meant else ""
-        print("\n".join(lines) or f"Nobody holds or wants {options.what}.{there}")
+        print("\n".join(lines) or f"No transaction holds or requests {options.what}.{there}")
         say_silent(graph.silent)
     if nobody_answers(graph.silent):
         return FAILED

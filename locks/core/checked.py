@@ -151,7 +151,9 @@ def _check_of(kind: Any) -> Check:
         names = [f"part {number}" for number in range(1, len(args) + 1)]
         made = _parts(kind, names, [_check_of(each) for each in args])
     else:
-        raise TypeError(f"there is no check, or no bound, for the type {kind} of a message's field")
+        raise TypeError(
+            f"a message field has the type {kind}, for which there is no check or no bound"
+        )
     _CHECKS[kind] = made
     return made
 
@@ -165,7 +167,7 @@ def _bounded(kind: Any) -> Check:
         return _text(bound)
     if get_origin(base) is tuple and isinstance(bound, Size):
         return _many(_check_of(get_args(base)[0]), bound)
-    raise TypeError(f"there is no check for the type {kind} of a message's field")
+    raise TypeError(f"a message field has the type {kind}, for which there is no check")
 
 
 def _checks_of(union: Any) -> dict[type, Check]:

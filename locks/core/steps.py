@@ -47,8 +47,8 @@ def steps_of(
         waiter, holder = edge
         if edge.is_hold_up:
             own = f"{client(waiter.client)} waits with {holder.agent}"
-            return f"{own}, and can't go on with {waiter.agent} meanwhile."
-        has = "holds" if holder.state == "granted" else "stands in line for"
+            return f"{own} and cannot continue with {waiter.agent} meanwhile."
+        has = "holds" if holder.state == "granted" else "is queued for"
         return (
             f"{client(waiter.client)} waits for {wish(waiter)}: "
             f"{client(holder.client)} {has} {wish(holder)}."
@@ -56,13 +56,13 @@ def steps_of(
 
     steps = [waits(edge) for edge in (*report.cycle[1:], *report.cycle[:1])]
     if steps:
-        steps[-1] += " The circle is closed."
+        steps[-1] += " This closes the cycle."
     yields = _who_yields(report, client)
     if report.action == "aborted":
         done = "is aborted"
     else:
-        done = f"gives up {lock(report.lock_id)}, and waits for it again"
-    steps.append(f"{yields} yields and {done}: {report.rule}. The others go on.")
+        done = f"gives up {lock(report.lock_id)} and queues for it again"
+    steps.append(f"{yields} {done}: {report.rule}. The others continue.")
     return Told(yields, tuple(steps))
 
 

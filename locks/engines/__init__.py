@@ -1,4 +1,4 @@
-"""Locks for the engines and frameworks that programs are built on: each in a module of its own, with an extra of the same name.
+"""Locks for engines and frameworks, each in a separate module, with an extra of the same name.
 
-A module here imports its engine; nothing else of `locks` imports a module of these.
+A module here imports its engine; no other module of `locks` imports one of these.
 """

@@ -1,4 +1,4 @@
-"""APScheduler: of several processes that have the same jobs, one runs them.
+"""APScheduler: one of several processes with the same jobs runs them.
 
 scheduler = BackgroundScheduler()
 scheduler.add_job(report, "cron", hour=4, id="report")
@@ -30,17 +30,17 @@ __all__ = ["OneClock"]
 
 logger = logging.getLogger("locks.engines.apscheduler")
 
-PAUSE = 1.0  # seconds until servers that are missing are asked again
-REMEMBERED = 86400.0  # seconds for which a job's last run is remembered that is not there any more
-LOOKS = 5.0  # seconds after which it is looked whether it is to end
+PAUSE = 1.0  # seconds until missing servers are asked again
+REMEMBERED = 86400.0  # seconds for which the last run of a removed job is remembered
+LOOKS = 5.0  # seconds between two checks whether it must end
 
 
 class OneClock:
-    """Runs a scheduler in one of the processes that have it, and in the next one when that one has ended.
+    """Runs a scheduler in one of the processes that have it; when that process has ended, the next one takes over.
 
-    The scheduler is paused where it does not lead. Each run of a job leaves a mark, so the next leader neither repeats nor leaves out
-    a run, except one that had begun at the very moment of the death: that one runs once more. What was due while
-    nobody led runs late, if the job's `misfire_grace_time` allows it; APScheduler's default is one second. Jobs need ids.
+    The scheduler is paused in all processes but the leader. Each run of a job leaves a mark, so the next leader neither repeats nor skips
+    a run, with one exception: a run that begins just as the leader dies is repeated. Jobs that become due while there is no
+    leader run late, if their `misfire_grace_time` allows it; APScheduler's default is one second. Jobs need ids.
 
     Args:
         scheduler: A scheduler of APScheduler 3, not started yet; with a thread of its own, or in an event loop of asyncio.
@@ -59,7 +59,7 @@ class OneClock:
         )
 
     def start(self) -> None:
-        """Start the scheduler, and take part; call it after a fork, in each worker."""
+        """Start the scheduler and compete for the lead; call it in each worker, after a fork."""
         self.scheduler.add_listener(self._has_run, EVENT_JOB_SUBMITTED | EVENT_JOB_MAX_INSTANCES)
         self.scheduler.add_listener(self._has_ended, EVENT_SCHEDULER_SHUTDOWN)
         self.scheduler.start(paused=True)
@@ -67,10 +67,10 @@ class OneClock:
         self._marker.start()
 
     def stop(self, wait: bool = True) -> None:
-        """Shut the scheduler down, which may be done without this as well; another process leads.
+        """Shut the scheduler down; another process takes over. The scheduler's own shutdown has the same effect.
 
         Args:
-            wait: Whether to wait for jobs that are running.
+            wait: Whether to wait for running jobs.
         """
         self.scheduler.shutdown(wait=wait)
         self._has_ended(
@@ -92,7 +92,7 @@ class OneClock:
             except locks.LocksError as error:
                 if not self._stopping.wait(PAUSE):
                     logger.error("this process can't run the jobs: %s", error)
-            except SchedulerNotRunningError:  # it was shut down just now
+            except SchedulerNotRunningError:  # the scheduler was just shut down
                 self._leading.give_up()
                 return
 
@@ -104,11 +104,11 @@ class OneClock:
             pass
         if not self._stopping.is_set():
             self.scheduler.pause()
-            logger.error("this process does not run the jobs any more: it has lost its lock")
+            logger.error("this process stops running the jobs: it lost its lock")
         self._leading.give_up()
 
     def _catch_up(self) -> None:
-        """Go on after the last run of each job, whoever has run it."""
+        """Continue after the last run of each job, in any process."""
         now = datetime.now(timezone.utc)
         for job in self.scheduler.get_jobs():
             marked = self._leading.marks.get(job.id)
@@ -120,8 +120,8 @@ class OneClock:
                     job.modify(next_run_time=following)
         recent = to_mark(now - timedelta(seconds=REMEMBERED))
         known = {job.id for job in self.scheduler.get_jobs()}
-        marks = dict(self._leading.marks).items()  # more may come meanwhile
-        # Also of jobs that have run for the last time here: a process that begins later has them anew.
+        marks = dict(self._leading.marks).items()  # new marks may arrive meanwhile
+        # Also for jobs that have run here for the last time: a process that starts later adds them again.
         self._leading.mark({name: at for name, at in marks if name in known or at > recent})
 
     def _has_run(self, event: Any) -> None:
@@ -144,4 +144,4 @@ class OneClock:
             raise
         except locks.LocksError as error:
             if not self._stopping.is_set():
-                logger.error("can't mark that job %r was run: %s", *done, error)
+                logger.error("can't set the mark for a run of job %r: %s", *done, error)

@@ -1,15 +1,15 @@
-"""A lock server as a process of its own beside one of an engine's, with which it ends.
+"""A lock server as a separate process beside a process of an engine; it ends with that process.
 
-So tasks that keep their interpreter busy don't hold up those who ask for locks. What is said goes over pipes, each a line of JSON:
+So tasks that keep their interpreter busy do not delay the lock server. The two communicate through pipes, in lines of JSON:
 
-    to it      how it is set up: name, cookie, host, port, ...
-    from it    where it will listen: host and port
-    to it      where all of them are, whenever that changes; with the first one it starts
-    from it    that it serves
+    to it      its setup: name, cookie, host, port, ...
+    from it    the address where it will listen: host and port
+    to it      the addresses of all servers, whenever they change; it starts with the first one
+    from it    that it is running
 
-It ends when its input does, for then the other process has ended, however that came.
+It ends when its input is closed, because then the other process has ended, in any way.
 
-`python -m locks.engines.beside` is its program.
+`python -m locks.engines.beside` runs it.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ __all__ = ["Beside", "main"]
 logger = logging.getLogger("locks.engines")
 
 PATIENCE = 10.0  # seconds that it may take to end
-LOOK = 1.0  # seconds between two looks at whether the other process is there
+LOOK = 1.0  # seconds between two checks whether the other process is alive
 
 
 class Beside:
-    """A lock server beside this process; for one event loop. `begin` makes it.
+    """A lock server beside this process, for one event loop. `begin` creates it.
 
     Attributes:
-        address: Where it listens.
+        address: Its address.
     """
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -58,10 +58,10 @@ class Beside:
         """Start its process.
 
         Args:
-            setup: How: `name`, `cookie`, `host`, `port`, `size`, `tls` (the fields of `locks.TLS`, or `None`).
+            setup: Its setup: `name`, `cookie`, `host`, `port`, `size`, `tls` (the fields of `locks.TLS`, or `None`).
 
         Raises:
-            OperatingError: It does not start.
+            OperatingError: It did not start.
         """
         process = await asyncio.create_subprocess_exec(
             python(),
@@ -70,7 +70,7 @@ class Beside:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=environment_of_server(os.environ, sys.path),
-            start_new_session=True,  # Ctrl-C in a terminal is not for it
+            start_new_session=True,  # Ctrl-C in a terminal must not reach it
         )
         beside = cls(process)
         try:
@@ -83,7 +83,7 @@ class Beside:
         return beside
 
     async def tell(self, found: Mapping[str, HostAndPort]) -> None:
-        """Tell it where the servers are; the first time, wait until it serves.
+        """Send it the addresses of the servers; the first time, wait until it is running.
 
         Raises:
             OperatingError: It has ended.
@@ -99,7 +99,7 @@ class Beside:
         return await self._process.wait()
 
     async def end(self) -> None:
-        """Let it end, and wait until it has."""
+        """End it, and wait until it has ended."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -151,7 +151,7 @@ def main() -> int:
     _say(True)
     ended = Event()
     threading.Thread(target=_listen, args=(told, ended), daemon=True).start()
-    # A process that the other one has forked may keep the pipe open after its end.
+    # A process forked by the other one may keep the pipe open after its end.
     while not ended.wait(timeout=LOOK) and node.running and os.getppid() == parent:
         pass
     crashed = not node.running
@@ -160,7 +160,7 @@ def main() -> int:
 
 
 def _listen(told: Told, ended: Event) -> None:
-    """Take what is told, until the input ends."""
+    """Take new addresses until the input ends."""
     for line in sys.stdin:
         told.tell(_found(line))
     ended.open()

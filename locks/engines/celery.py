@@ -1,4 +1,4 @@
-"""Celery: one beat of several that run, and tasks that run one at a time.
+"""Celery: one active beat of several, and tasks that run one at a time.
 
 celery -A tasks beat -S locks            # on as many machines as you like: one of them sends
 
@@ -27,17 +27,17 @@ __all__ = ["LeaderMixin", "Scheduler", "single"]
 R = TypeVar("R")
 logger = logging.getLogger("locks.engines.celery")
 
-PAUSE = 1.0  # seconds until servers that are missing are asked again
+PAUSE = 1.0  # seconds until missing servers are asked again
 
 
 class LeaderMixin:
-    """Makes a scheduler of Celery's one that sends only while it leads: `class Scheduler(LeaderMixin, DatabaseScheduler)`.
+    """Makes a Celery scheduler send tasks only while it leads: `class Scheduler(LeaderMixin, DatabaseScheduler)`.
 
-    All beats of an app wait for its lock, and one has it. It leaves a mark of when it has sent each entry last, after it has sent it; whoever
-    leads next goes on from there. So a task that was due is sent once, and once more if the leader dies, or is
-    cut off, between sending it and saying so. What became due while nobody led is sent late.
+    All beats of an app compete for a lock, and the holder leads. After it has sent an entry, it sets a mark with the time; the next
+    leader continues from there. So a due task is sent once, and a second time only if the leader dies or is
+    cut off between sending the task and setting the mark. Tasks that become due while there is no leader are sent late.
 
-    The lock is `("celery beat", app.main)`; the setting `locks_beat` names another one.
+    The lock is `("celery beat", app.main)`; the setting `locks_beat` sets another one.
     """
 
     app: Any
@@ -54,13 +54,13 @@ class LeaderMixin:
         super().__init__(app, *args, **options)  # type: ignore[call-arg]
 
     def setup_schedule(self) -> None:
-        """Nothing yet: the schedule is set up by who leads. Two that have one file of it would spoil it."""
+        """Do nothing yet: the leader sets the schedule up. Two beats with one schedule file would damage it."""
 
     def tick(self, *args: Any, **options: Any) -> float:
-        """Wait until this beat leads; then send what is due, as any scheduler does."""
+        """Wait until this beat leads; then send due tasks, like any scheduler."""
         try:
             if self._leading.lost:
-                logger.error("this beat does not lead any more: it has lost its lock")
+                logger.error("this beat stops leading: it lost its lock")
                 self._step_down()
             if not self._is_set_up:
                 if not self._leading.lead(self.max_interval):
@@ -68,13 +68,13 @@ class LeaderMixin:
                 self._begin()
             return float(super().tick(*args, **options))  # type: ignore[misc]
         except locks.LocksError as error:
-            # What the lock servers do is no reason for a beat to end: it waits for them.
+            # An error of the lock servers must not end the beat: it waits for them.
             logger.error("this beat can't lead: %s", error)
             self._step_down()
             return PAUSE
 
     def _begin(self) -> None:
-        """Go on where the leader before has stopped. What is new since then is as if this beat had begun to wait for it."""
+        """Continue where the previous leader stopped. For new entries, behave as if this beat had started with them."""
         begun = datetime.now(timezone.utc)
         super().setup_schedule()  # type: ignore[misc]
         self._is_set_up = True
@@ -82,7 +82,7 @@ class LeaderMixin:
         for name, entry in self.schedule.items():
             last = entry.last_run_at
             marked = from_mark(marks[name]) if name in marks else None
-            if last is None or last >= begun:  # it is new in this beat's schedule
+            if last is None or last >= begun:  # the entry is new in this beat's schedule
                 entry.last_run_at = marked or self._since
             elif marked is not None:
                 entry.last_run_at = max(last, marked)
@@ -93,54 +93,54 @@ class LeaderMixin:
         logger.info("this beat leads")
 
     def reserve(self, entry: Any) -> Any:
-        """Count a task as sent, before it is: the entry that is returned says when."""
+        """Count a task as sent before it is sent: the returned entry has the time."""
         self._reserved = super().reserve(entry)  # type: ignore[misc]
         schedule = self.schedule
         if (
             entry.name in schedule
-        ):  # not all schedulers do that, and they would look at the old one again
+        ):  # not all schedulers do that; they would check the old entry again
             schedule[entry.name] = self._reserved
         return self._reserved
 
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
-        """Send a task that is due, and leave a mark."""
+        """Send a due task, and set a mark."""
         super().apply_entry(entry, producer=producer)  # type: ignore[misc]
         self._leading.mark({entry.name: to_mark(self._reserved.last_run_at)})
 
     def _step_down(self) -> None:
-        """Lead no longer. The schedule first: the next one may read it."""
+        """Stop leading. Close the schedule first, because the next leader may read it."""
         if self._is_set_up:
             self._is_set_up = False
             super().close()  # type: ignore[misc]
         self._leading.give_up()
 
     def close(self) -> None:
-        """The beat ends; another one leads at once. Celery calls it twice, the first time in a signal handler."""
+        """End the beat; another one leads immediately. Celery calls this twice, the first time in a signal handler."""
         self._step_down()
 
 
 class Scheduler(LeaderMixin, PersistentScheduler):
-    """Celery's own scheduler, as one of several: `celery -A tasks beat -S locks`."""
+    """Celery's own scheduler for several beats: `celery -A tasks beat -S locks`."""
 
 
 def single(
     lock_id: Sequence[Any] | Callable[..., Sequence[Any]], *, timeout: float = 0
 ) -> Callable[[Callable[..., R]], Callable[..., R | None]]:
-    """Run a task one at a time, over all workers: another one at the same time does nothing, and returns `None`.
+    """Run a task one at a time, over all workers: a second call at the same time does nothing, and returns `None`.
 
-    That goes for a task that was sent twice, that took longer than its period, or that a broker delivers again while it is
-    still running. If its worker is killed, the next one may run at once.
+    This covers a task that was sent twice, one that took longer than its period, and one that a broker delivers again while it is
+    still running. If its worker is killed, the next call may run immediately.
 
     Args:
-        lock_id: The lock id; or a function of the task's arguments that returns it, for one that depends on them.
-        timeout: Seconds to wait for the other one.
+        lock_id: The lock id; or a function of the task's arguments that returns it, if the id depends on them.
+        timeout: Seconds to wait for a running call.
 
     Returns:
-        The decorator; it stands below `@app.task`.
+        The decorator; write it below `@app.task`.
 
     Raises:
-        InvalidOption: The timeout is none.
-        InvalidLockId: The lock id is none.
+        InvalidOption: The timeout is wrong.
+        InvalidLockId: The lock id is wrong.
     """
     check_timeout(timeout)
     fixed = None if callable(lock_id) else check_lock_id(lock_id)

@@ -1,4 +1,4 @@
-"""Locks for Dask (`dask.distributed`): `install(client)`, and tasks use `locks.transaction` and `locks.aio` as they are.
+"""Locks for Dask (`dask.distributed`): `install(client)`, then tasks use `locks.transaction` and `locks.aio` as usual.
 
     from dask.distributed import Client
     from locks.engines import dask as locks_dask
@@ -11,13 +11,13 @@
             tx.write_lock(("accounts", account))
             ...
 
-Two plugins of Dask do it. That of the scheduler sees that the lock servers run, beside the scheduler or beside some of its
-workers, and knows where. That of the workers, which later ones get, too, tells each worker's program the secret and how to ask for
-the addresses, and makes each task the owner of what it locks. All of it goes over the connections of Dask, encrypted where these are.
+It consists of two Dask plugins. The scheduler plugin keeps the lock servers running, beside the scheduler or beside some of its
+workers, and knows their addresses. The worker plugin, which later workers get, too, gives each worker's program the secret and a way
+to ask for the addresses, and makes each task the owner of its locks. All this goes over Dask's connections, encrypted if these are.
 
-The owner is the task, for the threads that run tasks are used again: what a task has not released is free when it has ended. When
-Dask does not want it any more (it was cancelled, its worker is closed), what it has is free at once, and its waits end. Its code can't be
-stopped, so it goes on until it asks: `ensure_held` and all other calls raise `AgentEnded`. If Dask wants it again after all, it is run again.
+The owner is the task, because the threads that run tasks are reused: the locks of a task are released when the task ends. If
+Dask does not need a task any more (it was cancelled, its worker is closed), its locks are released immediately, and its waits end. Its code
+can't be stopped, so it continues until its next call: `ensure_held` and all other calls raise `AgentEnded`. If Dask needs it again, it is run again.
 """
 
 from __future__ import annotations
@@ -51,50 +51,50 @@ logger = logging.getLogger("locks.engines")
 
 NAME = "locks"  # of both plugins
 PATIENCE = 60.0  # seconds that `install` waits for the lock servers
-ANSWER = 5.0  # seconds that the scheduler has to say where they are
-AGAIN = 0.2  # seconds until a lock server that has ended is started anew
-CANCELLED = "Dask does not want the task any more"
+ANSWER = 5.0  # seconds that the scheduler has to return their addresses
+AGAIN = 0.2  # seconds until a lock server that has ended is restarted
+CANCELLED = "Dask does not need the task any more"
 
 Places = dict[str, HostAndPort]
 
 
 def install(client: Client, *, workers: int = 0, port: int = 0) -> Any:
-    """Give a cluster lock servers, and all of its tasks, on this and later workers, the use of them.
+    """Give a cluster lock servers, and let all of its tasks, on current and later workers, use them.
 
-    Again, it does nothing. This program itself takes part by `join`.
+    A second call does nothing. This program itself uses the locks after `join`.
 
     Args:
         client: The cluster's client.
-        workers: Beside how many workers there is a lock server each; a lock needs a majority of these. 3 go on when one is
-            lost; it is replaced beside another worker. 0: there is one, beside the scheduler, that goes on when workers don't.
-        port: Where the lock servers listen; 0: at a free port each.
+        workers: The number of workers that get a lock server each; a lock needs a majority of these. With 3, locks work while one is
+            lost; it is replaced beside another worker. 0: one server beside the scheduler, which does not depend on workers.
+        port: The port of the lock servers; 0 gives each a free port.
 
     Returns:
-        Nothing; of an asynchronous client, what is to be awaited.
+        Nothing; for an asynchronous client, an awaitable.
 
     Raises:
-        InvalidOption: There are not as many workers, or the number is wrong.
-        MisuseError: Lock servers are installed, and are others; or a worker uses locks already, of other servers.
-        OperatingError: The lock servers don't start.
+        InvalidOption: There are too few workers, or the number is wrong.
+        MisuseError: Other lock servers are installed, or a worker already uses locks on other servers.
+        OperatingError: The lock servers did not start.
     """
     if type(workers) is not int or not 0 <= workers <= MOST_SERVERS:
         raise InvalidOption(
-            f"workers={shown(workers)} is not a number of workers from 0 to {MOST_SERVERS}",
+            f"workers={shown(workers)} is wrong; use a number from 0 to {MOST_SERVERS}",
             workers=shown(workers),
         )
     if type(port) is not int or not 0 <= port < 65536:
-        raise InvalidOption(f"port={shown(port)} is not a port", port=shown(port))
+        raise InvalidOption(f"port={shown(port)} is not a port number", port=shown(port))
     return client.sync(_install, client, workers, port)
 
 
 def join(client: Client) -> Any:
-    """Let this program use the locks of a cluster: it is another client of its lock servers, which it must be able to reach.
+    """Let this program use the locks of a cluster, as another client of its lock servers, which it must be able to reach.
 
     Args:
-        client: The cluster's client, as long as this program uses locks.
+        client: The cluster's client; keep it as long as this program uses locks.
 
     Returns:
-        Nothing; of an asynchronous client, what is to be awaited.
+        Nothing; for an asynchronous client, an awaitable.
 
     Raises:
         MisuseError: The cluster has no lock servers, or this program uses others.
@@ -107,12 +107,12 @@ async def _install(client: Client, workers: int, port: int) -> None:
     known = await client.run_on_scheduler(_said)
     if len(known["names"]) != max(workers, 1) or known["on_workers"] != bool(workers):
         raise MisuseError(
-            f"this cluster has lock servers already, {_told(known)}; all of its programs share these"
+            f"can't install other lock servers: this cluster already has lock servers {_told(known)}, which all of its programs share"
         )
     await client.register_plugin(_Joined(), name=NAME)
     problem = await client.run_on_scheduler(_await_servers)
     if problem:
-        raise OperatingError(f"the lock servers of {_told(known)} don't start: {problem}")
+        raise OperatingError(f"the lock servers {_told(known)} did not start: {problem}")
 
 
 def _told(known: Mapping[str, Any]) -> str:
@@ -123,7 +123,9 @@ def _told(known: Mapping[str, Any]) -> str:
 async def _join(client: Client) -> None:
     known = await client.run_on_scheduler(_said)
     if known is None:
-        raise MisuseError("this cluster has no lock servers; locks.engines.dask.install(client)")
+        raise MisuseError(
+            "this cluster has no lock servers; call locks.engines.dask.install(client) first"
+        )
 
     async def ask() -> Any:
         return (await client.run_on_scheduler(_said))["found"]
@@ -132,7 +134,7 @@ async def _join(client: Client) -> None:
 
 
 def _said(dask_scheduler: Scheduler) -> dict[str, Any] | None:
-    """What the scheduler says of the lock servers."""
+    """The scheduler's information about the lock servers."""
     plugin = dask_scheduler.plugins.get(NAME)
     return plugin.said() if isinstance(plugin, _Servers) else None
 
@@ -146,13 +148,13 @@ async def _await_servers(dask_scheduler: Scheduler) -> str:
 def _preset(
     known: Mapping[str, Any], security: Any, role: str, ask: Any, loop: asyncio.AbstractEventLoop
 ) -> None:
-    """Tell this program its servers."""
+    """Set the servers of this program."""
 
     def ask_and_wait() -> Places:
         try:
             answer = asyncio.run_coroutine_threadsafe(ask(), loop).result(ANSWER)
         except (concurrent.futures.TimeoutError, RuntimeError, OSError) as error:
-            raise OSError(f"{known['engine']} does not say: {error!r}") from error
+            raise OSError(f"{known['engine']} does not answer: {error!r}") from error
         return _places(answer)
 
     asked = Asked(known["engine"], known["names"], ask_and_wait, _places(known["found"]))
@@ -169,9 +171,9 @@ _folders: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def _tls(security: Any, role: str) -> TLS:
-    """The certificates of Dask, which may be in memory, as those of a node.
+    """Convert Dask's certificates, which may be in memory, to those of a node.
 
-    Like Dask, it does not look whether a certificate is for that host: who has one of this CA belongs to the cluster.
+    Like Dask, it does not check the host in a certificate: every program with a certificate of this CA belongs to the cluster.
     """
     config = security.get_tls_config_for_role(role)
     paths = []
@@ -179,7 +181,7 @@ def _tls(security: Any, role: str) -> TLS:
         value = config[what] or config["cert"]
         if "\n" in value:
             folder = tempfile.TemporaryDirectory(prefix="locks-")
-            _folders.append(folder)  # it is taken away when the program ends
+            _folders.append(folder)  # removed when the program ends
             value, pem = f"{folder.name}/{what}.pem", value
             with open(value, "w", encoding="ascii") as file:
                 file.write(pem)
@@ -189,22 +191,22 @@ def _tls(security: Any, role: str) -> TLS:
 
 
 def _host(address: str) -> str:
-    """The host of a server of Dask; those that are in one process meet on loopback."""
+    """The host of a Dask server; servers in one process use loopback."""
     return "127.0.0.1" if address.startswith("inproc://") else get_address_host(address)
 
 
 def _setup(server: Any, role: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """How a lock server is set up beside a scheduler or worker."""
+    """The setup of a lock server beside a scheduler or worker."""
     tls = _tls(server.security, role) if given["tls"] else None
     return {**given, "host": _host(server.address), "tls": tls and [*map(str, tls[:3]), False]}
 
 
 class _Place:
-    """Where a lock server can be: beside the scheduler.
+    """A place for a lock server: beside the scheduler.
 
     Attributes:
-        machine: On which machine that is.
-        gone: Whether it has ended, or can't be any more.
+        machine: The machine of the place.
+        gone: Whether the server has ended, or the place is lost.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -215,19 +217,19 @@ class _Place:
         self._watching: asyncio.Task[None] | None = None
 
     async def serve(self, given: Mapping[str, Any]) -> HostAndPort:
-        """Start it; return where it will listen."""
+        """Start the server; return its address."""
         self.gone.clear()
         beside = self._beside = await Beside.begin(_setup(self._scheduler, "scheduler", given))
         self._watching = asyncio.create_task(self._watch(beside))
         return beside.address
 
     async def tell(self, found: Places) -> None:
-        """Tell it where all of them are; wait until it serves."""
+        """Send it the addresses of all servers; wait until it is running."""
         assert self._beside is not None
         await self._beside.tell(found)
 
     async def end(self) -> None:
-        """Let it end."""
+        """End it."""
         if self._beside is not None:
             await self._beside.end()
 
@@ -237,11 +239,11 @@ class _Place:
 
 
 class _OnWorker:
-    """Where a lock server can be: beside a worker. As `_Place`.
+    """A place for a lock server: beside a worker. Like `_Place`.
 
     Attributes:
-        machine: On which machine that is.
-        gone: Whether it has ended, or can't be any more.
+        machine: The machine of the place.
+        gone: Whether the server has ended, or the place is lost.
     """
 
     def __init__(self, scheduler: Scheduler, worker: str) -> None:
@@ -250,25 +252,25 @@ class _OnWorker:
         self.gone = asyncio.Event()
 
     async def serve(self, given: Mapping[str, Any]) -> HostAndPort:
-        """Start it; return where it will listen."""
+        """Start the server; return its address."""
         self.gone.clear()
         host, port = await self._worker.locks_serve(given=given)
         return host, port
 
     async def tell(self, found: Places) -> None:
-        """Tell it where all of them are; wait until it serves."""
+        """Send it the addresses of all servers; wait until it is running."""
         await self._worker.locks_tell(found=found)
 
     async def end(self) -> None:
-        """It ends with its worker."""
+        """Do nothing: it ends with its worker."""
 
 
 class _Servers(SchedulerPlugin):
-    """Sees that the lock servers run, and says where they are.
+    """Keeps the lock servers running, and knows their addresses.
 
     Args:
-        workers: Beside how many workers; 0: one beside the scheduler.
-        port: Where they listen.
+        workers: The number of workers that get a server; 0: one server beside the scheduler.
+        port: Their port.
     """
 
     idempotent = True
@@ -278,10 +280,10 @@ class _Servers(SchedulerPlugin):
         self._port = port
 
     async def start(self, scheduler: Scheduler) -> None:
-        """The plugin is registered."""
+        """Start, when the plugin is registered."""
         if len(scheduler.workers) < self._workers:
             raise InvalidOption(
-                f"workers={self._workers}, and the cluster has {len(scheduler.workers)}: await them first, "
+                f"workers={self._workers}, but the cluster has only {len(scheduler.workers)}: wait for them first, "
                 "client.wait_for_workers(...)",
                 workers=self._workers,
             )
@@ -292,9 +294,9 @@ class _Servers(SchedulerPlugin):
         self._hosts: dict[str, _OnWorker | _Place] = {}
         self._placed: dict[str, _OnWorker | _Place] = {}
         self._listening: dict[str, _OnWorker | _Place] = {}  # of those placed
-        self._changed = asyncio.Event()  # there is a place more
+        self._changed = asyncio.Event()  # a new place is available
         self._complete = asyncio.Event()
-        self._problem = "it takes too long"
+        self._problem = "timed out"
         scheduler.handlers["locks_join"] = self._worker_joins
         scheduler.handlers["locks_said"] = self.said
         scheduler.handlers["locks_ended"] = self._server_ended
@@ -303,7 +305,7 @@ class _Servers(SchedulerPlugin):
         self._keepers = [asyncio.create_task(self._keep(name)) for name in self._names]
 
     def said(self) -> dict[str, Any]:
-        """What programs of the cluster are to know."""
+        """The information for programs of the cluster."""
         return {
             "engine": f"the Dask scheduler {self._scheduler.address} ({self._scheduler.id})",
             "names": self._names,
@@ -314,7 +316,7 @@ class _Servers(SchedulerPlugin):
         }
 
     async def complete(self) -> str:
-        """Wait until all serve; return what is wrong if they don't."""
+        """Wait until all servers are running; return what is wrong if they are not."""
         try:
             await asyncio.wait_for(self._complete.wait(), PATIENCE)
         except (TimeoutError, asyncio.TimeoutError):
@@ -322,13 +324,13 @@ class _Servers(SchedulerPlugin):
         return ""
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
-        """A worker has left."""
+        """Handle the loss of a worker."""
         place = self._hosts.pop(worker, None)
         if place is not None:
             place.gone.set()
 
     async def close(self) -> None:
-        """The scheduler ends."""
+        """End the servers with the scheduler."""
         for keeper in self._keepers:
             keeper.cancel()
         for place in self._placed.values():
@@ -350,7 +352,7 @@ class _Servers(SchedulerPlugin):
             place.gone.set()
 
     async def _keep(self, name: str) -> None:
-        """See that there is a lock server of this name, as long as the scheduler runs."""
+        """Keep a lock server of this name running, as long as the scheduler runs."""
         while True:
             place = self._placed[name] = await self._choose()
             try:
@@ -358,13 +360,13 @@ class _Servers(SchedulerPlugin):
                 self._listening[name] = place
                 await self._tell()
                 await place.gone.wait()
-                logger.warning("the lock server %s is lost; it is being restarted", name)
+                logger.warning("the lock server %s was lost; restarting it", name)
             except (OSError, LocksError) as error:
                 self._problem = str(error)
-                logger.warning("the lock server %s does not start: %s", name, error)
-            except Exception as error:  # of the other side, whatever it is
+                logger.warning("the lock server %s did not start: %s", name, error)
+            except Exception as error:  # any error of the other side
                 self._problem = repr(error)
-                logger.exception("the lock server %s does not start", name)
+                logger.exception("the lock server %s did not start", name)
             del self._placed[name]
             self._listening.pop(name, None)
             await asyncio.sleep(AGAIN)
@@ -379,7 +381,7 @@ class _Servers(SchedulerPlugin):
         }
 
     async def _choose(self) -> _OnWorker | _Place:
-        """A place that has no lock server; if there is a choice, on a machine that has few."""
+        """Choose a place without a lock server, on a machine that has few of them."""
         while True:
             taken = list(self._placed.values())
             free = [each for each in self._hosts.values() if each not in taken]
@@ -390,7 +392,7 @@ class _Servers(SchedulerPlugin):
             await self._changed.wait()
 
     async def _tell(self) -> None:
-        """Tell all where all are, once that is known."""
+        """Send the addresses of all servers to all, once they are known."""
         if len(self._found) < len(self._names):
             return
         places = [each for each in self._listening.values() if not each.gone.is_set()]
@@ -400,7 +402,7 @@ class _Servers(SchedulerPlugin):
         problems = [each for each in said if isinstance(each, BaseException)]
         for each in problems:
             self._problem = str(each)
-            logger.info("a lock server could not be told where the others are: %s", each)
+            logger.info("can't send the addresses of the others to a lock server: %s", each)
         if not problems and len(places) == len(self._names):
             self._complete.set()
 
@@ -411,7 +413,7 @@ class _Joined(WorkerPlugin):
     idempotent = True
 
     async def setup(self, worker: Worker) -> None:
-        """The worker starts, or the plugin is registered."""
+        """Start, when the worker starts or the plugin is registered."""
         self._worker = worker
         self._tasks: dict[Any, Owner] = {}
         self._beside: Beside | None = None
@@ -425,9 +427,9 @@ class _Joined(WorkerPlugin):
         worker.execute = self._run
 
     async def teardown(self, worker: Worker) -> None:
-        """The worker is closed."""
+        """End everything when the worker is closed."""
         if self not in _programs:
-            return  # it was never set up
+            return  # it was not set up
         _programs.remove(self)
         worker.execute = self._execute
         for owner in list(self._tasks.values()):
@@ -441,12 +443,12 @@ class _Joined(WorkerPlugin):
             await asyncio.to_thread(program.stop)
 
     def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:
-        """A task has another state; one that runs is released if nobody wants it any more."""
+        """Take a new state of a task; release the locks of a running task that is not needed any more."""
         if finish == "released" and key in self._tasks:
             self._tasks[key].end(CANCELLED)
 
     async def _run(self, key: Any, *, stimulus_id: str) -> Any:
-        """Run a task, as an owner of locks: what it calls acts for it, in the thread or coroutine that it is."""
+        """Run a task as an owner of locks: all its calls, in its thread or coroutine, act for this owner."""
         with Owner(plain_label(f"task {key}")) as owner:
             self._tasks[key] = owner
             try:
@@ -455,7 +457,7 @@ class _Joined(WorkerPlugin):
                 del self._tasks[key]
             was_cancelled = owner.ended
         if was_cancelled and isinstance(event, ExecuteFailureEvent):
-            # If the task is wanted again, it failed as it had lost its locks: it is run again. Otherwise nobody asks.
+            # If the task is needed again, it failed because it had lost its locks: it is run again. Otherwise nothing waits for it.
             return RescheduleEvent(key=key, stimulus_id=f"locks-cancelled-{event.stimulus_id}")
         return event
 

@@ -1,4 +1,4 @@
-"""Django: where locks are taken, in the settings; and commands of `manage.py` that run one at a time.
+"""Django: the lock servers in the settings, and commands of `manage.py` that run one at a time.
 
 INSTALLED_APPS = [..., "locks.engines.django.LocksConfig"]
 LOCKS = {"servers": "local"}
@@ -23,9 +23,9 @@ __all__ = ["LockedCommand", "LocksConfig"]
 
 
 class LocksConfig(AppConfig):
-    """Says where locks are taken: what the setting `LOCKS` says is what `LOCKS_SERVERS` and so on would say.
+    """Configures the lock servers: the setting `LOCKS` has the same values as `LOCKS_SERVERS` and so on.
 
-    What the environment itself says goes before it. Nothing is started: the first lock does that, in the process that takes it.
+    The environment has precedence over it. This starts nothing: the first lock does, in the process that takes it.
     """
 
     name = "locks.engines.django"
@@ -33,15 +33,15 @@ class LocksConfig(AppConfig):
     verbose_name = "Locks"
 
     def ready(self) -> None:
-        """Take in the setting.
+        """Read the setting.
 
         Raises:
-            ImproperlyConfigured: It is none.
+            ImproperlyConfigured: The setting is wrong.
         """
         said = getattr(settings, "LOCKS", {})
         if not isinstance(said, dict) or not all(name in SETTINGS for name in said):
             raise ImproperlyConfigured(
-                f"LOCKS = {said!r} should be a dictionary with some of these: {', '.join(SETTINGS)}"
+                f"LOCKS = {said!r} must be a dictionary with some of these keys: {', '.join(SETTINGS)}"
             )
         for name, value in said.items():
             text = ",".join(value) if isinstance(value, (list, tuple)) else str(value)
@@ -50,13 +50,13 @@ class LocksConfig(AppConfig):
 
 
 class LockedCommand(BaseCommand):
-    """A command that runs one at a time, over all machines: `class Command(LockedCommand)`, with a `handle` as always.
+    """A command that runs one at a time, over all machines: `class Command(LockedCommand)`, with a `handle` as usual.
 
-    Another one at the same time ends with an error; with `--wait SECONDS` it waits. Within `handle`, `self.locked` is the transaction:
-    `self.locked.ensure_held()` before a step that can't be taken back.
+    A second run at the same time ends with an error; with `--wait SECONDS` it waits. Within `handle`, `self.locked` is the transaction:
+    `self.locked.ensure_held()` before a step that can't be undone.
 
     Attributes:
-        lock_id: What it locks; `("manage.py", name of the command)` by default.
+        lock_id: The lock id; `("manage.py", name of the command)` by default.
         locked: The transaction.
     """
 
@@ -72,7 +72,7 @@ class LockedCommand(BaseCommand):
             type=float,
             default=0.0,
             metavar="SECONDS",
-            help="how long to wait for another one that is running (default: not at all)",
+            help="how long to wait for another run that is in progress (default: not at all)",
         )
         return parser
 
@@ -80,7 +80,7 @@ class LockedCommand(BaseCommand):
         """Run it, with the lock.
 
         Raises:
-            CommandError: Another one is running; or it can't be known, or the lock was lost.
+            CommandError: Another run is in progress; or that is unknown, or the lock was lost.
         """
         wanted = self.lock_id or ("manage.py", self._name)
         wait = options.pop("wait", 0.0)
@@ -89,8 +89,10 @@ class LockedCommand(BaseCommand):
                 try:
                     self.locked.write_lock(wanted, timeout=wait)
                 except locks.LockTimeout as error:
-                    holders = ", ".join(each.client for each in error.holders) or "another one"
-                    raise CommandError(f"{self._name} is not run: {holders} is running") from error
+                    holders = ", ".join(each.client for each in error.holders) or "another program"
+                    raise CommandError(
+                        f"{self._name} was not run: {holders} is running it"
+                    ) from error
                 return super().execute(*args, **options)
         except locks.LocksError as error:
             raise CommandError(f"{self._name}: {error}") from error

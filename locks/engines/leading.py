@@ -1,8 +1,8 @@
-"""One of several programs leads, and what it has done is known to its successor.
+"""One of several programs leads, and its successor knows what it has done.
 
-The leader has a lock. For what it has done it leaves *marks*: each is a lock, too, whose id says what was done, and until when. The others
-watch the marks, and remember them when the leader's death has taken them away; who leads next sets them anew. A mark that is
-set at the very moment of the death may be missed: then what it stands for is done once more.
+The leader holds a lock. It records its work in *marks*: each mark is also a lock, whose id says what was done, and until when. The
+others watch the marks, and remember them after the leader's death has removed them; the next leader sets them again. A mark that is
+set just as the leader dies may be missed: then its work is done once more.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from locks.node.client.refusals import check_may_wait
 
 __all__ = ["Leading", "from_mark", "to_mark"]
 
-TIMEOUT = 30.0  # seconds for what only lock servers are waited for
+TIMEOUT = 30.0  # seconds for operations that wait for lock servers only
 
 
 def to_mark(at: datetime) -> int:
-    """A moment as marks have it: microseconds since 1970."""
+    """Convert a time to a mark: microseconds since 1970."""
     return int(at.timestamp() * 1e6)
 
 
 def from_mark(mark: int) -> datetime:
-    """The moment of a mark."""
+    """The time of a mark."""
     return datetime.fromtimestamp(mark / 1e6, timezone.utc)
 
 
 class Leading:
-    """This program's part in it.
+    """This program's participation.
 
     Args:
-        lock_id: What it is about: the leader has a lock below it, and the marks are there, too.
-        label: What this program is called where others see it.
+        lock_id: The subject: the leader's lock and the marks are below it.
+        label: The name of this program, as shown to others.
 
     Attributes:
-        marks: What was done, and until when (any number that rises), as far as is known.
+        marks: The work that is known to be done, each with its end (any number that increases).
     """
 
     def __init__(self, lock_id: Sequence[Any], label: str) -> None:
@@ -53,7 +53,7 @@ class Leading:
         self.marks: dict[str, int] = {}
 
     def follow(self) -> None:
-        """Watch the marks; `lead` does it, too."""
+        """Watch the marks; `lead` does so, too."""
         if not self._follows:
             locks.watch(self._above, watcher=self._told)
             self._follows = True
@@ -64,7 +64,7 @@ class Leading:
                 case (str(what), int(until)):
                     self.marks[what] = max(self.marks.get(what, until), until)
                 case _:
-                    pass  # a lock of somebody else's, above
+                    pass  # another lock above the marks
 
     def lead(self, timeout: float | None) -> bool:
         """Wait until this program leads; return whether it does.
@@ -73,7 +73,7 @@ class Leading:
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Raises:
-            LocksError: It can't be known, for lock servers are missing.
+            LocksError: It is unknown, because lock servers are missing.
         """
         self.follow()
         owner = self._owner = locks.Owner(self._label)
@@ -91,7 +91,7 @@ class Leading:
 
     @property
     def lost(self) -> bool:
-        """Whether this program has led, and its lock was lost, or broken; what it does as the leader is to be left."""
+        """Whether this program led and lost its lock; then it must stop working as the leader."""
         try:
             if self._agent is not None:
                 self._agent.ensure_held()
@@ -100,37 +100,39 @@ class Leading:
         return False
 
     def await_loss(self, timeout: float) -> bool:
-        """Wait until the lock is lost; return whether it is."""
+        """Wait until the lock is lost; return whether it was lost."""
         agent = self._agent
         return agent is None or agent.lost.wait(timeout) or self.lost
 
     def mark(self, done: Mapping[str, int]) -> None:
-        """Leave marks; for the leader.
+        """Set marks; for the leader only.
 
         Args:
-            done: What was done, and until when.
+            done: The work that was done, each with its end.
 
         Raises:
-            BlocksEventLoop: The caller is in an event loop, and must not wait; nothing was asked for.
-            LocksError: This program does not lead any more.
+            BlocksEventLoop: The caller runs in an event loop and must not wait; nothing was requested.
+            LocksError: This program no longer leads.
         """
         check_may_wait()
         agent = self._agent
         if agent is None:
-            raise locks.NotHeld("only the leader leaves marks", lock_id=self._leader)
+            raise locks.NotHeld(
+                "can't set a mark: this program does not lead", lock_id=self._leader
+            )
         new = {what: (*self._above, what, until) for what, until in done.items()}
         changed = {what: each for what, each in new.items() if self._set.get(what) != each}
         if changed:
             locks.lock_objects(agent, [(each, "write") for each in changed.values()])
             locks.await_all_locks(agent, timeout=TIMEOUT)
         for what, each in changed.items():
-            if what in self._set:  # until here both were there
+            if what in self._set:  # until now both marks existed
                 locks.unlock(agent, self._set[what])
             self._set[what] = each
             self.marks[what] = done[what]
 
     def give_up(self) -> None:
-        """Lead no longer; from anywhere, also twice, and in a signal handler. The marks are watched as long as the program runs."""
+        """Stop leading. It may be called anywhere, repeatedly, and in a signal handler. The marks are watched as long as the program runs."""
         owner, self._owner, self._agent = self._owner, None, None
         if owner is not None:
             owner.end()

@@ -1,4 +1,4 @@
-"""Lock servers that an engine places: where they are, and an address for one that is about to start."""
+"""Lock servers that an engine places: their addresses, and an address for a server that is about to start."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from locks.otp.names.discovery import Address, HostAndPort
 
 __all__ = ["Asked", "Told", "names_of", "take_port"]
 
-INTERVAL = 1.0  # seconds until a lock server looks again who the others are
+INTERVAL = 1.0  # seconds between two looks for the other lock servers
 
 
 def names_of(size: int, engine: str) -> tuple[str, ...]:
-    """The names of an engine's lock servers. They stay, wherever the servers are."""
+    """The names of an engine's lock servers. They do not depend on where the servers run."""
     return tuple(f"locks-{number}@{engine}" for number in range(1, size + 1))
 
 
 def take_port(host: str, port: int = 0) -> HostAndPort:
-    """An address of this machine at which nobody listens.
+    """A free address of this machine.
 
     Args:
         host: The machine's own address.
         port: The port; 0: a free one.
 
     Raises:
-        OSError: It can't be had.
+        OSError: The port is not free.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as taken:
@@ -34,13 +34,13 @@ def take_port(host: str, port: int = 0) -> HostAndPort:
 
 
 class Told:
-    """The lock servers, as a lock server is told. A `locks.Discovery` that is asked all the time.
+    """The lock servers, as sent to a lock server. A `locks.Discovery` that is asked continuously.
 
-    So it grants nothing until the others have said that they are of the same servers: two that have one name, since the
-    engine has taken the first one for dead, never both serve others.
+    So a server grants nothing until the others have confirmed the same set of servers. Two servers with one name, of which the
+    engine took the first for dead, never both serve other servers.
 
     Args:
-        size: How many there are to be.
+        size: The number of servers.
     """
 
     interval = INTERVAL
@@ -50,26 +50,26 @@ class Told:
         self._found: Mapping[str, Address] = {}
 
     def tell(self, found: Mapping[str, Address]) -> None:
-        """This is where they are now."""
+        """Set their current addresses."""
         self._found = dict(found)
 
     def find(self) -> Mapping[str, Address]:
-        """What was told."""
+        """The addresses as last set."""
         return self._found
 
     def describe(self) -> str:
-        """What it is, in a few words."""
-        return "what the engine says"
+        """A short description for messages."""
+        return "the engine"
 
 
 class Asked:
-    """The lock servers, as a program of the engine asks for them. A `locks.Discovery`.
+    """The lock servers, as a program of the engine finds them. A `locks.Discovery`.
 
     Args:
-        engine: What it is, in a few words.
+        engine: A short description of the engine.
         names: The servers.
-        ask: Asks the engine where they are, as far as it knows; blocks. Raises `OSError` if that can't be found out.
-        found: Where they are now, as far as that is known.
+        ask: Asks the engine for their addresses, as far as it knows them; blocks. Raises `OSError` if that fails.
+        found: Their current addresses, as far as they are known.
     """
 
     def __init__(
@@ -97,15 +97,15 @@ class Asked:
 
     @property
     def size(self) -> int:
-        """How many there are to be."""
+        """The number of servers."""
         return len(self._names)
 
     def find(self) -> Mapping[str, HostAndPort]:
-        """Where they are now; in a forked child, which has no connection to the engine, where they were."""
+        """Their current addresses; in a forked child, which has no connection to the engine, their last ones."""
         if os.getpid() == self._process:
             self._found |= self._ask()
         return self._found
 
     def describe(self) -> str:
-        """What it is, in a few words."""
+        """A short description for messages."""
         return self._engine

@@ -1,4 +1,4 @@
-"""Locks for Ray: `install()`, and tasks and actors use `locks.transaction` and `locks.aio` as they are.
+"""Locks for Ray: `install()`, then tasks and actors use `locks.transaction` and `locks.aio` as usual.
 
     import ray
     from locks.engines import ray as locks_ray
@@ -12,12 +12,12 @@
             tx.write_lock(("accounts", account))
             ...
 
-The lock servers are actors of Ray: named, so that every process of the cluster finds them; detached, so that they outlive
-the job; each in a process of its own, on up to three nodes, and started anew by Ray when it is lost, elsewhere if its node is. A
-process asks them for the secret and the addresses when it first uses a lock, over the connections of Ray.
+The lock servers are Ray actors: named, so that every process of the cluster finds them; detached, so that they outlive
+the job; each in its own process, on up to three nodes. Ray restarts a lost server, on another node if its node was lost. A
+process asks them for the secret and the addresses when it first uses a lock, over Ray's connections.
 
-The owner is the task, for Ray uses the processes of tasks again: what a task has not released is free when it has ended. Of an actor it
-is the thread, or the coroutine, that runs the method, and all of these end with the actor's process.
+The owner is the task, because Ray reuses the processes of tasks: the locks of a task are released when the task ends. In an actor, the
+owner is the thread or coroutine that runs the method, and all of these end with the actor's process.
 """
 
 from __future__ import annotations
@@ -50,31 +50,31 @@ from locks.program.serving import open_many_files
 __all__ = ["install", "setup", "uninstall"]
 
 NAMESPACE = "locks"
-USUAL = 3  # lock servers, where there are as many nodes
+USUAL = 3  # lock servers, if there are enough nodes
 PATIENCE = 60.0  # seconds that `install` waits for the lock servers
-ANSWER = 2.0  # seconds that a lock server has to say where it is
-SHARE = 0.01  # of a processor; Ray places an actor that asks for nothing at random
-PAUSES = (0.0, 0.01, 0.1)  # seconds; a signal that comes just before a wait begins does not end it
-THREADS = 16  # of a lock server, for those who ask where it is
+ANSWER = 2.0  # seconds that a lock server has to return its address
+SHARE = 0.01  # of a processor; Ray places an actor without a requirement at random
+PAUSES = (0.0, 0.01, 0.1)  # seconds; a signal just before a wait does not end the wait
+THREADS = 16  # of a lock server, for requests for its address
 
 
 def install(servers: int | None = None) -> None:
-    """Give a Ray cluster lock servers, and let this program use them; tasks and actors do by `setup`.
+    """Give a Ray cluster lock servers, and let this program use them; tasks and actors use them through `setup`.
 
-    They stay until `uninstall`. Again, it only lets this program use them.
+    They run until `uninstall`. A second call only lets this program use them.
 
     Args:
-        servers: How many, each on another node if there are as many; a lock needs a majority. By default 3, or 1 where there
+        servers: The number of servers, each on another node if possible; a lock needs a majority. By default 3, or 1 if there
             are fewer than three nodes.
 
     Raises:
-        InvalidOption: That is no number of servers.
-        MisuseError: There are others already, or this program uses other servers.
-        OperatingError: They don't start.
+        InvalidOption: The number of servers is wrong.
+        MisuseError: There already are others, or this program uses other servers.
+        OperatingError: They did not start.
     """
     if servers is not None and (type(servers) is not int or not 0 < servers <= MOST_SERVERS):
         raise InvalidOption(
-            f"servers={shown(servers)} is not a number of servers from 1 to {MOST_SERVERS}",
+            f"servers={shown(servers)} is wrong; use a number from 1 to {MOST_SERVERS}",
             servers=shown(servers),
         )
     nodes = [
@@ -83,15 +83,17 @@ def install(servers: int | None = None) -> None:
         if each["Alive"] and each["Resources"].get("CPU", 0) >= SHARE
     ]
     if not nodes:
-        raise OperatingError("this Ray cluster has no node with a processor for a lock server")
+        raise OperatingError(
+            "can't install lock servers: no node of this Ray cluster has a processor for one"
+        )
     size = servers or (USUAL if len(nodes) >= USUAL else 1)
     names = names_of(size, "ray")
     try:
-        # Of two programs that do this at the same moment, one makes the first, and it says what the others are.
+        # If two programs do this at the same time, one creates the first server, which has the list of the others.
         said = ray.get(_server(names[0], nodes[0], names, secrets.token_hex()).said.remote())
         if servers is not None and len(said["names"]) != servers:
             raise MisuseError(
-                f"this cluster has {len(said['names'])} lock servers already, not {servers}; see uninstall()"
+                f"this cluster already has {len(said['names'])} lock servers, not {servers}; call uninstall() first"
             )
         names = said["names"]
         actors = [
@@ -100,14 +102,14 @@ def install(servers: int | None = None) -> None:
         ]
         problems = ray.get([each.ready.remote() for each in actors], timeout=PATIENCE)
     except ray.exceptions.RayError as error:
-        raise OperatingError(f"the lock servers of Ray don't start: {error}") from error
+        raise OperatingError(f"the lock servers of Ray did not start: {error}") from error
     if any(problems):
-        raise OperatingError(f"the lock servers of Ray don't start: {problems}")
+        raise OperatingError(f"the lock servers of Ray did not start: {problems}")
     program.preset(_options, _asked(said))
 
 
 def setup() -> None:
-    """Let the tasks and actors of a worker process use locks; Ray calls it in each: `worker_process_setup_hook`."""
+    """Let the tasks and actors of a worker process use locks; Ray calls it in each process: `worker_process_setup_hook`."""
     program.preset(_options)
     _let_cancel_end_waits()
     manager = ray._private.worker.global_worker.function_actor_manager
@@ -125,7 +127,7 @@ def setup() -> None:
 
 
 def uninstall() -> None:
-    """End the lock servers; whoever holds a lock has lost it."""
+    """End the lock servers; all locks are lost."""
     program.preset(None)
     program.stop()
     for name in _names():
@@ -133,11 +135,11 @@ def uninstall() -> None:
 
 
 class _Server:
-    """A lock server, as an actor of Ray.
+    """A lock server, as a Ray actor.
 
     Args:
         name: Its name.
-        names: Those of all.
+        names: The names of all servers.
         cookie: Their secret.
     """
 
@@ -152,7 +154,7 @@ class _Server:
         threading.Thread(target=self._serve, args=(name, found), daemon=True).start()
 
     def _serve(self, name: str, found: _Found) -> None:
-        """Start, as soon as the others are there, too."""
+        """Start, as soon as the others are found."""
         open_many_files()
         while not self._started.is_set():
             try:
@@ -164,7 +166,7 @@ class _Server:
                     tls=(tls := _tls()),
                     allow_plaintext=tls is None,
                 )
-            except OperatingError as error:  # they are not found yet
+            except OperatingError as error:  # the others are not found yet
                 self._problem = str(error)
                 continue
             except (LocksError, OSError) as error:
@@ -174,30 +176,30 @@ class _Server:
             self._started.set()
 
     def said(self) -> Mapping[str, Any]:
-        """What programs of the cluster are to know."""
+        """The information for programs of the cluster."""
         return {"names": self._names, "cookie": self._cookie}
 
     def address(self) -> HostAndPort:
-        """Where it listens."""
+        """Its address."""
         return self._address
 
     def ready(self) -> str:
-        """Wait until it serves; return what is wrong if it does not."""
+        """Wait until it is running; return what is wrong if it is not."""
         return "" if self._started.wait(PATIENCE) and not self._problem else self._problem
 
 
 class _Found(Asked):
-    """The lock servers, for one of them: it looks all the time.
+    """The lock servers, for one of them, which looks for them continuously.
 
-    So it grants nothing until the others have said that they are of the same servers: two that have one name, since Ray has
-    taken the first one for dead, never both serve others.
+    So a server grants nothing until the others have confirmed the same set of servers. Two servers with one name, of which Ray
+    took the first for dead, never both serve other servers.
     """
 
     interval = 5.0
 
 
 def _server(name: str, node: str, names: Sequence[str], cookie: str) -> Any:
-    """The lock server with a name; it is started if there is none."""
+    """The lock server with a name; started if it does not exist."""
     return (
         ray.remote(_Server)
         .options(
@@ -215,25 +217,25 @@ def _server(name: str, node: str, names: Sequence[str], cookie: str) -> Any:
 
 
 def _names() -> list[str]:
-    """The names of the lock servers that there are."""
+    """The names of the existing lock servers."""
     found = ray.util.list_named_actors(all_namespaces=True)
     return sorted(each["name"] for each in found if each["namespace"] == NAMESPACE)
 
 
 def _answers(names: Sequence[str], method: str) -> dict[str, Any]:
-    """What those lock servers say that answer in time.
+    """The answers of the lock servers that answer in time.
 
     Raises:
-        OSError: Ray can't be asked.
+        OSError: Ray does not answer.
     """
-    if not ray.is_initialized():  # to ask it then would start another cluster
-        raise OSError("this program is not connected with Ray (any more)")
+    if not ray.is_initialized():  # calling Ray then would start another cluster
+        raise OSError("this program is not connected to Ray")
     asked = {}
     try:
         for name in names:
             try:
                 asked[name] = getattr(ray.get_actor(name, NAMESPACE), method).remote()
-            except ValueError:  # there is none of this name just now
+            except ValueError:  # there is no server of this name at present
                 continue
         refs = list(asked.values())
         ready = ray.wait(refs, num_returns=len(refs), timeout=ANSWER)[0] if refs else []
@@ -242,7 +244,7 @@ def _answers(names: Sequence[str], method: str) -> dict[str, Any]:
             if ref in ready:
                 try:
                     found[name] = ray.get(ref)
-                except ray.exceptions.RayActorError:  # it has ended meanwhile
+                except ray.exceptions.RayActorError:  # the server has ended meanwhile
                     continue
     except (ray.exceptions.RayError, RuntimeError) as error:
         raise OSError(f"Ray does not answer: {error}") from error
@@ -254,12 +256,12 @@ def _addresses(names: Sequence[str]) -> dict[str, HostAndPort]:
 
 
 def _options() -> dict[str, Any]:
-    """With what the node of a program of the cluster is started: the lock servers are asked."""
+    """The options of a node in the cluster, from the lock servers."""
     names = _names() if ray.is_initialized() else ()
     said = next(iter(_answers(names, "said").values()), None) if names else None
     if said is None:
         raise MisuseError(
-            "this Ray cluster has no lock servers, or they don't answer; call locks.engines.ray.install() once, after ray.init()"
+            "found no lock servers in this Ray cluster, or they do not answer; call locks.engines.ray.install() once, after ray.init()"
         )
     tls = _tls()
     cookie = Cookie(said["cookie"])
@@ -273,7 +275,7 @@ def _asked(said: Mapping[str, Any]) -> Asked:
 
 
 def _tls() -> TLS | None:
-    """The certificates of Ray, if it uses any; like Ray, it does not look whether a certificate is for that host."""
+    """Ray's certificates, if it uses any; like Ray, it does not check the host in a certificate."""
     if os.environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
         return None
     certificate, key, ca = (
@@ -283,10 +285,10 @@ def _tls() -> TLS | None:
 
 
 def _let_cancel_end_waits() -> None:
-    """See that the main thread's wait ends when Ray cancels its task.
+    """Make the main thread's wait end when Ray cancels its task.
 
-    Ray does not send a signal: it has Python find one (`interrupt_main`) when it runs its next step, which a thread that waits does
-    not do. Python writes it to the wakeup file as well; then a signal that does nothing ends the wait.
+    Ray sends no signal: it makes Python find one (`interrupt_main`) at its next step, which a waiting thread does not
+    reach. Python also writes to the wakeup file; then this sends a harmless signal that ends the wait.
     """
     told, tell = socket.socketpair()
     tell.setblocking(False)
@@ -307,7 +309,7 @@ def _let_cancel_end_waits() -> None:
 
 
 def _as_owner(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A task's function, as an owner of locks that ends with it."""
+    """Wrap a task's function so that it runs as an owner of locks, which ends with it."""
 
     def owner() -> Owner:
         task = ray.get_runtime_context().get_task_id() or ""

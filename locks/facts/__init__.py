@@ -1,10 +1,10 @@
-"""Who holds, who waits, since when and behind whom, on all lock servers of a program.
+"""Which transactions hold locks, which are waiting, since when and for whom, on all lock servers of a program.
 
-* `look.py`: what the lock servers have told at one time; pure.
-* `gather.py`: asks the lock servers, and by way of them other nodes.
+* `look.py`: the answers of the lock servers at one time; pure.
+* `gather.py`: asks the lock servers, and through them other nodes.
 * `around.py`: elections and process groups; pure.
-* `graph.py`: the wait-for graph of all that they say; pure.
-* `stories.py`: the same in sentences; pure.
-* `pictures.py`: the same as a picture; pure.
-* `live.py`: what is shown of it again and again; pure.
+* `graph.py`: the wait-for graph of all answers; pure.
+* `stories.py`: the graph in sentences; pure.
+* `pictures.py`: the graph as a picture; pure.
+* `live.py`: the frames of `locks top`; pure.
 """

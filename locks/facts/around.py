@@ -1,8 +1,8 @@
-"""Elections and process groups, as the nodes around tell of them; pure.
+"""Elections and process groups, from the answers of nodes; pure.
 
-Three things are put together for an election: who has its lock, and since when, of the lock servers; which
-instances take part, of the process groups; and of the instances' own nodes whether they lead, and in which term. A leader
-whose node does not answer still has the lock: then it is known without its term.
+The facts of an election come from three sources. The lock servers report which client holds its lock, and since when.
+The process groups contain its instances. The nodes of the instances report whether these lead, and in which term. A leader
+whose node does not answer still holds the lock; then its term is unknown.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ __all__ = [
 
 
 class Around(NamedTuple):
-    """What was told by all lock servers, and by all client nodes that are connected with them.
+    """The answers of all lock servers, and of all client nodes that are connected to them.
 
     Attributes:
-        nodes: What each says of itself.
+        nodes: The facts of each node about itself.
         members: The members of process groups.
-        silent: Those that have not answered, each with why.
+        silent: The nodes that did not answer, each with the reason.
     """
 
     nodes: tuple[NodeFact, ...]
@@ -53,7 +53,7 @@ class Around(NamedTuple):
 
 
 def group_name(group: Any) -> str:
-    """A group, for a person."""
+    """A readable name of a group."""
     for role, lock_id in (("candidates", candidates_for(group)), ("workers", workers_for(group))):
         if lock_id is not None:
             return f"{role} of {election_of(lock_id)}"
@@ -74,13 +74,14 @@ def is_of_election(group: Any) -> bool:
 
 
 class ElectionFact(NamedTuple):
-    """An election, as the nodes tell it.
+    """An election, from the answers of nodes.
 
     Attributes:
-        resource: What it is about.
-        leader: What the leader has of the election's lock, on each lock server; empty if nobody leads.
-        term: The leader's term; `None` if it does not say.
-        grant: With which of these it had enough of them.
+        resource: The subject of the election.
+        leader: The leader's requests for the election's lock, on each lock server; empty if there is no leader.
+        term: The leader's term; `None` if it is unknown.
+        grant: The one of these with which it held enough of them.
+        candidates: The candidates, without the leader.
         candidates: The candidates, but for the leader.
         workers: The workers.
     """
@@ -94,7 +95,7 @@ class ElectionFact(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """For how long it has had the lock on enough lock servers."""
+        """Seconds for which it has held the lock on enough lock servers."""
         return self.grant.seconds if self.grant else 0.0
 
 
@@ -104,13 +105,13 @@ def elections(
     nodes: Iterable[NodeFact],
     needed: int,
 ) -> list[ElectionFact]:
-    """The elections that these facts tell of, by name.
+    """The elections in these facts, by name.
 
     Args:
         locked: Requests on the locks of elections.
         instances: Members of process groups.
-        nodes: What nodes say of themselves.
-        needed: On how many lock servers a lock is needed.
+        nodes: The facts of nodes about themselves.
+        needed: How many lock servers must grant a lock.
     """
     found: dict[str, _Parts] = {}
     for fact in locked:
@@ -130,7 +131,7 @@ def elections(
 
 
 class _Parts:
-    """What is known of one election."""
+    """The collected facts of one election."""
 
     def __init__(self, resource: Any) -> None:
         self.resource = resource
@@ -145,7 +146,7 @@ class _Parts:
     def fact(
         self, name: str, terms: dict[tuple[str, str], int | None], needed: int
     ) -> ElectionFact:
-        """All of it."""
+        """The election."""
         leader: list[RequestFact] = []
         term: int | None = None
         for agent, held in self.holders.items():

@@ -1,4 +1,4 @@
-"""Facts as JSON has them: for the commands with `--json`, and for the live page; pure."""
+"""Facts as JSON data, for commands with `--json` and for the live page; pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 def as_json(value: Any) -> Any:
-    """A value as JSON has it: what is neither text nor number nor a list of these, as Python writes it."""
+    """A value as JSON data; values other than text, numbers and lists of these are written as in Python."""
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, AgentId):
@@ -32,7 +32,7 @@ def as_json(value: Any) -> Any:
 
 
 def id_as_data(lock_id: LockId) -> dict[str, Any]:
-    """A lock id; of a lock of an election, what that is about, too."""
+    """A lock id; the id of an election's lock also has the subject of the election."""
     data = {"id": as_json(lock_id), "typed": show(lock_id)}
     election = election_of(lock_id)
     return data if election is None else {**data, "election": as_json(election.resource)}
@@ -67,7 +67,7 @@ def fact_as_data(fact: RequestFact) -> dict[str, Any]:
 
 
 def deadlock_as_data(fact: DeadlockFact) -> dict[str, Any]:
-    """A deadlock that was broken."""
+    """A resolved deadlock."""
     report = fact.report
     yields, steps = steps_of(report, lambda client: parts_of(client)[0], show)
     return {

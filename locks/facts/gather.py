@@ -1,4 +1,4 @@
-"""Asks lock servers who holds and who waits; and to end a transaction."""
+"""Questions to lock servers: which transactions hold locks or wait, and the request to end one."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ __all__ = [
 ]
 
 PATIENCE = 5.0
-GRACE = 0.1  # seconds for the last of the servers to be connected, when most are
-AT_ONCE = 100  # client nodes that are asked
+GRACE = 0.1  # seconds for the last of the servers to connect
+AT_ONCE = 100  # client nodes that are asked at the same time
 LONGEST_REASON = 300  # characters
-WRONG = "it has answered another question"
+WRONG = "its answer is for another question"
 
 
 class Gathered(NamedTuple):
-    """What several nodes have told.
+    """The answers of several nodes.
 
     Attributes:
-        facts: All of it.
-        silent: The nodes that have not answered, each with why.
+        facts: All facts together.
+        silent: The nodes that did not answer, each with the reason.
     """
 
     facts: tuple[Any, ...]
@@ -80,17 +80,17 @@ class Gathered(NamedTuple):
 
 
 def waits(prefix: Sequence[Any] | None = None, *, timeout: float = PATIENCE) -> Waits:
-    """The wait-for graph of the whole cluster: who holds, who waits, since when, and behind whom.
+    """The wait-for graph of the whole cluster: who holds locks, who is waiting, since when, and for whom.
 
-    All lock servers on which the program takes its locks are asked at once; nothing is changed there. A program that
-    only looks should be a client of them, `locks.start(servers=[...])`: then it is in no mesh or election.
+    It asks all lock servers of the program in parallel, and changes nothing there. A program that
+    only observes should be a client of them, `locks.start(servers=[...])`, so that it joins no mesh and no election.
 
     Args:
-        prefix: Only requests on this lock id, above it and below it. Whether these also wait elsewhere is not known then.
-        timeout: Seconds to wait for each part of the answers at most.
+        prefix: Only requests on this lock id, above it and below it. The graph then lacks their waits elsewhere.
+        timeout: Seconds to wait at most for each part of the answers.
 
     Returns:
-        The graph. `silent` in it says which servers have not answered, and why.
+        The graph. Its `silent` has the servers that did not answer, with the reasons.
     """
     found = requests(prefix, timeout=timeout)
     return waits_of(found.facts, found.silent)
@@ -122,17 +122,17 @@ def deadlocks(*, timeout: float = PATIENCE) -> Gathered:
 
 
 def lock_servers(*, timeout: float = PATIENCE) -> Gathered:
-    """What the lock servers say of themselves (`NodeFact`)."""
+    """The facts of the lock servers about themselves (`NodeFact`)."""
     return _of_servers(_NODES, timeout)
 
 
 def all_nodes(*, timeout: float = PATIENCE) -> Gathered:
-    """What the lock servers, and all client nodes that are connected with them, say of themselves (`NodeFact`)."""
+    """The facts of the lock servers, and of all client nodes that are connected to them, about themselves (`NodeFact`)."""
     return _of_all(_NODES, timeout)
 
 
 def members(*, timeout: float = PATIENCE) -> Gathered:
-    """The members of process groups on the lock servers, and on all client nodes that are connected with them."""
+    """The members of process groups on the lock servers, and on all client nodes that are connected to them."""
 
     def rest(page: MemberPage, after: int) -> tuple[Iterable[MemberFact], int | None]:
         return page.members, after + len(page.members) if page.more and page.members else None
@@ -141,7 +141,7 @@ def members(*, timeout: float = PATIENCE) -> Gathered:
 
 
 def look_around(*, timeout: float = PATIENCE) -> Around:
-    """Look at all lock servers, and at all client nodes that are connected with them."""
+    """Ask all lock servers, and all client nodes that are connected to them."""
     told, nodes = members(timeout=timeout), all_nodes(timeout=timeout)
     return Around(nodes.facts, told.facts, tuple(dict([*told.silent, *nodes.silent]).items()))
 
@@ -149,8 +149,8 @@ def look_around(*, timeout: float = PATIENCE) -> Around:
 def await_servers(timeout: float) -> bool:
     """Wait until all lock servers can be asked; return whether that is so.
 
-    A program starts when enough of them are there for its locks. Who wants to hear all of them waits a moment longer: not much
-    longer than the others took, for the rest may be stopped.
+    A program starts when enough servers are connected for its locks. A caller that needs the answers of all servers waits a bit
+    longer: not much longer than the others took to connect, because the remaining servers may be down.
     """
     node = default_node()
     if node.cluster is None:
@@ -167,30 +167,30 @@ def lock_server_names() -> tuple[str, ...]:
 
 
 def quorum() -> tuple[int, int]:
-    """How many lock servers there are for this program, and how many of them a lock needs."""
+    """The number of this program's lock servers, and how many of them a lock needs."""
     nodes, require = scope_of(default_node())
     return len(nodes), len(nodes) // 2 + 1 if require == "majority" else len(nodes)
 
 
 def look(before: Look | None = None, *, timeout: float = PATIENCE) -> Look:
-    """Look at all lock servers.
+    """Ask all lock servers for everything.
 
     Args:
-        before: The look before: what no lock server has changed since is taken from it, and not asked for again. How long
-            something has taken is told as it was then; since when, holds still.
-        timeout: Seconds to wait for each part of the answers at most.
+        before: The previous look. Facts that no lock server has changed since are taken from it, and not requested again.
+            Durations in them are those of that time; points in time remain right.
+        timeout: Seconds to wait at most for each part of the answers.
     """
     known, needed = quorum()
     begun = time.time()
     nodes = lock_servers(timeout=timeout)
-    at = (begun + time.time()) / 2  # as if all had answered in the middle
+    at = (begun + time.time()) / 2  # assumes that all have answered in the middle
     silent = dict(nodes.silent)
     if before is not None and (silent or before.silent):
-        before = None  # who did not answer, or does not now, may have changed
+        before = None  # servers that did not answer before, or do not now, may have changed
     seen = () if before is None else before.nodes
 
     def same(what: Callable[[NodeFact], Any]) -> bool:
-        """Whether that is what they had told before, and none has begun anew."""
+        """Whether this is unchanged on all servers, and none was restarted."""
         then, now = (
             sorted((f.node, f.started, what(f)) for f in facts) for facts in (seen, nodes.facts)
         )
@@ -214,21 +214,21 @@ def look(before: Look | None = None, *, timeout: float = PATIENCE) -> Look:
 def break_transaction(
     agent: Agent | AgentId, *, reason: str, by: str | None = None, timeout: float = PATIENCE
 ) -> None:
-    """End somebody's transaction: its locks are released, and its next call raises `TransactionBroken`.
+    """End another client's transaction: its locks are released, and its next call raises `TransactionBroken`.
 
-    This does not stop what it does under its locks; only a fencing token keeps it out. The lock server that passes
-    this on, and the node of the transaction, both log who did it, and why.
+    This does not stop the program's work under its locks; only fencing tokens can keep it out. The lock server that forwards
+    the request and the node of the transaction both log who did it, and why.
 
     Args:
-        agent: Its agent, or the agent's id, as `waits` and views give it.
-        reason: Why; the transaction's owner gets this text.
+        agent: Its agent, or the agent's id, as in `waits` and views.
+        reason: The reason; the transaction's program gets this text.
         by: The name of the caller; the user and the program by default.
         timeout: Seconds to wait for it at most.
 
     Raises:
-        InvalidOption: No reason is given.
-        NodeNotRunning: It could not be ended, for it may have ended by itself; or its node has not said in time that it was,
-            and the error says so.
+        InvalidOption: The reason or the name is missing or wrong.
+        NodeNotRunning: It could not be ended, perhaps because it had already ended; or its node did not confirm the end in
+            time, as the error then says.
     """
     name = check_agent_id(agent) if isinstance(agent, AgentId) else checked_agent(agent).id
     question = Break(name, _said("reason", reason), _said("by", by if by is not None else _me()))
@@ -241,8 +241,8 @@ def break_transaction(
     if told.silent:
         by = "" if name.node in told.silent else f" through {', '.join(told.silent)}"
         raise NodeNotRunning(
-            f"it is not known whether transaction {name} was ended: asked{by}, {name.node} has not said so ({why}). "
-            "If its program is stopped, the transaction ends when it goes on, and loses its locks before that when its node "
+            f"it is unknown whether transaction {name} was ended: {name.node} was asked{by} and did not confirm it ({why}). "
+            "If its program is suspended, the transaction ends when the program continues, and it loses its locks earlier if its node "
             "counts as lost",
             nodes=[name.node],
         )
@@ -254,16 +254,16 @@ def _is_done(answer: Answer) -> bool:
 
 
 def statistics(node: str | None = None, *, timeout: float = PATIENCE) -> NodeStatistics:
-    """Counters of a node: of its transactions, its lock server, its elections.
+    """Counters of a node: its transactions, its lock server, its elections.
 
     Args:
-        node: The node, by its name; this program's own by default. One that is not connected with this program, a client
-            of the same servers for example, is asked by way of them.
-        timeout: Seconds to wait for another node at most.
+        node: The node's name; this program's own by default. A node that is not connected to this program, such as
+            another client of the same servers, is asked through them.
+        timeout: Seconds to wait at most for another node.
 
     Raises:
-        InvalidOption: That is no name of a node.
-        NodeNotRunning: It does not answer, or runs an older version of locks.
+        InvalidOption: The name is not a node's name.
+        NodeNotRunning: It did not answer, or runs an older version of locks.
     """
     own = default_node()
     if node is None or node == own.name:
@@ -275,7 +275,7 @@ def statistics(node: str | None = None, *, timeout: float = PATIENCE) -> NodeSta
         if isinstance(answer, NodeFact):
             return answer.statistics
     why = ", ".join(dict.fromkeys(told.silent.values())) or WRONG
-    raise NodeNotRunning(f"{name} gives no statistics: {why}", nodes=[name])
+    raise NodeNotRunning(f"can't get the statistics of {name}: {why}", nodes=[name])
 
 
 def _said(name: str, text: Any) -> str:
@@ -287,18 +287,16 @@ def _said(name: str, text: Any) -> str:
         or len(checked) > LONGEST_REASON
     ):
         raise InvalidOption(
-            f"{name}={shown(text)} is not text of 1 to {LONGEST_REASON} characters in one line",
+            f"{name}={shown(text)} is wrong; use one line of 1 to {LONGEST_REASON} characters",
             option=name,
         )
     return checked
 
 
 def _me() -> str:
-    """Who calls: the user, and the program."""
+    """The caller: user and program."""
     user = "somebody"
-    with suppress(
-        OSError, KeyError, ImportError
-    ):  # a process need not belong to a user with a name
+    with suppress(OSError, KeyError, ImportError):  # a process's user may have no name
         user = getpass.getuser()
     return f"{user}{this_program()}"[:LONGEST_REASON]
 
@@ -307,13 +305,13 @@ def _me() -> str:
 
 
 class _Asking(NamedTuple):
-    """How something is asked for, page by page.
+    """How something is requested, page by page.
 
     Attributes:
-        ask: Makes the question for a node, from what is known already.
-        kind: What an answer is.
-        rest: Tells what is in an answer to a question, and what is known then; `None` if that is all.
-        first: What is known at first.
+        ask: Makes the question to a node, from the state so far.
+        kind: The type of the answer.
+        rest: Returns the facts in an answer, and the state after it; `None` as state if the answer was the last.
+        first: The first state.
     """
 
     ask: Callable[[str, Any], Question]
@@ -328,10 +326,10 @@ _NODES = _Asking(lambda name, _: AskNode(name), NodeFact, lambda fact, _: ([fact
 def _by_ways(
     name: str, question: Question, timeout: float, enough: Callable[[Answer], bool]
 ) -> Answers:
-    """Ask a node directly, or by way of all lock servers at once.
+    """Ask a node directly, or through all lock servers in parallel.
 
     Raises:
-        NodeNotRunning: There is no way to it.
+        NodeNotRunning: It can't be reached in any way.
     """
     node = default_node()
     if name == node.name or (node.cluster is not None and name in node.cluster.distribution.links):
@@ -340,7 +338,7 @@ def _by_ways(
         ways = [each for each in scope_of(node).nodes if each in node.alive and each != node.name]
     if not ways:
         raise NodeNotRunning(
-            f"{name} can't be asked: none of the lock servers can be reached from {node.name}",
+            f"can't ask {name}: {node.name} can't reach any lock server",
             nodes=[name],
         )
     return ask_by_ways(node, node.cluster, question, ways, timeout, enough)
@@ -352,7 +350,7 @@ def _of_servers(asking: _Asking, timeout: float) -> Gathered:
 
 
 def _of_all(asking: _Asking, timeout: float) -> Gathered:
-    """Ask all lock servers, and the client nodes that are connected with them, by way of them."""
+    """Ask all lock servers, and through them the client nodes that are connected to them."""
     servers = scope_of(default_node()).nodes
     ways, silent = _client_nodes(timeout)
     found: list[Any] = []
@@ -365,7 +363,7 @@ def _of_all(asking: _Asking, timeout: float) -> Gathered:
 
 
 def _client_nodes(timeout: float) -> tuple[dict[str, str], dict[str, str]]:
-    """By way of which lock server each client node can be asked; and which lock servers have not answered, with why."""
+    """The lock server through which each client node can be asked; and the lock servers that did not answer, with reasons."""
 
     def rest(page: ClientPage, _: str) -> tuple[Iterable[str], str | None]:
         return page.clients, page.clients[-1] if page.more and page.clients else None
@@ -387,13 +385,13 @@ def _by_pages(
     names: Iterable[str],
     ways: Mapping[str, str] | None = None,
 ) -> Gathered:
-    """Ask nodes, page by page; each goes on where its last page ended.
+    """Ask nodes, page by page; the next page of each node begins where the last one ended.
 
     Args:
-        asking: What for.
-        timeout: Seconds to wait for each page at most.
+        asking: What to request.
+        timeout: Seconds to wait at most for each page.
         names: The nodes.
-        ways: By way of which lock servers.
+        ways: The lock servers through which they are asked.
     """
     check_timeout(timeout)
     node = default_node()

@@ -1,11 +1,12 @@
-"""The wait-for graph of a whole cluster, as its lock servers tell it.
+"""The wait-for graph of a whole cluster, from the answers of its lock servers.
 
-Who waits for whom follows from the requests by the rule of the lock table (`locks.model.blocks`), as agents derive it. Each
-lock server tells what its table is at one moment (a large one by pages, at several), and the moments of several are not the
-same: a circle in this graph is a deadlock that is just being resolved, or one that never was.
+The edges follow from the requests by the rule of the lock table (`locks.model.blocks`), as in the agents. Each lock
+server reports its table at one moment (a large one in pages, at several moments), and these moments differ between
+servers. So a cycle in this graph is either a deadlock that is being resolved, or was never real.
 
-Of a waiter not everything ahead of it is kept, or a line of a thousand would have half a million edges: those who have what
-it waits for, and of those ahead in line the nearest, back to the first one that keeps out all that are ahead of it.
+For each waiter the graph keeps only some of the requests ahead of it; otherwise a queue of a thousand would have half
+a million edges. It keeps the holders, and the nearest requests ahead in the queue, back to the first one that conflicts
+with all requests ahead of it.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from locks.model import AgentId, LockId, blocks, is_held_up_id
 
 __all__ = ["Wait", "Waits", "grouped", "waits_of"]
 
-MOST_AHEAD = 10  # in line, of those that are kept for one waiter
+MOST_AHEAD = 10  # requests ahead in the queue that are kept for one waiter
 
 
 class Wait(NamedTuple):
-    """One request waits for another one.
+    """One request waits for another request.
 
     Attributes:
         waiter: The request that waits.
-        holder: The one that has what it waits for, or stands ahead of it.
+        holder: The request that holds the lock, or is ahead in the queue.
     """
 
     waiter: RequestFact
@@ -34,12 +35,12 @@ class Wait(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """Who holds and who waits, on all lock servers that were asked; see `locks.waits`.
+    """Who holds locks and who is waiting, on all lock servers that were asked; see `locks.waits`.
 
     Attributes:
         requests: All requests.
-        edges: Who waits for whom.
-        silent: The lock servers that have not answered, each with why.
+        edges: Which request waits for which.
+        silent: The lock servers that did not answer, each with the reason.
     """
 
     requests: tuple[RequestFact, ...]
@@ -48,12 +49,12 @@ class Waits(NamedTuple):
 
     @property
     def agents(self) -> tuple[AgentId, ...]:
-        """All agents that hold or wait."""
+        """All agents that hold locks or are waiting."""
         return tuple(dict.fromkeys(each.request.agent for each in self.requests))
 
     @property
     def roots(self) -> tuple[AgentId, ...]:
-        """The agents for which others wait, and that wait for nothing: the most waited for first."""
+        """The agents that others wait for and that are not waiting themselves; those with the most waiters first."""
         waiters = {each.request.agent for each in self.requests if not each.granted}
         found = dict.fromkeys(edge.holder.request.agent for edge in self.edges)
         roots = [agent for agent in found if agent not in waiters]
@@ -70,7 +71,7 @@ class Waits(NamedTuple):
         return tuple(edge for edge in self.edges if edge.waiter.request.agent == agent)
 
     def behind(self, agent: AgentId) -> tuple[AgentId, ...]:
-        """All agents that wait for an agent, directly or behind others."""
+        """All agents that wait for an agent, directly or indirectly."""
         return tuple(_reached(self._directly_behind(), agent))
 
     def _directly_behind(self) -> dict[AgentId, dict[AgentId, None]]:
@@ -82,7 +83,7 @@ class Waits(NamedTuple):
 
 
 def _reached(direct: Mapping[AgentId, Iterable[AgentId]], agent: AgentId) -> list[AgentId]:
-    """All that wait for an agent, by who waits for whom directly."""
+    """All agents that wait for an agent, from the direct waits."""
     found = {agent: None}
     agents = [agent]
     for each in agents:
@@ -111,7 +112,7 @@ def waits_of(requests: Iterable[RequestFact], silent: Sequence[tuple[str, str]] 
 
 
 def grouped(waits: Waits) -> list[list[RequestFact]]:
-    """Requests of one agent for one id, in one mode and state, at all servers; what takes longest comes first."""
+    """Requests grouped by agent, id, mode and state, over all servers; the longest first."""
     groups: dict[tuple[Any, ...], list[RequestFact]] = {}
     for fact in waits.requests:
         request = fact.request
@@ -137,7 +138,7 @@ class _Table:
             self._below.setdefault(lock_id[:depth], {})[lock_id] = None
 
     def sort(self) -> None:
-        """All is known: put those who wait into their order, the last first."""
+        """Sort the waiting requests by queue order, the last first; call it after all requests were added."""
         for line in self._waiting.values():
             line.sort(key=lambda fact: fact.request.place, reverse=True)
 
@@ -147,7 +148,7 @@ class _Table:
         yield from self._below.get(lock_id, ())
 
     def ahead_of(self, waiter: RequestFact) -> list[RequestFact]:
-        """Those that a request waits for."""
+        """The requests that a request waits for."""
         found: list[RequestFact] = []
         wanted = waiter.request.lock_id
         for lock_id in self._ids(wanted):
@@ -162,5 +163,5 @@ class _Table:
                     found.append(holder)
                     ahead += 1
                     if holder.request.mode == "write" and not is_held_up_id(wanted):
-                        break  # those ahead of it on this id, it waits for itself
+                        break  # this request itself waits for all that are ahead of it on this id
         return found

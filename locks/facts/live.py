@@ -1,7 +1,7 @@
-"""What `locks top` shows: the text of one frame, made of two looks at the servers and the size of the screen.
+"""The text of one frame of `locks top`, from two looks at the servers and the size of the screen.
 
-Rates are those of the counters of the lock servers, between the two looks, by the clock of each server. A server that was
-not there at the first one, or has begun anew since, has none yet.
+Rates come from the counters of the lock servers between the two looks, by the clock of each server. A server that was
+missing at the first look, or was restarted since, has no rates yet.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from locks.node.client.clients import parts_of
 
 __all__ = ["frame", "rates"]
 
-LEAST = (20, 3)  # columns and lines that a frame has at least
+LEAST = (20, 3)  # smallest frame, in columns and lines
 
 
 class Rates(NamedTuple):
-    """What one lock server, or several, did in a second.
+    """The activity of one lock server, or several, in a second.
 
     Attributes:
-        requests: Requests taken in.
+        requests: New requests.
         grants: Grants.
         waits: Requests that had to wait.
-        deadlocks: Deadlocks broken.
+        deadlocks: Resolved deadlocks.
         waited: Waits that ended with the lock.
-        seconds_waited: How long these took, all together.
-        held: Locks that were given back.
-        seconds_held: How long they were held, all together.
+        seconds_waited: Total time of these waits.
+        held: Released locks.
+        seconds_held: Total time for which these were held.
     """
 
     requests: float
@@ -52,7 +52,7 @@ class _Section(NamedTuple):
 
     Attributes:
         heads: The headings of its columns.
-        rows: Its rows, those first that are to be seen.
+        rows: Its rows, the most important first.
     """
 
     heads: tuple[str, ...]
@@ -60,7 +60,7 @@ class _Section(NamedTuple):
 
 
 def rates(before: Look | None, now: Look) -> dict[str, Rates]:
-    """The rates of the lock servers, by node: of those that were there at both times."""
+    """The rates by lock server, for the servers that answered at both looks."""
     earlier = {} if before is None else {fact.node: fact for fact in before.nodes}
     found = {}
     for fact in now.nodes:
@@ -80,13 +80,13 @@ def _counted(fact: NodeFact) -> Rates:
 
 
 def frame(before: Look | None, now: Look, columns: int, lines: int) -> list[str]:
-    """The lines of a frame, as many as there is room for, none longer than the screen is wide.
+    """The lines of a frame, cut to the size of the screen.
 
     Args:
-        before: The look before; `None` if this is the first one.
-        now: What is to be shown.
-        columns: How wide the screen is.
-        lines: How high it is.
+        before: The previous look; `None` if this is the first one.
+        now: The look to show.
+        columns: The width of the screen.
+        lines: The height of the screen.
     """
     columns, lines = max(columns, LEAST[0]), max(lines, LEAST[1])
     measured = rates(before, now)
@@ -102,7 +102,7 @@ def frame(before: Look | None, now: Look, columns: int, lines: int) -> list[str]
         _deadlocks(before, now),
     ]
     shown = [section for section in sections if section.rows]
-    room = lines - len(text) - 2 * len(shown)  # a section has an empty line and its headings
+    room = lines - len(text) - 2 * len(shown)  # each section has an empty line and its headings
     for section, count in zip(shown, _shares([len(s.rows) for s in shown], room), strict=True):
         if count:
             text += ["", *as_table(section.heads, section.rows[:count])]
@@ -110,12 +110,12 @@ def frame(before: Look | None, now: Look, columns: int, lines: int) -> list[str]
 
 
 def _shown(text: str) -> str:
-    """What a terminal shows as it stands: other programs have said some of it."""
+    """Escape text for a terminal: some of it comes from other programs."""
     return "".join(each if each.isprintable() else "?" for each in text)
 
 
 def _shares(wanted: Sequence[int], room: int) -> list[int]:
-    """How many rows each section gets: who needs few gets them, the others get the same."""
+    """The rows of each section: a section that needs few gets these, and the others share the rest equally."""
     given = [0] * len(wanted)
     left = max(room, 0)
     while left and (hungry := [at for at, rows in enumerate(wanted) if given[at] < rows]):
@@ -136,20 +136,20 @@ def _summary(now: Look, held: int, waiting: int) -> list[str]:
     enough = "" if now.enough else ": locks can NOT be taken"
     waiters = {edge.waiter.request.agent for edge in now.waits.edges}
     roots = len({edge.holder.request.agent for edge in now.waits.edges} - waiters)
-    behind = f" behind {roots} that wait{'s' if roots == 1 else ''} for nothing" if roots else ""
+    behind = f" behind {roots} that {'is' if roots == 1 else 'are'} not waiting" if roots else ""
     return [f"{servers}{enough}; {held} held, {waiting} waiting{behind}"]
 
 
 def _rates(measured: dict[str, Rates]) -> str:
     if not measured:
-        return "a second: not known before the next look"
+        return "per second: unknown before the next update"
     total = Rates(*map(sum, zip(*measured.values(), strict=True)))
     requests, grants, waits, deadlocks = map(_number, total[:4])
-    text = f"a second: {requests} requests, {grants} grants, {waits} waits, {deadlocks} deadlocks"
+    text = f"per second: {requests} requests, {grants} grants, {waits} waits, {deadlocks} deadlocks"
     if total.waited:
-        text += f"; a wait took {_milliseconds(total.seconds_waited / total.waited)}"
+        text += f"; average wait {_milliseconds(total.seconds_waited / total.waited)}"
     if total.held:
-        text += f"; a lock was held {_milliseconds(total.seconds_held / total.held)}"
+        text += f"; average hold {_milliseconds(total.seconds_held / total.held)}"
     return text
 
 
@@ -212,7 +212,7 @@ def _holding(held: list[list[RequestFact]]) -> _Section:
 
 
 def _deadlocks(before: Look | None, now: Look) -> _Section:
-    """The newest first; those that have come since the look before are marked."""
+    """The newest first; those since the previous look are marked."""
     seen = None if before is None else {_key(fact) for fact in before.deadlocks}
     rows = []
     for fact in now.deadlocks:
@@ -229,6 +229,6 @@ def _key(fact: DeadlockFact) -> tuple[str, int, int]:
 
 
 def _circle(clients: Iterable[str]) -> list[str]:
-    """Who waits for whom: back to the first one; a client that waits with several transactions is named once in a row."""
+    """The clients of a cycle, back to the first one; repeated names in a row are merged."""
     names = [name for name, _ in groupby(parts_of(client)[0] for client in clients)]
     return names + names[:1]

@@ -1,4 +1,4 @@
-"""What the lock servers have told at one time; pure."""
+"""The answers of the lock servers at one time; pure."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["Look"]
 
 
 class Look(NamedTuple):
-    """What the lock servers have told at one time; see `locks.facts.gather.look`.
+    """The answers of the lock servers at one time; see `locks.facts.gather.look`.
 
     Attributes:
-        at: What the observer's clock said, in seconds since 1970.
-        known: How many lock servers there are.
+        at: The time by the observer's clock, in seconds since 1970.
+        known: The number of lock servers.
         needed: How many of them a lock needs.
-        nodes: What each says of itself, those that have answered.
-        waits: Who holds, and who waits.
-        deadlocks: Those that are remembered, the newest first.
-        silent: The lock servers that have not answered, each with why.
-        around: What client nodes have told, too; `None` if they were not asked.
+        nodes: The facts of those that answered, about themselves.
+        waits: The wait-for graph.
+        deadlocks: The remembered deadlocks, the newest first.
+        silent: The lock servers that did not answer, each with the reason.
+        around: The answers of client nodes, too; `None` if they were not asked.
     """
 
     at: float
@@ -36,5 +36,5 @@ class Look(NamedTuple):
 
     @property
     def enough(self) -> bool:
-        """Whether enough lock servers have answered to take a lock."""
+        """Whether enough lock servers answered to take a lock."""
         return bool(self.known) and len(self.nodes) >= self.needed

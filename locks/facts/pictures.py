@@ -1,4 +1,4 @@
-"""The wait-for graph as text, for Mermaid, for Graphviz and as SVG; an edge for each two agents."""
+"""The wait-for graph as text, for Mermaid, for Graphviz and as SVG; one edge for each pair of agents."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["FORMATS"]
 
 
 class _Arrow(NamedTuple):
-    """One agent waits for another one.
+    """One agent waits for another agent.
 
     Attributes:
-        waiter: Who waits.
-        holder: For whom.
-        text: For what.
+        waiter: The agent that waits.
+        holder: The agent that it waits for.
+        text: The lock that it waits for.
     """
 
     waiter: AgentId
@@ -44,7 +44,7 @@ def _names(waits: Waits, arrows: list[_Arrow]) -> dict[AgentId, str]:
 
 
 def as_text(waits: Waits) -> str:
-    """A tree for each root: below each agent those that wait for it; who waits for several is told once."""
+    """A tree for each root: below each agent, those that wait for it. The waiters of an agent are listed once."""
     arrows = _arrows(waits)
     names = _names(waits, arrows)
     behind: dict[AgentId, list[_Arrow]] = {}
@@ -52,7 +52,7 @@ def as_text(waits: Waits) -> str:
         behind.setdefault(arrow.holder, []).append(arrow)
     lines: list[str] = []
     seen: set[AgentId] = set()
-    first = [*waits.roots, *names]  # those of a circle have no root
+    first = [*waits.roots, *names]  # agents in a cycle have no root
     for root in first:
         if root in seen:
             continue
@@ -114,17 +114,17 @@ def _for_dot(text: str) -> str:
     return f'"{escaped}"'
 
 
-# A column for each distance from those who wait for nothing, at the left; sizes are in pixels.
+# One column for each distance from the roots, which are at the left; sizes are in pixels.
 BOX = (250, 44)
 GAP = (190, 16)
 MARGIN = 12
 RISE = 40  # of an arrow that leads back
-LETTERS = 38  # of a name, and of what is waited for
+LETTERS = 38  # of a name, and of a lock
 CUT = 26
 
 
 def as_svg(waits: Waits) -> str:
-    """A drawing for any browser; what is cut off stands in the tool tips."""
+    """A drawing for any browser; text that is cut is complete in the tooltips."""
     arrows = _arrows(waits)
     names = _names(waits, arrows)
     places = _places(waits, arrows, names)
@@ -159,15 +159,15 @@ def as_svg(waits: Waits) -> str:
 
 
 def _curve(start: tuple[int, int], end: tuple[int, int]) -> tuple[str, tuple[int, int]]:
-    """The way from one box to another one, and where its text stands."""
+    """The curve from one box to another, and the position of its text."""
     (x, y), (to_x, to_y) = start, end
     width, half = BOX[0], BOX[1] // 2
-    if x < to_x:  # a circle: over the top
+    if x < to_x:  # a cycle: over the top
         x, to_x = x + width // 2, to_x + width // 2
         curve = f"M{x} {y} C{x} {y - RISE} {to_x} {to_y - RISE} {to_x} {to_y}"
         return curve, ((x + to_x) // 2, (y + to_y) // 2 - RISE * 3 // 4 - 3)
     y, to_y = y + half, to_y + half
-    if x == to_x:  # a circle, too: outside, at the right
+    if x == to_x:  # also a cycle: outside, at the right
         x, bend = x + width, GAP[0] // 3
         return f"M{x} {y} C{x + bend} {y} {x + bend} {to_y} {x} {to_y}", (x + bend, (y + to_y) // 2)
     to_x, bend = to_x + width, GAP[0] // 2
@@ -178,14 +178,14 @@ def _curve(start: tuple[int, int], end: tuple[int, int]) -> tuple[str, tuple[int
 def _places(
     waits: Waits, arrows: list[_Arrow], names: Iterable[AgentId]
 ) -> dict[AgentId, tuple[int, int]]:
-    """Where each agent stands: the upper left corner of its box."""
+    """The position of each agent: the upper left corner of its box."""
     behind: dict[AgentId, list[AgentId]] = {}
     for arrow in arrows:
         behind.setdefault(arrow.holder, []).append(arrow.waiter)
     columns: dict[AgentId, int] = {}
-    filled: list[int] = []  # how many stand in each column
+    filled: list[int] = []  # number of boxes in each column
     places = {}
-    for first in [*waits.roots, *names]:  # those of a circle have no root
+    for first in [*waits.roots, *names]:  # agents in a cycle have no root
         todo = [] if first in columns else [first]
         columns.setdefault(first, 0)
         while todo:

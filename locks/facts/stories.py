@@ -1,4 +1,4 @@
-"""Who waits for whom, in sentences: up to the one that waits for nobody."""
+"""Who waits for whom, in sentences, up to the transaction that is not waiting."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_TOLD = 5  # waiters at one lock, or locks of one agent
 
 
 def duration(seconds: float) -> str:
-    """How long something takes, for a person."""
+    """Format a duration."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -37,7 +37,7 @@ def duration(seconds: float) -> str:
 
 
 def as_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table, as wide as it has to be; a cell that is very long moves the rest of its own line alone."""
+    """The lines of a table; a very long cell shifts only the rest of its own line."""
     lines = [heads, *rows]
     widths = [min(WIDEST, max(map(len, column))) for column in zip(*lines, strict=True)]
     return [
@@ -47,24 +47,24 @@ def as_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def wish(fact: RequestFact) -> str:
-    """What is asked for."""
+    """The requested lock and mode."""
     typed = show(fact.request.lock_id)
     return typed if is_contest(fact.request.lock_id) else f"{fact.request.mode} {typed}"
 
 
 def who(fact: RequestFact) -> str:
-    """Whose request it is."""
+    """The client and the agent of a request."""
     program = f" ({fact.program}, pid {fact.pid})" if fact.program else ""
     return f"{fact.label}{program}"
 
 
 def longest(facts: Iterable[RequestFact]) -> RequestFact:
-    """The one that takes longest."""
+    """The fact with the longest time."""
     return max(facts, key=lambda fact: fact.seconds)
 
 
 def holding(waits: Waits, agent: AgentId) -> list[list[RequestFact]]:
-    """What an agent holds, each lock with where it has it; the longest first."""
+    """The locks that an agent holds, each with its servers; the longest first."""
     held: dict[tuple[LockId, str], list[RequestFact]] = {}
     for fact in waits.of(agent):
         if fact.granted and not is_held_up_id(fact.request.lock_id):
@@ -73,14 +73,14 @@ def holding(waits: Waits, agent: AgentId) -> list[list[RequestFact]]:
 
 
 def agents_at(waits: Waits, lock_id: LockId) -> list[AgentId]:
-    """The agents with requests on an id, above it and below it: who waits longest first, then who holds."""
+    """The agents with requests on an id, above it and below it: first the waiting ones, the longest wait first, then the holders."""
     there = [fact for fact in waits.requests if related(fact.request.lock_id, lock_id)]
     there.sort(key=lambda fact: (fact.granted, -fact.seconds))
     return list(dict.fromkeys(fact.request.agent for fact in there))
 
 
 def why(waits: Waits, agents: Sequence[AgentId]) -> list[str]:
-    """The sentences about why these agents wait, and all that they wait for; each agent once."""
+    """Explain why these agents wait, and all agents that they wait for; each agent once."""
     lines: list[str] = []
     told: dict[AgentId, None] = dict.fromkeys(agents[:MOST_TOLD])
     todo = list(told)
@@ -95,16 +95,16 @@ def why(waits: Waits, agents: Sequence[AgentId]) -> list[str]:
         if not blockers:
             roots.append(agent)
     if len(agents) > MOST_TOLD:
-        lines.append(f"{len(agents) - MOST_TOLD} more wait or hold there.")
+        lines.append(f"{len(agents) - MOST_TOLD} more are waiting or hold locks there.")
     for agent in roots:
         lines += root_story(waits, agent)
     if not roots and lines:
-        lines.append("They wait for each other: a deadlock, which is resolved by itself.")
+        lines.append("They wait for each other: a deadlock, which is resolved automatically.")
     return lines
 
 
 def _blockers(waits: Waits, agent: AgentId) -> Iterator[tuple[str, AgentId]]:
-    """For each other agent that this one waits for: how, and who."""
+    """The agents that this one waits for, each with a sentence."""
     found: dict[AgentId, list[tuple[RequestFact, RequestFact]]] = {}
     for edge in waits.blockers(agent):
         found.setdefault(edge.holder.request.agent, []).append(edge)
@@ -112,18 +112,18 @@ def _blockers(waits: Waits, agent: AgentId) -> Iterator[tuple[str, AgentId]]:
         waiter, holder = max(edges, key=lambda edge: edge[0].seconds)
         if is_held_up_id(waiter.request.lock_id):
             text = f"{who(waiter)} waits with another transaction of its own, {other}"
-            yield f"{text}, and can't go on with {agent} meanwhile.", other
+            yield f"{text}, and cannot continue with {agent} meanwhile.", other
             continue
         places = ", ".join(sorted({edge[0].request.node for edge in edges}))
         has = f"has held {wish(holder)} for {duration(holder.seconds)}"
         if not holder.granted:
-            has = f"stands ahead of it, for {duration(holder.seconds)} now, with {wish(holder)}"
-        text = f"{who(waiter)} has waited {duration(waiter.seconds)} for {wish(waiter)}"
+            has = f"has been ahead of it in the queue for {duration(holder.seconds)}, with {wish(holder)}"
+        text = f"{who(waiter)} has been waiting {duration(waiter.seconds)} for {wish(waiter)}"
         yield f"{text}: {who(holder)} {has} (on {places}).", other
 
 
 def root_story(waits: Waits, agent: AgentId) -> list[str]:
-    """What is known of an agent that waits for nothing."""
+    """Describe an agent that is not waiting."""
     facts = waits.of(agent)
     if not facts:
         return []
@@ -131,19 +131,19 @@ def root_story(waits: Waits, agent: AgentId) -> list[str]:
     behind = len(waits.behind(agent))
     held = holding(waits, agent)
     leads = any(is_contest(locks[0].request.lock_id) for locks in held)
-    does = "it leads" if leads else "it is at work, or has forgotten what it holds"
-    lines = [f"{who(fact)} waits for nothing: {does}."]
+    does = "it leads" if leads else "it is still working, or it forgot to release"
+    lines = [f"{who(fact)} is not waiting for any lock: {does}."]
     for locks in held[:MOST_TOLD]:
         places = ", ".join(sorted(each.request.node for each in locks))
         since = duration(longest(locks).seconds)
         lines.append(f"  It has held {wish(locks[0])} for {since} (on {places}).")
     if len(held) > MOST_TOLD:
-        lines.append(f"  It holds {len(held) - MOST_TOLD} more.")
+        lines.append(f"  It holds {len(held) - MOST_TOLD} more locks.")
     place = next((each.address for each in facts if each.address), "")
     if place:
-        lines.append(f"  It is connected from {place}.")
+        lines.append(f"  Its connection is from {place}.")
     lines.append(
-        f"  {behind or 'Nobody'} wait{'' if behind > 1 else 's'} for it, directly or behind others."
+        f"  {behind or 'No'} other{'' if behind == 1 else 's'} wait{'s' if behind == 1 else ''} for it, directly or indirectly."
     )
     if behind:
         lines.append(f"  To end it: locks break {agent} --reason '...'")

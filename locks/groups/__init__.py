@@ -1,8 +1,8 @@
 """Process groups that span nodes, after OTP's `pg`.
 
 Actors of any node join a group by its name, and every node knows the members. A group exists while it
-has members. A member leaves when it ends, and when its node is lost. What a node knows of others may
-be a moment old.
+has members. A member leaves when it ends, and when its node is lost. The view of other nodes may
+be slightly outdated.
 
     from locks import groups
 
@@ -61,10 +61,10 @@ T = TypeVar("T")
 def join(
     group: Any, *members: pykka.ActorRef[Any], scope: str = SCOPE, node: Node | None = None
 ) -> None:
-    """Let actors of this node join a group.
+    """Add actors of this node to a group.
 
-    An actor that joins several times is a member as often, and must leave as often. An actor that
-    has ended already joins, and leaves at once.
+    An actor that joins several times is a member several times, and must leave as often. An actor that
+    has already ended joins and leaves immediately.
 
     Args:
         group: The name of the group.
@@ -74,7 +74,7 @@ def join(
 
     Raises:
         InvalidOption: The group has no term, or a member is not an actor of this node.
-        MisuseError: The name of the scope is taken by something else.
+        MisuseError: Something else has the name of the scope.
         NodeNotRunning: The node was stopped.
 
     Source:
@@ -88,11 +88,11 @@ def join(
 def leave(
     group: Any, *members: pykka.ActorRef[Any], scope: str = SCOPE, node: Node | None = None
 ) -> bool:
-    """Let actors of this node leave a group.
+    """Remove actors of this node from a group.
 
     Args:
         group: The name of the group.
-        members: References to actors. Those that are not in the group don't matter.
+        members: References to actors. Actors that are not in the group are ignored.
         scope: The name space of the group.
         node: The node of the actors; this program's node by default.
 
@@ -101,7 +101,7 @@ def leave(
 
     Raises:
         InvalidOption: The group has no term, or a member is not an actor of this node.
-        MisuseError: The name of the scope is taken by something else.
+        MisuseError: Something else has the name of the scope.
         NodeNotRunning: The node was stopped.
 
     Source:
@@ -120,7 +120,7 @@ def members(
     Args:
         group: The name of the group.
         scope: The name space of the group.
-        node: Which node is asked; this program's node by default.
+        node: The node to ask; this program's node by default.
 
     Returns:
         References: those of this node's actors, and a `locks.RemoteRef` for each actor of another
@@ -129,7 +129,7 @@ def members(
 
     Raises:
         InvalidOption: The group has no term.
-        MisuseError: The name of the scope is taken by something else.
+        MisuseError: Something else has the name of the scope.
         NodeNotRunning: The node was stopped.
 
     Source:
@@ -155,7 +155,7 @@ def which_groups(*, scope: str = SCOPE, node: Node | None = None) -> list[Any]:
     """The groups that have members, on any node.
 
     Raises:
-        MisuseError: The name of the scope is taken by something else.
+        MisuseError: Something else has the name of the scope.
         NodeNotRunning: The node was stopped.
 
     Source:
@@ -167,26 +167,26 @@ def which_groups(*, scope: str = SCOPE, node: Node | None = None) -> list[Any]:
 def monitor(
     group: Any, watcher: Watcher, *, scope: str = SCOPE, node: Node | None = None
 ) -> GroupMonitor:
-    """Tell a watcher which actors join a group, and which leave it, from now on.
+    """Notify a watcher of actors that join or leave a group, from now on.
 
-    Apply each change to the current members, in order, and you have the members at any later time:
-    no change is reported twice or left out. The watcher may get the first change before
-    this function has returned.
+    Apply the changes to the current members, in order, to get the members at any later time:
+    each change is reported exactly once. The watcher may get the first change before
+    this function returns.
 
     Args:
         group: The name of the group; it need not have members.
         watcher: An actor's reference, which gets `Joined` and `Left` as messages, or a callable. A
-            callable runs in the node's background greenlet. The monitor ends with an actor.
+            callable runs in the node's background greenlet. The monitor of an actor ends with it.
         scope: The name space of the group.
-        node: Which node is asked; this program's node by default.
+        node: The node to ask; this program's node by default.
 
     Returns:
-        The monitor: with the present `members`, and `cancel()`.
+        The monitor, with the current `members` and `cancel()`.
 
     Raises:
         InvalidOption: The group has no term, or the watcher is neither a callable nor the reference
             of an actor of this node.
-        MisuseError: The name of the scope is taken by something else.
+        MisuseError: Something else has the name of the scope.
         NodeNotRunning: The node was stopped.
 
     Source:
@@ -197,7 +197,7 @@ def monitor(
         isinstance(watcher, pykka.ActorRef) or callable(watcher)
     ):
         raise InvalidOption(
-            f"watcher {watcher!r} is neither the reference of an actor of this node nor a callable",
+            f"watcher={watcher!r} is wrong; pass the reference of an actor of this node, or a callable",
             watcher=repr(watcher),
         )
     if isinstance(watcher, pykka.ActorRef):
@@ -209,17 +209,19 @@ def monitor(
 
 def _check_members(given: tuple[Any, ...]) -> tuple[Ref, ...]:
     if not given:
-        raise InvalidOption("no member is given; name the actors: join(group, actor_ref)")
+        raise InvalidOption(
+            "no members were passed; pass references of actors: join(group, actor_ref)"
+        )
     for member in given:
         if isinstance(member, RemoteRef):
             raise InvalidOption(
-                f"{member!r} is of another node; only its own node can let it join or leave",
+                f"{member!r} is on another node; only its own node can add or remove it",
                 member=repr(member),
             )
         if not isinstance(member, pykka.ActorRef):
             raise InvalidOption(
-                f"{member!r} is not an actor's reference, so it can't be a member; give what "
-                "start() has returned, or actor_ref",
+                f"{member!r} is not an actor's reference, so it can't be a member; pass the result of "
+                "start(), or actor_ref",
                 member=repr(member),
             )
         check_actor(member)
@@ -227,10 +229,10 @@ def _check_members(given: tuple[Any, ...]) -> tuple[Ref, ...]:
 
 
 def _ask(node: Node | None, scope: Any, question: Callable[[Scope], T]) -> T:
-    """Ask a node's scope something, in the node's turn."""
+    """Ask a node's scope a question, in the node's turn."""
     name = scope.name if isinstance(scope, Atom) else scope
     if not isinstance(name, str) or not name:
-        raise InvalidOption(f"a scope's name is text, such as {SCOPE!r}, not {scope!r}")
-    Atom(name)  # refuses what is too long
+        raise InvalidOption(f"a scope's name must be text, such as {SCOPE!r}, not {scope!r}")
+    Atom(name)  # refuses a name that is too long
     asked = default_node() if node is None else node
     return asked.turn.run(lambda: question(scope_of(asked, name)))

@@ -1,11 +1,11 @@
 """One scope of process groups on one node: the shell around a `GroupTable`.
 
 It lives in the node's turn. It is a process with a pid, registered under the scope's name; the scopes of
-that name on other nodes talk to it, and watch it. On a node that is alone there is no such process. An
-actor gets its pid when it is first named to another node.
+that name on other nodes send it messages and watch it. A node without other nodes has no such process. An
+actor gets its pid when it is first reported to another node.
 
-Members are actors' references here and pids elsewhere; users get references for all of them. Users and
-their watchers are told by the node's executor, in the order in which things have happened.
+Members are actors' references here and pids elsewhere; users get references for all of them. The node's
+executor notifies users and their watchers, in the order of events.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Joined(NamedTuple):
     """Members have joined a group; see `monitor`.
 
     Attributes:
-        group: The group, as `monitor` was told it.
+        group: The group, as passed to `monitor`.
         members: Their references; one that has joined several times is listed as often.
     """
 
@@ -63,7 +63,7 @@ class Left(NamedTuple):
     """Members have left a group: on purpose, by their end, or because their node is lost.
 
     Attributes:
-        group: The group, as `monitor` was told it.
+        group: The group, as passed to `monitor`.
         members: Their references; one that has left several times is listed as often.
     """
 
@@ -75,10 +75,10 @@ Watcher = Ref | Callable[[Joined | Left], object]
 
 
 class GroupMonitor:
-    """Tells a watcher of the changes of one group. `monitor` makes it.
+    """Notifies a watcher of changes of one group. `monitor` creates it.
 
     Attributes:
-        group: The group, as `monitor` was told it.
+        group: The group, as passed to `monitor`.
         members: The references of its members when the monitor began; later changes are reported.
     """
 
@@ -95,7 +95,7 @@ class GroupMonitor:
         return f"<GroupMonitor of {self.group!r} for {self._watcher!r}>"
 
     def cancel(self) -> None:
-        """Tell the watcher nothing more, not even what has happened already.
+        """Stop notifying the watcher, also of changes that have already happened.
 
         Earlier messages may still be in an actor's inbox.
         """
@@ -105,12 +105,12 @@ class GroupMonitor:
         self._scope.node.turn.post(self._scope.demonitor, self._key, self)
 
     def begin(self) -> None:
-        """End it with its watcher."""
+        """Begin to watch the watcher, so that the monitor ends with it."""
         if isinstance(self._watcher, pykka.ActorRef):
             self._watching = monitor(self._watcher, lambda _: self.cancel())
 
     def tell(self, news: Joined | Left) -> None:
-        """Tell the watcher; by the node's executor."""
+        """Notify the watcher; called by the node's executor."""
         if self._cancelled:
             return
         if not isinstance(self._watcher, pykka.ActorRef):
@@ -120,7 +120,7 @@ class GroupMonitor:
 
 
 class Scope:
-    """The groups of one name space, on one node. Everything in it is for the node's turn.
+    """The groups of one name space, on one node. All its methods must be called in the node's turn.
 
     Args:
         node: The node.
@@ -134,8 +134,8 @@ class Scope:
         self.node = node
         self.name = name
         self._table = GroupTable()
-        self._watches: dict[Any, Monitor] = {}  # of the members of this node
-        self._pids: dict[Any, Pid] = {}  # of the members that other nodes were told of
+        self._watches: dict[Any, Monitor] = {}  # of this node's members
+        self._pids: dict[Any, Pid] = {}  # of the members that were reported to other nodes
         self._tallies: dict[str, Tally] = {}  # of the members of each other node
         self._me: Pid | None = None
         self._ended = False
@@ -146,8 +146,8 @@ class Scope:
         processes = cluster.processes
         if processes.registered(name) is not None:
             raise MisuseError(
-                f"the name {name!r} is taken on {node.name}, so it can't be that of a scope; "
-                "choose another one",
+                f"can't create a scope with the name {name!r}, which is in use on {node.name}; "
+                "choose another name",
                 name=name,
             )
         local = Local(self._receive)
@@ -160,11 +160,11 @@ class Scope:
     # --- What users do --------------------------------------------------------------------------
 
     def join(self, group: Group, members: tuple[Ref, ...]) -> None:
-        """Let actors of this node join a group."""
+        """Add actors of this node to a group."""
         self._perform(self._table.join(group, members))
 
     def leave(self, group: Group, members: tuple[Ref, ...]) -> bool:
-        """Let actors of this node leave a group; return whether one of them was in it."""
+        """Remove actors of this node from a group; return whether one of them was in it."""
         was_in_it = any(self._table.has_joined(group, member) for member in members)
         self._perform(self._table.leave(group, members))
         return was_in_it
@@ -190,7 +190,7 @@ class Scope:
                 yield Member(group.value, len(group.encoded), label_of(ref))
 
     def monitor(self, group: Group, watcher: Watcher) -> GroupMonitor:
-        """Have a watcher told of the changes of a group."""
+        """Notify a watcher of the changes of a group."""
         made = GroupMonitor(self, group, watcher)
         made.members = self._refs(self._table.monitor(group, made))
         made.begin()
@@ -201,7 +201,7 @@ class Scope:
         self._table.demonitor(group, ended)
 
     def end(self) -> None:
-        """The node has stopped."""
+        """End the scope: the node has stopped."""
         self._ended = True
         for watch in self._watches.values():
             watch.cancel()
@@ -210,7 +210,7 @@ class Scope:
     # --- Peers ----------------------------------------------------------------------------------
 
     def _discover(self, node: str) -> None:
-        """A node is connected: say hello to its scope, if it has one of that name."""
+        """Send `Discover` to a newly connected node, in case it has the scope."""
         assert self._me is not None
         encoded = etf.encode(wire.pack(Discover(), self._me, self._pid_of))
         self._cluster.processes.send_named(node, self.name, encoded, self._me)
@@ -219,7 +219,7 @@ class Scope:
         try:
             peer, said = wire.unpack(message)
         except StrangeMessage as error:
-            text = "scope %s of %s ignores a message: %s"
+            text = "scope %s of %s ignored a message: %s"
             self._cluster.ignored(text, self.name, self.node.name, error)
             return
         check_speaker(peer, self._cluster.processes.speaker)
@@ -227,13 +227,13 @@ class Scope:
         self._perform(self._table.handle(peer, said))
 
     def _count(self, peer: Pid, said: Message) -> None:
-        """Raise `OverBudget` if a node would have more memberships here than it may, before anything is done."""
+        """Raise `OverBudget`, before any change, if a node would exceed its limit of memberships here."""
         if isinstance(said, Join):
             more = len(said.members)
-        elif isinstance(said, Sync):  # in the place of what was there
+        elif isinstance(said, Sync):  # replaces its earlier members
             more = sum(len(members) for _, members in said.groups) - self._table.size(peer)
         elif isinstance(said, Discover):
-            more = 1  # the peer itself, if it is a new one
+            more = 1  # the peer itself, if it is new
         else:
             return
         tally = self._tallies.get(peer.node)
@@ -281,7 +281,7 @@ class Scope:
             else:
                 assert_never(effect)
         for member in left:
-            self._pids.pop(member, None)  # not before the others were told
+            self._pids.pop(member, None)  # only after the others were informed
 
     def _member_ended(self, member: Ref, down: Any) -> None:
         self.node.turn.post(self._member_down, member)
@@ -308,7 +308,7 @@ class Scope:
     # --- References and pids --------------------------------------------------------------------
 
     def _pid_of(self, member: Any) -> Pid:
-        # Kept as long as it is a member: when an actor has ended, its pid is forgotten elsewhere.
+        # Kept as long as it is a member: the pid of an ended actor is forgotten elsewhere.
         pid = self._pids.get(member)
         if pid is None:
             pid = self._pids[member] = self._cluster.remotes.pid_of(member)
@@ -332,10 +332,10 @@ def _pid(peer: Hashable) -> Pid:
 
 
 def scope_of(node: Node, name: str) -> Scope:
-    """The scope of a name on a node; made when it is first asked for. In the turn.
+    """The scope of a name on a node; created on first use. Call it in the turn.
 
     Raises:
-        MisuseError: The name is taken by something else.
+        MisuseError: Something else has the name.
         NodeNotRunning: The node was stopped.
     """
     scope: Scope = node.service("process groups", name, lambda: Scope(node, name))

@@ -2,16 +2,16 @@
 
 Theory of operation
 -------------------
-Only a node itself decides on its own members. It also keeps a copy of what each *peer* (the process of
-the same scope on another node) has said of its own. The members of a group are the node's own and those
-of all copies; nothing is passed on from one peer to another.
+A node decides only on its own members. It also keeps a copy of the members of each *peer* (the process of
+the same scope on another node), as reported by that peer. The members of a group are the node's own and those
+of all copies; nothing is forwarded from one peer to another.
 
-A copy is made and kept like this. A node that meets another one sends `Discover`. The answer is `Sync`:
-all members of the answering peer, which replace the copy. From then on each change is told, as `Join`
-and `Leave`; messages between two peers keep their order, so the copy follows. If a peer is down (its
-process or its node, or the connection), its copy is dropped; when it is met again, all begins anew.
+A copy is made and kept like this. A node that connects to another node sends `Discover`. The answer is `Sync`:
+all members of the answering peer, which replace the copy. From then on the peer reports each change with `Join`
+and `Leave`. Messages between two peers keep their order, so the copy stays right. If a peer is down (its
+process, its node or the connection), its copy is dropped; at the next connection, this starts again.
 
-A peer is told of changes only after it was sent a `Sync`. OTP's own `pg` is less strict: it may tell a
+A peer gets changes only after a `Sync`. OTP's own `pg` is less strict: it may tell a
 peer that a member has left a group that the peer has never heard of, which crashes that peer.
 
 A member may join a group several times, and is in it until it has left as often, as in `pg`.
@@ -48,18 +48,18 @@ __all__ = [
 ]
 
 
-AnyGroup = Annotated[Hashable, "group"]  # told apart for the wire, which knows what they are
+AnyGroup = Annotated[Hashable, "group"]  # distinguished for the wire, which knows the type
 AnyMember = Annotated[Hashable, "member"]
-MOST = 100_000  # groups, or members of a group, in one message: as many as a term may have
+MOST = 100_000  # groups, or members of a group, in one message: the limit of a term
 Members = Annotated[tuple[AnyMember, ...], Size(MOST)]
 
 
 class Discover(NamedTuple):
-    """To a peer: here I am; who are your members?"""
+    """Message to a peer: this node is connected; report your members."""
 
 
 class Sync(NamedTuple):
-    """To a peer: these are all my members.
+    """Message to a peer: these are all my members.
 
     Attributes:
         groups: Each group with its members; one that has joined several times is listed as often.
@@ -69,14 +69,14 @@ class Sync(NamedTuple):
 
 
 class Join(NamedTuple):
-    """To a peer: members of mine have joined a group."""
+    """Message to a peer: members of mine have joined a group."""
 
     group: AnyGroup
     members: Members
 
 
 class Leave(NamedTuple):
-    """To a peer: each of these members of mine has left each of these groups once."""
+    """Message to a peer: each of these members of mine has left each of these groups once."""
 
     members: Members
     groups: Annotated[tuple[AnyGroup, ...], Size(MOST)]
@@ -111,7 +111,7 @@ class UnwatchMember(NamedTuple):
 
 
 class Tell(NamedTuple):
-    """Effect: tell a monitor that members have joined its group, or left it."""
+    """Effect: notify a monitor of members that have joined or left its group."""
 
     monitor: Hashable
     joined: bool
@@ -123,7 +123,7 @@ Effect = Send | WatchPeer | WatchMember | UnwatchMember | Tell
 
 
 class _Roster:
-    """Groups with their members, each counted as often as it has joined."""
+    """Groups with their members, each with the number of its joins."""
 
     __slots__ = ("groups",)
 
@@ -138,7 +138,7 @@ class _Roster:
             self.groups[group] = counts
 
     def remove(self, group: Hashable, members: Iterable[Hashable]) -> tuple[Hashable, ...]:
-        """Take members out, each once; return those that were there."""
+        """Remove members, each once; return those that were in the group."""
         counts = self.groups.get(group, {})
         removed = []
         for member in members:
@@ -159,7 +159,7 @@ class _Roster:
 
 
 class _Peer(_Roster):
-    """What is known of a peer: its members, and whether it was told ours."""
+    """The known members of a peer, and whether ours were sent to it."""
 
     __slots__ = ("told",)
 
@@ -169,18 +169,20 @@ class _Peer(_Roster):
 
 
 class GroupTable:
-    """The groups of one scope, as one node knows them."""
+    """The groups of one scope, as known by one node."""
 
     def __init__(self) -> None:
         self._own = _Roster()
-        self._joined: dict[Hashable, list[Hashable]] = {}  # the groups of each own member
+        self._joined: dict[
+            Hashable, list[Hashable]
+        ] = {}  # the groups of each of this node's members
         self._peers: dict[Hashable, _Peer] = {}
         self._monitors: dict[Hashable, dict[Hashable, None]] = {}
 
     # --- Questions ------------------------------------------------------------------------------
 
     def members(self, group: Hashable) -> tuple[Hashable, ...]:
-        """The members of a group: the own ones first, each in the order in which it has joined."""
+        """The members of a group: those of this node first, each in the order of joining."""
         found = self._own.members(group)
         for peer in self._peers.values():
             found += peer.members(group)
@@ -191,7 +193,7 @@ class GroupTable:
         return self._own.members(group)
 
     def content(self) -> tuple[tuple[Hashable, tuple[Hashable, ...]], ...]:
-        """The groups with members on this node, each with these."""
+        """The groups with members on this node, each with these members."""
         return self._own.content()
 
     def has_joined(self, group: Hashable, member: Hashable) -> bool:
@@ -206,18 +208,18 @@ class GroupTable:
         return tuple(found)
 
     def peers(self) -> tuple[Hashable, ...]:
-        """The peers that are known."""
+        """The known peers."""
         return tuple(self._peers)
 
     def size(self, peer: Hashable) -> int:
-        """How many memberships are known of a peer."""
+        """The number of known memberships of a peer."""
         known = self._peers.get(peer)
         return 0 if known is None else sum(sum(there.values()) for there in known.groups.values())
 
     # --- What happens on this node --------------------------------------------------------------
 
     def join(self, group: Hashable, members: tuple[Hashable, ...]) -> list[Effect]:
-        """Members of this node join a group."""
+        """Add members of this node to a group."""
         effects: list[Effect] = []
         for member in members:
             if member not in self._joined:
@@ -228,7 +230,7 @@ class GroupTable:
         return effects + self._tell(True, group, members) + self._to_peers(Join(group, members))
 
     def leave(self, group: Hashable, members: tuple[Hashable, ...]) -> list[Effect]:
-        """Members of this node leave a group; those that are not in it don't matter."""
+        """Remove members of this node from a group; those that are not in it are ignored."""
         removed = self._own.remove(group, members)
         if not removed:
             return []
@@ -242,7 +244,7 @@ class GroupTable:
         return effects + self._to_peers(Leave(removed, (group,)))
 
     def member_down(self, member: Hashable) -> list[Effect]:
-        """A member of this node has ended: it leaves all its groups."""
+        """Remove a member of this node that has ended from all its groups."""
         groups = self._joined.pop(member, [])
         effects: list[Effect] = []
         for group in dict.fromkeys(groups):
@@ -251,12 +253,12 @@ class GroupTable:
         return effects + (self._to_peers(Leave((member,), tuple(groups))) if groups else [])
 
     def monitor(self, group: Hashable, monitor: Hashable) -> tuple[Hashable, ...]:
-        """Tell a monitor of each change of a group from now on; return its members now."""
+        """Report each change of a group to a monitor from now on; return the current members."""
         self._monitors.setdefault(group, {})[monitor] = None
         return self.members(group)
 
     def demonitor(self, group: Hashable, monitor: Hashable) -> None:
-        """Stop telling a monitor."""
+        """Stop reporting to a monitor."""
         monitors = self._monitors.get(group, {})
         monitors.pop(monitor, None)
         if not monitors:
@@ -265,7 +267,7 @@ class GroupTable:
     # --- What peers say -------------------------------------------------------------------------
 
     def handle(self, peer: Hashable, message: Message) -> list[Effect]:
-        """Take in a message of a peer."""
+        """Handle a message of a peer."""
         known = self._peers.get(peer)
         effects: list[Effect] = []
         match message:
@@ -281,7 +283,7 @@ class GroupTable:
                     effects.append(WatchPeer(peer))
                 effects += self._replace(known, message)
             case Join(group, members):
-                if known is not None:  # otherwise its `Sync`, which is to come, will say all
+                if known is not None:  # otherwise a `Sync` with everything will follow
                     known.add(group, members)
                     effects += self._tell(True, group, members)
             case Leave(members, groups):
@@ -293,7 +295,7 @@ class GroupTable:
         return effects
 
     def peer_down(self, peer: Hashable) -> list[Effect]:
-        """A peer is down, or can't be reached: all its members leave."""
+        """Remove all members of a peer that is down or can't be reached."""
         lost = self._peers.pop(peer, None)
         effects: list[Effect] = []
         for group, members in lost.content() if lost is not None else ():
@@ -301,7 +303,7 @@ class GroupTable:
         return effects
 
     def _replace(self, known: _Peer, sync: Sync) -> list[Effect]:
-        """A peer has told all its members: those before leave, or stay, or are joined by others."""
+        """Replace a peer's members by those of a `Sync`."""
         before = known.groups
         known.groups = {}
         for group, members in sync.groups:
@@ -324,10 +326,10 @@ class GroupTable:
 
 
 def _expand(counts: dict[Hashable, int]) -> tuple[Hashable, ...]:
-    """Each member as often as it has joined."""
+    """Each member, as often as it has joined."""
     return tuple([member for member, count in counts.items() for _ in range(count)])
 
 
 def _difference(ours: dict[Hashable, int], theirs: dict[Hashable, int]) -> tuple[Hashable, ...]:
-    """What is in `ours` more often than in `theirs`, as many times as the difference."""
+    """The elements that `ours` has more often than `theirs`, repeated by the difference."""
     return _expand({member: count - theirs.get(member, 0) for member, count in ours.items()})

@@ -1,4 +1,4 @@
-"""The messages between peers as OTP's `pg` has them, and groups as keys.
+"""The messages between peers in the form of OTP's `pg`, and groups as keys.
 
 | Message | Term |
 |---|---|
@@ -30,8 +30,8 @@ from locks.otp.bytes.terms import Atom, ImproperList, Pid
 __all__ = ["Group", "pack", "pieces", "to_group", "unpack"]
 
 CAST = constant("$gen_cast")
-LONGEST_GROUP = 65_535  # bytes: it must fit into a message beside many pids
-PIECE = 1_000  # members in a message, when all at once were too many
+LONGEST_GROUP = 65_535  # bytes: it must fit into a message with many pids
+PIECE = 1_000  # members in a message, if one message was too large
 SPECIAL: dict[str, bool | None] = {
     "true": True,
     "false": False,
@@ -41,16 +41,16 @@ NOBODY = Pid(1, "nobody@localhost", 1)
 
 
 class Group:
-    """A group as a key: two are the same when they are the same term.
+    """A group as a key: two groups are the same if they are the same term.
 
-    So `1`, `1.0` and `True` are different groups, as they are for Erlang; text and the bytes that it
-    is encoded in are the same one, as Erlang can't tell them apart.
+    So `1`, `1.0` and `True` are different groups, as they are for Erlang; text and its encoded
+    bytes are the same group, because Erlang can't distinguish them.
 
     Args:
-        value: Its name, as users give it.
+        value: Its name, as users pass it.
 
     Attributes:
-        given: Its name as it was given here.
+        given: Its name as it was passed here.
         value: Its name as other nodes decode it.
         encoded: Its term.
 
@@ -61,7 +61,7 @@ class Group:
     __slots__ = ("encoded", "given", "value")
 
     def __init__(self, value: Any) -> None:
-        # Encoded as the users have it first: that refuses what is nested too deep, or within itself.
+        # Encoded as passed first: that refuses a value that is nested too deep, or within itself.
         etf.encode((CAST, (_TAGS[Sync], NOBODY, [(value, [NOBODY])])))
         self.given = value
         self.value = _canonical(value)
@@ -78,28 +78,28 @@ class Group:
 
 
 def to_group(value: Any) -> Group:
-    """The group that users mean.
+    """Convert a user's value to a group.
 
     Raises:
-        InvalidOption: That can't be the name of a group.
+        InvalidOption: The value can't be the name of a group.
     """
     try:
         group = Group(value)
     except MisuseError as error:
-        raise InvalidOption(f"{shown(value)} can't be a group: {error}") from error
+        raise InvalidOption(f"can't use {shown(value)} as a group: {error}") from error
     if len(group.encoded) > LONGEST_GROUP:
         raise InvalidOption(
-            f"the group {shown(value)} takes {len(group.encoded):,} bytes, more than "
-            f"{LONGEST_GROUP:,}; give it a shorter name"
+            f"the group {shown(value)} has {len(group.encoded):,} bytes, more than "
+            f"{LONGEST_GROUP:,}; use a shorter name"
         )
     return group
 
 
 def _canonical(value: Any, depth: int = etf.Limits().depth) -> Any:
-    """The one form of all values that are the same term; raises `EncodeError` of one too deep."""
+    """The canonical form of a value, equal for all values with the same term; raises `EncodeError` if it is nested too deep."""
     kind = type(value)
     if depth < 0:
-        raise etf.EncodeError("it is nested too deep, or within itself; make it flatter")
+        raise etf.EncodeError("it is nested too deep, or within itself; use a flatter value")
     depth -= 1
     if kind is Atom:
         return SPECIAL.get(value.name, value)
@@ -129,7 +129,7 @@ def _value(group: Hashable) -> Any:
 def _to_key(term: Any) -> Group:
     try:
         return Group(term)
-    except MisuseError as error:  # it can be read, but not be sent back
+    except MisuseError as error:  # it can be decoded, but not encoded again
         raise BadMessage(f"{brief(term)} is not a group: {error}") from error
 
 
@@ -138,7 +138,7 @@ def _pids(members: Iterable[Any], pid_of: Callable[[Any], Pid]) -> list[Pid]:
 
 
 def _one_or_more(members: Iterable[Any], pid_of: Callable[[Any], Pid]) -> Any:
-    """One pid stands for itself where OTP has it so."""
+    """A list of pids, or a single pid where OTP sends one."""
     pids = _pids(members, pid_of)
     return pids[0] if len(pids) == 1 else pids
 
@@ -148,12 +148,14 @@ def _to_members(term: Any, peer: Pid) -> tuple[Pid, ...]:
     pids = term if type(term) is list else [term]
     for pid in pids:
         if type(pid) is not Pid or pid.node != peer.node:
-            raise BadMessage(f"{brief(pid)} is no process of {peer.node}, so no member of its own")
+            raise BadMessage(
+                f"{brief(pid)} is not a process of {peer.node}, so it can't be a member there"
+            )
     return tuple(pids)
 
 
-# The fields of a message follow a tag and the peer. What members are is said to `pack` by a function,
-# and checked by `unpack` for the peer.
+# The fields of a message follow a tag and the peer. A function tells `pack` how members are written,
+# and `unpack` checks them against the peer.
 _CHANGES = Forms(
     {AnyGroup: Form(_value, _to_key), Members: Form(_one_or_more, _to_members, in_context=True)}
 )
@@ -203,7 +205,7 @@ def unpack(term: Any) -> tuple[Pid, Message]:
 
 
 def pieces(message: Message) -> Iterator[Message]:
-    """The same in several messages, where it is too large for one."""
+    """Split a message that is too large into several."""
     match message:
         case Sync(groups):
             yield Sync(())

@@ -1,7 +1,7 @@
-"""The collector for `prometheus_client`: it asks the program's node when it is asked itself.
+"""The collector for `prometheus_client`: it reads the program's node whenever it is collected.
 
-Nothing is counted for it: it reads what the node counts in any case, and looks through the lock table once, in a turn.
-A program whose node does not run has no metrics; to be asked for them starts none.
+Nothing is counted for it: it reads the node's own counters, and scans the lock table once, in a turn.
+A program whose node is not running has no metrics; collecting does not start the node.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Labels = dict[str, str]
 
 
 class Present(NamedTuple):
-    """What is in a lock table now, but for locks of elections: a candidate waits for as long as another one leads.
+    """The contents of a lock table, without locks of elections: a candidate waits for as long as another one leads.
 
     Attributes:
-        waiting: How many requests wait, by the first element of the id.
-        held: How many are granted, likewise.
-        longest_wait: Since how many seconds the oldest one waits.
-        longest_hold: Since how many seconds the oldest one is granted.
-        first: What was measured, by the first element of the id; none if that was not asked for.
+        waiting: The number of waiting requests, by the first element of the id.
+        held: The number of granted requests, by the first element of the id.
+        longest_wait: Seconds for which the oldest request has been waiting.
+        longest_hold: Seconds for which the oldest lock has been held.
+        first: The measured times, by the first element of the id; empty if that was not requested.
     """
 
     waiting: Mapping[str, int]
@@ -46,11 +46,11 @@ class Present(NamedTuple):
 
 
 def look(node: Node, by_first: bool) -> Present:
-    """Look through a lock table; in the turn.
+    """Scan a lock table; call it in the turn.
 
     Args:
         node: The node.
-        by_first: Whether to tell the first elements of ids apart; all are one, of no name, if not.
+        by_first: Whether to separate ids by their first elements; otherwise all are under one empty name.
     """
     times = node.server.times
     if by_first and times.by_first is None:
@@ -79,7 +79,7 @@ def look(node: Node, by_first: bool) -> Present:
 
 
 class Metrics:
-    """What `prometheus_client` collects from this program's node. `collector` makes it.
+    """A collector of this program's node for `prometheus_client`. `collector` creates it.
 
     Args:
         by_first: Whether some metrics have a label with the first element of the lock id.
@@ -91,11 +91,11 @@ class Metrics:
         self._node = node
 
     def describe(self) -> list[Family]:
-        """All metrics, without figures: to register them starts no node."""
+        """All metrics, without figures, so that registering the collector starts no node."""
         return [family(name) for name in METRICS]
 
     def collect(self) -> Iterator[Family]:
-        """All metrics, with figures, if the node runs."""
+        """All metrics with figures, if the node is running."""
         node = self._node()
         if node is None:
             return
@@ -158,7 +158,7 @@ class Metrics:
 
 
 def _others(node: Node) -> Iterator[tuple[str, Labels, float]]:
-    """What a node has to do with others."""
+    """The metrics of connections with other nodes."""
     scope = node.scope
     servers = {node.name} if scope is None else set(scope.nodes)
     connected = node.nodes()
@@ -172,7 +172,7 @@ def _others(node: Node) -> Iterator[tuple[str, Labels, float]]:
 
 
 def family(name: str) -> Family:
-    """A metric of `prometheus_client`, still without figures."""
+    """A metric of `prometheus_client`, without figures yet."""
     from prometheus_client.core import Metric as Family
 
     metric = METRICS[name]
@@ -192,14 +192,14 @@ def _node_at_hand() -> Node | None:
 
 
 def collector(*, by_first: bool = False) -> Any:
-    """What a registry of `prometheus_client` collects the metrics of this program's node with.
+    """Create a collector of this program's metrics, for a registry of `prometheus_client`.
 
         prometheus_client.REGISTRY.register(locks.metrics.collector())
 
     Args:
-        by_first: Give waits and holds, and what waits and is held now, a label `first` with the first element of the lock
-            id: for programs in which that is one of a few words. Of more than 100, the rest is `(others)`. What has come
-            before they are first collected is not told apart.
+        by_first: Give the metrics of waits and holds a label `first`, the first element of the lock id: for programs in
+            which that is one of a few words. If there are more than 100, the rest is `(others)`. Times before the first
+            collection are not separated.
 
     Raises:
         MisuseError: `prometheus_client` is not installed.

@@ -1,4 +1,4 @@
-"""The metrics, by name: what dashboards and alerts stand on. Nothing here needs `prometheus_client`.
+"""The metrics, by name: the basis of dashboards and alerts. Nothing here needs `prometheus_client`.
 
 `describe` has the list in `docs/monitoring.md`.
 """
@@ -14,10 +14,10 @@ class Metric(NamedTuple):
     """One metric.
 
     Attributes:
-        kind: What it is.
-        says: What it says.
+        kind: Its kind.
+        says: Its description.
         labels: The names of its labels, besides `first`.
-        by_first: Whether it has the label `first`, if that was asked for.
+        by_first: Whether it has the label `first`, if that was requested.
     """
 
     kind: Literal["counter", "gauge", "histogram"]
@@ -28,14 +28,14 @@ class Metric(NamedTuple):
 
 METRICS = {
     "locks_node": Metric("gauge", "1, for the node of the program.", ("node",)),
-    "locks_requests_total": Metric("counter", "Requests that the lock server has taken in."),
-    "locks_contended_total": Metric("counter", "Of these, those that were not granted at once."),
+    "locks_requests_total": Metric("counter", "Requests that the lock server received."),
+    "locks_contended_total": Metric("counter", "Requests that were not granted immediately."),
     "locks_grants_total": Metric(
-        "counter", "Grants of the lock server, those after a surrender included."
+        "counter", "Grants of the lock server, including those after a surrender."
     ),
     "locks_wait_seconds": Metric(
         "histogram",
-        "How long requests waited at the lock server that were not granted at once; outcome: granted, or given_up.",
+        "How long requests waited at the lock server if they were not granted immediately; outcome: granted, or given_up.",
         ("outcome",),
         by_first=True,
     ),
@@ -51,14 +51,15 @@ METRICS = {
         by_first=True,
     ),
     "locks_longest_wait_seconds": Metric(
-        "gauge", "How long the oldest request has waited at the lock server; 0 if none waits."
+        "gauge",
+        "How long the oldest request has been waiting at the lock server; 0 if none is waiting.",
     ),
     "locks_longest_hold_seconds": Metric(
         "gauge", "How long the oldest lock has been held; 0 if none is held."
     ),
     "locks_deadlocks_total": Metric(
         "counter",
-        "Deadlocks that the lock server has broken; action: surrendered, or aborted.",
+        "Deadlocks that the lock server resolved; action: surrendered, or aborted.",
         ("action",),
     ),
     "locks_agents": Metric("gauge", "Transactions of this program's clients now."),
@@ -67,12 +68,12 @@ METRICS = {
     ),
     "locks_transactions_total": Metric("counter", "Transactions begun by this program's clients."),
     "locks_transactions_aborted_total": Metric(
-        "counter", "Of these, those that were aborted to resolve a deadlock."
+        "counter", "Transactions that were aborted to resolve a deadlock."
     ),
     "locks_timeouts_total": Metric("counter", "Waits of this program's clients that timed out."),
-    "locks_lost_total": Metric("counter", "Locks that this program's clients held, and lost."),
+    "locks_lost_total": Metric("counter", "Locks that this program's clients held and lost."),
     "locks_knowledge_messages_total": Metric(
-        "counter", "Messages by which agents told each other who waits for whom."
+        "counter", "Messages in which agents reported to each other who waits for whom."
     ),
     "locks_connections": Metric(
         "gauge", "Nodes that are connected; kind: server, client, or peer.", ("kind",)
@@ -86,11 +87,11 @@ METRICS = {
         ("direction",),
     ),
     "locks_message_bytes_total": Metric(
-        "counter", "How large these were in all, before TLS.", ("direction",)
+        "counter", "Total size of these messages, before TLS.", ("direction",)
     ),
     "locks_servers": Metric("gauge", "Nodes on which this program's locks are taken."),
-    "locks_servers_connected": Metric("gauge", "Of these, those that can be asked now."),
-    "locks_servers_needed": Metric("gauge", "How many of them a lock needs."),
+    "locks_servers_connected": Metric("gauge", "Servers that can be asked now."),
+    "locks_servers_needed": Metric("gauge", "How many of the servers a lock needs."),
     "locks_leader_election_master_status": Metric(
         "gauge", "1 if this program leads the election of this name, 0 if it follows.", ("name",)
     ),
@@ -103,7 +104,7 @@ METRICS = {
 
 
 def series() -> set[str]:
-    """All names that a query can have: of a histogram those of its parts."""
+    """All names that a query can use; for a histogram, the names of its parts."""
     names = set()
     for name, metric in METRICS.items():
         if metric.kind == "histogram":
@@ -114,7 +115,7 @@ def series() -> set[str]:
 
 
 def describe() -> str:
-    """All of them, as text: each with its labels, its kind, and what it says."""
+    """All metrics as text, each with its labels, kind and description."""
     lines = []
     for name, metric in METRICS.items():
         labels = ",".join([*metric.labels, *(["first?"] if metric.by_first else [])])

@@ -12,11 +12,11 @@ from locks.otp.options import is_loopback
 
 __all__ = ["parse_address", "serve"]
 
-SILENCE = 10.0  # seconds that a program may say nothing
+SILENCE = 10.0  # seconds that a connection may be silent
 
 
 class _Handler(WSGIRequestHandler):
-    """Gives up who says or reads nothing for a while: each connection has a thread."""
+    """Closes a connection that is silent for a while, because each connection has a thread."""
 
     timeout = SILENCE
 
@@ -25,18 +25,18 @@ class _Handler(WSGIRequestHandler):
             super().handle()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: who is served, and who is gone, is no news."""
+        """Log nothing: requests and closed connections are not interesting."""
 
 
 def parse_address(text: str, plaintext: bool) -> tuple[str, int]:
-    """Where to serve metrics, `host:port`.
+    """Parse the address for metrics, `host:port`.
 
     Args:
-        text: What was given.
-        plaintext: Whether other addresses than loopback are allowed: what is served is not encrypted.
+        text: The text.
+        plaintext: Whether addresses other than loopback are allowed, although the metrics are not encrypted.
 
     Raises:
-        InvalidOption: It is no address, or not allowed.
+        InvalidOption: The address is wrong or not allowed.
     """
     host, _, port = text.rpartition(":")
     host = host.strip("[]")
@@ -46,7 +46,7 @@ def parse_address(text: str, plaintext: bool) -> tuple[str, int]:
         )
     if not (plaintext or is_loopback(host)):
         raise InvalidOption(
-            f"metrics at {host} are open to the network, and not encrypted: serve them on loopback, or say "
+            f"refused to serve unencrypted metrics at {host}, which is open to the network: use loopback, or "
             "--allow-plaintext if the network is yours alone",
             value=shown(text),
         )
@@ -57,11 +57,11 @@ def serve(host: str, port: int) -> str:
     """Serve the metrics of this program's node, in threads of `prometheus_client` that end with the process.
 
     Returns:
-        Where they are, for Prometheus and for browsers.
+        Their URL.
 
     Raises:
         MisuseError: `prometheus_client` is not installed.
-        OperatingError: The address can't be had.
+        OperatingError: The address can't be used.
     """
     require_client()
     from prometheus_client import CollectorRegistry, start_http_server
@@ -71,6 +71,6 @@ def serve(host: str, port: int) -> str:
     try:
         server, _ = start_http_server(port, host, registry)
     except OSError as error:
-        raise OperatingError(f"metrics can't be served at {host}:{port}: {error}") from error
+        raise OperatingError(f"can't serve metrics at {host}:{port}: {error}") from error
     server.RequestHandlerClass = _Handler
     return f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics"

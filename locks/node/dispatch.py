@@ -347,13 +347,13 @@ class Dispatch:
         """Whether an effect, of which sender, fails again and again, though nobody is interrupted; or can't be sent."""
         effect = due[1]  # may be one object for many senders
         if isinstance(error, EncodeError):
-            self._executor.run_soon(logger.error, "%s can't be sent: %s", shown(effect), error)
+            self._executor.run_soon(logger.error, "can't send %s: %s", shown(effect), error)
             return True
         before, tries = self._stuck
         self._stuck = (due, tries + 1 if due is before else 1)
         if self._stuck[1] < PATIENCE or isinstance(error, EXHAUSTED):
             return False
-        logger.error("%r could not be carried out", effect, exc_info=error)
+        logger.error("failed to carry out %r", effect, exc_info=error)
         return True
 
     # --- Turns that were interrupted ------------------------------------------------------------
@@ -454,7 +454,7 @@ class Dispatch:
                         continue
                     self.trace(*said)
             except Exception:
-                logger.exception("a trace has failed")
+                logger.exception("a trace function failed")
             finally:
                 self._telling.release()
 

@@ -179,8 +179,8 @@ class Node(metaclass=Shown):
             raise owner_has_ended(client)
         if options.get("link") and not can_be_linked(client):
             raise InvalidOption(
-                f"a thread can't be linked: {client!r} can't be stopped from outside. Use "
-                "link=False; the transaction ends with its client in any case",
+                f"can't link {client!r}: a thread can't be stopped from outside. Use "
+                "link=False; the transaction ends with its client anyway",
                 client=repr(client),
             )
         number = self.new_number(created)
@@ -207,7 +207,7 @@ class Node(metaclass=Shown):
         except CannotMonitor as error:
             insist(let_go)
             raise InvalidOption(
-                f"client {client!r} can't have a transaction: {error}", client=repr(client)
+                f"can't begin a transaction for client {client!r}: {error}", client=repr(client)
             ) from error
         except BaseException:
             insist(let_go)
@@ -270,9 +270,9 @@ class Node(metaclass=Shown):
         """The lock server has crashed: the node can vouch for nothing."""
         self.running = False
         self.server.fence()
-        self._dispatch.end_agents("has lost its lock server")
+        self._dispatch.end_agents("lost its lock server")
         if self.cluster is not None:
-            self.cluster.stop("the lock server has crashed")
+            self.cluster.stop("the lock server crashed")
 
     def abandon(self) -> None:
         """In a forked child: the node lives in the parent, and so do its agents' clients."""
@@ -362,7 +362,7 @@ class Node(metaclass=Shown):
         self.check_running()
         if self.cluster is None:
             raise MisuseError(
-                f"node {self.name} was started to be alone; start it with a cookie: "
+                f"node {self.name} can't connect to other nodes: it was started without a cookie; use "
                 "locks.start(name, cookie=...)",
                 node=self.name,
             )
@@ -407,7 +407,7 @@ class Node(metaclass=Shown):
         known = options.epmd or options.hidden or peer in distribution.addresses
         name, address = parse_peer(peer, known)
         if name == self.name:
-            raise InvalidOption(f"{name} is the node itself, not a peer", peer=name)
+            raise InvalidOption(f"can't connect {name} to itself; name another node", peer=name)
         if address is not None:
             options.check_address(address, "connects to")
         self.turn.run(distribution.connect, name, address)
@@ -437,7 +437,9 @@ class Node(metaclass=Shown):
         """
         (name,) = check_nodes([name])
         was_connected = self.turn.run(self._needs_cluster().distribution.disconnect, name)
-        self.refusals[name] = f"{self.name} keeps apart from {name}, after a call of disconnect"
+        self.refusals[name] = (
+            f"{self.name} was told by disconnect() to stay disconnected from {name}"
+        )
         return was_connected
 
     def monitor_nodes(
@@ -462,7 +464,9 @@ class Node(metaclass=Shown):
         cluster = self._needs_cluster()
         name = check_text(name)
         if not isinstance(actor, pykka.ActorRef):
-            raise InvalidOption(f"{shown(actor)} is not an actor's reference", actor=shown(actor))
+            raise InvalidOption(
+                f"{shown(actor)} is not an actor's reference; pass an ActorRef", actor=shown(actor)
+            )
         self.turn.run(cluster.register, name, actor)
 
     def remote(self, name: str, node: str) -> RemoteRef:
@@ -484,7 +488,7 @@ class Node(metaclass=Shown):
         """
         cluster = self._needs_cluster()
         if not can_be_linked(actor) or isinstance(actor, RemoteRef):
-            raise InvalidOption(f"{actor!r} can't be linked: it can't be stopped from outside")
+            raise InvalidOption(f"can't link {actor!r}: it can't be stopped from outside")
         self.turn.run(cluster.link, actor, other)
 
     # --- Questions ------------------------------------------------------------------------------

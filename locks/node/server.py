@@ -172,8 +172,8 @@ class Server(Door):
                 assert_never(message)
         if taken:
             raise MisuseError(
-                f"{shown(message)} takes what {message.agent} has asked for itself, and would not know "
-                "of; use locks.unlock, locks.surrender_nowait or locks.end_transaction",
+                f"{shown(message)} would remove a request of {message.agent} without informing it; "
+                "use locks.unlock, locks.surrender_nowait or locks.end_transaction",
                 value=shown(message),
             )
 
@@ -264,7 +264,7 @@ class Server(Door):
 
     def failed(self, message: Any, error: Exception) -> None:
         """Log it; the lock table is as it was."""
-        self.node.log("%s could not handle %r: %s", self, message, error)
+        self.node.log("%s failed to handle %r: %s", self, message, error)
 
     def stop_inline(self, reason: object) -> None:
         """The node stops with its lock server."""
@@ -358,12 +358,12 @@ def listener(watcher: Any) -> Listener:
         return Listener(watcher)
     except TypeError as error:
         raise InvalidOption(
-            f"watcher {shown(watcher)} is not a watcher: {error}; pass watcher=function or "
+            f"can't use {shown(watcher)} as a watcher: {error}; pass watcher=function or "
             "watcher=actor_ref",
             watcher=shown(watcher),
         ) from None
 
 
 def _no_agent(agent: AgentId, node: str) -> MisuseError:
-    what = "has ended, or never was" if agent.node == node else "is not on a connected node"
-    return MisuseError(f"agent {agent} {what}: nothing is done for it", agent=agent)
+    what = "has ended, or never existed" if agent.node == node else "is not on a connected node"
+    return MisuseError(f"ignored a message for agent {agent}, which {what}", agent=agent)

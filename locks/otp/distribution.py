@@ -303,7 +303,9 @@ class Distribution:
     def _dial(self, name: str) -> None:
         host = name.split("@")[1]
         begun = time.monotonic()
-        with gevent.Timeout(CONNECT_TIME, OSError(errno.ETIMEDOUT, "no connection in time")):
+        with gevent.Timeout(
+            CONNECT_TIME, OSError(errno.ETIMEDOUT, "the connection attempt timed out")
+        ):
             known = self.book.known.get(name)
             if known is None:
                 raise Settled("it was forgotten")
@@ -346,7 +348,7 @@ class Distribution:
     def _greet(self, stream: Stream, name: str) -> None:
         """Do the handshake as the side that has connected."""
         if not self._running or name in self.links:
-            raise Settled("it is not wanted any more")
+            raise Settled("it is no longer needed")
         address, shake = stream.address, self._new_handshake(name, stream)
         with self._rivals.attempt(name, stream):
             events = shake.start()
@@ -407,11 +409,11 @@ class Distribution:
     def _take_name(self, stranger: Stranger, shake: Handshake, name: str) -> list[steps.Event]:
         """What to say to a node that says who it is, and has proven nothing."""
         if not self._running or name in self._shunned:
-            said = f"{self.name} keeps apart from {name}, after a call of disconnect"
+            said = f"{self.name} was told by disconnect() to stay disconnected from {name}"
             return shake.refuse(said, "not wanted")
         over = stranger.stream.over
         if over is not None and over[0] != name:
-            return shake.refuse(f"{over[1]} says that it is {over[0]}, not {name}", "name")
+            return shake.refuse(f"according to {over[1]}, it is {over[0]}, not {name}", "name")
         if self.options.tls is not None and self.options.tls.check_hostname:
             wrong = stranger.stream.wrong_host(name.split("@")[1])
             if wrong is not None:
@@ -513,8 +515,8 @@ class Distribution:
 
 def _no_handshake() -> Refused:
     return Refused(
-        f"no handshake in {HANDSHAKE_TIME:g} s; the node is stopped or busy, or something else listens "
-        "at its port",
+        f"the handshake timed out after {HANDSHAKE_TIME:g} s; the node is stopped or busy, or another program listens "
+        "on its port",
         cause="silent",
     )
 

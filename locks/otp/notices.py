@@ -78,7 +78,7 @@ class Notices:
             return
         line = plain(text % tuple(map(_short, args)))
         if kind is not None and kind.left_out:
-            line += f" ({kind.left_out} more like this before)"
+            line += f" ({kind.left_out} similar messages before it are not shown)"
         self._log(level, line, error)  # first: if the turn is torn, rather twice than never
         self._kinds[cause, about] = _Kind(now)
 

@@ -71,7 +71,7 @@ class TLS(NamedTuple):
                 context.load_verify_locations(self.ca)
             except (OSError, ValueError) as error:
                 raise InvalidOption(
-                    f"TLS can't be set up with {tuple(map(str, self[:3]))}: {error}. They must be "
+                    f"can't set up TLS with {tuple(map(str, self[:3]))}: {error}. These must be "
                     "PEM files: a certificate, its key, and the certificate of the CA",
                     tls=repr(self),
                 ) from error
@@ -155,14 +155,14 @@ class Options(NamedTuple):
         given = parse_servers(servers, epmd)
         if not given and require is not None:
             raise InvalidOption(
-                f"require={require!r} says how many of the servers are needed: give servers=[...], too",
+                f"require={require!r} needs servers=[...], too: it is the number of servers that a lock needs",
                 require=require,
             )
         if cookie is None:
             if listen not in (None, False) or peers or given or tls is not None or epmd:
                 raise InvalidOption(
-                    "a node that meets others needs a cookie, a secret that they all share: "
-                    "start(..., cookie=...), or a file with it: --cookie-file, LOCKS_COOKIE_FILE; there is no default",
+                    "a node that accepts connections needs a cookie, a secret that all its peers share: "
+                    "use start(..., cookie=...), or a file: --cookie-file, LOCKS_COOKIE_FILE; there is no default",
                 )
             return None
         cookie = Cookie(cookie).check(1 if allow_short_cookie else SHORTEST)
@@ -173,7 +173,7 @@ class Options(NamedTuple):
             )
         if tls is not None and not isinstance(tls, TLS):
             raise InvalidOption(
-                f"tls={tls!r} is not locks.TLS(certificate, key, ca)", tls=repr(tls)
+                f"tls={tls!r} is wrong; use locks.TLS(certificate, key, ca)", tls=repr(tls)
             )
         if mesh is None:
             mesh = not given or name in given
@@ -196,7 +196,7 @@ class Options(NamedTuple):
             del options.peers[name]
         own = options.name_for(name)
         if own in options.peers:
-            raise InvalidOption(f"{own} is the node itself, not a peer", peer=own)
+            raise InvalidOption(f"peers contains {own}, the node itself; remove it", peer=own)
         if options.listen is not None:
             options.check_address(options.listen, "listens on")
         for address in options.peers.values():
@@ -210,7 +210,7 @@ class Options(NamedTuple):
             return
         if self.tls is None and not self.plaintext and not is_loopback(address[0]):
             raise InvalidOption(
-                f"a node that {what} {address[0]} is open to the network: give it tls=locks.TLS("
+                f"a node that {what} {address[0]} is open to the network: use tls=locks.TLS("
                 "...), or allow_plaintext=True if the network is yours alone",
                 address=address,
             )
@@ -264,7 +264,7 @@ def parse_peer(peer: Any, epmd: bool) -> tuple[str, Address | None]:
         if not colon and epmd:
             return check_node_name(name), None
     raise InvalidOption(
-        f'peer {peer!r} is not "name@host:port"'
+        f'peer {peer!r} has the wrong form; use "name@host:port"'
         + (' or "name@host"' if epmd else "")
         + ("" if epmd else "; the port can be left out only with epmd=True"),
         peer=repr(peer),
@@ -281,19 +281,19 @@ def parse_servers(
     """
     if isinstance(servers, (str, bytes)) or not isinstance(servers, Iterable):
         raise InvalidOption(
-            f"servers={shown(servers)} is not a list of servers; write one: "
+            f"servers={shown(servers)} is not a list of servers; use one, such as "
             '["a@10.0.0.1:9100", "b@10.0.0.2:9100", "c@10.0.0.3:9100"]',
             servers=shown(servers),
         )
     each = list(servers)
     if len(each) > MOST_SERVERS:
-        raise InvalidOption(f"{len(each)} servers are too many; there may be {MOST_SERVERS}")
+        raise InvalidOption(f"{len(each)} servers are too many; the limit is {MOST_SERVERS}")
     if isinstance(servers, Mapping):
         return {check_node_name(name): address for name, address in servers.items()}
     found = dict(parse_peer(server, epmd) for server in each)
     if len(found) < len(each):
         raise InvalidOption(
-            f"servers={shown(each)} has a name twice; each server needs its own name",
+            f"servers={shown(each)} contains a name twice; each server needs a unique name",
             servers=shown(each),
         )
     return found
@@ -312,7 +312,7 @@ def _with_peers(
         known = found.get(name)
         if known is not None and address not in (None, known):
             raise InvalidOption(
-                f"{name} is said to be at {place(known)}, and at {place(address or known)}; name it once",
+                f"{name} has two addresses, {place(known)} and {place(address or known)}; list it once",
                 name=name,
             )
         found[name] = address or known
@@ -325,7 +325,7 @@ def _required(servers: Sized, require: Require | None) -> Require:
         return "majority" if len(servers) > 1 else "all"
     if check_require(require) not in ("all", "majority"):
         raise InvalidOption(
-            f'require={require!r} lets two programs have the same lock; servers need "majority" or "all"',
+            f'require={require!r} would let two programs hold the same lock; use "majority" or "all"',
             require=require,
         )
     return "all" if len(servers) == 1 else require  # of one, both are the same

@@ -1,4 +1,4 @@
-"""This program's node: how it is started, and what is said of it outside of the program."""
+"""This program's node: how it is started, and its settings outside of the program."""
 
 from locks.program.default import default_node, is_at_hand, preset, stand_in, start, stop
 from locks.program.origin import Movable

@@ -1,7 +1,7 @@
 """Files with the secret that nodes share: only their owner can read them.
 
-Kubernetes and systemd hand secrets to a program in files of root, which the program's own group may read, or which an access list lets it
-read (that shows as rights of the group). Such a file is taken, too: its owner has chosen who reads it, and can read everything anyway.
+Kubernetes and systemd give secrets to a program in files that belong to root and that the program's group, or an access list (which
+shows as rights of the group), may read. Such a file is accepted, too: root has chosen its readers, and can read everything anyway.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ __all__ = ["make_cookie", "open_to_others", "read_cookie"]
 
 
 def read_cookie(path: Path) -> str:
-    """Read a cookie from a file that only its owner can read, or that root lets this program's group read.
+    """Read a cookie from a file that only its owner can read, or a file of root that this program's group can read.
 
     Raises:
-        InvalidOption: It is no file, or can't be read, or other users can read it, too.
+        InvalidOption: It is not a file, it can't be read, or other users can read it.
     """
     try:
         status = path.stat()
         mode = status.st_mode
         if stat.S_ISDIR(mode):
-            raise InvalidOption(f"the cookie can't be read: {path} is a folder", path=str(path))
+            raise InvalidOption(f"can't read the cookie: {path} is a folder", path=str(path))
         if not open_to_others(mode, status.st_uid, os.geteuid()):
             return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidOption(f"the cookie can't be read: {error}", path=str(path)) from error
+        raise InvalidOption(f"can't read the cookie: {error}", path=str(path)) from error
     raise InvalidOption(
-        f"{path} can be read by others, and whoever knows the cookie can do anything to the "
+        f"refused the cookie file {path}: other users can read it, and a user with the cookie can do anything to the "
         f"node: chmod 600 {path}",
         path=str(path),
     )
 
 
 def open_to_others(mode: int, owner: int, reader: int) -> bool:
-    """Whether a file with these rights, of this owner, is for more than its reader, or than root wants.
+    """Whether a file with these rights and owner can be read by more users than its reader, or than root allows.
 
     Args:
         mode: Its rights.
-        owner: The number of the user who owns it.
-        reader: That of the user who wants to read it.
+        owner: The user id of its owner.
+        reader: The user id of the reader.
     """
     handed = owner == 0 != reader
     allowed = stat.S_IRWXU | (stat.S_IRGRP if handed else 0)
@@ -54,10 +54,10 @@ def open_to_others(mode: int, owner: int, reader: int) -> bool:
 
 
 def make_cookie(path: Path, cookie: Cookie) -> None:
-    """Make a file with a cookie, unless it is there: whole, or not at all.
+    """Create a file with a cookie, atomically, unless the file exists.
 
     Raises:
-        OperatingError: It can't be made.
+        OperatingError: It can't be created.
     """
     draft = path.with_name(f"{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
     try:
@@ -67,8 +67,10 @@ def make_cookie(path: Path, cookie: Cookie) -> None:
         finally:
             os.close(file)
         with suppress(FileExistsError):
-            os.link(draft, path)  # of several at the same moment the first one stays
+            os.link(
+                draft, path
+            )  # if several programs do this at the same time, the first file stays
     except OSError as error:
-        raise OperatingError(f"no cookie can be made at {path}: {error}", path=str(path)) from error
+        raise OperatingError(f"can't create a cookie at {path}: {error}", path=str(path)) from error
     finally:
         draft.unlink(missing_ok=True)

@@ -42,23 +42,21 @@ ONE_OF_SEVERAL = (
     "process is to have locks of its own, set LOCKS_SERVERS=here or call locks.start(servers=locks.HERE)"
 )
 UNTOLD = (
-    "node %s was started in process %s, and process %s was forked from it without Python's knowledge: it has the node's memory, "
-    "and not its threads. Use locks after the fork only; with --lazy-apps uWSGI loads the program after it"
+    "node %s was started in process %s, and process %s was forked from it without Python's knowledge: it has the node's memory "
+    "but not its threads. Use locks only after the fork; with --lazy-apps, uWSGI loads the program after the fork"
 )
 
 _default: Node | None = None
-_started_in = 0  # the process that has started a node
-_forked_from = 0  # the process that this one was forked from, if that has imported this module
-_newborn: Node | None = None  # a node whose servers are waited for
-_plan: _Plan | None = None  # that of the node that was started last
+_started_in = 0  # the process that started a node
+_forked_from = 0  # the parent process, if it had imported this module when it forked
+_newborn: Node | None = None  # a node that is still waiting for its servers
+_plan: _Plan | None = None  # of the node that was started last
 _preset: Callable[[], Mapping[str, Any]] | None = None
-_next_plan: _Plan | None = None  # that of the parent's node, or of one whose servers are others now
-_may_inherit = True  # whether it was not looked yet with what the parent's node was started
+_next_plan: _Plan | None = None  # of the parent's node, or of a node whose servers have changed
+_may_inherit = True  # whether the settings of the parent's node were not looked up yet
 _starting = native_lock()
-ENDED_WITHIN = (
-    10.0  # seconds that the next node waits for the one before, whose servers were others
-)
-CONNECTED_WITHIN = 5.0  # seconds that `start` waits for servers until it is known whether they run
+ENDED_WITHIN = 10.0  # seconds to wait for the end of the previous node, whose servers have changed
+CONNECTED_WITHIN = 5.0  # seconds that `start` waits until it is known whether the servers run
 
 
 def start(
@@ -79,55 +77,55 @@ def start(
     trace: Trace | None = None,
     register_agents: bool = False,
 ) -> Node:
-    """Start this program's node, unless it runs already.
+    """Start this program's node, unless it is running.
 
-    The first use of `locks` starts it, too; in a forked child with what the parent's was started with. What is not
-    given is taken from the environment (`LOCKS_SERVERS` and so on), or from a file `locks.toml` (see
-    `locks.program.settings`); if nothing is said there either, it is a node that is alone. Its background work is
-    done in a thread of its own; in a program that is monkey-patched by gevent, and starts it in its main thread, in
-    that thread's hub.
+    The first use of `locks` starts it, too; in a forked child, with the options of the parent's node. Missing
+    options are taken from the environment (`LOCKS_SERVERS` and so on), or from a file `locks.toml` (see
+    `locks.program.settings`). If there are none, the node has no peers. The node's background work runs
+    in a separate thread. If the program is monkey-patched by gevent and starts the node in its main thread, the
+    work runs in that thread's hub.
 
     Args:
-        name: The node's name, `name@host`; `node@localhost` by default, and one that no other node has
-            for a client node.
-        cookie: The secret that the nodes of a cluster share. With it, the node can be connected
-            with others; without, it is alone. 16 to 255 characters of Latin-1, none of them white space.
-        listen: Where it waits for connections: `"host:port"`, `(host, port)`, or a port on
-            loopback; a free port on loopback by default. `False`: it does not listen; that is the
+        name: The node's name, `name@host`; `node@localhost` by default; a client node gets a unique
+            name by default.
+        cookie: The secret that the nodes of a cluster share. A node needs it to connect to other nodes.
+            16 to 255 characters of Latin-1, without white space.
+        listen: Where it accepts connections: `"host:port"`, `(host, port)`, or a port on
+            loopback; a free port on loopback by default. `False` does not listen, which is the
             default without mesh.
-        servers: The nodes on which locks are taken, each `name@host:port`; all programs that share them must name
-            the same ones. A program that is not one of them is only a client: it gets its own name,
-            does not listen, and takes no part in what others do. Or what finds them: a `locks.Discovery`, or a
-            text that stands for one. `locks.HERE`: this program's locks are its own, although it meets other nodes.
-        require: How many of the servers a lock needs: `"majority"`, the default of several, or `"all"`.
-        peers: More nodes to connect to, each `name@host:port`. It goes on trying while one is not
-            running, and connects again when one was lost.
-        tls: Certificates. Addresses other than loopback demand it.
-        epmd: Register with Erlang's port mapper, and look up the ports of peers that are given
-            without one.
-        net_ticktime: After how many seconds of silence a node counts as down; 15 by default, and
-            60 for Erlang nodes, which is their default.
-        mesh: Whether nodes tell each other which nodes they know, so that all are connected. That is the
-            default but for clients of servers. A node without mesh that does not listen is a *client node*: it is connected with its peers alone,
-            and uses their lock servers; no other node hears of it or asks it for locks.
+        servers: The nodes on which locks are taken, each `name@host:port`; all programs that share them must list
+            the same servers. A program that is not one of them is only a client: it gets a unique name,
+            does not listen, and takes no part in the work of other programs. Instead of a list: a `locks.Discovery`,
+            a text that names one, or `locks.HERE`, for private locks of a program that connects to other nodes.
+        require: How many of the servers a lock needs: `"majority"`, the default for several servers, or `"all"`.
+        peers: More nodes to connect to, each `name@host:port`. The node keeps trying while a peer is not
+            running, and reconnects after a connection is lost.
+        tls: Certificates. Required for addresses other than loopback.
+        epmd: Register with Erlang's port mapper, and use it to find the ports of peers that are listed
+            without a port.
+        net_ticktime: Seconds without a message until a node counts as down; 15 by default, and
+            60 for Erlang nodes, as is their default.
+        mesh: Whether nodes announce the nodes that they know to each other, so that all get connected. That is the
+            default, except for clients of servers. A node without mesh that does not listen is a *client node*: it
+            connects only to its peers and uses their lock servers; other nodes neither see it nor use it for locks.
         allow_plaintext: Allow addresses other than loopback without TLS.
-        allow_short_cookie: Allow a cookie of less than 16 characters.
-        log_waits_longer_than: After how many seconds a wait for a lock of this node is logged, to `locks.waits`; 1 by
-            default. `math.inf`: none is logged.
-        trace: For debugging: called with sender, receiver and message for each message between
-            actors, in their order, after the step in which it was sent.
-        register_agents: Put each transaction's agent into Pykka's registry, where `stop_all()` and `broadcast()`
-            find it. That costs each transaction time in the number of actors; without, `node.agents()` finds them.
+        allow_short_cookie: Allow a cookie of fewer than 16 characters.
+        log_waits_longer_than: Waits for a lock of this node that take longer, in seconds, are logged to `locks.waits`;
+            1 by default. `math.inf` logs none.
+        trace: For debugging: a function that is called with sender, receiver and message for each message between
+            actors, in order, after the step that sent it.
+        register_agents: Add the agent of each transaction to Pykka's registry, so that `stop_all()` and `broadcast()`
+            find it. The cost of each transaction then grows with the number of actors. `node.agents()` finds agents without it.
 
     Returns:
-        The node. A client of servers is connected with enough of them by then, or knows why not; it waits for
-        five seconds at most.
+        The node. A client of servers is connected to enough of them, or knows why not; `start` waits at most
+        five seconds for that.
 
     Raises:
-        MisuseError: A node runs already, and has another name, other servers or needs more or fewer of them, or a
+        MisuseError: A node is running with another name, other servers or another requirement, or a
             cookie is given.
         InvalidOption: An option is wrong.
-        OperatingError: `epmd` is given, and the port mapper does not answer; or the servers are not found
+        OperatingError: `epmd` is set and the port mapper does not answer, or the servers were not found
             within five seconds.
     """
     check_interpreter_lasts()
@@ -150,7 +148,7 @@ def start(
         "allow_plaintext": allow_plaintext,
         "log_waits_longer_than": log_waits_longer_than,
     }
-    cookie = None  # a traceback may show variables
+    cookie = None  # keeps it out of tracebacks that show variables
     _let_go_of_outdated()
     if _next_plan is not None and all(each is None for each in given.values()):
         return _start_again()
@@ -163,7 +161,7 @@ def start(
             elsewhere |= _preset()
         wanted = dict(given)
         wanted |= {what: value for what, value in elsewhere.items() if given[what] is None}
-        # Not with the lock, if it takes a while: another greenlet of this thread may want it.
+        # Without the lock, because it may take time: another greenlet of this thread may need it.
         plan = _plan_of(trace, register_agents, allow_short_cookie, **wanted)
         if plan.has_servers_elsewhere:
             check_may_wait()
@@ -174,35 +172,35 @@ def start(
 
 
 def preset(say: Callable[[], Mapping[str, Any]] | None, servers: Discovery | None = None) -> None:
-    """Say what `start` takes, before what is said outside of the program: what runs the program knows its servers.
+    """Set arguments of `start` that precede the settings outside of the program: a framework that runs the program knows its servers.
 
-    That goes for a node that is started later and is not given other servers.
+    They apply to each node that is started later without other servers.
 
     Args:
-        say: Returns arguments of `start`, the cookie as a `Cookie`; it is called for each node, and may wait. `None`:
-            from now on there is nothing of that kind.
-        servers: What it will say of the servers, if that is known.
+        say: Returns arguments of `start`, the cookie as a `Cookie`; it is called for each node, and may wait. `None`
+            removes them.
+        servers: The servers that it will return, if they are known.
 
     Raises:
-        MisuseError: The program's node runs already, with other servers.
+        MisuseError: The program's node is running with other servers.
     """
     global _preset
     with _starting:
         node = _default
         if node is not None and node.running and servers is not None and _are_others(node, servers):
             raise MisuseError(
-                f"node {node.name} of this program runs already, and was started with other servers than "
-                f"{servers.describe()}: stop it first, locks.stop()",
+                f"node {node.name} of this program is running with other servers than "
+                f"{servers.describe()}; stop it first with locks.stop()",
                 node=node.name,
             )
         _preset = say
 
 
 def _runs_already(given: Mapping[str, Any]) -> bool:
-    """Whether the program's node runs; with the lock.
+    """Whether the program's node is running; call it with the lock.
 
     Raises:
-        MisuseError: It does, and is not what `start` was given.
+        MisuseError: It is running with other options than `start` was given.
     """
     name = given["name"]
     if _default is not None and _default.running:
@@ -214,28 +212,28 @@ def _runs_already(given: Mapping[str, Any]) -> bool:
             or _requires_other(_default, given["require"])
         ):
             raise MisuseError(
-                f"node {_default.name} runs already; stop it with locks.stop() before you "
+                f"node {_default.name} is already running; stop it with locks.stop() before you "
                 f"start {name or 'another one'}",
                 node=_default.name,
             )
         return True
     if _default is not None:
-        _default.stop()  # its lock server has crashed
+        _default.stop()  # its lock server crashed
     return False
 
 
 class _Plan(NamedTuple):
-    """With what a node is started.
+    """The options that a node is started with.
 
     Attributes:
         name: Its name.
-        anonymous: Whether nobody gave the name.
-        options: How it takes part in a cluster.
-        here: Whether its locks are its own on purpose.
+        anonymous: Whether the name was generated.
+        options: Its connections with other nodes.
+        here: Whether its locks are private on purpose.
         trace: As for `start`.
         register_agents: As for `start`.
-        log_waits_longer_than: Likewise.
-        forked: Whether the node is in the process that this one was forked from.
+        log_waits_longer_than: As for `start`.
+        forked: Whether the node is in the parent process.
     """
 
     name: str
@@ -249,14 +247,14 @@ class _Plan(NamedTuple):
 
     @property
     def has_servers_elsewhere(self) -> bool:
-        """Whether it is a client of servers, whom `start` waits for."""
+        """Whether the node is a client of servers; then `start` waits for them."""
         return self.options is not None and any(each != self.name for each in self.options.servers)
 
     def again(self) -> _Plan:
-        """The same for another node, in the place of this one.
+        """The same options for another node that replaces this one.
 
         Raises:
-            MisuseError: A forked child can't have the name, and it is no matter of indifference.
+            MisuseError: A forked child needs another name, and the name was chosen by the program.
         """
         if self.options is None:
             return self
@@ -265,8 +263,8 @@ class _Plan(NamedTuple):
         if not self.forked:
             return self
         raise MisuseError(
-            f"node {self.name} lives in the process that this one was forked from; call locks.start(...) here, "
-            "with a name of its own, or without a name as a client of servers=[...]",
+            f"can't use node {self.name} here: it belongs to the parent process; call locks.start(...) here, "
+            "with another name, or without a name as a client of servers=[...]",
             node=self.name,
         )
 
@@ -281,18 +279,18 @@ def _plan_of(
     log_waits_longer_than: float | None,
     **options: Any,
 ) -> _Plan:
-    """Check what `start` was given, and what was said elsewhere."""
+    """Check the arguments of `start` and the settings."""
     long = LONG if log_waits_longer_than is None else log_waits_longer_than
     if not (is_seconds(long) or long == inf) or not long > 0:
         raise InvalidOption(
-            f"log_waits_longer_than={shown(long)} is not a number of seconds > 0; math.inf looks for none",
+            f"log_waits_longer_than={shown(long)} is not a number of seconds > 0; use math.inf to log none",
             value=shown(long),
         )
     checked = None if name is None else check_node_name(name)
     here = isinstance(servers, Here)
     if isinstance(servers, tuple) and not servers:
         raise InvalidOption(
-            "servers=[] names no server: name them, or leave it out, or say servers=locks.HERE if this program's locks are its own",
+            "servers=[] is empty; list the servers, leave it out, or use servers=locks.HERE for private locks of this program",
             servers="[]",
         )
     discovery = servers if isinstance(servers, Discovery) else None
@@ -314,10 +312,10 @@ def _plan_of(
 
 
 def _begin(plan: _Plan) -> Node:
-    """Make the node.
+    """Create the node.
 
     Raises:
-        MisuseError: Its locks would be seen by this process alone, one of several; and nobody says that this is meant.
+        MisuseError: This process is one of several, would have locks of its own, and nothing says that this is intended.
     """
     global _default, _newborn, _plan, _next_plan, _started_in
     if plan.options is None and not plan.here and (why := one_of_several(_forked_from)):
@@ -352,9 +350,9 @@ def _inherit() -> None:
 
 
 def _ready(node: Node) -> Node:
-    """Wait for the servers of a client that was just started.
+    """Wait for the servers of a client node that was just started.
 
-    Not with the lock: another greenlet of this thread may want it.
+    Call it without the lock: another greenlet of this thread may need it.
     """
     global _newborn
     if node is not _newborn:
@@ -368,22 +366,22 @@ def _ready(node: Node) -> Node:
 
 
 def _let_go_of_outdated() -> None:
-    """If the node has ended because its servers are others now: the next one is started with what it was started with."""
+    """Drop a node that has ended because its servers have changed; the next one starts with the same options."""
     global _default, _next_plan
     node = _default
     turnover = None if node is None or node.cluster is None else node.cluster.turnover
     if node is None or turnover is None or not turnover.reason:
         return
-    turnover.ended.wait(ENDED_WITHIN)  # until then its name and its port are taken
+    turnover.ended.wait(ENDED_WITHIN)  # until then its name and port are in use
     with _starting:
         if _default is node:
             _default, _next_plan = None, _plan
 
 
 def _start_again() -> Node:
-    """Start a node with what the parent's was started with, in a forked child, or the one before."""
+    """Start a node with the options of the previous one, or, in a forked child, of the parent's."""
     plan = _next_plan
-    if plan is None:  # another thread was faster
+    if plan is None:  # another thread has done it
         return default_node()
     plan = plan.again()
     if plan.options is not None and plan.options.discovery is not None:
@@ -394,13 +392,13 @@ def _start_again() -> Node:
         plan = plan._replace(options=plan.options.with_found(found))
     with _starting:
         node = _default
-        if node is None:  # otherwise another thread was faster
+        if node is None:  # otherwise another thread has done it
             node = _begin(plan)
     return _ready(node)
 
 
 def _are_others(node: Node, servers: Iterable[str] | Discovery | Here | None) -> bool:
-    """Whether these are not the servers that a node was started with."""
+    """Whether a node was started with other servers than these."""
     if servers is None:
         return False
     if isinstance(servers, Discovery):
@@ -411,19 +409,19 @@ def _are_others(node: Node, servers: Iterable[str] | Discovery | Here | None) ->
 
 
 def _requires_other(node: Node, require: Require | None) -> bool:
-    """Whether it is not that many of several servers that a node was started with."""
+    """Whether a node with several servers was started with another requirement."""
     several = node.scope is not None and len(node.scope.nodes) > 1
     return several and require not in (None, node.scope and node.scope.require)
 
 
 def _check_is_here(node: Node) -> None:
-    """Refuse to use the node of another process: it would say things in that one's name, and hear no answer."""
+    """Refuse to use the node of another process: it would send messages in that node's name, and get no answers."""
     if _started_in not in (0, os.getpid()):
         raise MisuseError(UNTOLD % (node.name, _started_in, os.getpid()), node=node.name)
 
 
 def stop() -> None:
-    """Stop this program's node, if it runs: transactions end, everything is released."""
+    """Stop this program's node, if it is running: transactions end, and all locks are released."""
     global _default
     if _default is not None:
         _check_is_here(_default)
@@ -434,7 +432,7 @@ def stop() -> None:
 
 
 def is_at_hand() -> bool:
-    """Whether this program's node runs, and nobody waits for its servers: `default_node` does not wait."""
+    """Whether this program's node is running and is not waiting for its servers, so that `default_node` does not wait."""
     node = _default
     return node is not None and node.running and node is not _newborn
 
@@ -446,7 +444,7 @@ def running_node() -> Node | None:
 
 
 def default_node() -> Node:
-    """This program's node; it is started if it does not run."""
+    """This program's node; started if it is not running."""
     node = _default
     if node is not None and node.running:
         if _started_in and _started_in != os.getpid():
@@ -459,7 +457,7 @@ def default_node() -> Node:
 
 @contextmanager
 def stand_in(node: Node) -> Iterator[None]:
-    """Put another node, a simulated one, in the place of this program's node for a while."""
+    """Replace this program's node by another one, such as a simulated one, during a block."""
     global _default
     before, _default = _default, node
     try:
@@ -469,7 +467,7 @@ def stand_in(node: Node) -> Iterator[None]:
 
 
 def _forget_node() -> None:
-    """In a forked child there is no node."""
+    """Forget the node in a forked child."""
     global _default, _starting, _next_plan, _forked_from
     _forked_from = os.getppid()
     node, _default = _default, None

@@ -1,4 +1,4 @@
-"""Servers that are found: what a word or an address of a service means, and the first search."""
+"""Servers that are found by discovery: which words and addresses name a service, and the first search."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ __all__ = ["HERE_WORD", "discovery_of", "find_servers", "names_a_source", "none_
 logger = logging.getLogger("locks.nodes")
 
 HERE_WORD = "here"
-AGAIN = 0.2  # seconds between two questions, while servers are missing
+AGAIN = 0.2  # seconds between two searches, while servers are missing
 
 
 def names_a_source(text: str) -> bool:
-    """Whether a text says where servers are found, instead of naming them."""
+    """Whether a text names a discovery service instead of servers."""
     return text in (HERE_WORD, WORD) or text.startswith(f"{WORD}:") or "://" in text
 
 
 def discovery_of(text: str) -> Discovery:
-    """Who says where the servers are, of a text such as `"local"`.
+    """The discovery that a text such as `"local"` stands for.
 
     Raises:
-        InvalidOption: It is none of the texts that are known, or something is wrong with it.
+        InvalidOption: The text is unknown or wrong.
     """
     local = LocalServer.of(text)
     if local is not None:
@@ -55,39 +55,37 @@ def discovery_of(text: str) -> Discovery:
 
 
 def find_servers(discovery: Discovery, timeout: float) -> Mapping[str, Address]:
-    """Ask until all servers are found; waits.
+    """Search until all servers are found; waits.
 
     Args:
-        discovery: Who is asked.
-        timeout: Seconds to wait at most; a lock server that has to be started takes what it takes.
+        discovery: The discovery.
+        timeout: Seconds to wait at most; starting a lock server may take longer.
 
     Raises:
-        OperatingError: They were not found in time.
-        InvalidOption: What is said can't be.
+        OperatingError: The servers were not found in time.
+        InvalidOption: The answer is invalid.
     """
     if isinstance(discovery, LocalServer):
         return call_in_thread(discovery.find)
     deadline = time.monotonic() + timeout
     told = discovery.describe()
-    reason = "it has not answered"
+    reason = "no answer"
     while True:
         left = deadline - time.monotonic()
         try:
             found = call_in_thread(partial(found_by, discovery), max(left, 0.001))
         except TimeoutError:
-            pass  # what it said before says more
+            pass  # the earlier reason says more
         except (OSError, OperatingError) as error:
             reason = str(error)
         else:
             if len(found) == discovery.size:
                 return found
-            reason = (
-                f"it names {len(found)} of {discovery.size}: {', '.join(sorted(found)) or 'none'}"
-            )
+            reason = f"found {len(found)} of {discovery.size}: {', '.join(sorted(found)) or 'none'}"
         left = deadline - time.monotonic()
         if left <= 0:
             raise OperatingError(
-                f"the servers were not found by {told} within {timeout:g} s: {reason}",
+                f"timed out after {timeout:g} s searching for the servers with {told}: {reason}",
                 servers=told,
             )
         logger.debug("%s has not found all servers yet: %s", told, reason)
@@ -95,9 +93,9 @@ def find_servers(discovery: Discovery, timeout: float) -> Mapping[str, Address]:
 
 
 def none_of_the_servers(name: str, discovery: Discovery, found: Iterable[str]) -> OperatingError:
-    """The error that says so of a lock server's own name."""
+    """The error of a lock server that is not in the discovered set."""
     return OperatingError(
-        f"{name} is not one of the servers that {discovery.describe()} names: {', '.join(sorted(found)) or 'none'}. A lock "
-        "server is one of those that it shares programs with",
+        f"this node, {name}, is not one of the servers found with {discovery.describe()}: {', '.join(sorted(found)) or 'none'}. A lock "
+        "server must be in its own set of servers",
         name=name,
     )

@@ -1,10 +1,10 @@
-"""Where servers are found by DNS: what the address says, and what records say of servers. Pure.
+"""Servers that are found by DNS: parses `dns://` addresses and records. Pure.
 
     dns://locks.default.svc.cluster.local:9100?size=3
     dns://_locks._tcp.locks.default.svc.cluster.local?size=3
 
-The first one asks for A records: each address is a server, `locks@<address>`, at the port. The second one asks for SRV
-records, as the name begins with an underscore: each target is a server, `locks@<target>`, at the record's port.
+The first address asks for A records: each is a server, `locks@<address>`, at the given port. The name of the second one begins
+with an underscore, so it asks for SRV records: each target is a server, `locks@<target>`, at the record's port.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ MOST_SHOWN = 10  # names in a message
 
 
 class Query(NamedTuple):
-    """What `dns://` addresses say.
+    """The contents of a `dns://` address.
 
     Attributes:
         text: The address itself.
-        domain: The name that is asked for.
-        kind: Which records.
-        port: Where the servers listen; `None` if the records say it.
-        size: How many servers there are to be.
-        interval: How many seconds an answer is used for at most.
-        nameserver: Whom to ask; `None` for those of the system.
+        domain: The name to look up.
+        kind: The kind of its records.
+        port: The port of the servers; `None` if the records have it.
+        size: The number of servers.
+        interval: Seconds after which the name is looked up again.
+        nameserver: The nameserver; `None` for those of the system.
     """
 
     text: str
@@ -58,7 +58,7 @@ class Service(NamedTuple):
 
     Attributes:
         target: The host.
-        port: Where it listens.
+        port: Its port.
     """
 
     target: str
@@ -66,10 +66,10 @@ class Service(NamedTuple):
 
 
 def parse_query(text: str) -> Query:
-    """Take a `dns://` address apart.
+    """Parse a `dns://` address.
 
     Raises:
-        InvalidOption: Something in it is wrong.
+        InvalidOption: The address is wrong.
     """
 
     def wrong(what: str) -> InvalidOption:
@@ -79,20 +79,20 @@ def parse_query(text: str) -> Query:
     options = _options_of(parts, wrong)
     domain = parts.hostname or ""
     if not 0 < len(domain) <= LONGEST or not _is_plain(domain):
-        raise wrong(f"{shown(domain)} is not a name to look up in DNS")
+        raise wrong(f"{shown(domain)} is not a DNS name")
     kind: Kind = "SRV" if domain.startswith("_") else "A"
     kind = _kind_of(options.pop("records", kind), wrong)
     if kind == "SRV" and parts.port is not None:
-        raise wrong(f"SRV records have a port of their own; leave :{parts.port} out")
+        raise wrong(f"SRV records contain the port; leave :{parts.port} out")
     if kind != "SRV" and not parts.port:
-        raise wrong(f"{kind} records have no port; say at which one the servers listen")
+        raise wrong(f"{kind} records have no port; add the port of the servers")
     size = options.pop("size", "")
     if not (size.isdecimal() and size.isascii() and 0 < int(size[:5]) <= MOST_SERVERS):
         raise wrong(
-            f"size={size} is not the number of servers that there are to be, 1 to {MOST_SERVERS}"
+            f"size={size} is not a number of servers, 1 to {MOST_SERVERS}"
             if size
-            else "it does not say how many servers there are to be, size=3 for example: a majority is one of these, "
-            "whatever DNS says"
+            else "the number of servers is missing, as in size=3: a majority is counted from it, "
+            "not from the answers of DNS"
         )
     return Query(
         text,
@@ -115,9 +115,9 @@ def _split(text: str, wrong: _Wrong) -> SplitResult:
     except ValueError as error:
         raise wrong(str(error)) from error
     if parts.scheme != "dns":
-        raise wrong(f"it does not begin with {SCHEME}")
+        raise wrong(f"the address does not begin with {SCHEME}")
     if parts.path not in ("", "/") or parts.fragment or "@" in parts.netloc:
-        raise wrong("there is more in it than a name, a port and options")
+        raise wrong("the address has more parts than a name, a port and options")
     return parts
 
 
@@ -130,9 +130,9 @@ def _options_of(parts: SplitResult, wrong: _Wrong) -> dict[str, str]:
         raise wrong(str(error)) from error
     for name, value in pairs:
         if name not in known:
-            raise wrong(f"{shown(name)} is not an option; there are {', '.join(known)}")
+            raise wrong(f"unknown option {shown(name)}; the options are {', '.join(known)}")
         if name in found:
-            raise wrong(f"it says {name} twice")
+            raise wrong(f"option {name} is given twice")
         found[name] = value
     return found
 
@@ -141,7 +141,7 @@ def _kind_of(text: str, wrong: _Wrong) -> Kind:
     for kind in KINDS:
         if text == kind:
             return kind
-    raise wrong(f"records={text} is none of {', '.join(KINDS)}")
+    raise wrong(f"records={text} is not one of {', '.join(KINDS)}")
 
 
 def _interval_of(text: str, wrong: _Wrong) -> float:
@@ -162,7 +162,7 @@ def _nameserver_of(text: str, wrong: _Wrong) -> tuple[str, int] | None:
         return str(ipaddress.ip_address(parts.hostname or "")), parts.port or DNS_PORT
     except ValueError:
         raise wrong(
-            f"nameserver={shown(text)} is not the address of one, 10.0.0.2 or 127.0.0.1:5353 for example"
+            f"nameserver={shown(text)} is not an address, such as 10.0.0.2 or 127.0.0.1:5353"
         ) from None
 
 
@@ -171,10 +171,10 @@ def _is_plain(domain: str) -> bool:
 
 
 def of_hosts(query: Query, hosts: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """The servers that A or AAAA records name, and where they are.
+    """The servers in A or AAAA records, with their addresses.
 
     Raises:
-        OperatingError: They are more than there are to be.
+        OperatingError: There are more servers than the size.
     """
     assert query.port is not None
     return _checked(query, {host: (host, query.port) for host in hosts})
@@ -183,16 +183,16 @@ def of_hosts(query: Query, hosts: Iterable[str]) -> dict[str, tuple[str, int]]:
 def of_services(
     query: Query, services: Iterable[Service], resolve: Callable[[str], Iterable[str]]
 ) -> dict[str, tuple[str, int]]:
-    """The servers that SRV records name, and where they are.
+    """The servers in SRV records, with their addresses.
 
     Args:
-        query: What was asked.
+        query: The query.
         services: The records.
-        resolve: The addresses of a target; none if there is none now. Then its name stands for it: it is a server
-            all the same.
+        resolve: Returns the addresses of a target. If there are none at present, the server is
+            listed with its name.
 
     Raises:
-        OperatingError: They are more than there are to be, or there are two at one host, or a target can't be a host.
+        OperatingError: There are more servers than the size, two of them are on one host, or a target is not a valid host.
     """
     found: dict[str, tuple[str, int]] = {}
     for target, port in services:
@@ -202,8 +202,8 @@ def of_services(
         _, other = found.setdefault(host, (host, port))
         if port != other:
             raise OperatingError(
-                f"{query.domain} names two servers at {shown(host)}, ports {other} and {port}, and both "
-                f"would be {ALIVE}@{host}: give each server a host name of its own",
+                f"{query.domain} has two servers on {shown(host)}, with ports {other} and {port}, which both "
+                f"would have the name {ALIVE}@{host}; give each server its own host name",
                 domain=query.domain,
             )
     servers = _checked(query, found)
@@ -213,17 +213,17 @@ def of_services(
 
 
 def _checked(query: Query, found: dict[str, tuple[str, int]]) -> dict[str, tuple[str, int]]:
-    """What is at each host, under the servers' names."""
+    """The servers by name, after a check of their number and hosts."""
     if len(found) > query.size:
         raise OperatingError(
-            f"{query.domain} names {len(found)} servers, and there are to be {query.size}: "
-            f"{_some(found)}. It is asked again; say size={len(found)} everywhere if that is how many there are",
+            f"{query.domain} has {len(found)} servers instead of {query.size}: "
+            f"{_some(found)}. It is looked up again; if the number is right, use size={len(found)} everywhere",
             domain=query.domain,
         )
     try:
         return {check_node_name(f"{ALIVE}@{host}"): at for host, at in found.items()}
     except InvalidOption as error:
-        raise OperatingError(f"{query.domain} names a host that can't be: {error}") from error
+        raise OperatingError(f"{query.domain} has an invalid host: {error}") from error
 
 
 def _some(names: Collection[str]) -> str:

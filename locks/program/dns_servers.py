@@ -1,7 +1,7 @@
-"""Servers that are found by DNS: asks a nameserver, and keeps what it says for as long as it may.
+"""Servers that are found by DNS: asks a nameserver, and keeps the answers for as long as is allowed.
 
-It needs dnspython (`pip install 'pykka-locks[dns]'`): the system's own resolver knows no SRV records, and says neither how long an
-answer may be kept nor whether there is no such name or nobody to ask.
+It needs dnspython (`pip install 'pykka-locks[dns]'`). The system's own resolver has no SRV records, and reports neither how long an
+answer is valid nor whether a name does not exist or no nameserver answered.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from locks.program.dns_names import Query, Service, of_hosts, of_services, parse
 
 __all__ = ["DnsServers"]
 
-LIFETIME = 5.0  # seconds that all nameservers together have for one question
-SHORTEST = 1.0  # seconds that an answer is kept, whatever its TTL
+LIFETIME = 5.0  # seconds for one question to all nameservers together
+SHORTEST = 1.0  # seconds that an answer is kept at least
 
 
 class DnsServers:
-    """Servers that DNS names; a `locks.Discovery`.
+    """Servers that are found by DNS; a `locks.Discovery`.
 
     Args:
         text: `dns://name:port?size=3`, see `locks.program.dns_names`.
 
     Attributes:
-        query: What it says.
-        size: How many servers there are to be.
-        interval: How many seconds it is until it is asked again.
+        query: Its contents.
+        size: The number of servers.
+        interval: Seconds until the next look-up.
 
     Raises:
-        InvalidOption: Something in it is wrong.
+        InvalidOption: The address is wrong.
     """
 
     def __init__(self, text: str) -> None:
@@ -45,7 +45,7 @@ class DnsServers:
         self._until = 0.0  # by time.monotonic()
 
     def describe(self) -> str:
-        """The address that is asked."""
+        """The address."""
         return self.query.text
 
     def __eq__(self, other: object) -> bool:
@@ -55,10 +55,10 @@ class DnsServers:
         return hash(self.query)
 
     def find(self) -> Mapping[str, tuple[str, int]]:
-        """The servers that DNS names now, and where they are. Blocks.
+        """Look up the servers and their addresses. Blocks.
 
         Raises:
-            OperatingError: No nameserver answers, or what it says can't be.
+            OperatingError: No nameserver answers, or the answer is invalid.
         """
         if time.monotonic() < self._until:
             return self._kept
@@ -68,7 +68,7 @@ class DnsServers:
         except DNSException as error:
             text = " ".join(str(error).split())
             raise OperatingError(
-                f"{self.query.text} has no answer: {text}", domain=self.query.domain
+                f"the look-up of {self.query.text} failed: {text}", domain=self.query.domain
             ) from error
         self._until = time.monotonic() + min(max(asked.ttl, SHORTEST), self.query.interval)
         return self._kept
@@ -78,7 +78,7 @@ class _Asked:
     """One round of questions.
 
     Attributes:
-        ttl: How many seconds all the answers may be kept.
+        ttl: Seconds for which all answers are valid.
     """
 
     def __init__(self, query: Query) -> None:
@@ -102,7 +102,7 @@ class _Asked:
         return [record.address for record in records]
 
     def _ask(self, name: str, kind: str) -> list[Any]:
-        """The records of a name; none if it has none, or is none."""
+        """The records of a name; empty if it has none, or does not exist."""
         try:
             answer = self._resolver.resolve(name, kind, lifetime=LIFETIME, search=True)
         except (NXDOMAIN, NoAnswer):

@@ -1,8 +1,8 @@
-"""The folder in which programs of one user on one machine meet: a socket, a cookie, locks on files.
+"""The folder through which programs of one user on one machine connect: a socket, a cookie, locks on files.
 
-It belongs to the user alone, and whatever else is found in its place is refused. One process at a time starts a
-lock server, and one is the lock server: each holds a lock on a file (`flock`), which the system takes away when
-the process dies, however it dies.
+The folder must belong to the user alone; anything else in its place is refused. One process at a time starts a
+lock server, and one process is the lock server. Each of them holds a file lock (`flock`), which the system releases
+whenever the process dies.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from locks.program.cookies import make_cookie, read_cookie
 
 __all__ = ["Claim", "Folder", "folder_of"]
 
-LONGEST_PATH = 103 if sys.platform == "darwin" else 107  # bytes, of a socket
-LOOK = 0.01  # seconds between two looks at whether a file is free
-PATIENCE = 1.0  # seconds for a connection; a server that takes longer is busy, and there
+LONGEST_PATH = 103 if sys.platform == "darwin" else 107  # longest path of a socket, in bytes
+LOOK = 0.01  # seconds between two attempts to lock a file
+PATIENCE = 1.0  # seconds to connect; a server that takes longer is running, but busy
 
 _sleep = monkey.get_original("time", "sleep")
 _claims: set[Claim] = set()
 
 
 def folder_of(domain: str, environment: Mapping[str, str] | None = None) -> Path:
-    """Where the programs of a domain meet: in the user's runtime folder, or else among temporary files."""
+    """The folder of a domain: in the user's runtime folder, or else in the folder for temporary files."""
     environment = os.environ if environment is None else environment
     uid = os.geteuid()
     runtime = Path(environment.get("XDG_RUNTIME_DIR") or f"/run/user/{uid}")
@@ -48,15 +48,15 @@ def folder_of(domain: str, environment: Mapping[str, str] | None = None) -> Path
         if stat.S_ISDIR(status.st_mode) and status.st_uid == uid:
             return runtime.absolute() / "locks" / domain
     except OSError:
-        pass  # there is none, or it is another user's
+        pass  # it does not exist, or belongs to another user
     return Path(tempfile.gettempdir()).absolute() / f"locks-{uid}" / domain
 
 
 class Claim:
-    """A lock on a file, held for as long as it is wanted, or the process lives.
+    """A lock on a file, held until it is dropped or the process dies.
 
     Args:
-        path: The file; it is made if it is not there, and stays.
+        path: The file; it is created if it does not exist, and stays.
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,7 +64,7 @@ class Claim:
         self._file: int | None = None
 
     def take(self) -> bool:
-        """Take it if it is free; does not wait."""
+        """Lock the file if it is free; does not wait."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._file = os.open(self._path, flags, 0o600)
         _claims.add(self)
@@ -81,7 +81,7 @@ class Claim:
         return False
 
     def is_in_place(self) -> bool:
-        """Whether the file is still the one that others find."""
+        """Whether the file at the path is still the same."""
         assert self._file is not None
         try:
             return os.path.samestat(os.fstat(self._file), os.stat(self._path))
@@ -89,16 +89,16 @@ class Claim:
             return False
 
     def drop(self) -> None:
-        """Let go of it."""
+        """Release the lock."""
         _claims.discard(self)
         file, self._file = self._file, None
         if file is not None:
-            # Said to the system, and not left to `close`: a process that was forked meanwhile has it open, too.
+            # Released explicitly: closing is not enough, because a process that was forked meanwhile has it open, too.
             fcntl.flock(file, fcntl.LOCK_UN)
             os.close(file)
 
     def forget(self) -> None:
-        """In a forked child: it is the parent's."""
+        """Forget the lock in a forked child: it is the parent's."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
@@ -108,12 +108,12 @@ class Folder:
     """The folder of one domain.
 
     Args:
-        path: Where it is.
+        path: Its path.
 
     Attributes:
-        path: The same.
+        path: Its path.
         socket: The path of the socket of the lock server.
-        log: That of its log.
+        log: The path of the server's log.
     """
 
     def __init__(self, path: Path) -> None:
@@ -123,16 +123,16 @@ class Folder:
         self._cookie = path / "cookie"
 
     def make(self) -> None:
-        """Make it, if it is not there, and see that it is the user's alone.
+        """Create the folder, if it does not exist, and check that it belongs to the user alone.
 
         Raises:
-            OperatingError: It is not, or can't be made, or is at a place where no socket can be.
+            OperatingError: It does not, it can't be created, or its path is too long for a socket.
         """
         length = len(os.fsencode(self.socket)) + 1  # a socket has a longer name until it listens
         if length > LONGEST_PATH:
             raise OperatingError(
-                f"{self.path} is too long a path for a socket: {length} bytes with its name, and {LONGEST_PATH} are "
-                "possible. Set XDG_RUNTIME_DIR or TMPDIR to a shorter one",
+                f"can't use {self.path} for a socket: the path has {length} bytes with the socket's name, more than "
+                "{LONGEST_PATH}. Set XDG_RUNTIME_DIR or TMPDIR to a shorter one",
                 path=str(self.path),
             )
         for path in (self.path.parent, self.path):
@@ -142,19 +142,19 @@ class Folder:
                 check_owner(path, path.lstat(), os.geteuid())
             except OSError as error:
                 raise OperatingError(
-                    f"the folder {path}, in which programs of this machine meet, can't be made: {error.strerror}. Set "
+                    f"can't create {path}, the folder through which programs of this machine connect: {error.strerror}. Set "
                     "XDG_RUNTIME_DIR to a folder of your own",
                     path=str(path),
                 ) from error
 
     def cookie(self, known: Cookie | None = None) -> Cookie:
-        """The secret of the programs that meet here; made by whoever is the first.
+        """The secret of the programs that use this folder; the first one creates it.
 
         Args:
-            known: What it is to be if it has to be made; a random one otherwise.
+            known: The secret to create; a random one by default.
 
         Raises:
-            OperatingError: It can't be made.
+            OperatingError: It can't be created.
             InvalidOption: It can't be read.
         """
         if not self._cookie.exists():
@@ -162,19 +162,19 @@ class Folder:
         return Cookie(read_cookie(self._cookie))
 
     def starting(self) -> Claim:
-        """What one has who starts a lock server, or ends it because nobody uses it."""
+        """The claim of a process that starts a lock server, or ends it because no program uses it."""
         return Claim(self.path / "starting")
 
     def running(self) -> Claim:
-        """What the lock server has."""
+        """The claim of the lock server."""
         return Claim(self.path / "running")
 
     def answers(self) -> bool:
         """Whether a lock server listens.
 
         Raises:
-            Refused: Somebody else's program does.
-            OSError: It can't be found out.
+            Refused: Another user's program does.
+            OSError: It can't be determined.
         """
         sock = native_socket(socket.AF_UNIX)
         try:
@@ -185,7 +185,7 @@ class Folder:
             return False
         except OSError as error:
             if isinstance(error, TimeoutError) or error.errno == errno.EAGAIN:
-                return True  # many want to be connected just now
+                return True  # the queue of connections is full
             raise
         finally:
             sock.close()
@@ -193,29 +193,29 @@ class Folder:
 
 
 def check_owner(path: Path, status: os.stat_result, uid: int) -> None:
-    """See that a folder is a user's alone.
+    """Check that a folder belongs to a user alone.
 
     Raises:
-        OperatingError: It is not, or is no folder.
+        OperatingError: It does not, or it is not a folder.
     """
     mode = stat.S_IMODE(status.st_mode)
     if not stat.S_ISDIR(status.st_mode):
-        kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no folder"
+        kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a folder"
         wrong = f"is {kind}; remove it"
     elif status.st_uid != uid:
-        wrong = f"belongs to user {status.st_uid}, and this program to user {uid}; have it removed"
+        wrong = f"belongs to user {status.st_uid}, but this program runs as user {uid}; ask for its removal"
     elif mode & 0o077:
         wrong = f"is open to other users (mode {mode:o}); chmod 700 {path}"
     else:
         return
     raise OperatingError(
-        f"{path} {wrong}, or set XDG_RUNTIME_DIR to a folder of your own: programs of one user meet there",
+        f"can't use {path}: it {wrong}, or set XDG_RUNTIME_DIR to a folder of your own. Programs of one user connect through it",
         path=str(path),
     )
 
 
 def await_claim(claim: Claim, deadline: float) -> bool:
-    """Take a claim as soon as it is free, until a time by `time.monotonic`; blocks the native thread."""
+    """Take a claim as soon as it is free, until a deadline by `time.monotonic`; blocks the native thread."""
     while not claim.take():
         if time.monotonic() >= deadline:
             return False
@@ -224,7 +224,7 @@ def await_claim(claim: Claim, deadline: float) -> bool:
 
 
 def _in_child() -> None:
-    """In a forked child nothing is claimed: what was open belongs to the parent."""
+    """Forget the claims in a forked child: open files belong to the parent."""
     claims = list(_claims)
     _claims.clear()
     for claim in claims:

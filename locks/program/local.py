@@ -1,9 +1,9 @@
 """The lock server of this user on this machine, for `locks.start(servers="local")`.
 
-There is one for each *domain*, a name that programs choose. It listens on a socket of the Unix domain, is started by the
-first program that needs it (`locks.program.local_server`), and ends when nobody has been connected for a while.
-A program that wants to be connected looks whether it answers; if not, it claims the right to start one, looks again, and starts
-it. So there is one, however many programs come at the same moment.
+There is one server for each *domain*, a name that programs choose. It listens on a Unix domain socket, is started by the
+first program that needs it (`locks.program.local_server`), and ends when no program has been connected for a while.
+A program first checks whether the server answers. If not, the program claims the right to start one, checks again, and
+starts it. So there is only one server, even if many programs start at the same time.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from locks.program.folder import Folder, await_claim, folder_of
 __all__ = ["IDLE", "READY", "LocalServer", "server_name"]
 
 WORD = "local"
-DEFAULT = "default"  # the domain of who names none
-READY = b"ready\n"  # what a lock server says that can be asked
-IDLE = 10.0  # seconds until a lock server ends that nobody is connected with
+DEFAULT = "default"  # the domain if none is named
+READY = b"ready\n"  # a lock server sends it when it is ready
+IDLE = 10.0  # seconds without connections until a lock server ends
 IDLE_VARIABLE = "LOCKS_LOCAL_IDLE"
-PATIENCE = 30.0  # seconds until a lock server has started, or another program has started it
-LOOK = 0.002  # seconds between two looks at whether it has
-MOST_TOLD = 4096  # bytes of what a server says that can't start
-KEPT = ("PYTHONHOME",)  # of the environment that says how Python and `locks` behave
+PATIENCE = 30.0  # seconds until a lock server has started, by this or another program
+LOOK = 0.002  # seconds between two checks whether it has started
+MOST_TOLD = 4096  # bytes of the error text of a server that fails to start
+KEPT = ("PYTHONHOME",)  # environment variables that control how Python and `locks` behave
 DROPPED = ("PYTHON", "LOCKS_", "GEVENT")
 _DOMAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 
-# Natively: what takes a while is done in a thread that has no hub.
+# Native functions: slow calls run in a thread that has no hub.
 _posix_spawn: Any = monkey.get_original("os", "posix_spawn")
 _waitpid: Any = monkey.get_original("os", "waitpid")
 _sleep: Any = monkey.get_original("time", "sleep")
@@ -58,12 +58,12 @@ class LocalServer:
         domain: Its name.
 
     Attributes:
-        domain: The same.
+        domain: Its name.
     """
 
     def __init__(self, domain: str = DEFAULT) -> None:
         self.domain = domain
-        # Those with which the program's node was started:
+        # The servers that the program's node was started with:
         self._cookie: Cookie | None = None
         self._folder: Folder | None = None
 
@@ -75,61 +75,63 @@ class LocalServer:
 
     @classmethod
     def of(cls, text: str) -> LocalServer | None:
-        """What `"local"` or `"local:domain"` means; `None` for other texts.
+        """The server that `"local"` or `"local:domain"` stands for; `None` for other texts.
 
         Raises:
-            InvalidOption: That is no name for a domain.
+            InvalidOption: The domain's name is wrong.
         """
         word, colon, domain = text.partition(":")
         if word != WORD:
             return None
         if colon and not _DOMAIN.fullmatch(domain):
             raise InvalidOption(
-                f'servers={shown(text)}: a domain has 1 to 32 letters, digits, "-", "_" and ".", and begins with one of '
-                'the first two: "local:myproject"',
+                f'servers={shown(text)} has a wrong domain: use 1 to 32 letters, digits, "-", "_" and ".", beginning with a letter or '
+                'digit, as in "local:myproject"',
                 servers=shown(text),
             )
         return cls(domain or DEFAULT)
 
     @property
     def size(self) -> int:
-        """There is one."""
+        """The number of servers: one."""
         return 1
 
     @property
     def folder(self) -> Folder:
-        """Where the programs of the domain meet."""
+        """The folder of the domain."""
         return self._folder or Folder(folder_of(self.domain))
 
     def describe(self) -> str:
-        """What it is, in a few words."""
+        """A short description for messages."""
         return f"{WORD}:{self.domain} ({self.folder.path})"
 
     def secret(self, options: Mapping[str, Any]) -> Cookie:
-        """The cookie of those who use it.
+        """The cookie of the server and its clients.
 
         Args:
-            options: What else `locks.start` was given.
+            options: The other arguments of `locks.start`.
 
         Raises:
-            InvalidOption: Something was given that does not go with it.
-            OperatingError: It can't be read, or made.
+            InvalidOption: One of these does not go together with a local server.
+            OperatingError: The cookie can't be read or created.
         """
         for name in ("cookie", "listen", "peers", "tls", "epmd", "mesh"):
             if options.get(name):
                 raise InvalidOption(
-                    f'servers="local" goes without {name}: programs of one user on one machine meet there, and have a '
-                    "cookie of their own",
+                    f'{name} cannot be combined with servers="local", which connects programs of one user on one machine and has a '
+                    "cookie of its own; leave it out",
                 )
         if options.get("name") == server_name(self.domain):
-            raise InvalidOption(f"{options['name']} is the name of the lock server itself")
+            raise InvalidOption(
+                f"can't use the name {options['name']}: the lock server has it; choose another one"
+            )
         folder = self._folder = self.folder
         folder.make()
         self._cookie = folder.cookie()
         return self._cookie
 
     def find(self) -> dict[str, Address]:
-        """See that the lock server runs; blocks.
+        """Start the lock server, if it is not running; blocks.
 
         Raises:
             OperatingError: It can't be started.
@@ -138,19 +140,19 @@ class LocalServer:
             self._see_to_it()
         except OSError as error:
             raise OperatingError(
-                f"the lock server of this machine can't be found, or started, by {self.describe()}: {error}"
+                f"can't find or start the lock server of this machine, {self.describe()}: {error}"
             ) from error
         return {server_name(self.domain): UnixAddress(str(self.folder.socket))}
 
     def _see_to_it(self) -> None:
         folder = self.folder
         folder.make()
-        # If somebody has cleared the folder away, programs that go on meet in it as before.
+        # If the folder was cleared, running programs create it again, with the same cookie.
         cookie = folder.cookie(self._cookie)
         if self._cookie is not None and not cookie.is_same(self._cookie):
             raise OperatingError(
-                f"{folder.path} was removed and made again by other programs, with another cookie; start this "
-                "program again, to meet them",
+                f"can't use {folder.path}: it was removed, and created again by other programs with another cookie; restart this "
+                "program",
                 path=str(folder.path),
             )
         if not folder.answers():
@@ -161,49 +163,45 @@ class LocalServer:
         claim = folder.starting()
         if not await_claim(claim, deadline):
             raise OperatingError(
-                f"another program has been starting the lock server in {folder.path} for {PATIENCE:g} s; end it if it "
-                "hangs: `fuser` shows who has the file `starting` there",
+                f"timed out after {PATIENCE:g} s waiting for another program to start the lock server in {folder.path}; end that program if it "
+                "hangs: `fuser` shows which process has the file `starting` there open",
             )
         try:
-            if not folder.answers():  # it may have been started meanwhile
+            if not folder.answers():  # another program may have started it meanwhile
                 start_server(folder, deadline)
         finally:
             claim.drop()
 
 
 def start_server(folder: Folder, deadline: float) -> None:
-    """Start the lock server as a process that is nobody's child, and wait until it can be asked.
+    """Start the lock server as a detached process, and wait until it is ready.
 
     Raises:
-        OperatingError: It has not started.
+        OperatingError: It did not start.
     """
     idle = os.environ.get(IDLE_VARIABLE) or str(IDLE)
     command = [python(), "-m", "locks.program.local_server", str(folder.path), "--idle", idle]
     try:
         process, pipe = _spawn(command, environment_of_server(os.environ, sys.path))
     except OSError as error:
-        raise OperatingError(
-            f"the lock server of this machine can't be started: {error}"
-        ) from error
+        raise OperatingError(f"can't start the lock server of this machine: {error}") from error
     try:
         said = _read(pipe, deadline)
     finally:
         os.close(pipe)
     if said is not None:
-        # It has a child that is the server, and ends: nothing of it is left in this program.
-        with suppress(
-            ChildProcessError
-        ):  # the program does this itself, or leaves it to the system
+        # The process started a child, the server, and has exited: collect its status.
+        with suppress(ChildProcessError):  # the program has collected it, or ignores SIGCHLD
             _waitpid(process, 0)
     if said is None or not said.endswith(READY):
-        told = "it takes too long" if said is None else said.decode(errors="replace").strip()
+        told = "timed out" if said is None else said.decode(errors="replace").strip()
         raise OperatingError(
-            f"the lock server of this machine could not be started in {folder.path}: {told or 'it has ended'}; see {folder.log}",
+            f"can't start the lock server of this machine in {folder.path}: {told or 'it has ended'}; see {folder.log}",
         )
 
 
 def _read(file: int, deadline: float) -> bytes | None:
-    """All that is said, until the other side closes; `None` if it does not in time."""
+    """Read until the other side closes; `None` if it does not in time."""
     os.set_blocking(file, False)
     said = b""
     while time.monotonic() < deadline:
@@ -219,13 +217,15 @@ def _read(file: int, deadline: float) -> bytes | None:
 
 
 def _spawn(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
-    """Start a process without a terminal's signals; return it, and what can be read of it.
+    """Start a process that gets no signals of the terminal; return it, and the pipe from it.
 
-    Not by `subprocess`: in a monkey-patched program, that needs a hub.
+    It does not use `subprocess`, which needs a hub in a monkey-patched program.
     """
     pipe, end = os.pipe()
     try:
-        said = fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3)  # not one of the three that it replaces
+        said = fcntl.fcntl(
+            end, fcntl.F_DUPFD_CLOEXEC, 3
+        )  # must not be one of the three standard files, which it replaces
         try:
             files = [
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -246,22 +246,22 @@ def _spawn(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
 
 
 def environment_of_server(environment: Mapping[str, str], path: list[str]) -> dict[str, str]:
-    """The environment of a lock server: it finds the same modules, and nothing changes how it behaves."""
+    """The environment of a lock server: it finds the same modules, and has no settings that change its behaviour."""
     kept = {
         name: value
         for name, value in environment.items()
         if name in KEPT or not name.startswith(DROPPED)
     }
-    # As far as they are not relative: it runs in another folder.
+    # Without relative paths: the server runs in another folder.
     found = [os.path.abspath(each) for each in path if each]
     return {**kept, "PYTHONPATH": os.pathsep.join(found), "PYTHONSAFEPATH": "1"}
 
 
 def python() -> str:
-    """The interpreter; in programs that embed it, `sys.executable` may be something else.
+    """The interpreter; `sys.executable` may be wrong in programs that embed Python.
 
     Raises:
-        OperatingError: There is none.
+        OperatingError: No interpreter was found.
     """
     given = sys.executable or ""
     name = f"python{sys.version_info[0]}"
@@ -269,5 +269,5 @@ def python() -> str:
         if Path(path).name.startswith(("python", "pypy")) and os.access(path, os.X_OK):
             return str(path)
     raise OperatingError(
-        f"the lock server of this machine can't be started: sys.executable is {given!r}, and no Python"
+        f"can't start the lock server of this machine: sys.executable is {given!r}, which is not a Python interpreter"
     )

@@ -1,13 +1,13 @@
 """The process of the lock server that the programs of one user on one machine share.
 
-`locks.program.local` starts it: `python -m locks.program.local_server FOLDER`. It is nobody's child, has no
+`locks.program.local` starts it: `python -m locks.program.local_server FOLDER`. It is a detached process without a
 terminal, and ends by itself. Its life:
 
-1. It leaves the program that has started it, and claims to be the lock server. If another one answers, that is fine, too.
-2. It listens in the place of a socket that a killed one may have left, and says that it is ready.
-3. When nobody has been connected for a while, it claims the right of who starts a server, takes its socket away, and
-   looks once more. Who comes in that moment finds nothing, waits for that right, and starts another one.
-4. If its folder is taken away, new programs would start another one: it ends at once, and its clients are told.
+1. It detaches from the program that started it, and claims to be the lock server. If another server answers, it leaves the work to that one.
+2. It listens, in place of a socket that a killed server may have left, and reports that it is ready.
+3. When no program has been connected for a while, it claims the right to start a server, removes its socket, and
+   checks once more. A program that comes at this time finds no server, waits for that right, and starts a new one.
+4. If its folder is removed, new programs would start another server: it ends immediately, and its clients are informed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = ["main"]
 
 logger = logging.getLogger("locks.local")
 
-LOG_SIZE = 2**18  # bytes; there are two such files at most
-PATIENCE = 15.0  # seconds until a server that ends has ended
-LOOK = 0.5  # seconds between two looks at whether somebody is there
-MOMENT = 0.05  # seconds, for those who were connecting just now
+LOG_SIZE = 2**18  # bytes; there are at most two such files
+PATIENCE = 15.0  # seconds until a server that is ending has ended
+LOOK = 0.5  # seconds between two checks for connected programs
+MOMENT = 0.05  # seconds for programs that are just connecting
 
 
 def main() -> None:
@@ -58,14 +58,14 @@ def main() -> None:
         try:
             Serving(folder, claim, begin(folder), options.idle, ended).serve()
         except Exception:
-            logger.exception("the lock server ends")
+            logger.exception("the lock server crashed")
             raise
     else:
         tell_ready()
 
 
 def leave() -> None:
-    """Have nothing to do any more with the program that has started this one, but for the pipe to it."""
+    """Detach from the program that started this one, except for the pipe to it."""
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -79,7 +79,7 @@ def leave() -> None:
 
 
 def await_place(folder: Folder) -> Claim | None:
-    """Become the lock server; `None` if another process is it, and answers."""
+    """Become the lock server; `None` if another process is the lock server and answers."""
     deadline = time.monotonic() + PATIENCE
     claim = folder.running()
     while not claim.take():
@@ -87,14 +87,14 @@ def await_place(folder: Folder) -> Claim | None:
             return None
         if time.monotonic() >= deadline:
             sys.exit(
-                f"another process has been the lock server for {PATIENCE:g} s, and does not answer"
+                f"timed out after {PATIENCE:g} s: another process is the lock server and does not answer"
             )
         time.sleep(MOMENT)
     return claim
 
 
 def begin(folder: Folder) -> Node:
-    """Make the node, and listen."""
+    """Create the node, and listen."""
     name, address = server_name(folder.path.name), UnixAddress(str(folder.socket))
     options = Options.check(
         name,
@@ -112,7 +112,7 @@ def begin(folder: Folder) -> Node:
 
 
 def log_to(path: Path) -> None:
-    """Write the log into a file of bounded size, and leave no words for anybody else."""
+    """Write the log into a file of bounded size only."""
     handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_SIZE, backupCount=1)
     handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
@@ -120,8 +120,8 @@ def log_to(path: Path) -> None:
 
 
 def tell_ready() -> None:
-    """Say that a lock server answers, and close what whoever has started this one listens to."""
-    with suppress(OSError):  # whoever has started it may be gone
+    """Report that a lock server answers, and close the pipe to the program that started this one."""
+    with suppress(OSError):  # that program may have ended
         os.write(1, READY)
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 1)
@@ -130,14 +130,14 @@ def tell_ready() -> None:
 
 
 class Serving:
-    """The life of a lock server that listens.
+    """A lock server that listens, until it ends.
 
     Args:
-        folder: Where.
+        folder: Its folder.
         claim: Its claim to be the lock server.
-        node: It.
-        idle: After how many seconds without anybody it ends.
-        ended: Opens when it is to end.
+        node: Its node.
+        idle: Seconds without connections until it ends.
+        ended: Opens when it must end.
     """
 
     def __init__(self, folder: Folder, claim: Claim, node: Node, idle: float, ended: Event) -> None:
@@ -149,35 +149,35 @@ class Serving:
         self._socket = os.stat(folder.socket)
 
     def serve(self) -> None:
-        """Serve until nobody needs it, it is told to end, or its folder is taken away."""
+        """Serve until no program uses the server, it is told to end, or its folder is removed."""
         settle()
         logger.info("the lock server %s listens at %s", self._node.name, self._folder.socket)
         tell_ready()
         since = time.monotonic()
         look = min(LOOK, self._idle / 4)
-        reason = "it was told to"
+        reason = "it was told to end"
         while not self._ended.wait(timeout=look):
             if not self._node.running:
-                reason = "its lock table has crashed"
+                reason = "its lock table crashed"
                 break
             if not self._is_in_place():
-                reason = f"{self._folder.path} was taken away, or is another one"
+                reason = f"{self._folder.path} was removed or replaced"
                 break
             if not self._is_deserted():
                 since = time.monotonic()
             elif time.monotonic() - since >= self._idle:
-                with suppress(FileNotFoundError):  # if the folder was just taken away
+                with suppress(FileNotFoundError):  # the folder may just have been removed
                     if self._end_unless_needed():
                         return
         logger.info("the lock server ends: %s", reason)
         self._end()
 
     def _end_unless_needed(self) -> bool:
-        """End, unless somebody comes just now; return whether it has."""
+        """End, unless a program is connecting; return whether the server has ended."""
         folder = self._folder
         starting = folder.starting()
         if not starting.take():
-            return False  # somebody is about to come
+            return False  # a program is about to connect
         try:
             aside = folder.socket.with_name("socket~")
             os.rename(folder.socket, aside)
@@ -186,7 +186,7 @@ class Serving:
                 os.rename(aside, folder.socket)
                 return False
             os.unlink(aside)
-            logger.info("the lock server ends: nobody was connected for %g s", self._idle)
+            logger.info("the lock server ends: no program was connected for %g s", self._idle)
             self._end()
             return True
         finally:
@@ -200,12 +200,12 @@ class Serving:
         self._claim.drop()
 
     def _is_deserted(self) -> bool:
-        """Whether nobody is connected, or about to be."""
+        """Whether no program is connected or connecting."""
         cluster = self._node.cluster
         return cluster is None or cluster.distribution.is_deserted
 
     def _is_in_place(self) -> bool:
-        """Whether programs that come find this server."""
+        """Whether new programs find this server."""
         try:
             here = os.path.samestat(os.stat(self._folder.socket), self._socket)
         except FileNotFoundError:

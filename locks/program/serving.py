@@ -1,4 +1,4 @@
-"""What a process does that is a lock server, and nothing else."""
+"""Process settings of a dedicated lock server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_FILES = 65536
 
 
 def open_many_files() -> None:
-    """Allow this process as many files as it may have: each client is one, and each stranger at the door."""
+    """Raise the limit of open files: each client and each unauthenticated connection is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -19,5 +19,5 @@ def open_many_files() -> None:
 
 
 def settle() -> None:
-    """What is there by now stays: collecting garbage need not look at it, for 15 ms each time."""
+    """Exempt the present objects, which stay, from garbage collection; that saves 15 ms each time."""
     gc.freeze()

@@ -1,10 +1,10 @@
-"""What is said of a program's node outside of the program: in the environment, and in a file.
+"""Settings of a program's node outside of the program: in the environment, and in a file.
 
-So the same program runs alone on a laptop and with servers elsewhere. What is said in more than one place is
-taken from the first of these: the arguments of `locks.start`; the environment, `LOCKS_SERVERS` and so on; the file that
-`LOCKS_CONFIG` names, or else `locks.toml` in the current folder; the defaults.
+With them, the same program runs alone on a laptop and with servers elsewhere. A setting comes from the first of these
+that has it: the arguments of `locks.start`; the environment, `LOCKS_SERVERS` and so on; the file named in
+`LOCKS_CONFIG`, or else `locks.toml` in the current folder; the defaults.
 
-The file has the names of `locks.start`'s arguments, but a file in the place of the cookie:
+The file has the names of `locks.start`'s arguments, except that it names a file instead of the cookie:
 
     servers = ["a@10.0.0.1:9100", "b@10.0.0.2:9100", "c@10.0.0.3:9100"]
     cookie_file = "cookie"
@@ -44,11 +44,11 @@ TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no":
 
 
 class Setting(NamedTuple):
-    """One thing that was said.
+    """One setting.
 
     Attributes:
-        value: What.
-        source: Where: the name of a variable of the environment, or of a file.
+        value: Its value.
+        source: Where it comes from: the name of an environment variable, or of a file.
     """
 
     value: Any
@@ -59,9 +59,9 @@ class _Kind(NamedTuple):
     """A kind of value.
 
     Attributes:
-        says: What it is, for errors.
-        of_text: Makes it of a variable's text; raises `ValueError` or `KeyError`.
-        is_good: Whether a file's value is one.
+        says: Its description, for errors.
+        of_text: Converts the text of a variable; raises `ValueError` or `KeyError`.
+        is_good: Whether a value from a file is valid.
     """
 
     says: str
@@ -72,7 +72,7 @@ class _Kind(NamedTuple):
 def _names(text: str) -> list[str]:
     names = text.replace(",", " ").split()
     if not names:
-        raise ValueError("there is nothing between the commas")
+        raise ValueError("an element of the list is empty")
     return names
 
 
@@ -116,23 +116,23 @@ SETTINGS: dict[str, _Kind] = {
     "tls_ca": _TEXT,
     "tls_check_hostname": _BOOL,
 }
-"""The settings; of a variable's name, `LOCKS_` and the name in capitals."""
+"""The settings; the environment variable of each is `LOCKS_` and the name in capitals."""
 _PATHS = ("cookie_file", "tls_certificate", "tls_key", "tls_ca")
 PREFIX = "LOCKS_"
-ALIKE = 0.8  # from 0 to 1: how like a setting's name another one has to be to be a mistyped one
+ALIKE = 0.8  # from 0 to 1: similarity from which an unknown name counts as a mistyped setting
 
 
 def read_settings(
     environment: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> dict[str, Setting]:
-    """All that is said in the environment and in the file, by name.
+    """All settings in the environment and in the file, by name.
 
     Args:
         environment: The environment; that of the process by default.
         folder: Where to look for the file, unless the environment names one; the current folder by default.
 
     Raises:
-        InvalidOption: Something that is said is wrong.
+        InvalidOption: A setting is wrong.
     """
     environment = os.environ if environment is None else environment
     found: dict[str, Setting] = {}
@@ -153,17 +153,17 @@ def read_settings(
 
 
 def _check_names(environment: Mapping[str, str]) -> None:
-    """Refuse a variable whose name is mistyped; others that begin like ours may be anybody's."""
+    """Refuse a variable with a mistyped name; other variables with our prefix may belong to other software."""
     known = [NAMES_A_FILE.removeprefix(PREFIX), *map(str.upper, SETTINGS)]
     for variable in environment:
         name = variable.removeprefix(PREFIX)
         if name == variable or name in known:
             continue
-        from difflib import get_close_matches  # not for every program
+        from difflib import get_close_matches  # not needed by every program
 
         for meant in get_close_matches(name, known, n=1, cutoff=ALIKE):
             raise InvalidOption(
-                f"{variable} is set, which is not a setting: is {PREFIX}{meant} meant? If it is something else, give it another "
+                f"unknown setting {variable}; did you mean {PREFIX}{meant}? If it is not a setting of locks, give it another "
                 "name",
                 value=variable,
             )
@@ -173,17 +173,17 @@ def _read_file(path: Path) -> dict[str, Setting]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InvalidOption(f"{path} can't be read: {error}", path=str(path)) from error
+        raise InvalidOption(f"can't read {path}: {error}", path=str(path)) from error
     tls = content.pop("tls", {})
     if not isinstance(tls, dict):
-        raise InvalidOption(f"{path}: tls is a table, [tls]", path=str(path))
+        raise InvalidOption(f"{path}: tls must be a table, [tls]", path=str(path))
     content |= {f"tls_{name}": value for name, value in tls.items()}
     found = {}
     for name, value in content.items():
         kind = SETTINGS.get(name)
         if kind is None:
             raise InvalidOption(
-                f"{path} says {name!r}, which is not a setting; there are {', '.join(SETTINGS)}",
+                f"unknown setting {name!r} in {path}; the settings are {', '.join(SETTINGS)}",
                 path=str(path),
             )
         if not kind.is_good(value):
@@ -195,13 +195,11 @@ def _read_file(path: Path) -> dict[str, Setting]:
 
 
 def _wrong(where: str, value: Any, kind: _Kind) -> InvalidOption:
-    return InvalidOption(
-        f"{where} is {shown(value)}, and should be {kind.says}", value=shown(value)
-    )
+    return InvalidOption(f"{where} is {shown(value)}, but must be {kind.says}", value=shown(value))
 
 
 def arguments(settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """What is said, as arguments of `locks.start`.
+    """The settings as arguments of `locks.start`.
 
     Raises:
         InvalidOption: The cookie can't be read, or a part of TLS is missing.
@@ -214,7 +212,7 @@ def arguments(settings: Mapping[str, Setting]) -> dict[str, Any]:
         missing = [name for name, value in tls.items() if value is None]
         if missing:
             raise InvalidOption(
-                f"tls needs a certificate, a key and a ca; there is no {' and no '.join(missing)}"
+                f"tls needs a certificate, a key and a ca; missing: {' and '.join(missing)}"
             )
         values["tls"] = TLS(**tls)
     if "cookie_file" in values:

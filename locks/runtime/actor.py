@@ -256,7 +256,9 @@ class GeventActor(pykka.Actor):
                     reply_to.set(response)
             except Exception as error:
                 if reply_to is not None:
-                    logger.info("Exception returned from %s to caller:", self, exc_info=error)
+                    logger.info(
+                        "%s raised an exception, which its caller gets:", self, exc_info=error
+                    )
                     if self._is_deferred:
                         self._answer_deferred(reply_to, error)
                     else:
@@ -378,7 +380,7 @@ def kill(ref: pykka.ActorRef[Any], reason: object = "killed") -> None:
     """
     inbox = ref.actor_inbox
     if not (isinstance(inbox, Mortal) and inbox.for_users):
-        raise TypeError(f"only a GeventActor can be killed: {ref!r}")
+        raise TypeError(f"can't kill {ref!r}: it is not a GeventActor")
     inbox.kill(reason)
 
 
@@ -415,7 +417,7 @@ def tell(ref: pykka.ActorRef[Any], message: object) -> None:
     try:
         ref.tell(message)
     except ActorDeadError:
-        logger.debug("%s has ended, and does not get %r", ref, message)
+        logger.debug("%s has ended and does not receive %r", ref, message)
 
 
 def ask(ref: pykka.ActorRef[Any], message: object) -> GeventFuture[Any]:

@@ -102,7 +102,7 @@ class TurnActor(pykka.Actor):
         Raises:
             MisuseError: It says how.
         """
-        raise MisuseError(f"{cls.__name__}.start() starts nothing: {cls._begun_by}")
+        raise MisuseError(f"can't use {cls.__name__}.start(): {cls._begun_by}")
 
     @staticmethod
     def _create_actor_inbox() -> ActorInbox:
@@ -123,7 +123,9 @@ class TurnActor(pykka.Actor):
         """
         name = ".".join(message.attr_path)
         if isinstance(message, ProxySetAttr):
-            raise MisuseError(f"{name} of {self._actor_ref} can't be set: its operations change it")
+            raise MisuseError(
+                f"can't set {name} of {self._actor_ref}: only its operations change it"
+            )
         if isinstance(message, ProxyGetAttr):
             is_property = isinstance(getattr(type(self), name, None), property)
             if name.startswith("_") or not (is_property or name in vars(self)):
@@ -131,7 +133,7 @@ class TurnActor(pykka.Actor):
             return getattr(self, name)
         if name != "stop" and name not in self._operations:
             raise MisuseError(
-                f"{self._actor_ref} has no operation {name!r:.100}; there are {', '.join(sorted(self._operations))}"
+                f"{self._actor_ref} has no operation {name!r:.100}; its operations are {', '.join(sorted(self._operations))}"
             )
         operation = getattr(self, name)
         try:

@@ -50,7 +50,7 @@ def call_in_thread(function: Callable[[], T], timeout: float | None = None) -> T
         start_new_thread(_do, (work,))
     work.put(run)
     if not waiter.wait(timeout):
-        raise TimeoutError(f"no answer within {timeout:g} s")
+        raise TimeoutError(f"timed out after {timeout:g} s waiting for an answer")
     ((result, error),) = outcome
     if error is not None:
         raise error

@@ -109,7 +109,7 @@ class Bridge(greenlet.greenlet):
             return self.switch()  # type: ignore[no-any-return]
         except (greenlet.error, ValueError) as error:
             raise RuntimeError(
-                "a task that waits for locks can't go on in another thread: run its event loop in one thread"
+                "a task that waits for locks was continued in another thread; run its event loop in one thread"
             ) from error
 
     def fail(self, error: BaseException) -> tuple[Parked, float | None] | None:
@@ -133,8 +133,8 @@ class Bridge(greenlet.greenlet):
         """
         if self._runs:
             raise MisuseError(
-                "a function that is called for a coroutine has switched to another greenlet, which has come back to the event loop in "
-                "the middle of it: switch only to greenlets that switch back to where they were called"
+                "a function called for a coroutine switched to another greenlet, which returned to the event loop too early; "
+                "switch only to greenlets that switch back to their caller"
             )
         result, error = self._result, self._error
         self._result = self._error = self._dropped = None

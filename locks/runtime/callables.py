@@ -55,8 +55,8 @@ def check_callable(value: object, name: str, instead: str = "pass a function") -
     check_can_be_called(value, name, instead)
     if is_run_later(value):
         raise InvalidOption(
-            f"{name}={_shown(value)} is a coroutine function or a generator: a call of it runs nothing, and its body would be run "
-            f"when this is over, or never. {instead[0].upper()}{instead[1:]}",
+            f"{name}={_shown(value)} is a coroutine function or a generator: calling it does not run its body. "
+            f"{instead[0].upper()}{instead[1:]}",
             value=_shown(value),
         )
 
@@ -77,7 +77,7 @@ def check_awaitable(found: T, name: str) -> T:
     """
     if not inspect.isawaitable(found):
         raise MisuseError(
-            f"{name} returned {_shown(found)}, which can't be awaited: {COROUTINE}",
+            f"{name} returned {_shown(found)}, which can't be awaited; {COROUTINE}",
             value=_shown(found),
         )
     return found
@@ -103,8 +103,8 @@ def check_ran(found: T, name: str, instead: str) -> T:
     if inspect.iscoroutine(found):
         found.close()
         raise MisuseError(
-            f"{name} returned the coroutine {found.__qualname__}, of which nothing was run, and it would be run when this is "
-            f"over. {instead[0].upper()}{instead[1:]}",
+            f"{name} returned the coroutine {found.__qualname__}, whose body was not run. "
+            f"{instead[0].upper()}{instead[1:]}",
             value=found.__qualname__,
         )
     return found

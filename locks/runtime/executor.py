@@ -62,8 +62,8 @@ def check_interpreter_lasts() -> None:
     """Raise `MisuseError` if the interpreter ends, and no thread begins any more."""
     if sys.is_finalizing():
         raise MisuseError(
-            "the interpreter ends, and no thread begins any more: the program's node can't be started. Drop what uses "
-            "locks in a `__del__` before the program's end"
+            "can't start the program's node: the interpreter is shutting down, and starts no more threads. Release objects that use "
+            "locks in `__del__` before the program ends"
         )
 
 
@@ -117,7 +117,7 @@ class Executor:
             RuntimeError: after `stop`.
         """
         if self._stopping:
-            raise RuntimeError("this home was stopped")
+            raise RuntimeError("this executor was stopped")
         self._work.send((function, args))
         self._look_after()
 
@@ -130,7 +130,7 @@ class Executor:
         """
         if elsewhere.here() is not None:
             raise MisuseError(
-                "the node that is called is not simulated, and a simulation runs here: leave node=... away"
+                "can't call a node that is not simulated from a simulation: leave node=... out"
             )
         if get_hub_if_exists() is self.hub:
             return function(*args)
@@ -268,7 +268,7 @@ class Executor:
                 # A second one, or not by our handler: it goes to the program's main greenlet, and the work goes on.
                 self.hub.handle_system_error(type(error), error)
             except BaseException:
-                logger.exception("background work failed")
+                logger.exception("a background task failed")
 
     def _worker_ended(self, worker: gevent.Greenlet[..., None]) -> None:
         """In the hub: close, or go on with another worker."""
@@ -291,7 +291,7 @@ class Executor:
                 self._ended.wait()
             except BaseException:
                 # gevent throws a `SystemExit` of any greenlet at the thread's main greenlet.
-                logger.exception("a greenlet in the thread of locks tried to end it")
+                logger.exception("a greenlet in the background thread of locks tried to end it")
         # What would still wait there is unwound here or never: it kept all of the node in memory. So did the hub.
         gevent.killall([each for each in self._greenlets if each.parent is hub], timeout=PATIENCE)
         hub.destroy()
@@ -304,4 +304,4 @@ def _nobody_waits() -> None:
 
 def _drop(work: Work | None) -> None:
     if work is not None:
-        logger.warning("background work dropped, it came after the stop: %r", work[0])
+        logger.warning("dropped a background task that came after the stop: %r", work[0])

@@ -35,9 +35,9 @@ def exit_client(subject: Client, reason: object) -> None:
     elif isinstance(subject, Ending):
         subject.end(reason)
     elif isinstance(subject, NativeThread):
-        raise TypeError(f"a thread can't be stopped, so it can't be linked: {subject!r}")
+        raise TypeError(f"can't link {subject!r}: a thread can't be stopped")
     else:
-        raise TypeError(f"not a client: {subject!r}")
+        raise TypeError(f"{subject!r} is not a client")
 
 
 def kill_greenlet(subject: greenlet.greenlet, error: BaseException) -> None:
@@ -50,7 +50,7 @@ def kill_greenlet(subject: greenlet.greenlet, error: BaseException) -> None:
     if hub is None or hub.loop is None:
         if subject.dead:
             return
-        raise TypeError(f"a greenlet without a hub can't be stopped: {subject!r}")
+        raise TypeError(f"can't stop {subject!r}: the greenlet has no hub")
     if not isinstance(subject, gevent.Greenlet):
         run_in_hub(hub, _throw, subject, error)
     elif get_hub_if_exists() is hub:

@@ -119,7 +119,7 @@ class Listener:
         self.target = target
         self.is_actor = issubclass(type(target), pykka.ActorRef)
         if not (self.is_actor or callable(target)):
-            raise TypeError("it is neither an actor's reference nor a callable")
+            raise TypeError("it must be an actor's reference or a callable")
         self._key: tuple[Any, ...]
         if self.is_actor:
             self._key = ("actor", str.__str__(target.actor_urn))

@@ -364,10 +364,10 @@ class Turn:
             if unless:
                 return
             raise ReentrantCall(
-                f"{_foreign_caller()} was called in the middle of a step of locks (as a finaliser, a "
-                "signal handler, a tracing or logging hook is), and calls locks itself, which can't "
-                f"be done there ({getattr(function, '__qualname__', function)}). Releasing and ending work; "
-                "for all else, note what is to be done and do it later"
+                f"{_foreign_caller()} interrupted a step of locks (as finalisers, "
+                "signal handlers, tracing and logging hooks do) and called locks, which is impossible "
+                f"there ({getattr(function, '__qualname__', function)}). Only calls that release or end something work there; "
+                "do the rest later"
             )
         # It was interrupted so often that it could not give the lock back.
         self._interrupted(KeyboardInterrupt())

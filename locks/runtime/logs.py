@@ -21,21 +21,21 @@ __all__ = [
 ]
 
 LOGGERS = {
-    "locks": "the parent of all others; nothing is logged to it directly",
-    "locks.deadlocks": "deadlocks that were resolved, with their reports",
-    "locks.engines": "lock servers beside Dask and Ray: started, found and lost",
-    "locks.engines.apscheduler": "which scheduler of APScheduler runs the jobs",
-    "locks.engines.celery": "which beat of Celery sends tasks, and which ones it sends again",
-    "locks.leader": "elections: instances that begin or cease to lead; callbacks and messages that fail",
+    "locks": "the parent of all others",
+    "locks.deadlocks": "resolved deadlocks, with their reports",
+    "locks.engines": "lock servers for Dask and Ray: started, found and lost",
+    "locks.engines.apscheduler": "which APScheduler runs the jobs",
+    "locks.engines.celery": "which Celery beat sends tasks, and which tasks it sends again",
+    "locks.leader": "elections: instances that begin or stop to lead; failed callbacks and messages",
     "locks.local": 'the lock server of a machine (`servers="local"`)',
-    "locks.losses": "locks that a program held and has lost; transactions that an operator has ended",
+    "locks.losses": "locks that a program held and lost; transactions that an operator ended",
     "locks.mvcc": "the lock table of `locks.mvcc`",
-    "locks.nodes": "nodes that come and go; mistakes of other nodes, strangers, discovery, a changed set of servers",
+    "locks.nodes": "connected and lost nodes; errors of other nodes, unknown peers, discovery, a changed set of servers",
     "locks.program": "how a program's node is started",
-    "locks.runtime": "failures within the node: crashes, callbacks and traces that raise",
+    "locks.runtime": "failures in the node: crashes, callbacks and traces that raise",
     "locks.testing": "exceptions of programs that `locks.testing` simulates, on Pythons without notes",
     "locks.waits": "long waits, and their ends",
-    "locks.web": "pictures that the live page could not make",
+    "locks.web": "graphs that the live page failed to draw",
 }
 """The loggers, and what each is for."""
 
@@ -63,7 +63,7 @@ _WAIT = {
     "client": "its client",
     "lock": "the lock id, as text",
     "mode": "`read` or `write`",
-    "seconds": "for how long it has waited",
+    "seconds": "how long it has been waiting",
 }
 _LEADER = {**_NODE, "election": "what the election is about", "instance": "the instance"}
 
@@ -71,40 +71,43 @@ EVENTS = {
     "wait": LoggedEvent(
         "locks.waits",
         logging.WARNING,
-        {**_WAIT, "holders": "who is in the way: a list of texts; only the first ones of many"},
-        "A wait takes longer than `log_waits_longer_than`; logged by the node whose lock it is.",
+        {
+            **_WAIT,
+            "holders": "the requests that block it: a list of texts; only the first ones of many",
+        },
+        "A wait takes longer than `log_waits_longer_than`. The node of the lock logs it.",
     ),
     "wait_over": LoggedEvent(
         "locks.waits",
         logging.WARNING,
         {**_WAIT, "granted": "whether it got the lock"},
-        "Such a wait has ended.",
+        "A wait that was logged has ended.",
     ),
     "waits_left_out": LoggedEvent(
         "locks.waits",
         logging.WARNING,
         {**_NODE, "count": "how many lines were left out"},
-        "There were more lines about waits than are logged in a minute.",
+        "Lines about waits exceeded the limit of a minute.",
     ),
     "deadlock": LoggedEvent(
         "locks.deadlocks",
         logging.WARNING,
         {
             **_NODE,
-            "agent": "the agent that yielded",
-            "lock": "what it gave up, as text",
+            "agent": "the agent that gave way",
+            "lock": "the lock that it gave up, as text",
             "action": "`surrendered` or `aborted`",
             "report": "the whole report, as text",
             "compiled": "whether the node that logs it uses compiled modules",
             "left_out": "how many deadlocks were not logged before this one",
         },
-        "A deadlock was resolved; logged by the node that broke it, and by that of the agent that yielded.",
+        "A deadlock was resolved. The node that broke it and the node of the agent that gave way log it.",
     ),
     "lost": LoggedEvent(
         "locks.losses",
         logging.WARNING,
         {**_NODE, "agent": "the agent", "client": "its client", "locks": "the lock ids, as texts"},
-        "A client has lost locks that it held.",
+        "A client lost locks that it held.",
     ),
     "broken": LoggedEvent(
         "locks.losses",
@@ -115,13 +118,13 @@ EVENTS = {
             "by": "the name that the operator gives",
             "reason": "the reason that the operator gives",
         },
-        "A transaction is ended from outside; logged by the lock server that was asked, and by the transaction's node.",
+        "An operator ends a transaction. The lock server that was called and the transaction's node log it.",
     ),
     "node_up": LoggedEvent(
         "locks.nodes",
         logging.INFO,
-        {**_NODE, "peer": "the other node", "server": "whether locks are taken there"},
-        "A node is connected: a server, a client, or any other one.",
+        {**_NODE, "peer": "the other node", "server": "whether this program takes locks there"},
+        "A node is connected: a server, a client or another node.",
     ),
     "node_down": LoggedEvent(
         "locks.nodes",
@@ -129,10 +132,10 @@ EVENTS = {
         {
             **_NODE,
             "peer": "the other node",
-            "server": "whether locks are taken there",
+            "server": "whether this program takes locks there",
             "reason": "why, in words",
         },
-        "The connection with a node is lost.",
+        "The connection with a node was lost.",
     ),
     "elected": LoggedEvent(
         "locks.leader", logging.INFO, {**_LEADER, "term": "its term"}, "An instance leads."

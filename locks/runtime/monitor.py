@@ -164,7 +164,7 @@ class Monitor(metaclass=Shown):
         try:
             self._callback(down)
         except Exception:
-            logger.exception("the callback of a monitor failed: %r", down)
+            logger.exception("a monitor's callback failed: %r", down)
 
 
 class DeathWatch:
@@ -330,7 +330,9 @@ def _watch_of(subject: Client) -> DeathWatch | None:
         return _watch_of_raw_greenlet(subject)
     if isinstance(subject, Ending):
         return subject.watch
-    raise CannotMonitor(f"not an actor's ref, a greenlet, a thread or an owner: {subject!r}")
+    raise CannotMonitor(
+        f"can't monitor {subject!r}: it is not an actor's reference, a greenlet, a thread or an owner"
+    )
 
 
 # Two threads that hook the same subject at the same time get the same watch (`setdefault`) and may
@@ -454,11 +456,11 @@ def _watch_of_thread(subject: threading.Thread) -> DeathWatch | None:
         else:
             sentinels()[subject] = Sentinel(subject, partial(new.fire, subject, "normal"))
     elif subject.ident is None:
-        raise CannotMonitor(f"a thread that was not started can't be monitored: {subject!r}")
+        raise CannotMonitor(f"can't monitor {subject!r}: the thread was not started")
     elif not subject.is_alive():
         return None
     elif isinstance(subject, _DummyThread):
-        raise CannotMonitor(f"only that thread itself can monitor its end: {subject!r}")
+        raise CannotMonitor(f"can't monitor {subject!r}: only that thread itself can")
     elif monkey.is_module_patched("threading"):
         gevent.spawn(_join, subject, new)
     else:

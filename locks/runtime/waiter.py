@@ -255,7 +255,7 @@ class Waiter:
         if timeout is not None and timeout <= 0:
             return False
         if self._parked is not None:
-            raise RuntimeError("another caller already waits with this Waiter")
+            raise RuntimeError("another caller is already waiting with this Waiter")
         if (place := elsewhere.place()) is not None:
             return self._wait_elsewhere(place, timeout)
         current = getcurrent()
@@ -298,8 +298,8 @@ class Waiter:
         current = getcurrent()
         if current is hub:
             raise BlocksEventLoop(
-                "a wait in the hub's own greenlet (in a callback of a timer, a link or a watcher) "
-                "would stop every greenlet of this thread: spawn a greenlet that waits"
+                "can't wait in the hub's own greenlet (in a callback of a timer, a link or a watcher): it "
+                "would stop every greenlet of this thread. Spawn a greenlet for the call"
             )
         mailbox: Mailbox = hub.__dict__.get("_locks_mailbox") or mailbox_of(hub)
         timer: Any = None

@@ -1,7 +1,7 @@
-"""Everyday shapes of locks, made of `locks.Lock`'s transaction.
+"""Common kinds of locks, built on the transaction of `locks.Lock`.
 
 * `reentrant.py`: `RLock`.
 * `semaphore.py`: `Semaphore`.
-* `barrier.py`: `Barrier`, made of transactions of its own.
+* `barrier.py`: `Barrier`, built on separate transactions.
 * `decorator.py`: `locked`, for functions and coroutine functions.
 """

@@ -1,7 +1,7 @@
-"""`Barrier`: a number of parties wait for each other, and go on together.
+"""`Barrier`: a number of parties wait for each other, and then continue together.
 
-`locks.core.barrier` says what a party does, step by step; here each step is carried out. A party is a wait:
-it has its own owner, which ends with the waiting client, so its locks are never mixed up with those of the client.
+`locks.core.barrier` decides each step of a party; this module carries the steps out. Each wait is a party. It has
+its own owner, which ends with the waiting client, so its locks are never mixed up with those of the client.
 """
 
 from __future__ import annotations
@@ -57,32 +57,32 @@ from locks.wire.sendable import check_sendable
 
 __all__ = ["MOST_PARTIES", "Barrier"]
 
-MOST_PARTIES = 1_000  # each of them looks at all
+MOST_PARTIES = 1_000  # each of them reads all requests
 
 
 class Barrier(Movable, metaclass=Shown):
     """A place where a number of parties wait for each other, like a `threading.Barrier`, but over all that share lock servers.
 
-    It can be used again: a party that comes when all have come, or comes once more, waits in the next round. Unlike a
-    `threading.Barrier`, it is not broken for the others when one of them dies or gives up: that one no longer counts.
+    It can be reused: a party that arrives after all have arrived, or that arrives again, waits in the next round. Unlike a
+    `threading.Barrier`, it does not break for the others when a party dies or gives up: that party no longer counts.
 
-    Nobody knows which parties are still to come. So if a party holds a lock that a later one needs in order to come, no
-    deadlock can be found: give `timeout`, or hold no locks when you wait.
+    The barrier does not know which parties are still missing. So if a party holds a lock that a missing party needs, no
+    deadlock can be found: use `timeout`, or hold no locks while you wait.
 
     Args:
         lock_id: A non-empty tuple or list of key elements. All `Barrier`s of the same id are the same barrier. A lock on this id, or
             above it, is independent of it.
-        parties: How many have to come, at most 1,000. All parties must name the same number.
-        nodes: Names of nodes, or `locks.HERE`; by default those that `locks.start` was given as `servers`, or the own
-            one. The first of them by name has the barrier.
-        timeout: Seconds that a wait may take if the call gives none; `None` waits for ever.
-        label: What a party is called where others see it; by default the name of its thread, greenlet or actor.
-        owner: A party ends with this owner; by default with the owner that the caller acts for, or else the caller.
+        parties: The number of parties, at most 1,000. All parties must use the same number.
+        nodes: Names of nodes, or `locks.HERE`; by default the `servers` of `locks.start`, or this program's own
+            node. The first of them by name has the barrier.
+        timeout: Default time limit of a wait, in seconds; `None` waits for ever.
+        label: The name of a party as shown to others; by default the name of its thread, greenlet or actor.
+        owner: The owner with which a party ends; by default the owner that the caller acts for, or else the caller.
 
     Attributes:
         lock_id: The id under which `locks.queue` and `locks.watch` show the barrier's requests.
-        parties: The same.
-        timeout: The same.
+        parties: The number of parties.
+        timeout: The default time limit.
 
     Raises:
         InvalidOption: `parties` is not such a number, or another option is wrong.
@@ -107,7 +107,7 @@ class Barrier(Movable, metaclass=Shown):
             or not 1 <= parties <= MOST_PARTIES
         ):
             raise InvalidOption(
-                f"parties={shown(parties)} is not a number of parties; use an int from 1 to {MOST_PARTIES:,}",
+                f"parties={shown(parties)} is wrong; use an int from 1 to {MOST_PARTIES:,}",
                 value=shown(parties),
             )
         self.lock_id = check_lock_id(protocol.root_of(self._name))
@@ -123,19 +123,19 @@ class Barrier(Movable, metaclass=Shown):
         return f"<Barrier {show(self._name)} of {self.parties}>"
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until all parties have come.
+        """Wait until all parties have arrived.
 
         Args:
-            timeout: Seconds to wait for the others at most; by default as long as the barrier was made with.
+            timeout: Seconds to wait at most for the others; by default the limit of the barrier.
 
         Returns:
-            The number of arrival, from 0 to `parties` - 1: each of those who pass together has another one.
+            The caller's number in the order of arrival, from 0 to `parties` - 1, unique among the parties that pass together.
 
         Raises:
-            LockTimeout: Not all of them came in time. The caller is not counted, the others wait on; `holders`
-                has those who were there.
-            BrokenBarrier: The lock server was lost, or did not answer: it is not known whether the others have passed.
-            ConflictingRequest: Others wait there for another number of parties.
+            LockTimeout: Not all parties arrived in time. The caller is not counted, and the others keep waiting; `holders`
+                has the parties that had arrived.
+            BrokenBarrier: The lock server was lost, or did not answer: it is unknown whether the others have passed.
+            ConflictingRequest: Other clients wait there with another number of parties.
             CannotServe: The lock server can't be reached; the caller was not counted.
         """
         check_timeout(timeout)
@@ -157,8 +157,8 @@ class Barrier(Movable, metaclass=Shown):
         if isinstance(outcome, TimedOut):
             there = protocol.who_waits(self.lock_id, outcome.seen)
             raise LockTimeout(
-                f"not all {self.parties} parties came to barrier {show(self._name)} within {limit} s"
-                + ("; there were: " if there else "")
+                f"timed out after {limit} s waiting for all {self.parties} parties at barrier {show(self._name)}"
+                + ("; arrived: " if there else "")
                 + ", ".join([each.client for each in there]),
                 lock_ids=(self._name,),
                 holders=there,
@@ -166,29 +166,29 @@ class Barrier(Movable, metaclass=Shown):
             )
         if isinstance(outcome, Broken):
             raise self._broken(
-                "its lock server does not answer, or a client that looks at it hangs"
+                "its lock server does not answer, or a client that reads it is blocked"
             )
         if isinstance(outcome, Disagree):
             raise ConflictingRequest(
-                f"barrier {show(self._name)} has {outcome.parties} parties for the clients that wait there, and {self.parties} "
-                "for the caller; all must name the same number",
+                f"can't wait at barrier {show(self._name)} with parties={self.parties}: the clients that wait there use {outcome.parties}; "
+                "use the same number everywhere",
                 lock_id=self._name,
             )
         return assert_never(outcome)
 
     def waiting(self) -> tuple[Contender, ...]:
-        """Who waits there now, in the order of their numbers, as the lock server says.
+        """The parties that are waiting, in the order of their numbers, according to the lock server.
 
         Raises:
-            NodeNotRunning: It can't be reached.
-            LockTimeout: It does not answer within five seconds.
+            NodeNotRunning: The lock server can't be reached.
+            LockTimeout: It did not answer within five seconds.
         """
         node = self._home()
         seen = node.view(self.lock_id, self._server(node), ASK)
         return protocol.who_waits(self.lock_id, seen.requests)
 
     def _server(self, node: Node) -> str:
-        """The node that has the barrier; it may be about to come."""
+        """The node that has the barrier; waits briefly if it is not connected yet."""
         if node.is_clustered:
             check_sendable(self.lock_id)
         server = min(where(node, self._nodes, None).nodes)
@@ -197,22 +197,22 @@ class Barrier(Movable, metaclass=Shown):
 
     def _broken(self, why: str) -> BrokenBarrier:
         return BrokenBarrier(
-            f"barrier {show(self._name)} is broken for this party, and it is not known whether the others have passed: {why}",
+            f"barrier {show(self._name)} is broken for this party: {why}. It is unknown whether the others have passed",
             lock_id=self._name,
         )
 
 
 class _Party(Block):
-    """One wait at a barrier: carries out what `locks.core.barrier` says, within a block that lets go of everything.
+    """One wait at a barrier: carries out the steps of `locks.core.barrier`, in a block that releases everything at its end.
 
     Args:
         root: The barrier's id.
         node: The program's node.
         server: The node that has the barrier.
-        timeout: Seconds to wait for others.
+        timeout: Seconds to wait for the others.
 
     Attributes:
-        has_arrived: Whether others may count on it.
+        has_arrived: Whether the others may count this party.
     """
 
     def __init__(self, root: LockId, node: Node, server: str, timeout: float | None) -> None:
@@ -232,9 +232,9 @@ class _Party(Block):
         self.has_arrived = False
 
     def attend(self, parties: int, client: Client, label: str | None) -> Outcome:
-        """Wait with the others; within the block."""
+        """Wait for the others; call it within the block."""
         self._label = label
-        # Two, for what one client wants with several transactions is looked at together.
+        # Two owners, because all transactions of one client are searched for deadlocks together.
         for _ in range(2):
             self._owners.append(Owner(label or label_of(client)))
         self._tie.begin(client)
@@ -252,13 +252,13 @@ class _Party(Block):
         return self
 
     def _leave(self, held: _Party | None, error: BaseException | None) -> None:
-        """The block is left; see `Block`."""
+        """End the block; see `Block`."""
         ends = [agent.let_go for agent in self._agents]
         failed: BaseException | None = None
         for end in (*ends, self._watch_no_longer, self._tie.cancel):
             try:
                 insist(end)
-            except BaseException as raised:  # the others are to be done all the same
+            except BaseException as raised:  # the other transactions must be ended anyway
                 failed = raised
         if failed is not None:
             raise failed
@@ -268,7 +268,7 @@ class _Party(Block):
             owner.end("its client has ended")
 
     def _let_go(self, held: _Party) -> None:
-        """The block was left, and this was not noted; see `Block`."""
+        """Clean up after a block whose end was interrupted; see `Block`."""
         held._leave(held, None)
 
     def _end_transactions(self) -> None:
@@ -310,7 +310,7 @@ class _Party(Block):
         return self._standing
 
     def _left(self, least: float = 0.0) -> float | None:
-        """Seconds that are left, but at least so many."""
+        """The remaining seconds, but at least `least`."""
         if self._deadline is None:
             return None
         return max(self._deadline - self._node.clock(), least)
@@ -333,7 +333,7 @@ class _Party(Block):
         self.has_arrived = True
         self._stands().ask_for([(lock_id, mode, *self._at) for lock_id, mode in step.wanted])
         assert self._mutex is not None
-        self._mutex.ensure_held(None)  # what was asked for went the same way as the mutex came
+        self._mutex.ensure_held(None)  # the request took the same way as the mutex
 
     def _await(self, step: Await) -> dict[LockId, int]:
         if step.patience == "moment":
@@ -358,7 +358,7 @@ class _Party(Block):
             while True:
                 if self._called:
                     return True
-                self._stands().lock_info()  # unless the transaction has ended
+                self._stands().lock_info()  # raises if the transaction has ended
                 if self._bell.wait(self._left()):
                     continue
                 return False
@@ -369,28 +369,28 @@ class _Party(Block):
         end_watch = self._end_watch
         if end_watch is not None:
             try:
-                end_watch()  # twice is as good as once
-            except (ReentrantCall, RecursionError):  # in a finaliser, in the middle of something
+                end_watch()  # calling it twice is harmless
+            except (ReentrantCall, RecursionError):  # in a finaliser that has interrupted a step
                 self._node.executor.run_soon(end_watch)
             except RuntimeError:  # the node was stopped
                 pass
             self._end_watch = None
 
     def _seen(self, view: View) -> None:
-        """The host is called, or not; by the node's executor."""
+        """Take a view of the barrier; called by the node's executor."""
         if view.requests:
             self._called = True
             self._bell.ring()
 
     def _told(self, news: Notification) -> None:
-        """Something became of what was asked for; by the node's executor."""
-        if news.kind == "ended":  # perhaps with the client, who will do nothing any more
+        """Take a notification about a request; called by the node's executor."""
+        if news.kind == "ended":  # perhaps together with the client
             self._watch_no_longer()
         self._bell.ring()
 
 
 class _Bell:
-    """Wakes one who looks again then."""
+    """Wakes a waiter, which then checks again."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -398,14 +398,14 @@ class _Bell:
         self._waiter: Waiter | None = None
 
     def ring(self) -> None:
-        """There is something to look at; by the node's executor."""
+        """Wake the waiter; called by the node's executor."""
         self._rings += 1
         waiter = self._waiter
         if waiter is not None:
             waiter.wake()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until it rings, unless it has since the last time; whether it did."""
+        """Wait until it rings, unless it has rung since the last call; return whether it rang."""
         waiter = self._waiter = self._node.new_call().waiter
         try:
             if self._rings == self._heard:

@@ -1,4 +1,4 @@
-"""`locked`: a function that is run with a lock."""
+"""`locked`: a decorator that runs a function with a lock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 __all__ = ["locked"]
 
-WITHIN = "pass a function or a coroutine function, or take the lock within it"
+WITHIN = "pass a function or a coroutine function, or take the lock inside it"
 
 
 def locked(
@@ -38,21 +38,21 @@ def locked(
         @locks.locked(lambda account, *_: ("accounts", account))
         async def withdraw(account, amount): ...
 
-    It is an `RLock`: a function may call another one with the same lock.
+    It is an `RLock`: a function may call another function with the same lock.
 
     Args:
-        lock_id: The id; or a function of the same arguments that returns it, for an id that depends on them.
+        lock_id: The id; or, if the id depends on the arguments, a function that returns it from the same arguments.
         mode: As for `locks.RLock`.
-        nodes: The same.
-        require: The same.
-        timeout: The same; the function raises `LockTimeout` then, and is not run.
-        owner: The same.
+        nodes: As for `locks.RLock`.
+        require: As for `locks.RLock`.
+        timeout: As for `locks.RLock`; after a timeout, the call raises `LockTimeout` without running the function.
+        owner: As for `locks.RLock`.
 
     Returns:
         The decorator.
 
     Raises:
-        InvalidOption: An option is wrong, or what is decorated is no such function.
+        InvalidOption: An option is wrong, or the decorated object is not such a function.
     """
     options: dict[str, Any] = {
         "nodes": nodes,
@@ -63,9 +63,7 @@ def locked(
     fixed = None
     if callable(lock_id):
         check_callable(lock_id, "lock_id", "pass a function from the arguments to the id")
-        RLock(
-            ("any",), mode, **options
-        )  # else the first call would find out that an option is wrong
+        RLock(("any",), mode, **options)  # reports a wrong option here, not at the first call
     else:
         fixed = RLock(lock_id, mode, **options)
 

@@ -1,7 +1,7 @@
-"""`RLock`: a lock that its client may acquire again while it has it.
+"""`RLock`: a lock that its holder may acquire again.
 
-How often a client has it is kept with the client's transaction, as one *acquisition* for each time. An acquisition is an object
-of its own, not a number: whoever is interrupted in the middle can take it back without knowing how far it came.
+The client's transaction counts how often the lock was acquired, with one *acquisition* for each time. An acquisition is
+an object, not a number, so that an interrupted caller can take it back without knowing how far it got.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Held = tuple[Agent, Acquisition]  # the transaction, and the acquisition
 class RLock(Block):
     """A lock on one id, used like a `threading.RLock`: its client may acquire it again, and must release it as often.
 
-    The client is a thread, greenlet, actor or owner. All `RLock`s of the same id are the same lock. A client that has it by a
-    `Lock` can't have it by an `RLock`, too, for a `Lock` is not re-entrant.
+    The client is a thread, greenlet, actor or owner. All `RLock`s of the same id are the same lock. A client that holds it by a
+    `Lock` can't also acquire it by an `RLock`, because a `Lock` is not re-entrant.
 
     Args:
         lock_id: A non-empty tuple or list of key elements.
-        mode: `"write"` is exclusive, `"read"` is shared. A client that has it for reading, and acquires it for writing, has it
+        mode: `"write"` is exclusive, `"read"` is shared. If a reader acquires it for writing, it holds the lock
             for writing until the last release.
         nodes: As for `Lock`.
         require: As for `Lock`.
@@ -65,10 +65,10 @@ class RLock(Block):
         return f"<RLock {self.mode} {show(self.lock_id)}>"
 
     def acquire(self, blocking: bool = True, timeout: float | None = -1) -> bool:
-        """Acquire the lock, once more if the caller has it; see `Lock.acquire`.
+        """Acquire the lock, once more if the caller already holds it; see `Lock.acquire`.
 
         Raises:
-            MisuseError: The caller has it by a `Lock`, and would wait for ever.
+            MisuseError: The caller holds it by a `Lock`, and would wait for ever.
         """
         limit = checked_wait(blocking, timeout, self._lock.timeout)
         hold = Hold(self)
@@ -95,7 +95,7 @@ class RLock(Block):
                 hold.take((agent, acquisition))
                 agent.enter(self.lock_id, acquisition)
                 call = node.new_call()
-                call.first = True  # but for acquisitions
+                call.first = True  # except for acquisitions
                 call.acquisition = acquisition
                 agent.lock_by(call, (wanted,), timeout)
                 return True
@@ -104,7 +104,7 @@ class RLock(Block):
                 hold.drop()
                 if not quiet or timeout is None:
                     raise MisuseError(
-                        f"{show(self.lock_id)} is held by a Lock of the caller already, which is not re-entrant; use an RLock "
+                        f"can't acquire {show(self.lock_id)}: the caller already holds it by a Lock, which is not re-entrant; use an RLock "
                         "for both",
                         lock_id=self.lock_id,
                     ) from None
@@ -116,11 +116,11 @@ class RLock(Block):
                 if held is not None:
                     held[0].withdraw_acquisition(call, self.lock_id, held[1])
                 else:
-                    found = node.holders.get(client)  # perhaps it has just begun
+                    found = node.holders.get(client)  # it may just have begun
                     if found is not None:
                         found.withdraw(None, self.lock_id)
                 hold.drop()
-                # A finaliser may have released all that the caller had: then begin anew.
+                # A finaliser may have released all locks of the caller: begin again.
                 if not (agent_ended and held is not None and held[0].is_over):
                     raise
 
@@ -174,7 +174,7 @@ class RLock(Block):
         self._acquire(self._lock.timeout, hold)
 
     def _leave(self, held: Held | None, error: BaseException | None) -> None:
-        """The block is left; see `Block`."""
+        """End the block; see `Block`."""
         try:
             if held is None:
                 self.release()
@@ -182,14 +182,14 @@ class RLock(Block):
                 agent, acquisition = held
                 agent.give_back(self.lock_id, acquisition)
         except NotHeld as lost:
-            # An abort has released everything. Its exception comes through here: don't hide it.
+            # An abort has released all locks. Its exception passes through here and must not be hidden.
             if error is None:
                 raise LockLost(
-                    f"{show(self.lock_id)} was lost before its block was left",
+                    f"lost the lock {show(self.lock_id)} before the end of its block",
                     lock_ids=(self.lock_id,),
                 ) from lost
 
     def _let_go(self, held: Held) -> None:
-        """The block was left, and this was not noted; see `Block`."""
+        """Clean up after a block whose end was interrupted; see `Block`."""
         agent, acquisition = held
         agent.withdraw_acquisition(None, self.lock_id, acquisition)

@@ -1,6 +1,6 @@
-"""`Semaphore`: a lock that a given number of clients may have at once.
+"""`Semaphore`: a lock that a given number of clients may hold at the same time.
 
-It is a lock on a *counted* id, which lies below the id that it was made from. `docs/algorithm.md` says how lock servers
+It is a lock on a *counted* id, below the id that it was made from. `docs/algorithm.md` says how lock servers
 grant its units, and how deadlocks through them are found.
 """
 
@@ -22,17 +22,17 @@ __all__ = ["Semaphore", "units"]
 
 
 def units(lock_id: Sequence[Any], value: int) -> LockId:
-    """The id of a counted lock: `value` clients may have it at once, each of them one *unit*.
+    """The id of a counted lock: `value` clients may hold it at the same time, each of them one *unit*.
 
-    Ask for it like any other id, to write. It lies below `lock_id`: a lock on `lock_id`, or above
-    it, excludes all clients with a unit. Other ids below `lock_id` are independent of it.
+    Lock it like any other id, with a write lock. It is below `lock_id`: a lock on `lock_id`, or above
+    it, excludes all holders of units. Other ids below `lock_id` are independent of it.
 
         with locks.transaction() as tx:
             tx.write_lock(locks.units(("licences",), 5))
 
     Args:
         lock_id: A non-empty tuple or list of key elements.
-        value: How many units there are, at most 10,000. All uses of `lock_id` must name the same number.
+        value: The number of units, at most 10,000. All uses of `lock_id` must have the same number.
 
     Raises:
         InvalidOption: `value` is not such a number.
@@ -40,27 +40,27 @@ def units(lock_id: Sequence[Any], value: int) -> LockId:
     checked = check_lock_id(lock_id)
     if units_of(checked):
         raise InvalidOption(
-            f"{show(checked)} is a counted lock itself; give the id without its units",
+            f"{show(checked)} is already a counted lock; pass the id without units",
             lock_id=checked,
         )
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_UNITS:
         raise InvalidOption(
-            f"value {shown(value)} is not a number of units; use an int from 1 to {MOST_UNITS:,}",
+            f"value={shown(value)} is wrong; use an int from 1 to {MOST_UNITS:,}",
             value=shown(value),
         )
     return check_lock_id(counted(checked, int(value)))
 
 
 class Semaphore(Lock):
-    """A counted lock on one id, used like a `threading.Semaphore`: `value` clients may have it at once.
+    """A counted lock on one id, used like a `threading.Semaphore`: `value` clients may hold it at the same time.
 
-    Clients get it in the order in which they asked. Each has one *unit*, which is free at once when the client
-    dies, and is fenced by a token as a lock is: tokens of one unit rise. Unlike a `threading.Semaphore`, it
-    can only be released by the client that acquired it, and each client has it once at most.
+    Clients get it in the order of their requests. Each holder has one *unit*, which is free as soon as the client
+    dies, and which has a fencing token like a lock: the tokens of one unit increase. Unlike a `threading.Semaphore`, it
+    can only be released by the client that acquired it, and each client holds at most one unit.
 
     Args:
-        lock_id: A non-empty tuple or list of key elements; see `locks.units` for what else is on it.
-        value: How many clients may have it at once. All uses of `lock_id` must name the same number.
+        lock_id: A non-empty tuple or list of key elements; see `locks.units` for its relation to other ids.
+        value: How many clients may hold it at the same time. All uses of `lock_id` must have the same number.
         nodes: As for `Lock`. If there are several, a unit is needed on all of them.
         timeout: As for `Lock`.
         owner: As for `Lock`.
@@ -100,16 +100,16 @@ class Semaphore(Lock):
         return super()._acquire(timeout, blocking, hold, quiet)
 
     def locked(self) -> bool:
-        """Whether no unit is free; asks as `Lock.locked` does, with its errors."""
+        """Whether no unit is free; asks a server and raises errors like `Lock.locked`."""
         found = self._holders()
         taken = sum(holder.lock_id == self.lock_id for holder in found)
         return taken >= self.value or taken < len(found)
 
     def unit(self) -> int:
-        """Which unit the caller has, from 0 to `value` - 1; on several nodes, at the first by name.
+        """The caller's unit, from 0 to `value` - 1; of several nodes, that on the first one by name.
 
         Raises:
-            NotHeld: It has none.
+            NotHeld: The caller holds no unit.
         """
         agent = self._home().holders.get(self.client())
         if agent is None:

@@ -1,10 +1,11 @@
-"""What a program's clients wait for and hold, as spans of OpenTelemetry.
+"""The waits and holds of a program's clients as OpenTelemetry spans.
 
-A wait is a span below the one that is current where somebody waits. What a transaction holds is one, too, from its first lock to
-its end, with an event for each lock, and for each one that is released before. A wait that was in a deadlock has the report as an event, and links to what the others of
-the circle hold, as far as they are transactions of this program; so has the hold of a transaction that was aborted.
+A wait is a child of the span that is current in the waiting code. The time in which a transaction holds locks is also a span, from
+its first lock to its end, with an event for each lock, and for each lock that is released earlier. A wait that was in a deadlock has
+the report as an event, and links to the holds of the other transactions in the cycle, if these belong to this program. So does the
+hold of a transaction that was aborted.
 
-Nothing of it is done in a turn: spans begin and end with the client's call, or in the background when the transaction ends.
+None of this runs in a turn: spans begin and end in the client's call, or in the background when the transaction ends.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Spans", "install", "uninstall"]
 
-REMEMBERED = 1000  # transactions to which a link can lead
+REMEMBERED = 1000  # transactions that a link can point to
 
 
 class Spans:
-    """Makes the spans of one program; see `locks.node.ports.Spans`.
+    """Creates the spans of one program; see `locks.node.ports.Spans`.
 
     Args:
-        tracer: Where they go.
+        tracer: The tracer that gets them.
     """
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
         self._holds: dict[AgentId, Span] = {}
-        self._known: dict[AgentId, SpanContext] = {}  # the newest ones, also if they have ended
+        self._known: dict[AgentId, SpanContext] = {}  # the newest ones, including ended ones
         self._lock = Lock()
 
     def _begin(self, name: str, agent: Agent) -> Span:
@@ -78,7 +79,7 @@ class Spans:
                     span.add_link(context, {"locks.agent": str(other)})
 
     def granted(self, agent: Agent, lock_ids: Iterable[LockId]) -> None:
-        """A client has these locks; it may have had some of them before."""
+        """Take new locks of a client; it may already have held some of them."""
         span = self._holds.get(agent.id)
         if span is None:
             span = self._holds[agent.id] = self._begin("locks hold", agent)
@@ -92,13 +93,13 @@ class Spans:
             self.ended(agent.id, None)
 
     def released(self, agent: AgentId, lock_id: LockId) -> None:
-        """A client has released a lock before the end of its transaction."""
+        """Take the release of a lock before the end of its transaction."""
         span = self._holds.get(agent)
         if span is not None:
             span.add_event("released", {"locks.id": show(lock_id)})
 
     def ended(self, agent: AgentId, reason: Exception | None) -> None:
-        """A transaction has ended, with a reason unless its client has ended it."""
+        """Take the end of a transaction; there is a reason unless its client ended it."""
         from opentelemetry.trace import StatusCode
 
         span = self._holds.pop(agent, None)
@@ -112,10 +113,10 @@ class Spans:
 
 
 def install(tracer_provider: Any = None) -> None:
-    """Make spans of what this program's clients wait for and hold, from now on.
+    """Create spans of the waits and holds of this program's clients, from now on.
 
     Args:
-        tracer_provider: Where they go; by default where the program has set it
+        tracer_provider: The provider; by default the one that the program has set
             (`opentelemetry.trace.set_tracer_provider`).
 
     Raises:
@@ -131,5 +132,5 @@ def install(tracer_provider: Any = None) -> None:
 
 
 def uninstall() -> None:
-    """Make no more spans; those that have begun are not ended."""
+    """Create no more spans; open spans are not ended."""
     Waiting.spans = None

@@ -1,9 +1,9 @@
-"""The live page: who holds, who waits, and which deadlocks there were, in a browser, as it changes.
+"""The live page: who holds locks, who is waiting, and the last deadlocks, live in a browser.
 
-* `picture.py`: all that the page shows at one moment, as tables of rows; pure.
-* `changes.py`: what differs between two pictures; pure.
+* `picture.py`: the contents of the page at one moment, as tables of rows; pure.
+* `changes.py`: the differences between two pictures; pure.
 * `rules.py`: which requests of a browser are answered; pure.
-* `lookout.py`: looks at the cluster again and again, while somebody watches.
+* `lookout.py`: asks the cluster repeatedly, while the page is open.
 * `serving.py`: the HTTP server.
-* `assets/`: the page itself. It keeps a copy of the picture, and draws what is in view.
+* `assets/`: the page itself. It keeps a copy of the picture, and draws the visible part.
 """

@@ -1,7 +1,7 @@
-"""What differs between two pictures.
+"""The differences between two pictures.
 
-A page that has the old picture and makes the changes has the new one. Nothing is kept for a page but the picture that it
-was last sent: one that reads slowly misses the pictures in between, and its next changes lead to the newest one.
+A page applies the changes to its old picture to get the new one. For each page, only the picture that was last sent is
+kept: a slow page misses the pictures in between, and its next changes lead to the newest one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ PART = 500  # rows in one message
 
 
 class Changes(NamedTuple):
-    """How to get from one picture to another.
+    """The steps from one picture to another.
 
     Attributes:
-        put: Rows that are new, or other than before, by table and key.
-        gone: The keys of those that are not there any more, by table.
+        put: New or changed rows, by table and key.
+        gone: The keys of removed rows, by table.
     """
 
     put: dict[str, dict[str, Row]]
@@ -30,7 +30,7 @@ class Changes(NamedTuple):
 
 
 def changes(old: Picture, new: Picture) -> Changes:
-    """What is to be done to the old picture to get the new one."""
+    """The changes that turn the old picture into the new one."""
     put: dict[str, dict[str, Row]] = {}
     gone: dict[str, list[str]] = {}
     for table in TABLES:
@@ -45,7 +45,7 @@ def changes(old: Picture, new: Picture) -> Changes:
 
 
 def applied(old: Picture, change: Changes) -> Picture:
-    """The picture after the changes; what the page does, too."""
+    """The picture after the changes, as the page computes it."""
     new = {}
     for table in TABLES:
         lost = set(change.gone.get(table, ()))
@@ -55,7 +55,7 @@ def applied(old: Picture, change: Changes) -> Picture:
 
 
 def with_rows_of(old: Picture, new: Picture) -> Picture:
-    """The new picture, with the very rows of the old one where they are equal: pages that hold old ones share them."""
+    """The new picture, with the same row objects as the old one where rows are equal, so that pages share them."""
     return {
         table: {
             key: before if (before := old[table].get(key)) == row and before is not None else row
@@ -66,7 +66,7 @@ def with_rows_of(old: Picture, new: Picture) -> Picture:
 
 
 def parts(change: Changes, size: int = PART) -> Iterator[Changes]:
-    """The same changes in parts, none of which is large; at least one. What is gone comes first."""
+    """Split changes into small parts, at least one. Removals come first."""
     put: dict[str, dict[str, Row]] = {}
     gone: dict[str, list[str]] = {}
     count = 0

@@ -1,4 +1,4 @@
-"""Looks at the cluster again and again, while somebody watches."""
+"""Asks the cluster repeatedly, while a page is open."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["Lookout", "Seen"]
 
 logger = logging.getLogger("locks.web")
 
-SHORTEST = 0.5  # seconds between two looks
-SPARE = 10  # times as long as a look takes is the pause after it
-SELDOM = 5.0  # seconds at least between two looks around
+SHORTEST = 0.5  # shortest time between two looks, in seconds
+SPARE = 10  # the pause after a look is this many times as long as the look
+SELDOM = 5.0  # shortest time between two looks at client nodes, in seconds
 PATIENCE = 2.0  # seconds to wait for each answer
 
 
 class Seen(NamedTuple):
-    """A picture, and when it was made.
+    """A picture, and its time.
 
     Attributes:
-        number: Which one it is.
-        at: What the clock said, in seconds since 1970.
+        number: Its number.
+        at: Its time by the clock, in seconds since 1970.
         picture: The picture.
         agents: The agents in it, by their keys.
     """
@@ -46,10 +46,10 @@ class Seen(NamedTuple):
 
 
 class Lookout:
-    """Looks while somebody watches, and at most a tenth of the time; all of it in the hub that `run` is called in.
+    """Looks while a page is open, at most a tenth of the time; everything runs in the hub that `run` is called in.
 
-    Nobody is told what has changed. Each watcher compares the newest picture with the one that it knows, when it
-    gets to it. So one that does not get to it costs nothing, and nothing is kept for it.
+    Changes are not reported to the watchers. Each watcher compares the newest picture with its own when it is
+    ready. So a slow watcher costs nothing, and nothing is kept for it.
     """
 
     def __init__(self) -> None:
@@ -65,17 +65,17 @@ class Lookout:
 
     @property
     def watchers(self) -> int:
-        """How many watch."""
+        """The number of watchers."""
         return self._watchers
 
     @property
     def pause(self) -> float:
-        """Seconds between two looks, now."""
+        """Seconds until the next look."""
         return max(SHORTEST, SPARE * self._took)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """While one more watches."""
+        """Count one more watcher during a block."""
         self._watchers += 1
         self._watched.set()
         try:
@@ -86,14 +86,14 @@ class Lookout:
                 self._watched.clear()
 
     def after(self, number: int, timeout: float) -> Seen | None:
-        """A newer picture than this one, as soon as there is one; nothing, if there is none in time."""
+        """Wait for a newer picture than this one; `None` if there is none in time."""
         if self.newest is None or self.newest.number == number:
             self._news.wait(timeout)
         newest = self.newest
         return None if newest is None or newest.number == number else newest
 
     def run(self) -> None:
-        """Look, for ever; in a greenlet of its own."""
+        """Look for ever; call it in a separate greenlet."""
         try:
             self._run()
         finally:
@@ -110,7 +110,7 @@ class Lookout:
                 self._watched.wait()
             idle = self._looking_around is None or self._looking_around.ready()
             if idle and self._around_due <= time.monotonic():
-                # Beside it: a program that is stopped keeps who asks it waiting.
+                # In parallel: a suspended program delays the answer.
                 self._looking_around = gevent.spawn(self._look_around)
             number += 1
             before, picture = self._look(before)
@@ -122,32 +122,32 @@ class Lookout:
             gevent.sleep(self.pause)
 
     def _look(self, before: Look | None) -> tuple[Look, Picture]:
-        """Look once. If that fails, this is what is seen."""
+        """Look once. If that fails, the picture shows the error."""
         begun = time.monotonic()
         try:
             seen = look(before, timeout=PATIENCE)._replace(around=self._around)
             picture = picture_of(seen)
         except Exception as error:
             if not isinstance(error, LocksError):
-                logger.exception("the page can't show what the lock servers say")
+                logger.exception("the page can't show the answers of the lock servers")
             seen = Look(time.time())
             return seen, picture_of(seen, str(error) or repr(error))
-        if not seen.silent:  # to wait for who does not answer costs nobody anything
+        if not seen.silent:  # waiting for servers that do not answer costs nothing
             self._took = time.monotonic() - begun
         return seen, picture
 
     def _look_around(self) -> None:
-        """Ask the programs, too: who follows whom, and who is in which group."""
+        """Also ask the client nodes: which instances follow which leader, and who is in which group."""
         begun = time.monotonic()
         try:
             self._around = look_around(timeout=PATIENCE)
             if not self._around.silent:
                 self._around_took = time.monotonic() - begun
         except LocksError:
-            self._around = None  # the lock servers do not answer; that is said by the other look
+            self._around = None  # the lock servers do not answer; the other look reports that
         except Exception:
             self._around = None
-            logger.exception("the page can't show who leads")
+            logger.exception("the page can't show the elections")
         finally:
             pause = max(SELDOM, SPARE * self._around_took)
             self._around_due = time.monotonic() + pause

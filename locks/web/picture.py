@@ -1,8 +1,8 @@
-"""All that the page shows at one moment, as tables of rows that JSON can have.
+"""The contents of the page at one moment, as tables of rows of JSON values.
 
-A row says nothing that changes by itself: not how long something takes, but since when, by whose clock. So a row differs
-from the one before only if something has happened. Rows have keys that stay the same while they mean the same: a lock
-that is waited for, and granted then, is one row that changes.
+A row contains nothing that changes by itself: it has the time when something began, by a given clock, instead of a duration.
+So a row changes only if something has happened. The key of a row stays the same while its meaning does: a lock
+that is first waited for and then granted is one row that changes.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ Picture = Mapping[str, Mapping[str, Row]]
 """Rows by table and key; neither is ever changed."""
 
 TABLES = ("state", "servers", "agents", "locks", "waits", "deadlocks", "elections", "groups")
-MOST_LOCKS = 20_000  # rows; those that take longest, the waiting first
+MOST_LOCKS = 20_000  # rows; the longest times, waiting first
 MOST_DEADLOCKS = 100
 MOST_GROUPS = 200  # and as many elections; the first by name
-MOST_FOLLOWERS = 20  # of each kind that are named
+MOST_FOLLOWERS = 20  # named members of each kind
 SAME = 1_000_000  # microseconds between reports of one deadlock by several servers
 
 
 def key_of(agent: AgentId) -> str:
-    """The key of an agent's row; its text alone may be that of another one, too."""
+    """The key of an agent's row; the agent's text alone is not unique."""
     return f"{agent.created:x}-{agent}"
 
 
 def picture_of(look: Look, error: str = "") -> Picture:
-    """What the page shows of this.
+    """Make the picture of a look.
 
     Args:
-        look: What was seen.
-        error: Why nothing at all could be asked.
+        look: The look.
+        error: Why the look failed completely; "" if it did not.
     """
     rows = grouped(look.waits)
-    rows.sort(key=lambda facts: facts[0].granted)  # stable: what takes longest stays first
+    rows.sort(key=lambda facts: facts[0].granted)  # stable: the longest stays first
     shown = rows[:MOST_LOCKS]
     edges = _edges(look.waits)
     around = look.around or Around((), (), ())
@@ -152,7 +152,7 @@ def _lock(facts: Sequence[RequestFact]) -> Row:
 
 
 def _longest(facts: Sequence[RequestFact]) -> tuple[str, float]:
-    """Who says since when, and since when: the one that has had it, or been waited for, longest; 0 if none knows."""
+    """The server with the earliest begin of the hold or wait, and that time; 0 if none knows."""
     known = [
         (fact.since if fact.granted else fact.asked, fact.request.node)
         for fact in facts
@@ -181,7 +181,7 @@ def _edges(waits: Waits) -> dict[str, Row]:
 
 
 def _elections(look: Look, around: Around) -> list[ElectionFact]:
-    """None, as long as only the lock servers were asked: the others know the terms, and who follows."""
+    """The elections; empty until client nodes were asked, which know the terms and the followers."""
     if look.around is None:
         return []
     locked = [fact for fact in look.waits.requests if is_contest(fact.request.lock_id)]
@@ -217,7 +217,7 @@ def _group(facts: Sequence[MemberFact]) -> Row:
 
 
 def _deadlocks(facts: Iterable[DeadlockFact]) -> dict[str, Row]:
-    """The newest, one row for each, also if several servers have broken it at the same time."""
+    """The newest deadlocks, one row for each, also if several servers resolved it at the same time."""
     rows: dict[str, Row] = {}
     latest: dict[Any, tuple[int, Row]] = {}
     for fact in sorted(facts, key=lambda each: (each.at, each.report.server, each.number)):

@@ -1,10 +1,10 @@
 """Which requests of a browser are answered.
 
-* A request has to name this machine as a person would: by an address, as `localhost`, or by a name that was allowed. A
-  page of somebody else whose name suddenly means our address (DNS rebinding) can't have an address as its name.
-* What tells or changes anything demands the token, if there is one, in a header of its own. A browser adds that header to
-  nothing by itself, so a page of somebody else can't make it ask in the user's name.
-* What a page of somebody else makes the browser ask is refused where the browser says so.
+* A request must name this machine by an address, as `localhost`, or by an allowed name. A foreign page whose name
+  suddenly resolves to our address (DNS rebinding) can't have an address as its name.
+* A request for data or for a change must have the token, if there is one, in a separate header. A browser never adds
+  that header by itself, so a foreign page can't make it send such a request in the user's name.
+* A request that a foreign page causes is refused if the browser marks it as such.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ OUR_OWN = ("", "none", "same-origin")
 
 
 class Rules(NamedTuple):
-    """What is allowed.
+    """The rules for requests.
 
     Attributes:
-        names: By which names the page may be asked for, besides addresses and `localhost`.
-        token: What has to be known; nothing, if it is empty.
-        may_break: Whether transactions may be ended.
+        names: Allowed host names of the page, besides addresses and `localhost`.
+        token: The required token; none if it is empty.
+        may_break: Whether the page may end transactions.
     """
 
     names: tuple[str, ...] = ()
@@ -36,8 +36,8 @@ class Refusal(NamedTuple):
     """Why a request is not answered.
 
     Attributes:
-        status: The status of HTTP.
-        why: In words.
+        status: The HTTP status.
+        why: The reason in words.
     """
 
     status: str
@@ -61,30 +61,30 @@ def _is_address(name: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine can connect with an address."""
+    """Whether an address is reachable from this machine only."""
     return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 
 def refusal(
     rules: Rules, *, host: str, site: str = "", token: str = "", secret: bool = False
 ) -> Refusal | None:
-    """Why a request is not answered; nothing, if it is.
+    """The reason to refuse a request; `None` if it is answered.
 
     Args:
-        rules: What is allowed.
+        rules: The rules.
         host: The request's header `Host`.
         site: Its header `Sec-Fetch-Site`.
         token: Its header `X-Locks-Token`.
-        secret: Whether the answer tells or changes anything.
+        secret: Whether the answer contains data or changes something.
     """
     name = name_of_host(host)
     if not (_is_address(name) or name == "localhost" or name in rules.names):
-        why = f"the page is not called {name[:100]!r} here; if it is to be, start it with --host"
+        why = f"{name[:100]!r} is not an allowed host name of this page; to allow it, start the page with --host"
         return Refusal("421 Misdirected Request", why)
     if not secret:
         return None
     if site.lower() not in OUR_OWN:
-        return Refusal("403 Forbidden", "a page of somebody else asks")
+        return Refusal("403 Forbidden", "the request comes from another site")
     if rules.token and not hmac.compare_digest(token.encode(), rules.token.encode()):
         return Refusal("401 Unauthorized", "the token is missing or wrong")
     return None

@@ -1,7 +1,7 @@
-"""The HTTP server of the live page: gevent's own, in the hub of whoever starts it.
+"""The HTTP server of the live page: gevent's own, in the hub that starts it.
 
-`GET /` is the page, and tells nothing. `GET /events` is a stream of changes (server-sent events), which the page reads
-with `fetch`, for only that can send the token in a header. `POST /break` ends a transaction.
+`GET /` is the page, without data. `GET /events` is a stream of changes (server-sent events), which the page reads
+with `fetch`, because only that can send the token in a header. `POST /break` ends a transaction.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ logger = logging.getLogger("locks.web")
 MOST_STREAMS = 32
 MOST_CONNECTIONS = 128
 LONGEST_BODY = 4096  # bytes
-SILENCE = 30.0  # seconds that a browser may take to read or to send
-SIGN = 5.0  # seconds after which a stream says that it is still there
+SILENCE = 30.0  # seconds that a browser may take to read or send
+SIGN = 5.0  # seconds between signs of life of a stream
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -56,7 +56,7 @@ JSON = "application/json"
 
 
 class _Encoded(NamedTuple):
-    """The changes between two pictures, as they were last sent."""
+    """The encoded changes between two pictures, as last sent."""
 
     old: Picture
     new: Picture
@@ -64,7 +64,7 @@ class _Encoded(NamedTuple):
 
 
 class _Handler(WSGIHandler):
-    """Gives up who reads nothing for a while, or is not done with a request by then, and makes no noise about it."""
+    """Closes a connection that reads nothing for a while, or takes too long for a request, without logging it."""
 
     ignored_socket_errors: Any = (*WSGIHandler.ignored_socket_errors, "timed out")
 
@@ -82,20 +82,20 @@ class _Handler(WSGIHandler):
             with _limit():
                 return super().read_request(raw_requestline)
         except (OSError, HTTPException) as error:
-            raise ValueError(f"it ended before its time, or is too long: {error}") from None
+            raise ValueError(f"the request is incomplete or too long: {error}") from None
 
     def handle_one_response(self) -> None:
-        # Only a stream may last, and its request has no body.
+        # Only a stream may last long, and its request has no body.
         has_body = self.content_length or self.headers.get("Transfer-Encoding")
         with _limit() if has_body else nullcontext():
             super().handle_one_response()
 
     def log_error(self, msg: str, *args: object) -> None:
-        logger.debug(msg, *args)  # what strangers send is no news
+        logger.debug(msg, *args)  # requests of unknown clients are not interesting
 
 
 def _limit() -> gevent.Timeout:
-    """Ends what waits for a browser; to wait for each byte of it alone would be for ever."""
+    """A time limit for waiting on a browser; a limit per byte would allow it to take for ever."""
     return gevent.Timeout(SILENCE, TimeoutError("timed out"))
 
 
@@ -103,7 +103,7 @@ class Page:
     """The page, as an application of WSGI.
 
     Args:
-        lookout: What is seen.
+        lookout: The source of pictures.
         rules: Which requests are answered.
     """
 
@@ -135,15 +135,15 @@ class Page:
         status = (
             "405 Method Not Allowed" if path in (*ASSETS, "/events", "/break") else "404 Not Found"
         )
-        return _answer(start_response, status, {"error": f"{method} {path[:100]} is nothing here"})
+        return _answer(start_response, status, {"error": f"there is no {method} {path[:100]}"})
 
     # --- The stream ---------------------------------------------------------------------------
 
     def _events(self, start_response: StartResponse) -> Iterable[bytes]:
         if self._lookout.watchers >= MOST_STREAMS:
-            why = f"{MOST_STREAMS} pages are open already"
+            why = f"too many open pages; {MOST_STREAMS} are allowed"
             return _answer(start_response, "503 Service Unavailable", {"error": why})
-        # Proxies that collect what they pass on would hold events back (nginx knows this header).
+        # Proxies that buffer responses would delay events (nginx knows this header).
         more = [("Content-Type", "text/event-stream"), ("X-Accel-Buffering", "no")]
         start_response("200 OK", [*HEADERS, *more])
         return self._stream()
@@ -171,13 +171,13 @@ class Page:
                 shown, number = seen.picture, seen.number
 
     def _texts(self, old: Picture, new: Picture) -> tuple[str, ...]:
-        """The changes as texts; most pages have the same two pictures."""
+        """The changes as texts, cached, because most pages have the same two pictures."""
         known = self._encoded
         if known is None or known.old is not old or known.new is not new:
             texts = []
             for part in parts(changes(old, new)):
                 texts.append(json.dumps(part._asdict()))
-                gevent.sleep(0)  # others are served in between
+                gevent.sleep(0)  # serves others in between
             self._encoded = known = _Encoded(old, new, tuple(texts))
         return known.parts
 
@@ -185,7 +185,7 @@ class Page:
 
     def _break(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         if not self._rules.may_break:
-            why = "this page only looks; start it with --allow-break to end transactions by it"
+            why = "this page can't end transactions; start it with --allow-break for that"
             return _answer(start_response, "403 Forbidden", {"error": why})
         try:
             agent, reason = _wanted(environ)
@@ -194,9 +194,9 @@ class Page:
         seen = self._lookout.newest
         known = None if seen is None else seen.agents.get(agent)
         if known is None:
-            why = "that transaction holds and wants nothing any more"
+            why = "that transaction has ended, or holds and requests no lock"
             return _answer(start_response, "404 Not Found", {"error": why})
-        by = f"somebody at {environ.get('REMOTE_ADDR', '')[:60]}, on the live page"
+        by = f"a user of the live page at {environ.get('REMOTE_ADDR', '')[:60]}"
         try:
             break_transaction(known, reason=reason, by=by)
         except LocksError as error:
@@ -207,25 +207,25 @@ class Page:
 
 
 def _wanted(environ: Environ) -> tuple[str, str]:
-    """Which transaction is to end, and why.
+    """The transaction to end, and the reason.
 
     Raises:
-        ValueError: The request does not say so.
+        ValueError: The request is wrong.
     """
     if environ.get("CONTENT_TYPE", "").partition(";")[0].strip() != JSON:
-        raise ValueError(f"it has to be {JSON}")
+        raise ValueError(f"the request's body must be {JSON}")
     length = environ.get("CONTENT_LENGTH") or "0"
     if not length.isdigit() or not 0 < int(length) <= LONGEST_BODY:
-        raise ValueError(f"it has to have 1 to {LONGEST_BODY} bytes")
+        raise ValueError(f"the request's body must have 1 to {LONGEST_BODY} bytes")
     try:
         body = json.loads(environ["wsgi.input"].read(int(length)))
     except RecursionError:
-        raise ValueError("it is too deep") from None
+        raise ValueError("the request's JSON is nested too deep") from None
     if not isinstance(body, dict):
-        raise ValueError("it has to be an object with agent and reason")
+        raise ValueError("the request must be an object with agent and reason")
     agent, reason = body.get("agent"), body.get("reason")
     if not isinstance(agent, str) or not isinstance(reason, str) or not reason.strip():
-        raise ValueError("it has to say which agent, and the reason")
+        raise ValueError("the request must name the agent and the reason")
     return agent, reason
 
 
@@ -242,7 +242,7 @@ def serve(host: str, port: int, page: Page) -> WSGIServer:
     """Start to serve the page, in greenlets of this thread.
 
     Raises:
-        InvalidOption: Nobody can listen there.
+        InvalidOption: The address can't be used.
     """
     server = WSGIServer(
         (host, port),
@@ -255,5 +255,5 @@ def serve(host: str, port: int, page: Page) -> WSGIServer:
     try:
         server.start()
     except OSError as error:
-        raise InvalidOption(f"nobody can listen at {host}:{port}: {error}") from None
+        raise InvalidOption(f"can't listen at {host}:{port}: {error}") from None
     return server

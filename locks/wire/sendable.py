@@ -26,8 +26,8 @@ def check_sendable(lock_id: LockId) -> LockId:
             encode(list(lock_id))
         except EncodeError as error:
             raise InvalidLockId(
-                f"lock id {shown(lock_id)} can't be sent to other nodes: {error}. Use text, "
-                "numbers, bytes and tuples of them",
+                f"can't send lock id {shown(lock_id)} to other nodes: {error}. Use text, "
+                "numbers, bytes and tuples of these",
                 lock_id=shown(lock_id),
             ) from error
         break

@@ -48,12 +48,12 @@ def check_version(version: int, ahead: int = TOLD) -> int:
     if type(version) is int and 0 <= version <= _known_good:
         return version
     if type(version) is not int or version < 0:
-        raise BadMessage(f"{version!r:.100} should be a version: 0 or a larger integer")
+        raise BadMessage(f"{version!r:.100} should be a version, an integer >= 0")
     clock = now()
     if version > clock + ahead:
         raise BadMessage(
             f"version {f'{version:.4g}' if version < 1 << 200 else 'of many digits'} is too far ahead of "
-            f"this node's clock, {clock}; set the clocks of both nodes right"
+            f"this node's clock, {clock}; correct the clocks of both nodes"
         )
     _known_good = clock + TOLD
     return version

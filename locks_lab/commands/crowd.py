@@ -1,4 +1,4 @@
-"""`python -m locks sim crowd`: how long it takes until all of a crowd had their locks, in virtual time."""
+"""`python -m locks sim crowd`: how long it takes until all clients of a crowd had their locks, in virtual time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEFAULTS = Shape()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what a crowd is described by; `run_command` reads it."""
+    """Add the options that describe a crowd; `run_command` reads them."""
     number: dict[str, Any] = {"type": at_least(1), "metavar": "N"}
     seconds: dict[str, Any] = {"type": _seconds, "metavar": "S"}
 
@@ -41,33 +41,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(option, default=default, help=about + said, **options)
 
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="first seed (default 0)")
-    parser.add_argument("--runs", **number, default=1, help="how many seeds (default 1)")
+    parser.add_argument("--runs", **number, default=1, help="number of seeds (default 1)")
     parser.add_argument(
-        "--rule", choices=list(CROWD_RULES), default=CROWD.name, metavar="RULE", help="which rules"
+        "--rule", choices=list(CROWD_RULES), default=CROWD.name, metavar="RULE", help="the rules"
     )
-    add("clients", "how many clients", **number)
-    add("servers", "how many lock servers", **number)
-    add("programs", "how many programs", **number)
+    add("clients", "number of clients", **number)
+    add("servers", "number of lock servers", **number)
+    add("programs", "number of programs", **number)
     parser.add_argument(
         "--processors", **number, default=0, help="processors of all servers (default one each)"
     )
-    add("locks", "how many lock ids", **number)
-    add("pick", "how many of them each transaction locks", **number)
-    add("order", "in which order", choices=ORDERS)
+    add("locks", "number of lock ids", **number)
+    add("pick", "number of lock ids that each transaction locks", **number)
+    add("order", "the order in which it locks them", choices=ORDERS)
     add("reads", "share of clients that read, 0 to 1", type=_share, metavar="SHARE")
     add("rounds", "transactions of each client", **number)
     add("hold", "work of a transaction that holds all its locks", **seconds)
     add("between", "work between one lock and the next", **seconds)
     add("think", "pause between two transactions", **seconds)
-    add("arrive", "over how long the clients begin", **seconds)
+    add("arrive", "time over which the clients start", **seconds)
     add("require", "how many servers a lock needs", choices=REQUIREMENTS)
-    add("on_deadlock", "what a transaction does that must give way", choices=("abort", "surrender"))
+    add("on_deadlock", "what a transaction that must give way does", choices=("abort", "surrender"))
     add(
         "learn",
-        "what a transaction that was aborted locks first",
+        "what a transaction locks first after it was aborted",
         choices=("no", "together", "one-by-one"),
     )
-    add("delay", "how long a message is on its way", **seconds)
+    add("delay", "travel time of a message", **seconds)
     parser.add_argument(
         "--fault",
         type=_fault,
@@ -79,13 +79,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_command(options: argparse.Namespace) -> int:
-    """Run the crowd of each seed; return the exit status."""
+    """Run a crowd for each seed; return the exit status."""
     names = [name for name in Shape._fields if name not in ("faults", "jitter")]
     shape = Shape(**{name: getattr(options, name) for name in names}, faults=tuple(options.fault))
     for fault in shape.faults:
         if fault.node not in shape.nodes:
             raise InvalidOption(
-                f"--fault: there is no node {fault.node!r}; there is {', '.join(shape.nodes)}",
+                f"--fault has the unknown node {fault.node!r}; the nodes are {', '.join(shape.nodes)}",
                 node=fault.node,
             )
     violated = False
@@ -120,6 +120,8 @@ def _fault(text: str) -> Fault:
     parts = text.split(":")
     kinds: dict[str, FaultKind] = {kind: kind for kind in FAULTS}
     if len(parts) not in (4, 5) or parts[0] not in kinds:
-        raise argparse.ArgumentTypeError(f"{text!r} is not like silent:n1:0.05:0.2")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} has the wrong form; write it like silent:n1:0.05:0.2"
+        )
     times = [_seconds(each) for each in parts[2:]]
     return Fault(kinds[parts[0]], parts[1], *times)

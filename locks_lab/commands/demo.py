@@ -1,10 +1,10 @@
 """The demo: a bank whose clients run into real deadlocks, and one deadlock in slow motion.
 
-Clients transfer money between accounts. Each takes the locks of two accounts one by one, in random
-order, so two of them often wait for each other. Half of the clients *abort* when they have to
-yield and run their transfer again; the other half *surrender* a lock and wait for it again, which
-is safe here because they touch no balance before they hold both. Auditors read-lock the parent of
-all accounts, which covers them all, and check that no money was made or lost.
+Clients transfer money between accounts. Each client takes the locks of two accounts one by one, in random
+order, so two of them often wait for each other. When a client must give way, half of the clients *abort* and
+run their transfer again. The other half *surrender* a lock and wait for it again, which is safe here because
+they change no balance before they hold both locks. Auditors take a read lock on the parent of all accounts,
+which covers them all, and check that no money appeared or disappeared.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __all__ = ["Bank", "add_command", "run"]
 ACCOUNTS = ("bank", "accounts")
 START_BALANCE = 100
 HOUR = 3600.0
-WATCHED = 0.3  # seconds between two locks, when somebody watches
+WATCHED = 0.3  # seconds between two locks in the watchable demo
 
 
 @dataclass
 class Bank:
-    """The accounts, and some counters. Only the locks protect them."""
+    """The accounts and some counters, protected only by the locks."""
 
     balances: list[int]
     pause: float = (
@@ -55,11 +55,11 @@ class Bank:
 
     @property
     def money(self) -> int:
-        """How much money there should be."""
+        """The amount of money that there should be."""
         return START_BALANCE * len(self.balances)
 
     def client(self, rng: random.Random, on_deadlock: OnDeadlock) -> None:
-        """Transfer money until it is over."""
+        """Transfer money until the demo ends."""
         while not self.over:
             source, target = rng.sample(range(len(self.balances)), 2)
             amount = rng.randint(1, 10)
@@ -81,7 +81,7 @@ class Bank:
                 asked = time.perf_counter()
                 tx.write_lock((*ACCOUNTS, account))
                 self.waits.append(time.perf_counter() - asked)
-                gevent.sleep(self.pause)  # let others get in between: a network call, say
+                gevent.sleep(self.pause)  # lets others run meanwhile, like a network call
             balance = self.balances[source]
             gevent.sleep(0)  # without locks, this is where money would get lost
             self.balances[source] = balance - amount
@@ -89,7 +89,7 @@ class Bank:
             self.transfers += 1
 
     def auditor(self, every: float) -> None:
-        """Add up all balances now and then."""
+        """Add up all balances repeatedly."""
         while not self.over:
             with locks.transaction(on_deadlock="surrender") as tx:
                 tx.read_lock(ACCOUNTS)
@@ -102,7 +102,7 @@ class Bank:
             gevent.sleep(every)
 
     def report(self, seconds: float) -> dict[str, Any]:
-        """The figures for the end."""
+        """The final figures."""
         waits = sorted(self.waits) or [0.0]
         counted = locks.statistics()
         return {
@@ -133,13 +133,13 @@ def run(
     """Run the bank.
 
     Args:
-        clients: How many clients transfer money at the same time.
-        accounts: How many accounts there are.
-        seconds: For how long.
-        seed: What the clients' choices are drawn from.
+        clients: Number of clients that transfer money at the same time.
+        accounts: Number of accounts.
+        seconds: Duration.
+        seed: Seed of the clients' random choices.
         show: Whether to show live progress, in one line of the terminal.
-        pause: Seconds that a transfer takes between two locks.
-        ended: Ends it early.
+        pause: Seconds between the two locks of a transfer.
+        ended: Ends the demo early.
 
     Returns:
         The report.
@@ -167,7 +167,7 @@ def run(
         if not ended.is_open:
             gevent.joinall(workers, raise_error=True)
     finally:
-        gevent.killall(workers)  # those that are still at it, when somebody ends it early
+        gevent.killall(workers)  # clients that are still running when the demo is ended early
     return bank.report(time.perf_counter() - began)
 
 
@@ -175,7 +175,7 @@ def _progress(bank: Bank, elapsed: float) -> str:
     now = locks.statistics()
     return (
         f"{elapsed:5.1f} s  {bank.transfers:,} transfers  {bank.audits:,} audits  "
-        f"{now.deadlocks:,} deadlocks  {now.aborted:,} aborts  {now.table.waiting:3} wait now  "
+        f"{now.deadlocks:,} deadlocks  {now.aborted:,} aborts  {now.table.waiting:3} waiting   "
     )
 
 
@@ -183,7 +183,7 @@ def _summary(report: dict[str, Any]) -> str:
     r = report
     return (
         f"transfers       {r['transfers']:,} ({r['transfers_per_second']:,} a second)\n"
-        f"audits          {r['audits']:,}, {r['wrong_audits']} of them wrong\n"
+        f"audits          {r['audits']:,}, {r['wrong_audits']} of them failed\n"
         f"deadlocks       {r['deadlocks']:,} found and resolved: "
         f"{r['surrenders']:,} surrenders, {r['aborts']:,} aborts\n"
         f"wait for a lock {r['wait_median_ms']} ms median, "
@@ -194,19 +194,19 @@ def _summary(report: dict[str, Any]) -> str:
 
 
 EXAMPLES = """\
-more to run, in a checkout (`.venv/bin/python -m ...` after `make run`):
+more examples, in a checkout (`.venv/bin/python -m ...` after `make run`):
   examples.hierarchy          a lock on a tree of ids covers everything below it
-  examples.bank               many threads move money and deadlock, and not a cent is lost
-  examples.worker_pool        workers that share jobs without a foreman
-  examples.cluster            one lock on three nodes, two of which are killed
+  examples.bank               many threads transfer money and deadlock; no money is lost
+  examples.worker_pool        workers that share jobs without a coordinator
+  examples.cluster            one lock on three nodes; two of them are killed
   examples/processes/         web servers, tasks, batches: docs/processes.md says how to run them
   examples.gdict              a dictionary that several processes share, with a leader
   examples.workers            a pool of workers that outlives its leaders
   examples.three_ways         a lock for each task, or ownership: agreements counted
-  examples.ingest             ownership over five processes: one is killed, another one paused
+  examples.ingest             ownership over five processes: one is killed, one is paused
   examples.kv_store           a transactional store on the MVCC lock table: type `help`
-  examples.lock_table_picture the picture of such a lock table, as a diagram
-  examples.cautionary_tale    four locks on an eventually consistent store, and how each fails
+  examples.lock_table_picture a diagram of such a lock table
+  examples.cautionary_tale    four locks on an eventually consistent store, and how each one fails
 """
 
 
@@ -222,7 +222,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--clients", type=at_least(1), default=50, help="default 50")
     parser.add_argument("--accounts", type=at_least(2), default=20, help="default 20")
     parser.add_argument(
-        "--seconds", type=_positive, help="default 5; with --web an hour, or until Ctrl-C"
+        "--seconds", type=_positive, help="default 5; with --web one hour, or until Ctrl-C"
     )
     parser.add_argument("--seed", type=int, default=1, help="default 1")
     parser.add_argument("--json", action="store_true", help="print only one JSON object")
@@ -238,7 +238,7 @@ def add_command(commands: Any) -> None:
 
 @contextmanager
 def _unlogged(*names: str) -> Iterator[None]:
-    """While these parts log no warnings: the demo is made of them, and tells them itself."""
+    """Switch off the warnings of these loggers for a block: the demo reports the same events itself."""
     levels = {logger: logger.level for logger in map(logging.getLogger, names)}
     for logger in levels:
         logger.setLevel(logging.ERROR)
@@ -256,7 +256,7 @@ def _run_command(options: argparse.Namespace) -> int:
     if not options.json:
         print(
             f"A bank: {options.clients} clients transfer money between {options.accounts} "
-            f"accounts for {seconds:g} seconds, 2 auditors check it.\n"
+            f"accounts for {seconds:g} seconds; 2 auditors check the balances.\n"
         )
     ended = Event()
     with ExitStack() as stack:
@@ -274,7 +274,7 @@ def _run_command(options: argparse.Namespace) -> int:
     if not options.json:
         print(_summary(report) + "\n")
     story = []
-    from locks_lab.commands.demo_story import tell_story  # has the words of the simulator
+    from locks_lab.commands.demo_story import tell_story  # imports the simulator
 
     for line in tell_story():
         story.append(line)
@@ -285,7 +285,7 @@ def _run_command(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({**report, "seed": options.seed, "story": story}, indent=2))
     if not report["money_conserved"]:
-        print("the bank lost or made money: this is a bug in locks", file=sys.stderr)
+        print("the bank lost or gained money: this is a bug in locks", file=sys.stderr)
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""One deadlock in slow motion, as a story of the messages that are really sent."""
+"""One deadlock in slow motion, told from the messages that are actually sent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["tell_story"]
 
 
 class _Listener:
-    """Collects the messages of a real node, and has them told as a story."""
+    """Collects the messages of a real node, and tells them as a story."""
 
     def __init__(self) -> None:
         self.names: dict[AgentId, str] = {}
@@ -27,11 +27,11 @@ class _Listener:
         self.formatter = Formatter(self.names.__getitem__, at_once=True)
 
     def hear(self, sender: Any, receiver: Any, message: Any) -> None:
-        """A message goes from one actor to another."""
+        """Take a message from one actor to another."""
         self.heard.append((_party(sender), _party(receiver), message))
 
     def tell(self) -> Iterator[str]:
-        """The story of the messages since the last call."""
+        """Tell the messages since the last call."""
         heard, self.heard = self.heard, []
         for line in self.formatter.lines(heard):
             yield f"  {line}"
@@ -44,9 +44,9 @@ def _party(actor: Any) -> Party:
 
 
 def tell_story() -> Iterator[str]:
-    """Let three clients run into a deadlock on a node of their own; yield the lines of the story.
+    """Run three clients into a deadlock on a node of their own; yield the lines of the story.
 
-    The calling program must live in a gevent hub.
+    The calling program must run in a gevent hub.
     """
     listener = _Listener()
     with alone("story@localhost", listener.hear):
@@ -80,26 +80,26 @@ def _story(listener: _Listener) -> Iterator[str]:
         yield from listener.tell()
 
     yield "One deadlock in slow motion"
-    yield "Alice is the oldest, Carol the youngest. Each takes one lock, then wants a second one."
+    yield "Alice is the oldest, Carol the youngest. Each takes one lock, then requests a second one."
     yield ""
     for name, (first, _) in wants.items():
         yield f"{name} begins and takes {first}."
         yield from step(name, 0)
     for name, (_, second) in wants.items():
         yield ""
-        yield f"{name} now wants {second} as well, and will wait for it."
+        yield f"{name} now requests {second} as well, and has to wait for it."
         yield from step(name, 1)
     yield ""
-    yield "Nobody is in charge of deadlocks: the agents have found and resolved it themselves."
+    yield "There is no coordinator: the agents have found and resolved the deadlock themselves."
     finished: list[str] = []
     while len(finished) < len(wants):
         name = next(n for n in wants if done[n].is_set() and n not in finished)
         finished.append(name)
         yield ""
-        yield f"{name} holds both of its locks now, uses them, and ends."
+        yield f"{name} now holds both locks, uses them, and ends."
         turns[name, 2].set()
         greenlets[name].join()
         gevent.sleep(0)
         yield from listener.tell()
     yield ""
-    yield "Everybody got both locks; one lock was given up once, and nobody had to start again."
+    yield "Every client got both locks. One lock was given up once; no client had to start again."

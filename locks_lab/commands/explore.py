@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["EXPLORE", "Search", "Total", "add_arguments", "explore_all", "searches"]
 
 EXPLORE = """\
-All ways to give each client a script are explored, but for the names of locks; or the one world that
---client describes. Every state is checked: nobody was told of a lock that another one holds, nobody
-waits for nothing, grants are lost by release, surrender or abort alone, the youngest of a cycle
-yields, nobody is stuck, nothing is left at the end, and every schedule comes to an end.
+All ways to give each client a script are explored, except for renamed locks; or only the world that
+--client describes. Every state is checked: no client was given a lock that another one holds, no client
+waits without a reason, only a release, surrender or abort ends a grant, the youngest of a cycle
+gives way, no client is stuck, nothing is left at the end, and every schedule comes to an end.
 
   python -m locks sim explore --agents 3 --locks 2
   python -m locks sim explore --locks 1 --modes rw --depth 2
@@ -35,18 +35,18 @@ yields, nobody is stuck, nothing is left at the end, and every schedule comes to
   python -m locks sim explore --rule few --agents 3 --locks 3 --ring
   python -m locks sim explore --model original --agents 3 --locks 3 --ring --held
 
-Of the original, the first world that goes wrong is told, by a shortest schedule.
+For the original, the first world that fails is told, with a shortest schedule.
 """
 
 
 class Search(NamedTuple):
-    """One world to be explored.
+    """One world to explore.
 
     Attributes:
         plan: The world.
         held: Whether each client has taken its first step.
-        limit: The most states.
-        full: Whether no order of events is left out.
+        limit: The limit of states.
+        full: Whether no order of events is omitted.
     """
 
     plan: Plan
@@ -59,7 +59,7 @@ class Search(NamedTuple):
 
 
 class SearchResult(NamedTuple):
-    """What a search found: an outcome, or what is wrong, with the schedule that leads there."""
+    """The result of a search: an outcome, or a violation with the schedule that leads there."""
 
     outcome: Explored | None
     wrong: str = ""
@@ -67,7 +67,7 @@ class SearchResult(NamedTuple):
 
 
 class Total:
-    """What many searches found, added up."""
+    """The sum of the results of many searches."""
 
     def __init__(self) -> None:
         self.worlds = self.states = self.transitions = self.terminal = 0
@@ -75,7 +75,7 @@ class Total:
         self.least, self.most = 1 << 30, 0
 
     def add(self, outcome: Explored) -> None:
-        """Count one more."""
+        """Add one result."""
         self.worlds += 1
         self.states += outcome.states
         self.transitions += outcome.transitions
@@ -107,7 +107,7 @@ class Total:
 def searches(
     kind: Kind, rule: str = "ours", limit: int = 5_000_000, full: bool = False
 ) -> Iterator[Search]:
-    """The worlds of a kind, to be explored."""
+    """The worlds of a kind."""
     from locks_lab.explorer.small_worlds import small_worlds
 
     for plan in small_worlds(kind, RULES[rule]):
@@ -117,7 +117,7 @@ def searches(
 def search(
     wanted: Search, see: Callable[[int], object] | None = None
 ) -> tuple[Search, SearchResult]:
-    """Explore one world; tell now and then how many states were found."""
+    """Explore one world; report the number of states now and then."""
     from locks_lab.explorer.explore import TooManyStates, explore
     from locks_lab.explorer.small_worlds import start
     from locks_lab.worlds.host import Violation
@@ -137,18 +137,18 @@ def explore_all(
     see: Callable[[Search, SearchResult], None] = lambda search, found: None,
     see_states: Callable[[int], object] | None = None,
 ) -> tuple[Total, tuple[Search, SearchResult] | None]:
-    """Explore worlds, until something is wrong.
+    """Explore worlds, until a violation is found.
 
     Args:
         wanted: The worlds.
-        jobs: How many of them at the same time, each in a process of its own.
-        see: Is shown each of them.
-        see_states: Is told now and then how many states of the present one were found, if `jobs` is 1.
+        jobs: Number of worlds that are explored at the same time, each in a separate process.
+        see: Called with the result of each world.
+        see_states: Called now and then with the number of states of the current world, if `jobs` is 1.
 
     Returns:
-        What was found in all, and what is wrong, if anything is.
+        The total, and the violation, if there is one.
     """
-    import multiprocessing  # not for commands that need no second process
+    import multiprocessing  # not needed by commands with one process
 
     total = Total()
     if jobs == 1:
@@ -177,58 +177,74 @@ def _first_wrong(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `explore`."""
     number: dict[str, Any] = {"type": at_least(1), "metavar": "N"}
-    parser.add_argument("--client", action="append", metavar="STEPS", help="one world: a client")
+    parser.add_argument(
+        "--client",
+        action="append",
+        metavar="STEPS",
+        help="explore one world: the script of a client",
+    )
     parser.add_argument("--agents", **number, default=2, help="clients (default 2)")
     parser.add_argument("--locks", **number, default=2, help="lock ids, or trees (default 2)")
     parser.add_argument("--modes", choices=("w", "r", "rw"), default="w", help="default w")
-    parser.add_argument("--depth", **number, default=1, help="most elements of an id (default 1)")
+    parser.add_argument(
+        "--depth", **number, default=1, help="longest lock id, in elements (default 1)"
+    )
     parser.add_argument("--steps", **number, default=2, help="steps of each client (default 2)")
     parser.add_argument("--with", dest="extras", default="", metavar="try,unlock,ask,again,token",
-                        help="steps other than asking and waiting")  # fmt: skip
+                        help="steps other than requests and waits")  # fmt: skip
     parser.add_argument(
-        "--nodes", **number, default=1, help="each lock is asked for on all of them"
+        "--nodes",
+        **number,
+        default=1,
+        help="number of nodes; each lock is requested on all of them",
     )
     parser.add_argument("--require", choices=REQUIREMENTS, default="all", help="default all")
-    parser.add_argument("--spread", action="store_true", help="clients live on all nodes in turn")
     parser.add_argument(
-        "--apart", action="store_true", help="each lock is on one of the nodes, not on all of them"
+        "--spread", action="store_true", help="distribute the clients over the nodes"
+    )
+    parser.add_argument(
+        "--apart", action="store_true", help="each lock is on only one of the nodes"
     )
     parser.add_argument(
         "--spokes",
         action="store_true",
-        help="clients live on c1, c2, ..., which are connected with the nodes only",
+        help="clients are on c1, c2, ..., which are connected to the nodes only",
     )
     parser.add_argument(
         "--unlinked", default="", metavar="PAIRS", help="never connected: c1-n2,n1-n3"
     )
-    parser.add_argument("--crash", default="", metavar="NODES", help="one of these may crash, once")
-    parser.add_argument("--restart", action="store_true", help="and may run again")
+    parser.add_argument(
+        "--crash", default="", metavar="NODES", help="one of these nodes may crash, once"
+    )
+    parser.add_argument("--restart", action="store_true", help="and the crashed node may restart")
     parser.add_argument(
         "--cuts", type=at_least(0), metavar="N", default=0, help="how often a connection may be cut"
     )
-    parser.add_argument("--options", default="", help="abort_on_deadlock, await_nodes")
     parser.add_argument(
-        "--held", action="store_true", help="each client has its first lock already"
+        "--options", default="", help="options of the agents: abort_on_deadlock, await_nodes"
+    )
+    parser.add_argument(
+        "--held", action="store_true", help="each client already holds its first lock"
     )
     parser.add_argument("--ring", action="store_true", help="only where the clients form a ring")
     parser.add_argument(
-        "--find", default="", metavar="KINDS", help="of the original: stuck, exclusion, crash"
+        "--find", default="", metavar="KINDS", help="for the original: stuck, exclusion, crash"
     )
-    parser.add_argument("--full", action="store_true", help="leave out no order of events")
+    parser.add_argument("--full", action="store_true", help="omit no order of events")
     parser.add_argument(
         "--limit",
         **number,
         default=5_000_000,
-        help="most states of a world; of the original's 500,000 at most",
+        help="limit of states of a world; at most 500,000 for the original",
     )
-    parser.add_argument("--jobs", **number, default=1, help="processes (default 1)")
-    parser.add_argument("-v", "--verbose", action="store_true", help="a line for each world")
+    parser.add_argument("--jobs", **number, default=1, help="number of processes (default 1)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print a line for each world")
 
 
 def run_command(
     options: argparse.Namespace, explain: Callable[[Plan, tuple[Choice, ...]], None]
 ) -> int:
-    """Explore; print what was found.
+    """Explore; print the results.
 
     Args:
         options: The arguments.

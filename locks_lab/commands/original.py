@@ -1,4 +1,4 @@
-"""`python -m locks sim ... --model original`: stories, cases and failures of the model of the original."""
+"""`python -m locks sim ... --model original`: stories, cases and failures of the model of the Erlang original."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["explore", "replay", "story"]
 
 NOT_MODELLED = ("unlinked", "crash", "restart", "cuts", "spokes", "extras")
-MOST = 500_000  # states of a world: they are larger than ours
+MOST = 500_000  # limit of states of a world; they are larger than ours
 ABORTS = "abort_on_deadlock"
 
 
@@ -29,20 +29,24 @@ def _world(
     homes: Sequence[str] = (),
     trace: bool = False,
 ) -> World:
-    """A world of the original, as arguments describe it.
+    """Make the world of the original that the arguments describe.
 
     Raises:
-        InvalidOption: There is something in them that the model does not have.
+        InvalidOption: The model lacks something in them.
     """
     from locks_lab.original.world import World
 
     for name in NOT_MODELLED:
         if getattr(options, name, None):
             flag = "with" if name == "extras" else name
-            raise InvalidOption(f"--{flag}: the model of the original does not have that")
+            raise InvalidOption(
+                f"--{flag} can't be used with the model of the original, which lacks it"
+            )
     flags = options.options.split(",") if options.options else []
     if not set(flags) <= {ABORTS}:
-        raise InvalidOption(f"option {options.options!r}: of the original there is {ABORTS}")
+        raise InvalidOption(
+            f"unknown option {options.options!r} of the original; it has only {ABORTS}"
+        )
     return World(
         scripts,
         nodes,
@@ -67,12 +71,12 @@ def _told(options: argparse.Namespace) -> World:
 
 
 def story(options: argparse.Namespace) -> int:
-    """Let clients take their steps in turn, and tell what happens."""
+    """Let clients take their steps in turn, and tell the story."""
     return _finish(_told(options), options.format)
 
 
 def replay(options: argparse.Namespace) -> int:
-    """Make moves happen, and all that follows; and tell it."""
+    """Make the given moves, then run everything to its end; tell the story."""
     from locks_lab.cases.case import parse_move, possible
     from locks_lab.worlds.host import Violation
 
@@ -88,7 +92,7 @@ def replay(options: argparse.Namespace) -> int:
         except Violation as violation:
             return _tell(world, options.format, violation)
     if left_out:
-        print(f"{left_out} of {len(moves)} moves were not possible", file=sys.stderr)
+        print(f"skipped {left_out} of {len(moves)} moves, which were not possible", file=sys.stderr)
     return _finish(world, options.format)
 
 
@@ -104,7 +108,7 @@ def _finish(world: World, form: str) -> int:
 
 
 def _tell(world: World, form: str, violation: AssertionError | None = None) -> int:
-    """Print what has happened; returns the exit status."""
+    """Print the events; return the exit status."""
     from locks_lab.original import story as stories
 
     match form:
@@ -128,7 +132,7 @@ def _tell(world: World, form: str, violation: AssertionError | None = None) -> i
 
 
 def explore(options: argparse.Namespace) -> int:
-    """Look for a shortest schedule that goes wrong, in one world after the other; print it."""
+    """Search one world after the other for a shortest schedule that fails; print it."""
     from locks_lab.cases.case import listed, move_of
     from locks_lab.explorer.search import TooManyStates
     from locks_lab.original.explore import KINDS, shortest_failure
@@ -178,7 +182,7 @@ def explore(options: argparse.Namespace) -> int:
 
 
 def _hold(world: World) -> list[Any]:
-    """Each client takes its first step; returns what has happened."""
+    """Let each client take its first step; return the events."""
     events = world.events
     world.events = []
     for client in world.clients:

@@ -1,7 +1,7 @@
 """The simulator's command line: `python -m locks sim explore`, `run`, `replay`, `story` and `crowd`.
 
-What a command needs is imported when it runs: other commands do not pay for it. The exit status is
-0 when all is well, 1 when a violation was found, and 2 when an argument is wrong.
+A command imports its modules when it runs, so that other commands start faster. The exit status is
+0 if no violation was found, 1 if one was found, and 2 if an argument is wrong.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ __all__ = ["add_command"]
 POLICIES = ("any", "skewed", "oldest", "quiet", "timed")
 
 RUN = """\
-What is not given is drawn from each seed. The same seed and the same options always do the same.
-The first run that goes wrong is shrunk, told, and printed as a command that replays it.
+Missing options are drawn from each seed. The same seed and the same options always do the same.
+The first run that fails is shrunk, told, and printed as a command that replays it.
 
   python -m locks sim run --runs 5000
   python -m locks sim run --agents 20 --locks 10 --nodes 3 --faults
@@ -47,8 +47,8 @@ STORY = """\
   python -m locks sim story --model both --client "write a; write b" --client "write b; write a"
 
 Steps are "write a", "read a/1", "try write a", "ask write a on n1,n2 majority", "token a",
-"unlock a", "surrender a", "await" and "again"; what a client still has at its end is released.
-The original knows "write a", "read a", "ask write a", "await" and "again".
+"unlock a", "surrender a", "await" and "again"; a client releases the rest at its end.
+The original has "write a", "read a", "ask write a", "await" and "again".
 """
 
 REPLAY = """\
@@ -57,19 +57,19 @@ REPLAY = """\
 
 Moves are:
   1            client 1 takes its next step
-  1>n1  n1>1   a message of client 1's agent arrives at the lock server of n1, or one from there
+  1>n1  n1>1   a message of client 1's agent arrives at the lock server of n1, or the reverse
   1>2          a message of client 1's agent arrives at client 2's agent
-  1.2>n1       the same, from the second agent of client 1, after it has begun again
-  s1           the agent of client 1 looks at what it knows
-  t1           client 1 gives up waiting
+  1.2>n1       the same, from the second agent of client 1, after a new begin
+  s1           the agent of client 1 searches for deadlocks
+  t1           client 1 times out
   d1  x1       client 1 dies: its agent ends, or crashes
-  notice:n1,n2     n1 notices that its connection to n2 is gone, or is there
+  notice:n1,n2     n1 notices that its connection to n2 was lost, or established
   connect:n1,n2  cut:n1,n2  mend:n1,n2  crash:n1  restart:n1
-A move that is not possible is left out. After the moves, all goes on until everybody has finished.
+An impossible move is skipped. After the moves, everything runs until all clients have finished.
 """
 
 FORMATS = ("text", "sequence", "waits", "steps")
-OF_THE_ORIGINAL = ("explore", "replay", "story")  # what can be done with its model
+OF_THE_ORIGINAL = ("explore", "replay", "story")  # commands for the model of the original
 
 
 def add_command(commands: Any) -> None:
@@ -77,7 +77,7 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "sim",
         help="simulate the algorithm: every interleaving, random worlds, stories",
-        description="Run the algorithm's own machines in a simulated world, and check it.",
+        description="Run the machines of the algorithm in a simulated world, and check it.",
     )
     subcommands = parser.add_subparsers(dest="sim", required=True, metavar="COMMAND")
     _add_explore(subcommands)
@@ -102,7 +102,7 @@ def _add(
         "--rule",
         choices=None if name in OF_THE_ORIGINAL else list(RULES),
         metavar="RULE",
-        help="which rules; they are listed below (default ours)",
+        help="the rules, which are listed below (default ours)",
     )
     if name in OF_THE_ORIGINAL:
         both = ("both",) if name == "story" else ()
@@ -110,13 +110,13 @@ def _add(
             "--model",
             choices=("ours", "original", *both),
             default="ours",
-            help="what is simulated: our machines, or a model of the original's",
+            help="what to simulate: our machines, or a model of the original's",
         )
     return parser
 
 
 def _rules(name: str) -> str:
-    """What the rules are that a command can go by."""
+    """A list of the rules for a command."""
     known = {"Rules": {rule.name: rule.about for rule in RULES.values()}}
     if name in OF_THE_ORIGINAL:
         known["Rules of the original"] = {rule.name: rule.about for rule in VARIANTS.values()}
@@ -132,10 +132,13 @@ def _guarded(run: Callable[[argparse.Namespace], int], options: argparse.Namespa
         if options.rule is None:
             options.rule = (ORIGINAL if model == "original" else OURS).name
         elif model == "both":
-            raise InvalidOption("--rule: both models go by their own rules", rule=options.rule)
+            raise InvalidOption(
+                "--rule can't be combined with --model both: each model has its own rules",
+                rule=options.rule,
+            )
         elif model == "ours" and options.rule not in RULES:
             raise InvalidOption(
-                f"rule {options.rule!r}: there is {', '.join(RULES)}{nearest(options.rule, RULES)}",
+                f"unknown rule {options.rule!r}; the rules are {', '.join(RULES)}{nearest(options.rule, RULES)}",
                 rule=options.rule,
             )
         return run(options)
@@ -161,19 +164,19 @@ def _explore(options: argparse.Namespace) -> int:
     if options.model == "original":
         return sim_original.explore(options)
     if options.find:
-        raise InvalidOption("--find is for --model original", find=options.find)
+        raise InvalidOption("--find needs --model original", find=options.find)
     return sim_explore.run_command(options, _show)
 
 
 def _show(plan: Plan, schedule: Sequence[Choice]) -> None:
-    """Print what leads to a violation in this world, in as few moves as it gets."""
+    """Print what leads to a violation in this world, in as few moves as possible."""
     from locks_lab.cases.case import case_of, kind_of, replay
     from locks_lab.cases.shrink import shrink
 
     case = case_of(plan, schedule)
     found = replay(case)
     if found.error is None:
-        print("(it is seen by exploring alone: in a state, or in how one state leads to another)")
+        print("(only exploring shows it: in a state, or in a transition between states)")
     else:
         case = shrink(case, kind_of(found.error), world=False)
     _print_case(case)
@@ -186,55 +189,55 @@ def _add_run(subcommands: Any) -> None:
     parser = _add(subcommands, "run", _run, "run random worlds under random schedules", RUN)
     number: dict[str, Any] = {"type": at_least(1), "metavar": "N"}
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="first seed (default 0)")
-    parser.add_argument("--runs", **number, default=2000, help="how many seeds (default 2000)")
+    parser.add_argument("--runs", **number, default=2000, help="number of seeds (default 2000)")
     parser.add_argument("--agents", **number, help="clients, each with an agent")
     parser.add_argument("--locks", **number, help="lock ids, or trees of them with --depth")
     parser.add_argument("--nodes", **number, help="nodes")
-    parser.add_argument("--depth", **number, help="most elements of a lock id")
+    parser.add_argument("--depth", **number, help="longest lock id, in elements")
     parser.add_argument("--steps", **number, help="steps of each client")
     parser.add_argument("--reads", type=_share, metavar="SHARE", help="share of reads, 0 to 1")
     parser.add_argument(
         "--require",
         type=_requirements,
         metavar="R[,R]",
-        help=f"how many nodes a lock needs: {', '.join(REQUIREMENTS)}; several are mixed",
+        help=f"how many nodes a lock needs: {', '.join(REQUIREMENTS)}; several values are mixed",
     )
     parser.add_argument(
         "--tokens",
         type=_share,
         metavar="SHARE",
-        help="share of locks whose tokens are wanted, 0 to 1",
+        help="share of locks whose tokens are requested, 0 to 1",
     )
     parser.add_argument(
         "--units",
         type=_share,
         default=0,
         metavar="SHARE",
-        help="share of lock ids that are counted ones, 0 to 1 (default 0)",
+        help="share of counted lock ids, 0 to 1 (default 0)",
     )
     parser.add_argument("--policy", choices=POLICIES, help="how schedules are chosen")
     parser.add_argument(
         "--faults",
         action=argparse.BooleanOptionalAction,
-        help="nodes crash, connections are cut, clients die; or nothing of this",
+        help="let nodes crash, connections break and clients die; or nothing of this",
     )
     parser.add_argument(
         "--spokes",
         action=argparse.BooleanOptionalAction,
-        help="each client has a node of its own, connected with lock servers only; or none has",
+        help="each client has its own node, connected to lock servers only; or none has",
     )
     action = parser.add_mutually_exclusive_group()
     action.add_argument(
         "--abort",
         action="store_true",
         default=None,
-        help="an agent that yields aborts, if its client knows that it has the lock",
+        help="an agent that must give way aborts, if its client was given the lock",
     )
     action.add_argument(
         "--surrender",
         action="store_false",
         dest="abort",
-        help="an agent that yields surrenders a lock",
+        help="an agent that must give way surrenders a lock",
     )
 
 
@@ -261,11 +264,11 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _explain(failure: FailedRun) -> None:
-    """Print a run that went wrong, as small as it gets."""
+    """Print a failed run, made as small as possible."""
     from locks_lab.cases.case import case_of, kind_of
     from locks_lab.cases.shrink import shrink
 
-    print(f"\nseed {failure.seed} goes wrong after {len(failure.schedule):,} events:")
+    print(f"\nseed {failure.seed} fails after {len(failure.schedule):,} events:")
     print(_what(failure.error))
     print("\nThe same, made smaller:")
     _print_case(shrink(case_of(failure.plan, failure.schedule), kind_of(failure.error)))
@@ -291,19 +294,21 @@ def add_case(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--client", action="append", required=True, metavar="STEPS", help="once for each client"
     )
-    parser.add_argument("--nodes", default="1", help="how many, or their names: n1,n2 (default 1)")
+    parser.add_argument(
+        "--nodes", default="1", help="number of nodes, or their names: n1,n2 (default 1)"
+    )
     parser.add_argument(
         "--homes",
         default="",
         metavar="NODES",
-        help="where clients live (default: first node); c1, c2, ... have no lock server, and are "
-        "connected with those that have one",
+        help="the clients' nodes (default: first node); c1, c2, ... have no lock server, and are "
+        "connected to the nodes that have one",
     )
     parser.add_argument(
         "--unlinked", default="", metavar="PAIRS", help="never connected: c1-n2,n1-n3"
     )
     parser.add_argument(
-        "--options", default="", help="for the agents: abort_on_deadlock, await_nodes"
+        "--options", default="", help="options of the agents: abort_on_deadlock, await_nodes"
     )
     parser.add_argument(
         "--format",
@@ -317,10 +322,10 @@ def add_case(parser: argparse.ArgumentParser) -> None:
 
 
 def case_from(options: argparse.Namespace) -> Case:
-    """The case that arguments describe.
+    """Make the case that the arguments describe.
 
     Raises:
-        InvalidOption: Something in them can't be read, or does not exist.
+        InvalidOption: An argument is wrong, or something in it does not exist.
     """
     from locks_lab.cases.case import parse_case
 
@@ -338,11 +343,11 @@ def case_from(options: argparse.Namespace) -> Case:
 def _add_replay(subcommands: Any) -> None:
     parser = _add(subcommands, "replay", _replay, "replay one case, and tell what happens", REPLAY)
     add_case(parser)
-    parser.add_argument("--schedule", default="", metavar="MOVES", help="what happens first")
+    parser.add_argument("--schedule", default="", metavar="MOVES", help="the first moves")
     parser.add_argument(
         "--full",
         action="store_true",
-        help="of the original: messages to lock servers take time, too",
+        help="for the original: messages to lock servers take time, too",
     )
 
 
@@ -353,18 +358,21 @@ def _replay(options: argparse.Namespace) -> int:
     if options.model == "original":
         return sim_original.replay(options)
     if options.full:
-        raise InvalidOption("--full is for --model original: ours leaves nothing out here")
+        raise InvalidOption("--full needs --model original: ours omits nothing here")
     case = case_from(options)
     found = replay(case, trace=True)
     _tell(case, found.world, options.format)
     if len(found.moves) < len(case.moves) and found.error is None:
         left_out = len(case.moves) - len(found.moves)
-        print(f"{left_out} of {len(case.moves)} moves were not possible", file=sys.stderr)
+        print(
+            f"skipped {left_out} of {len(case.moves)} moves, which were not possible",
+            file=sys.stderr,
+        )
     return _verdict(found.error)
 
 
 def _add_story(subcommands: Any) -> None:
-    about = "let clients take their steps in turn, and tell what happens"
+    about = "let clients take their steps in turn, and tell the story"
     add_case(_add(subcommands, "story", _story, about, STORY))
 
 
@@ -400,7 +408,7 @@ def _our_story(options: argparse.Namespace) -> int:
 
 
 def _tell(case: Case, world: World, form: str) -> None:
-    """Print what has happened in the world of a case."""
+    """Print the events in the world of a case."""
     from locks_lab.stories import diagrams, story
 
     events = world.events or []
@@ -421,8 +429,8 @@ def _decisive(events: list[Event], world: World) -> list[Edge]:
     """The wait-for graph when the first surrender arrives, or else when it is largest.
 
     Args:
-        events: What has happened in a world.
-        world: The same world, before anything has happened.
+        events: The events in a world.
+        world: The same world, before any event.
     """
     largest: list[Edge] = []
     for event in events:
@@ -436,7 +444,7 @@ def _decisive(events: list[Event], world: World) -> list[Edge]:
 
 
 def _verdict(error: Exception | None) -> int:
-    """Print what went wrong, if anything did; return the exit status."""
+    """Print an error, if there is one; return the exit status."""
     if error is None:
         return 0
     print(f"\n{_what(error)}", file=sys.stderr)

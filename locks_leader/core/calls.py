@@ -89,14 +89,14 @@ class Calls:
         for number in [n for n, (leader, _) in self.forwarded.items() if leader == member]:
             _, kept = self.forwarded.pop(number)
             error = LeaderDied(
-                f"leader {member} died, or was cut off, before it answered {kept.request!r}: it may "
-                "have carried it out or not"
+                f"leader {member} died or was cut off before it answered {kept.request!r}; it is unknown "
+                "whether the request was carried out"
             )
             self._out += self.reply(kept.call, error)
 
     def cancel(self, call: Hashable) -> None:
         """Nobody waits for the answer any more; if it is still here, it is not carried out."""
-        self._out += self.reply(call, LeaderTimeout("the caller has given up"))
+        self._out += self.reply(call, LeaderTimeout("the caller has stopped waiting"))
         self.kept = [kept for kept in self.kept if kept.call != call]
         self.forwarded = {n: each for n, each in self.forwarded.items() if each[1].call != call}
 

@@ -237,12 +237,12 @@ class InstanceCore:
         if machine.leader != machine.me:
             return f"it is {machine.role}"
         if grants is None:
-            return "it takes no part in the contest now"
+            return "it does not take part in the contest now"
         if isinstance(grants, Exception):
             return grants
         now = dict(grants)
         if any(now.get(node, version) != version for node, version in machine.ground):
-            return "the lock was lost, and regained since"
+            return "the lock was lost and regained"
         if not machine.policy.enough(nodes_of(machine.ground) & now.keys()):
             return f"only {len(now)} of the nodes that count can be reached"
         return None

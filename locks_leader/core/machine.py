@@ -321,7 +321,7 @@ class Machine:
         """Raise `NotLeader` unless it leads, or is just elected."""
         if self.leader != self.me:
             raise NotLeader(
-                f"{self.me} is {self.role}, and can't {what}: only the leader can, which is "
+                f"{self.me} can't {what}: it is {self.role}, and only the leader can, which is "
                 f"{self.leader or 'nobody now'}",
                 leader=self.leader,
             )
@@ -455,7 +455,8 @@ class Machine:
     def _surrender_to(self, heir: Member) -> None:
         if heir not in self.askable():
             raise InvalidOption(
-                f"can't surrender to {heir}: it is not a candidate that {self.me} leads", heir=heir
+                f"can't surrender to {heir}: it is not a candidate that follows {self.me}",
+                heir=heir,
             )
         if self.role != "leader":
             self._change("elected")

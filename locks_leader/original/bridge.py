@@ -205,8 +205,8 @@ class Originals:
                 return self._answered(message.tag, message.value)
             case LeaderGone():
                 died = LeaderDied(
-                    "a leader died before it answered a call that one of the original's candidates "
-                    "had passed on to it: it may have carried it out or not"
+                    "a leader died before it answered a call that a candidate of the Erlang original "
+                    "had forwarded to it; it is unknown whether the call was carried out"
                 )
                 return self._answered(message.tag, died)
             case _:

@@ -70,7 +70,7 @@ class OriginalCandidates:
         node.server.add_watcher(lock_id, me)
         if machine.policy.quorum > 1:
             logger.warning(
-                "%s: the original's candidates know no policy: one of them may lead a minority",
+                "%s: the candidates of the Erlang original have no policy, so one of them may lead a minority",
                 self._me,
             )
 
@@ -102,7 +102,7 @@ class OriginalCandidates:
         except BadOriginalMessage as error:
             if ours:
                 self._node.notices.warn(
-                    "ignored", str(self._me), "%s ignores a message: %s", self._me, error
+                    "ignored", str(self._me), "%s ignored a message: %s", self._me, error
                 )
             return ours
         if not isinstance(message, PeerMessage):
@@ -112,7 +112,9 @@ class OriginalCandidates:
         try:
             self._carry_out(self._originals.receive(message))
         except LocksError as error:  # what was to be said has no term; nobody here has asked for it
-            logger.error("%s can't tell the original's instances something: %s", self._me, error)
+            logger.error(
+                "%s can't send a message to instances of the Erlang original: %s", self._me, error
+            )
         return True
 
     def _carry_out(self, commands: list[Command]) -> None:

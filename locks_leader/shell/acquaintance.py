@@ -41,7 +41,7 @@ def check_electorate(node: Node, policy: Policy) -> None:
     check_nodes(policy.electorate or ())
     if is_client(node) and (policy.electorate is None or node.name in policy.electorate):
         raise InvalidOption(
-            f"{node.name} is a client node (mesh=False), which other nodes don't see: hold the election on lock "
+            f"{node.name} is a client node (mesh=False), which other nodes don't see; hold the election on lock "
             "servers, with locks.start(servers=[...]) or nodes=[the servers]; or start the node with mesh",
             node=node.name,
         )

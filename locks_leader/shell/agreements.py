@@ -58,7 +58,7 @@ class Agreements:
 
     def ignored(self, participant: Ref, error: Exception) -> None:
         """Log that a message to the participant was not taken in, one line a minute."""
-        text = "%s ignores a message: %s"
+        text = "%s ignored a message: %s"
         self._node.notices.warn("ignored", str(participant), text, participant, error)
 
     def cancel(self) -> None:

@@ -250,7 +250,7 @@ class Instance(GeventActor):
                 sender, message = wire.unpack(term)
             except MisuseError as error:
                 self.node.notices.warn(
-                    "ignored", str(self), "%s ignores a message: %s", self, error
+                    "ignored", str(self), "%s ignored a message: %s", self, error
                 )
                 return None
             if isinstance(message, ForwardAnswer):
@@ -282,7 +282,7 @@ class Instance(GeventActor):
         except MisuseError as error:
             if self.asked:
                 raise
-            logger.warning("%s ignores a message: %s", self, error)
+            logger.warning("%s ignored a message: %s", self, error)
             return
         if len(term) == 4 and term[1] == wire.CALL:
             self._leader_call(ticket, term[3], self.defer())
@@ -401,7 +401,7 @@ class Instance(GeventActor):
                 member: Any = effect.member
                 self._watched[member] = locks.monitor(member, partial(self._member_down, member))
             case CastLost():
-                logger.error("%s can't pass on a message to the leader: %s", self, effect.error)
+                logger.error("%s can't forward a message to the leader: %s", self, effect.error)
             case _:
                 assert_never(effect)
         return None
@@ -450,7 +450,7 @@ class Instance(GeventActor):
         try:
             value = callback(request, Caller(answer), self.election)
         except Exception as error:
-            logger.info("%s has raised an exception to a caller", self, exc_info=error)
+            logger.info("%s raised an exception, which its caller gets", self, exc_info=error)
             value = error
         if value is not NO_REPLY:
             answer(value)
@@ -470,7 +470,7 @@ class Instance(GeventActor):
         why = self.core.objection(self.transactions.vouched())
         if why is not None:
             resource = self.transactions.lock_id[1]
-            raise LeadershipLost(f"{self} does not lead {resource!r} any more: {why}")
+            raise LeadershipLost(f"{self} no longer leads {resource!r}: {why}")
 
     def ask_candidates(
         self, request: Any, of: Iterable[Ref] | None, timeout: float | None
@@ -479,8 +479,8 @@ class Instance(GeventActor):
         check_timeout(timeout)
         if self.machine.electing is None:
             raise MisuseError(
-                "candidates can be asked within elected() only, where no other leader asks this one: "
-                "else two could wait for each other. Elsewhere, broadcast, and let them cast"
+                "ask_candidates can be called only in elected(), where no other leader asks this one; "
+                "otherwise two could wait for each other. Elsewhere, broadcast, and let the candidates answer with a cast"
             )
         wanted = None if of is None else list(of)
         asked: list[Any] = [m for m in self.machine.askable() if wanted is None or m in wanted]
@@ -499,13 +499,13 @@ class Instance(GeventActor):
         while not future.is_set:
             left = LOOK if deadline is None else min(LOOK, deadline - self.node.clock())
             if left <= 0:
-                raise pykka.Timeout(f"{member} has not answered in time")
+                raise pykka.Timeout(f"timed out waiting for {member}")
             with suppress(pykka.Timeout):  # of this wait, or what the candidate has raised
                 future.get(timeout=left)
             may_wait = self.machine.may_wait_for(self.node_of(member), self.transactions.merged())
             if not (future.is_set or may_wait):
                 raise LeadershipLost(
-                    f"{self} must not wait for {member} any more: too few nodes are left under it"
+                    f"{self} stopped waiting for {member}: it now has too few nodes"
                 )
         return future.get()
 

@@ -38,7 +38,7 @@ class Leadership:
             self._node.counters.leading(self._about, str(self._instance), leads, self._term)
         if leads is not self._leads:
             another = machine.leader is not None
-            self._change("another one leads" if another else "it has lost its lock on a node")
+            self._change("another instance leads" if another else "it lost its lock on a node")
 
     def end(self, reason: object) -> None:
         """The instance ends."""

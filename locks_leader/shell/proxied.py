@@ -35,7 +35,7 @@ def carry_out(behaviour: Behaviour, message: ProxyCall | ProxyGetAttr | ProxySet
     *path, name = message.attr_path
     if not path and hasattr(Behaviour, name):
         raise MisuseError(
-            f"{name} is called by the election; what a proxy calls is a method of your own, or use "
+            f"can't call {name}, which only the election calls; call a method of your own, or use "
             "locks_leader.call, leader_call and so on"
         )
     owner: Any = reduce(getattr, path, behaviour)

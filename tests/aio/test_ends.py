@@ -397,7 +397,7 @@ def test_a_callback_is_nobody() -> None:
                 errors.put_nowait(None if not lock.owned() else AssertionError())
 
         asyncio.get_running_loop().call_soon(callback)
-        assert "no task is running here" in str(await errors.get())
+        assert "no task is running" in str(await errors.get())
         assert await errors.get() is None
 
     run(main)

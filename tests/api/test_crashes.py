@@ -117,4 +117,4 @@ def test_what_is_interrupted_now_and_then_is_carried_out(
     assert interrupted == set(agents)
     assert not agents[0].node.holders
     assert not agents[0].node.clients
-    assert "could not be carried out" not in caplog.text
+    assert "failed to carry out" not in caplog.text

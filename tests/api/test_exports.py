@@ -177,7 +177,7 @@ def spawn() -> None:
 @case("locks_agent", "start_link/0,1")
 def spawn_linked() -> None:
     """What can be stopped is; a thread is refused."""
-    with pytest.raises(locks.InvalidOption, match="can't be linked"):
+    with pytest.raises(locks.InvalidOption, match="can't link"):
         locks.spawn_agent(link=True)
 
     class Client(locks.GeventActor):
@@ -320,7 +320,7 @@ def agent_surrenders() -> None:
     """To one that waits; to nobody else."""
     one, two = locks.spawn_agent(), locks.spawn_agent()
     locks.lock(one, A)
-    with pytest.raises(locks.NotHeld, match="does not wait"):
+    with pytest.raises(locks.NotHeld, match="is not waiting"):
         one.proxy().surrender_nowait(A, two).get()
     assert one.is_alive()
     wanted = two.proxy().lock(A)
@@ -407,10 +407,10 @@ def server_surrenders() -> None:
     """To the first that waits; if nobody does, it is kept."""
     ref = locks.start().server
     server = ref.proxy()
-    with pytest.raises(locks.MisuseError, match="has locked nothing"):
+    with pytest.raises(locks.MisuseError, match="has no locks from"):
         server.surrender(A).get()
     server.lock(A).get(timeout=60)
-    with pytest.raises(locks.NotHeld, match="nobody waits"):
+    with pytest.raises(locks.NotHeld, match="no transaction is waiting"):
         server.surrender(A).get()
     agent = locks.spawn_agent()
     locks.lock_nowait(agent, A)
@@ -431,7 +431,7 @@ def server_watches() -> None:
     assert server.watchers(A).get() == [views.append]
     server.unwatch(A, views.append).get()
     assert server.watchers(A).get() == []
-    with pytest.raises(locks.InvalidOption, match="not a watcher"):
+    with pytest.raises(locks.InvalidOption, match="as a watcher"):
         server.watch(A).get()  # a thread has no inbox
 
 
@@ -548,7 +548,7 @@ def leader_knows() -> None:
         proxy.known("ask_candidates").get()("now", timeout=1)
     except locks.MisuseError as error:
         errors.append(error)
-    assert "within elected() only" in str(errors)
+    assert "only in elected()" in str(errors)
     other.stop()
     eventually(lambda: ("down", other) in proxy.told.get())
 

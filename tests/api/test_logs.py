@@ -102,7 +102,7 @@ def test_a_wait_that_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
     assert len(vars(wait)["holders"]) == 2
     (over,) = events(caplog, "wait_over")
     assert vars(over)["granted"] is False
-    assert "waits no more for write x" in over.getMessage()
+    assert "stopped waiting for write x" in over.getMessage()
     given_up = locks.statistics().times.given_up
     assert given_up.total == 1
     assert given_up.seconds >= 0.3

@@ -120,7 +120,7 @@ def test_the_outer_transaction_is_aborted(run: Run) -> None:
     waits = one.do(lambda: locks.Lock(B).acquire())
     eventually(lambda: locks.queue(B).waiting)
     answer = two.lock(A)
-    with pytest.raises(locks.DeadlockAborted, match=r"waited with .* was given up") as caught:
+    with pytest.raises(locks.DeadlockAborted, match=r"the wait of .* with .* was ended") as caught:
         waits.get()
     assert caught.value.deadlock.agent == one.agent.id
     assert answer.get().deadlocks == (caught.value.deadlock,)
@@ -268,7 +268,8 @@ def test_a_time_limit_after_a_surrender(simulation: Simulation) -> None:
             tx.lock(A)
             simulation.sleep(1)
             with pytest.raises(
-                locks.LockTimeout, match=r"withdrawn\. Lost meanwhile.*: a$"
+                locks.LockTimeout,
+                match=r"held by .*\. Locks lost meanwhile, which must not be relied on: a$",
             ) as caught:
                 tx.lock(B, timeout=10)
             assert caught.value.lost == (A,)
@@ -276,7 +277,10 @@ def test_a_time_limit_after_a_surrender(simulation: Simulation) -> None:
                 tx.ensure_held()
             locks.await_all_locks(tx.agent)
             tx.ensure_held()
-            with pytest.raises(locks.LockTimeout, match=r"withdrawn$") as caught:
+            with pytest.raises(
+                locks.LockTimeout,
+                match=r"^timed out after 10 s waiting for write d, held by [^.]*$",
+            ) as caught:
                 tx.lock(("d",), timeout=10)
             assert caught.value.lost == ()
 

@@ -158,7 +158,7 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
         "no nodes",
         lambda agent, other: locks.lock_nowait(agent, ("c",), "write", []),
         locks.InvalidOption,
-        ["list of nodes is empty"],
+        ["nodes is empty"],
     ),
     (
         "a node instead of nodes",
@@ -176,7 +176,7 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
         "node that does not run",
         lambda agent, other: locks.lock(agent, ("c",), "write", ["x@nowhere"]),
         locks.CannotServe,
-        ["c", "x@nowhere does not run", "await_nodes=True"],
+        ["c", "x@nowhere is not running", "await_nodes=True"],
     ),
     (
         "nodes that do not run",
@@ -184,7 +184,7 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
             agent, [(("c",), "read"), (("d",), "read", ["x@y", "z@y"], "any")]
         ),
         locks.CannotServe,
-        ["d", "x@y, z@y do not run"],
+        ["d", "x@y, z@y are not running"],
     ),
     (
         "surrender on a node that does not run",
@@ -322,7 +322,7 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
         "option",
         lambda agent, other: locks.spawn_agent(abort_on_deadlock="no"),
         locks.InvalidOption,
-        ["abort_on_deadlock='no'", "True nor False"],
+        ["abort_on_deadlock='no'", "use True or False"],
     ),
     (
         "option of begin_transaction",
@@ -346,7 +346,7 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
         "client",
         lambda agent, other: locks.spawn_agent(client="me"),
         locks.InvalidOption,
-        ["'me'", "actor's ref, a greenlet, a thread or an owner"],
+        ["'me'", "actor's reference, a greenlet, a thread or an owner"],
     ),
     (
         "thread that was not started",
@@ -358,10 +358,10 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
         "link to a thread",
         lambda agent, other: locks.spawn_agent(client=threading.main_thread(), link=True),
         locks.InvalidOption,
-        ["a thread can't be linked", "link=False"],
+        ["a thread can't be stopped from outside", "link=False"],
     ),
     (
-        "no inbox to be notified in",
+        "is not an actor and has no inbox",
         lambda agent, other: locks.spawn_agent(client=threading.main_thread(), notify=True),
         locks.InvalidOption,
         ["MainThread", "no inbox", "notify=function"],
@@ -370,7 +370,7 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
         "no inbox to be told of nodes in",
         lambda agent, other: locks.spawn_agent(client=threading.main_thread(), monitor_nodes=True),
         locks.InvalidOption,
-        ["no inbox", "notify=function"],
+        ["has no inbox", "notify=function"],
     ),
     (
         "not an agent",
@@ -394,7 +394,7 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
         "unlock of what is not held",
         lambda agent, other: locks.unlock(agent, ("c", 1)),
         locks.NotHeld,
-        ["c/1", "neither held nor asked for by agent-1@"],
+        ["agent-1@", "has neither locked nor requested c/1"],
     ),
     (
         "unlock of a part",
@@ -406,13 +406,13 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
         "token of what is not held",
         lambda agent, other: locks.fencing_token(agent, ("c",)),
         locks.NotHeld,
-        ["c is neither held nor asked for"],
+        ["c has no fencing token", "has neither locked nor requested it"],
     ),
     (
         "token of what is asked for",
         lambda agent, other: locks.fencing_token(other, A),
         locks.NotHeld,
-        ["a is asked for but not held"],
+        ["has requested, but does not hold it"],
     ),
     (
         "surrender of what nobody waits for",
@@ -436,7 +436,7 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
         "other requirement",
         lambda agent, other: locks.lock(agent, A, "write", None, "any"),
         locks.ConflictingRequest,
-        ["a was asked for before", "require='all'", "require='any'"],
+        ["a was requested before", "require='all'", "require='any'"],
     ),
     (
         "other nodes for an upgrade",
@@ -444,7 +444,7 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
             agent, [(("c",), "read"), (("b",), "write", ["x@y"], "all_alive")]
         ),
         locks.ConflictingRequest,
-        ["b was asked for before on", "x@y"],
+        ["b was requested before on", "x@y"],
     ),
     (
         "lock through another one's transaction",
@@ -647,7 +647,7 @@ def test_one_batch_is_checked_against_itself(run: Run) -> None:
     """The same id on other terms within one call is refused, and nothing of the call is asked for."""
     (client,) = run.begin(1)
     batch = [(A, "read"), (("b",), "write"), (A, "read", [locks.start().name], "any")]
-    with pytest.raises(locks.ConflictingRequest, match="asked for before"):
+    with pytest.raises(locks.ConflictingRequest, match="was requested before"):
         client.call(locks.lock_objects, client.agent, batch)
     assert not client.call(locks.lock_info, client.agent)
 

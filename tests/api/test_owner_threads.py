@@ -102,7 +102,7 @@ def test_a_lock_that_another_one_has_is_waited_for_until_the_owner_ends() -> Non
     lock.acquire()
     waiting = waits(lambda: lock.acquire(timeout=LIMIT * 10))
     owner.end()
-    with pytest.raises(locks.MisuseError, match="owner job has ended"):
+    with pytest.raises(locks.MisuseError, match="owner job: it has ended"):
         waiting.get(timeout=LIMIT)
 
 
@@ -117,7 +117,9 @@ def test_what_one_waits_for_is_unlocked_by_another_one(before: str) -> None:
         if before == "asked for":
             locks.lock_nowait(tx.agent, A)  # by another one, that does not wait
         tx.unlock(A)
-        with pytest.raises(locks.NotHeld, match="in the same transaction, while this call waited"):
+        with pytest.raises(
+            locks.NotHeld, match="in the same transaction while this call was waiting"
+        ):
             both.get(timeout=LIMIT)
         assert tx.agent.lock_info() == []
         tx.lock_all([A])
@@ -264,7 +266,7 @@ def test_an_owner_that_ends_as_it_begins_leaves_nothing(monkeypatch: pytest.Monk
     owner = locks.Owner("job")
     between = Between(monkeypatch, Agent, "start_monitoring")
     between.do = owner.end
-    with pytest.raises(locks.AgentEnded, match="has ended with its client job"):
+    with pytest.raises(locks.AgentEnded, match="because its client job has ended"):
         locks.Lock(A, owner=owner).acquire()
     node = locks.start()
     assert node.holders.get(owner) is None

@@ -63,7 +63,7 @@ async def _entered(**options: Any) -> None:
 @pytest.mark.parametrize("hand_over", HANDED_OVER.values(), ids=HANDED_OVER)
 def test_what_would_be_run_later_is_refused(hand_over: Callable[[Any], Any]) -> None:
     """A coroutine function where a function is called: nothing of it would be run while it has the lock, or ever."""
-    with pytest.raises(locks.InvalidOption, match="a call of it runs nothing"):
+    with pytest.raises(locks.InvalidOption, match="calling it does not run its body"):
         hand_over(_later)
     assert not locks.start().agents()
 
@@ -79,7 +79,7 @@ def test_what_would_be_run_later_is_refused(hand_over: Callable[[Any], Any]) -> 
 )
 def test_a_coroutine_that_is_returned_is_refused(run: Callable[[Any], Any]) -> None:
     """It was made with the lock, and would be run without it."""
-    with pytest.raises(locks.MisuseError, match="of which nothing was run"):
+    with pytest.raises(locks.MisuseError, match="whose body was not run"):
         run(lambda _: _later())
     eventually(lambda: not locks.start().agents())
 
@@ -105,12 +105,12 @@ def test_a_plain_function_where_a_coroutine_function_is_wanted(
 
     with pytest.raises(locks.InvalidOption, match=r"17 can't be called: pass a coroutine function"):
         asyncio.run(handed_over(17))
-    with pytest.raises(locks.MisuseError, match=r"returned 17, which can't be awaited: pass a"):
+    with pytest.raises(locks.MisuseError, match=r"returned 17, which can't be awaited; pass a"):
         asyncio.run(handed_over(lambda _: 17))
     assert asyncio.run(handed_over(lambda _: answers(_))) == "awaited"
 
 
 def test_a_coroutine_function_is_not_for_call() -> None:
     """`aio.call` runs plain functions: nothing of the other one would be run."""
-    with pytest.raises(locks.MisuseError, match="_later, of which nothing was run"):
+    with pytest.raises(locks.MisuseError, match="_later, whose body was not run"):
         asyncio.run(locks.aio.call(_later))

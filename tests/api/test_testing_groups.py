@@ -220,7 +220,7 @@ def test_another_node_is_refused() -> None:
         simulation.run()
 
     try:
-        with pytest.raises(locks.MisuseError, match="the node that is called is not simulated"):
+        with pytest.raises(locks.MisuseError, match="can't call a node that is not simulated"):
             simulate(scenario, 1)
     finally:
         node.stop()

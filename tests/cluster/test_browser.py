@@ -72,7 +72,7 @@ def test_what_somebody_sees_and_does(processes: Servers, all_processes: Browser)
         browser.open(page.address)
         browser.wait_for("#quorum", "1 of 1 lock server")
         assert browser.run("location.hash") == ""
-        browser.wait_for("#tree", "Nobody holds or wants a lock.")
+        browser.wait_for("#tree", "No transaction holds or requests a lock.")
         night = HOLDER.format(label="night <b>", lock_id=("accounts", "ann"))
         night = night.replace("    sys.stdin.readline()", BROKEN)
         with running(processes, night, WAITER) as (holder, waiter):
@@ -113,7 +113,7 @@ def test_what_somebody_sees_and_does(processes: Servers, all_processes: Browser)
             browser.wait_for("#break-said", "was ended")
             assert waiter.wait(LIMIT) == 0
             assert "sleeps, ticket 17" in holder.communicate(timeout=LIMIT)[1]
-        browser.wait_for("#tree", "Nobody holds or wants a lock.")
+        browser.wait_for("#tree", "No transaction holds or requests a lock.")
         browser.wait_for("#details", "This transaction has ended.")
         assert browser.errors == []
         browser.open("about:blank")  # so that the page's server need not wait for it

@@ -175,7 +175,7 @@ def test_who_waits_for_us_does_not_leave(monkeypatch: pytest.MonkeyPatch) -> Non
     for one in them:
         one.answers()
     late = way.comes()
-    with pytest.raises(door.Refused, match="too many strangers"):
+    with pytest.raises(door.Refused, match="too many connections are waiting"):
         late.answers()
     assert not any(one.pushed_out for one in them)
 

@@ -157,7 +157,7 @@ def test_a_server_grants_nothing_before_all_have_met(found: Found) -> None:
         assert found.serve(number).address
     said = found.run(PATIENT.format(3) + ONCE.format(timeout=1))
     assert said.startswith("CannotServe")
-    assert "locks@127.0.0.2 waits for locks@127.0.0.4: servers that were found grant" in said
+    assert "locks@127.0.0.2 grants no locks yet: it waits for locks@127.0.0.4 to confirm" in said
     third = found.serve(4)
     assert int(found.run(ONCE.format(timeout=30)))
     third.kill()
@@ -202,7 +202,7 @@ def test_fewer_or_more_change_nothing(found: Found) -> None:
             found.name(*numbers)
             asked = found.dns.asked.total()
             eventually(lambda asked=asked: found.dns.asked.total() > asked + 20)  # type: ignore[misc]
-        assert "names 4 servers, and there are to be 3" in servers[0].errors()
+        assert "has 4 servers instead of 3" in servers[0].errors()
         found.dns.silent = True
         assert [server.process.poll() for server in servers] == [None] * 3
         found.dns.silent = False
@@ -219,9 +219,10 @@ def test_a_server_waits_until_it_is_named(found: Found) -> None:
     found.name(2, 3)
     servers = [found.serve(number) for number in (2, 3, 4)]
     said = found.run(PATIENT.format(0.5) + ONCE.format(timeout=1))
-    assert said.startswith("OperatingError the servers were not found by dns://")
-    assert "it names 2 of 3: locks@127.0.0.2, locks@127.0.0.3" in said
-    eventually(lambda: "locks@127.0.0.4 waits to be found" in servers[2].errors())
+    assert said.startswith("OperatingError timed out after ")
+    assert "searching for the servers with dns://" in said
+    assert "found 2 of 3: locks@127.0.0.2, locks@127.0.0.3" in said
+    eventually(lambda: "locks@127.0.0.4 waits until it is found" in servers[2].errors())
     found.name(2, 3, 4)
     assert int(found.run(ONCE.format(timeout=30)))
 
@@ -335,9 +336,9 @@ def test_the_configuration_shows_it() -> None:
 @pytest.mark.parametrize(
     ("what", "where", "says"),
     [
-        ("config", "dns://locks.test?size=3", "A records have no port; say at which one"),
+        ("config", "dns://locks.test?size=3", "A records have no port; add the port"),
         ("config", "dmz://locks.test:9100?size=3", "is not a list of servers"),
-        ("node", "dns://locks.test:9100", "it does not say how many servers there are to be"),
+        ("node", "dns://locks.test:9100", "the number of servers is missing"),
     ],
 )
 def test_what_is_wrong_is_refused(what: str, where: str, says: str, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_start_waits_until_all_are_found(monkeypatch: pytest.MonkeyPatch) -> Non
     source.found = {NAME: ("127.0.0.1", 9100)}
     with pytest.raises(
         locks.OperatingError,
-        match=r"^the servers were not found by the test's source within 0.05 s: it names 1 of 2: a@127.0.0.1$",
+        match=r"^timed out after 0.05 s searching for the servers with the test's source: found 1 of 2: a@127.0.0.1$",
     ):
         discovering.find_servers(source, 0.05)
 
@@ -100,14 +100,14 @@ def test_start_waits_until_all_are_found(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        ({"a@h": ("h", 1), "b@h": ("h", 1)}, "names 2 servers, and there are to be 1: "),
+        ({"a@h": ("h", 1), "b@h": ("h", 1)}, "returned 2 servers instead of 1: "),
         ({"a": ("h", 1)}, "is not of the form"),
-        ({"a@h": "h:1"}, "says that a@h is at 'h:1', and that is not a host with a port"),
-        ({"a@h": ("h", 0)}, "and that is not a host with a port"),
-        ({"a@h": ("h", True)}, "and that is not a host with a port"),
+        ({"a@h": "h:1"}, "returned the address 'h:1' for a@h, which is not a host with a port"),
+        ({"a@h": ("h", 0)}, "which is not a host with a port"),
+        ({"a@h": ("h", True)}, "which is not a host with a port"),
         ({1: ("h", 1)}, "is not of the form"),
-        (None, "names None, and that is not a dictionary"),
-        (["a@h:1"], "names \\['a@h:1'\\], and that is not a dictionary"),
+        (None, "returned None instead of a dictionary"),
+        (["a@h:1"], "returned \\['a@h:1'\\] instead of a dictionary"),
     ],
 )
 def test_what_a_source_says_is_checked(found: Any, said: str) -> None:
@@ -119,7 +119,7 @@ def test_what_a_source_says_is_checked(found: Any, said: str) -> None:
 @pytest.mark.parametrize("size", [0, -1, 100, "3", 1.0, True, None])
 def test_how_many_a_source_wants_is_checked(size: Any) -> None:
     """With none, a program would go on with locks of its own."""
-    with pytest.raises(locks.InvalidOption, match=r"there are to be .* servers; it may be 1 to 99"):
+    with pytest.raises(locks.InvalidOption, match=r"is .*; it must be 1 to 99"):
         locks.start(servers=Source({}, size), cookie="x" * 16)
 
 
@@ -128,7 +128,7 @@ def test_how_often_a_source_is_to_be_asked_is_checked(interval: Any) -> None:
     """Without a pause it would be asked all the time, and with a wrong one never."""
     source = Source({NAME: ("127.0.0.1", 9100)})
     source.interval = interval  # type: ignore[attr-defined]
-    with pytest.raises(locks.InvalidOption, match="it has to be a number > 0"):
+    with pytest.raises(locks.InvalidOption, match="it must be a number of seconds > 0"):
         locks.start(servers=source, cookie="x" * 16)
 
 
@@ -147,7 +147,7 @@ def test_a_source_that_fails_is_logged_and_asked_again_later(
             assert finder.address_of(NAME) == address
     assert len(source.threads) == 1
     (record,) = caplog.records
-    assert record.getMessage() == "me@h can't find its servers by the test's source: a fault"
+    assert record.getMessage() == "me@h can't find its servers with the test's source: a fault"
     assert record.exc_info
 
 

@@ -146,8 +146,8 @@ def test_a_wrong_greeting_ends_the_connection_and_changes_nothing(
     odd = peer_of(a)
     odd.greet(*wrong.pop("known", ()), **wrong)
     assert odd.is_closed()
-    eventually(lambda: any("greeting is wrong" in reason for reason in reasons))
-    eventually(lambda: "greeting is wrong" in caplog.text)
+    eventually(lambda: any("greeting is invalid" in reason for reason in reasons))
+    eventually(lambda: "greeting is invalid" in caplog.text)
     assert max(map(len, reasons)) <= 350
     until_connected(a, B)
     assert (dict(addresses(a)), a.server.machine.version, set(a.alive)) == before

@@ -122,9 +122,12 @@ with locks.transaction(label="stopped") as tx:
         finally:
             program.send_signal(signal.SIGCONT)
         assert done.status == 3
-        assert f"it is not known whether transaction {row['agent']} was ended" in done.error
-        assert f"asked through {', '.join(NAMES)}, {row['node']} has not said so" in done.error
-        assert "did not answer within 0.5 s" in done.error
+        assert f"it is unknown whether transaction {row['agent']} was ended" in done.error
+        assert (
+            f"{row['node']} was asked through {', '.join(NAMES)} and did not confirm it"
+            in done.error
+        )
+        assert "timed out after 0.5 s" in done.error
         assert program.stdout is not None
         assert program.stdout.readline() == "told\n"
         assert told(processes, "ps", "a")["locks"] == []
@@ -185,7 +188,7 @@ for name in ("nobody@nowhere", "no name"):
     assert lines[0].startswith(f"client-{program.pid}-")
     assert lines[0].endswith(" 8")
     assert lines[1:3] == ["True", "True"]
-    assert lines[3].startswith("NodeNotRunning nobody@nowhere gives no statistics: ")
+    assert lines[3].startswith("NodeNotRunning can't get the statistics of nobody@nowhere: ")
     assert "is not connected with" in lines[3]
     assert lines[4].startswith("InvalidOption ")
     assert len(lines) == 5, lines

@@ -115,10 +115,10 @@ def test_a_second_program_is_refused(
     tx.lock(("account",), [S])
     second = nodes.start(X)
     assert not second.connect(peer(server), timeout=0.2)
-    said = f"another program is connected as {X}, since "
+    said = f"another program has been connected as {X} since "
     eventually(lambda: caplog.text.count(f"{S} refused a connection") > 4)
     assert f", from 127.0.0.1:{link(server, X).address[1]};" in caplog.text
-    assert caplog.text.count(f"{X} can't connect to {S}: it says not_allowed: {said}") == 1
+    assert caplog.text.count(f"{X} can't connect to {S}: it answered not_allowed: {said}") == 1
     with pytest.raises(locks.CannotServe, match=said):
         second.spawn_agent().lock_all([(("account",), "write", (S,), "all")], 5)
     assert not second.await_nodes([S], timeout=0)
@@ -161,11 +161,11 @@ def test_it_is_logged_once(world: World) -> None:
     until_alive(first, S)
     assert first.do("begin", objects=[[["k"], "write", [S]]]) == "have_all_locks"
     second = world.worker(X, [server.peer])
-    eventually(lambda: "another program is connected as" in second.errors())
+    eventually(lambda: "another program has been connected as" in second.errors())
     refused = [0]
 
     def tries() -> bool:
-        with pytest.raises(locks.CannotServe, match="another program is connected as"):
+        with pytest.raises(locks.CannotServe, match="another program has been connected as"):
             second.do("begin", objects=[[["k"], "write", [S]]])
         refused[0] += 1
         return refused[0] > 20
@@ -173,7 +173,7 @@ def test_it_is_logged_once(world: World) -> None:
     eventually(tries)
     first.do("ensure_held", lock_id=["k"])
     assert len(server.errors().splitlines()) == 1
-    assert "another program is connected as" in server.errors()
+    assert "another program has been connected as" in server.errors()
     assert len(second.errors().splitlines()) == 1
     assert first.errors() == ""
     first.kill()
@@ -286,7 +286,7 @@ def test_stopped_and_started_again(world: World) -> None:
     old.go_on()
     with pytest.raises(locks.LockLost):
         eventually(lambda: old.do("ensure_held", lock_id=["k"]))
-    eventually(lambda: "another program is connected as" in old.errors())
+    eventually(lambda: "another program has been connected as" in old.errors())
     new.do("ensure_held", lock_id=["k"])
 
 

@@ -95,7 +95,7 @@ def test_an_erlang_node_keeps_its_name(
         assert ours.connect(f"{E}:{port}", timeout=0) or eventually(lambda: _answers(ours))
         second = nodes.start(E, mesh=False)
         assert not second.connect(peer(ours), timeout=0.3)
-        eventually(lambda: f"another program is connected as {E}" in second.refusals[SMALLER])
+        eventually(lambda: f"another program has been connected as {E}" in second.refusals[SMALLER])
         assert _answers(ours)
 
 

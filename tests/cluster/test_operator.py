@@ -111,7 +111,7 @@ def transcript(servers: Servers) -> str:
         assert out.startswith(f"{REASON} / ")
         assert re.search(rf"transaction {hint[1]} was ended by .*, pid \d+\): {REASON}", error)
         said = [server.errors() for server in servers.processes]
-        assert any(f"asks for the end of transaction {hint[1]}: {REASON}" in each for each in said)
+        assert any(f"requests the end of transaction {hint[1]}: {REASON}" in each for each in said)
         return "".join(lines)
 
 
@@ -177,27 +177,31 @@ def test_deadlocks_are_remembered(processes: Servers) -> None:
     assert re.match(
         r"wants [xy] waits for write ring/[xy]: wants [xy] holds write ring/[xy].$", first
     )
-    assert closing.endswith(" The circle is closed.")
-    assert done == f"{told['yields']} yields and is aborted: {told['rule']}. The others go on."
+    assert closing.endswith(" This closes the cycle.")
+    assert done == f"{told['yields']} is aborted: {told['rule']}. The others continue."
     text = locks(processes, "deadlocks").out
     assert re.search(r"^  1\. wants [xy] \(-c, pid \d+\) waits for write ring/", text, re.MULTILINE)
-    assert f"yields and is aborted: {told['rule']}. The others go on." in text
+    assert f"is aborted: {told['rule']}. The others continue." in text
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (["why", "nothing/here"], 1, "Nobody holds or wants nothing/here."),
-        (["why", "a//b"], 2, "has an empty word in it"),
-        (["break", "agent-1@nowhere", "--reason", "why not"], 1, "holds and wants nothing"),
+        (["why", "nothing/here"], 1, "No transaction holds or requests nothing/here."),
+        (["why", "a//b"], 2, "has an empty element"),
+        (
+            ["break", "agent-1@nowhere", "--reason", "why not"],
+            1,
+            "neither holds nor requests a lock",
+        ),
         (["break", "agent-1@nowhere"], 2, "--reason"),
-        (["ps", "--servers", "here"], 2, "keep nobody out"),
+        (["ps", "--servers", "here"], 2, "no lock servers configured"),
         (["ps", *NOBODY], 3, "no answer from x@127.0.0.1"),
         (["deadlocks", "--last", "0"], 2, "use 1 or more"),
         (["break", "agent-1@x", "--reason", "x", *NOBODY], 3, "no answer from x@127.0.0.1"),
         (["status"], 0, "3 of 3 lock servers answer"),
         (["status", "--with", NAMES[1]], 0, "3 of 3 lock servers answer"),
-        (["status", "--with", "x@127.0.0.1"], 1, "x@127.0.0.1 is not among those that answer"),
+        (["status", "--with", "x@127.0.0.1"], 1, "x@127.0.0.1 does not answer"),
     ],
 )
 def test_exit_statuses(processes: Servers, arguments: list[str], status: int, said: str) -> None:

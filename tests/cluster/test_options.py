@@ -35,9 +35,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"peers": [17]}, "peer 17"),
     ({"peers": ["a@127.0.0.1:9100"]}, "the node itself"),
     ({"peers": ["b@192.0.2.1:9100"]}, "allow_plaintext"),
-    ({"peers": ["b@127.0.0.1:1", "b@127.0.0.1:2"]}, "at 127.0.0.1:1, and at 127.0.0.1:2"),
-    ({"servers": ["b@127.0.0.1:1"], "peers": ["b@127.0.0.1:2"]}, "said to be at"),
-    ({"servers": []}, "names no server"),
+    (
+        {"peers": ["b@127.0.0.1:1", "b@127.0.0.1:2"]},
+        "has two addresses, 127.0.0.1:1 and 127.0.0.1:2",
+    ),
+    ({"servers": ["b@127.0.0.1:1"], "peers": ["b@127.0.0.1:2"]}, "has two addresses"),
+    ({"servers": []}, "servers=.. is empty"),
     ({"servers": ()}, "locks.HERE"),
     ({"listen": "0.0.0.0:0"}, "open to the network"),
     ({"listen": "192.0.2.1:9100"}, "allow_plaintext"),
@@ -142,13 +145,13 @@ def test_names_of_nodes_are_checked(nodes: Nodes) -> None:
     for wrong in (B, [f"{B}:9100"], [None], b"b"):
         with pytest.raises(locks.InvalidOption, match=r"^nodes"):
             a.await_nodes(wrong, timeout=0)  # type: ignore[arg-type]
-    with pytest.raises(locks.InvalidOption, match="with a port"):
+    with pytest.raises(locks.InvalidOption, match="has a port"):
         a.disconnect(f"{B}:9100")
     assert a.await_nodes(name for name in [A])
     assert a.await_nodes([])
     assert not a.disconnect(B)
     for servers in ([f"{A}:9100", B], [f"{A}:9100"]):
-        with pytest.raises(locks.InvalidOption, match="with a port"):
+        with pytest.raises(locks.InvalidOption, match="has a port"):
             locks_leader.Election("x", policy="majority", nodes=servers).start()
 
 

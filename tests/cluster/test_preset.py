@@ -52,6 +52,4 @@ def test_a_node_that_runs_has_other_servers() -> None:
     )
     script += "    try:\n        program.preset(say, LocalServer())\n"
     script += "    except locks.MisuseError as error:\n        print(error)\n"
-    assert "runs already, and was started with other servers than local:" in run_script(
-        PRESET + script
-    )
+    assert "is running with other servers than local:" in run_script(PRESET + script)

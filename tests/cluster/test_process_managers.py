@@ -396,7 +396,7 @@ import locks
 locks.start("web@127.0.0.1")
 from web import app
 """
-TELLS = "node web@127.0.0.1 lives in the process that this one was forked from; call locks.start(...) here"
+TELLS = "can't use node web@127.0.0.1 here: it belongs to the parent process; call locks.start(...) here"
 
 
 @pytest.mark.explore
@@ -423,7 +423,7 @@ def test_a_fork_that_python_was_not_told_of(processes: Servers, tmp_path: Path) 
     command = "uwsgi --http :8000 --master --die-on-term --processes 2 --enable-threads --module eager:app"
     with web(command, tmp_path, processes.environment()) as (server, url):
         assert post(f"{url}/invoices") == "500"
-        assert "with --lazy-apps uWSGI loads the program after it" in server.log
+        assert "with --lazy-apps, uWSGI loads the program after the fork" in server.log
 
 
 ALONE = """

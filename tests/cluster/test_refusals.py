@@ -45,11 +45,13 @@ def test_a_wrong_cookie_is_logged_once(nodes: Nodes, caplog: pytest.LogCaptureFi
     (here,) = _warnings(caplog, f"{A} refused a connection from 127.0.0.1:")
     (there,) = _warnings(caplog, f"{B} can't connect to {A}: ")
     assert here.endswith(f"{B} has another cookie; all nodes need the same one")
-    assert there.endswith(f"says not_allowed: {A} has another cookie; all nodes need the same one")
+    assert there.endswith(
+        f"answered not_allowed: {A} has another cookie; all nodes need the same one"
+    )
 
 
 def test_who_cannot_serve_is_told_why(nodes: Nodes) -> None:
-    """A lock on a node that runs, and refuses us, does not fail with "does not run"."""
+    """A lock on a node that runs, and refuses us, does not fail with "is not running"."""
     a, b = nodes.start(A), nodes.start(B, cookie="another-long-secret")
     assert not b.connect(peer(a), timeout=0)
     eventually(lambda: A in b.refusals)
@@ -61,12 +63,12 @@ def test_who_cannot_serve_is_told_why(nodes: Nodes) -> None:
         with pytest.raises(locks.CannotServe, match="has another cookie") as raised:
             ask()
         assert raised.value.nodes == (A,)
-        assert "does not run" not in str(raised.value)
+        assert "is not running" not in str(raised.value)
     with pytest.raises(locks.NodeNotRunning, match="has another cookie"):
         b.view(("x",), A)
     a.stop()
     eventually(lambda: A not in b.refusals)
-    with pytest.raises(locks.CannotServe, match=f"{A} does not run"):
+    with pytest.raises(locks.CannotServe, match=f"{A} is not running"):
         agent.lock_all([(("x",), "write", (A,), "all")], 5)
 
 
@@ -75,19 +77,23 @@ def test_another_node_is_there(nodes: Nodes, caplog: pytest.LogCaptureFixture) -
     a, b = nodes.start(A), nodes.start(B)
     assert not b.connect(peer(a).replace(A, C), timeout=0)
     eventually(
-        lambda: _warnings(caplog, f"{B} can't connect to {C}: there is {A}, not {C}; one of")
+        lambda: _warnings(
+            caplog, f"{B} can't connect to {C}: found {A} there instead of {C}; the name"
+        )
     )
     eventually(lambda: _warnings(caplog, f"{A} refused"))
     (line,) = _warnings(caplog, f"{A} refused")
-    assert f"it looks for {C}, and this is {A}; its address is wrong" in line
+    assert f"it expects {C}, but this is {A}; its address is wrong" in line
 
 
 def test_the_own_name(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
     """Two programs with one name that meet each other."""
     a, double = nodes.start(A), nodes.start(A)
     assert not double.connect(peer(a).replace(A, B), timeout=0)
-    said = f"two programs have the name {A}; give each its own"
-    eventually(lambda: _warnings(caplog, f"{A} can't connect to {B}: it says not_allowed: {said}"))
+    said = f"two programs have the name {A}; give each a unique name"
+    eventually(
+        lambda: _warnings(caplog, f"{A} can't connect to {B}: it answered not_allowed: {said}")
+    )
     eventually(lambda: any(said in line for line in _warnings(caplog, f"{A} refused")))
 
 
@@ -96,7 +102,9 @@ def test_who_has_disconnected_is_told_so(nodes: Nodes) -> None:
     a, b = nodes.meet(A, B)
     tx = Tx(a)
     assert a.disconnect(B)
-    with pytest.raises(locks.CannotServe, match=f"{A} keeps apart from {B}"):
+    with pytest.raises(
+        locks.CannotServe, match=f"{A} was told by disconnect\\(\\) to stay disconnected from {B}"
+    ):
         tx.lock(("x",), [B])
     assert a.connect(peer(b))
     assert a.refusals == {}
@@ -109,16 +117,16 @@ def test_disconnected_on_purpose(nodes: Nodes, caplog: pytest.LogCaptureFixture)
     a, b = nodes.start(A), nodes.start(B)
     assert b.connect(peer(a))
     a.disconnect(B)
-    said = f"it says not_allowed: {A} keeps apart from {B}, after a call of disconnect"
+    said = f"it answered not_allowed: {A} was told by disconnect() to stay disconnected from {B}"
     eventually(lambda: _warnings(caplog, f"{B} can't connect to {A}: {said}"))
 
 
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it speaks another protocol, b'HTTP/1.1 400"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "it speaks another protocol, b'SSH-2.0"),
-        (b"\x15\x03\x03\x00\x02\x02\x46", "it speaks TLS, and this node does not; give tls="),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it uses another protocol, b'HTTP/1.1 400"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "it uses another protocol, b'SSH-2.0"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "it uses TLS, but this node does not; set tls="),
     ],
 )
 def test_something_else_answers(
@@ -150,8 +158,8 @@ def test_something_else_answers(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "it speaks another protocol, b'GET / HTTP"),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(700), "it speaks TLS, and this"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "it uses another protocol, b'GET / HTTP"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(700), "it uses TLS, but this"),
         (b"\xff\xff" + bytes(100), "that is not a node's handshake: b'\\xff\\xff"),
     ],
 )
@@ -180,7 +188,7 @@ def test_tls_on_one_side(
     plain, secured = nodes.start(A), nodes.start(B, tls=certify("ours", "127.0.0.1"))
     one, other = (plain, secured) if plain_dials else (secured, plain)
     assert not one.connect(peer(other), timeout=0)
-    cure = "give tls= to both, or to neither"
+    cure = "set tls= on both, or on neither"
     eventually(lambda: any(cure in line for line in _warnings(caplog, f"{one.name} can't connect")))
     eventually(lambda: any(cure in line for line in _warnings(caplog, f"{other.name} refused")))
 
@@ -221,7 +229,7 @@ def test_large_bad_messages_write_short_lines(
         except OSError:
             pass
         assert stranger.is_closed()
-    eventually(lambda: any("can't be read" in record.getMessage() for record in caplog.records))
+    eventually(lambda: any("unreadable" in record.getMessage() for record in caplog.records))
     warnings = _warnings(caplog, "")
     assert all(len(line) <= LONGEST + 40 for line in warnings)
     assert "Traceback" not in caplog.text
@@ -239,7 +247,7 @@ def test_a_message_of_a_newer_node_is_answered(
     assert b.cluster is not None
     sent = etf.encode((CAST, (OURS, Atom("newer"), 1)))
     a.turn.run(a.cluster.processes.send_named, B, LOCK_SERVER, sent)
-    eventually(lambda: f"{B} does not understand the message newer" in caplog.text)
+    eventually(lambda: f"{B} did not understand the message newer" in caplog.text)
     assert a.nodes() == [B]
 
 

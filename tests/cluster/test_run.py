@@ -116,17 +116,17 @@ def test_who_waits_in_vain(processes: Servers) -> None:
         assert run(processes, "--read", "a/b", "--", "echo", "beside") == (0, "beside\n", "")
         status, out, error = run(processes, "--timeout", "0.1", "a", "--", "echo", "never")
         assert (status, out) == (124, "")
-        assert error.startswith("locks run: no ")
+        assert error.startswith("locks run: timed out after ")
         assert "locks run" in error.split("held by", 1)[1]
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["a", "--kill-after", "nan", "--", "true"], "--kill-after nan is not a time"),
-        (["(1", "--", "true"], "is not a tuple that Python can read"),
-        (["a//b", "--", "true"], "has an empty word in it"),
-        (["--servers", "here", "a", "--", "true"], "keep nobody out"),
+        (["a", "--kill-after", "nan", "--", "true"], "--kill-after nan is not a number of seconds"),
+        (["(1", "--", "true"], "is not a Python tuple"),
+        (["a//b", "--", "true"], "has an empty element"),
+        (["--servers", "here", "a", "--", "true"], "no lock servers configured"),
         (["--servers", "x@127.0.0.1:1", "--timeout", "1", "a", "--", "true"], "x@127.0.0.1"),
     ],
 )

@@ -218,7 +218,7 @@ def test_a_forked_child_does_not_take_the_name_of_its_parent(processes: Servers)
     """A name that the program gave itself is the parent's: the child is told to start a node of its own."""
     told, acquired = processes.run(NAMED).splitlines()
     assert told.startswith(
-        "node x@127.0.0.1 lives in the process that this one was forked from; call locks.start("
+        "can't use node x@127.0.0.1 here: it belongs to the parent process; call locks.start("
     )
     assert acquired == "True"
 

@@ -124,7 +124,7 @@ def terminal(servers: Servers, *arguments: str) -> Iterator[Terminal]:
 def test_it_lives(processes: Servers) -> None:
     """A lock is seen that was taken later, and that it is gone; another size is taken at once; q ends it, and all is as it was."""
     with terminal(processes, "top", "--interval", "0.2") as top:
-        top.until("SERVER.*a@127.*a second: [0-9]")
+        top.until("SERVER.*a@127.*per second: [0-9]")
         assert top.shown.startswith(BEGIN)
         assert top.mode() != top.before
         with running(processes, SLEEPER):
@@ -186,7 +186,7 @@ def test_no_terminal(processes: Servers) -> None:
     done = locks(processes, "top", "--once", "--interval", "0.1")
     assert done.status == 0
     assert done.out.count("3 of 3 lock servers") == 1
-    assert "a second: 0 requests" in done.out
+    assert "per second: 0 requests" in done.out
     assert "\x1b" not in done.out
     told = json.loads(locks(processes, "top", "--once", "--json", "--interval", "0.1").out)
     assert set(told["rates"]) == {each["node"] for each in told["nodes"]}
@@ -205,4 +205,4 @@ def test_intervals_that_are_none(processes: Servers, interval: str) -> None:
     """One sentence, and exit status 2."""
     done = locks(processes, "top", f"--interval={interval}")
     assert done.status == 2
-    assert "is not a time between two looks" in done.error
+    assert "is too short" in done.error

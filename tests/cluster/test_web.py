@@ -64,7 +64,7 @@ def test_a_page_shows_locks_and_deadlocks_as_they_come(world: World) -> None:
             agent = reader.picture["agents"][row["agent"]]
             assert (agent["label"], agent["pid"]) == ("night", program.pid)
             status, said = page.ask("POST", "/break", {"agent": row["agent"], "reason": "tired"})
-            assert (status, "only looks" in said["error"]) == (403, True)
+            assert (status, "can't end transactions" in said["error"]) == (403, True)
             assert program.poll() is None
         reader.until(lambda picture: not picture["locks"])
         processes.run(RING)
@@ -106,7 +106,7 @@ def test_a_transaction_is_ended_by_the_page(processes: Servers, all_processes: W
             assert all_processes.ask("POST", "/break", wish) == (200, {"broken": agent["name"]})
         _, errors = program.communicate(timeout=LIMIT)
         assert "TransactionBroken" in errors
-        assert "by somebody at 127.0.0.1, on the live page" in errors
+        assert "by a user of the live page at 127.0.0.1" in errors
         assert "sleeps, ticket 17" in errors
 
 
@@ -186,7 +186,7 @@ def test_too_many_pages_are_refused(processes: Servers, all_processes: Web) -> N
         answer = all_processes.request("GET", "/events")
         status = answer.status
         readers.append(answer)
-    assert (status, b"are open already" in readers[-1].read()) == (503, True)
+    assert (status, b"too many open pages" in readers[-1].read()) == (503, True)
     for answer in readers:
         answer.close()
 
@@ -244,9 +244,9 @@ def test_the_bank_of_the_demo_on_the_page() -> None:
     [
         (["--listen", "here"], "not HOST:PORT"),
         (["--listen", "127.0.0.1:99999"], "not HOST:PORT"),
-        (["--listen", "192.0.2.1:0"], "nobody can listen"),
-        (["--token-file", "/nowhere"], "can't be read"),
-        (["--token-file", "/dev/null"], "16 characters"),
+        (["--listen", "192.0.2.1:0"], "can't listen"),
+        (["--token-file", "/nowhere"], "can't read the token"),
+        (["--token-file", "/dev/null"], "16 or more characters"),
     ],
 )
 def test_wrong_arguments(processes: Servers, arguments: list[str], said: str) -> None:

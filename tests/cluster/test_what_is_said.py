@@ -58,10 +58,12 @@ def test_who_has_it(processes: Servers, tmp_path: Path, timeout: float) -> None:
         assert holder.stdout.readline()
         text = said(processes.run(once(timeout=timeout)))
         holder.kill()
-    within = "at once" if timeout == 0 else "within 0.2 s"
-    assert text == (
-        f"LockTimeout no accounts/ann {within}; held by MainThread at batch.py:3 (batch.py, pid N) (agent-N@CLIENT); "
-        "the request was withdrawn"
+    what = "timed out after 0.2 s waiting for write accounts/ann,"
+    if timeout == 0:
+        what = "could not get the write lock on accounts/ann without waiting:"
+    assert (
+        text
+        == f"LockTimeout {what} held by MainThread at batch.py:3 (batch.py, pid N) (agent-N@CLIENT)"
     )
 
 
@@ -69,9 +71,9 @@ def test_other_servers(processes: Servers) -> None:
     """Both lists are there, and why they have to be the same."""
     text = said(processes.run(once(), processes.addresses[:1]))
     assert text == (
-        f"CannotServe can't lock accounts/ann: {A} does not serve this program. {A}: {A} is one of the servers {ALL} "
-        f"(require='majority'), and CLIENT was started with {A} (require='all'). Give all programs that share servers "
-        "the same ones: otherwise two could have the same lock"
+        f"CannotServe can't lock accounts/ann: {A} does not serve this program. {A}: {A} has the servers {ALL} "
+        f"(require='majority'), but CLIENT was started with {A} (require='all'). Start all programs with the same "
+        "servers: otherwise two programs could hold the same lock"
     )
 
 
@@ -80,7 +82,7 @@ def test_another_cookie(processes: Servers) -> None:
     start = "import locks\nlocks.start(cookie='another_cookie_of_16')\n"
     text = said(processes.run(once().replace("import locks\n", start)))
     check_refused(
-        text, "it says not_allowed: {name} has another cookie; all nodes need the same one"
+        text, "it answered not_allowed: {name} has another cookie; all nodes need the same one"
     )
 
 
@@ -89,8 +91,8 @@ def test_another_port(processes: Servers) -> None:
     port = free_port()
     text = said(processes.run(once(timeout=5), [f"{A}:{port}"]))
     assert text == (
-        f"CannotServe can't lock accounts/ann: {A} does not run (running: CLIENT); name other nodes, or use "
-        f"await_nodes=True to wait. Nobody answers for {A} at 127.0.0.1:{port}"
+        f"CannotServe can't lock accounts/ann: {A} is not running (running: CLIENT); use other nodes, or "
+        f"await_nodes=True to wait for these. No answer from {A} at 127.0.0.1:{port}"
     )
 
 
@@ -99,8 +101,8 @@ def test_the_port_of_another_server(processes: Servers) -> None:
     port = processes.addresses[1].rpartition(":")[2]
     text = said(processes.run(once(timeout=5), [f"{A}:{port}"]))
     assert text == (
-        f"CannotServe can't lock accounts/ann: {A} does not serve this program. {A}: there is {B}, not {A}; one of name "
-        "and address is wrong"
+        f"CannotServe can't lock accounts/ann: {A} does not serve this program. {A}: found {B} there instead of {A}; the "
+        "name or the address is wrong"
     )
 
 
@@ -109,7 +111,7 @@ def test_a_port_in_nodes(processes: Servers) -> None:
     address = processes.addresses[0]
     text = said(processes.run(once(more=f", nodes=['{address}']")))
     assert text == (
-        f"InvalidOption nodes names {address} with a port; name the node alone, {A}. Its address belongs in servers= "
+        f"InvalidOption nodes={address} has a port; write only the name, {A}. The address belongs in servers= "
         "or peers= of locks.start"
     )
 
@@ -127,8 +129,8 @@ def test_a_name_that_is_taken(processes: Servers) -> None:
         first.communicate()
     check_refused(
         text,
-        "it says not_allowed: another program is connected as me@127.0.0.1, since T, from X; give each program its "
-        "own name",
+        "it answered not_allowed: another program has been connected as me@127.0.0.1 since T, from X; give each program a "
+        "unique name",
     )
 
 
@@ -150,12 +152,12 @@ with locks.transaction() as tx:
 @pytest.mark.parametrize(
     ("start", "use", "text"),
     [
-        ("", 'tx.write_lock(("y",))', "AgentEnded transaction agent-N@CLIENT lives in the parent process; begin a new one here"),
+        ("", 'tx.write_lock(("y",))', "AgentEnded can't use transaction agent-N@CLIENT: it belongs to the parent process; begin a new one here"),
         (
             "locks.start('x@127.0.0.1')",
             "locks.holders(('x',))",
-            "MisuseError node x@127.0.0.1 lives in the process that this one was forked from; call locks.start(...) here, "
-            "with a name of its own, or without a name as a client of servers=[...]",
+            "MisuseError can't use node x@127.0.0.1 here: it belongs to the parent process; call locks.start(...) here, "
+            "with another name, or without a name as a client of servers=[...]",
         ),
     ],
     ids=["transaction", "name"],
@@ -176,6 +178,6 @@ def test_a_lock_server_that_is_told_to_keep_to_itself() -> None:
     )
     assert done.returncode == 2
     assert done.stderr == (
-        'python -m locks node: servers = "here" is for programs whose locks are their own; a lock server is one of the '
-        "servers that programs share: name them all, name@host:port, or name none, and let programs say it\n"
+        'python -m locks node: servers = "here" is for programs with private locks, not for a lock server, which other '
+        "programs share: list all servers as name@host:port, or list none here and all of them in the programs\n"
     )

@@ -199,7 +199,7 @@ def test_what_is_wrong_is_said() -> None:
     """Numbers that can't be, and other lock servers than there are; to install again does nothing."""
     with pytest.raises(locks.InvalidOption, match="servers=0 is not a number of servers"):
         engine.install(servers=0)
-    with pytest.raises(locks.MisuseError, match="has 3 lock servers already, not 1"):
+    with pytest.raises(locks.MisuseError, match="already has 3 lock servers, not 1"):
         engine.install(servers=1)
     engine.install()
     assert result(submit(tasks.take))

@@ -251,7 +251,7 @@ def test_a_program_without_lock_servers_is_refused(machine: Machine) -> None:
         "try: coordination.get_coordinator('locks://', b'one').start()\n"
         "except coordination.ToozConnectionError as error: print(error)"
     )
-    assert "name lock servers" in said
+    assert "no lock servers configured" in said
 
 
 @pytest.mark.explore

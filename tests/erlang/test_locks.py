@@ -181,9 +181,9 @@ def test_unlock_and_fencing_tokens_are_refused_on_the_original(
     """Both say why, and change nothing; the lock goes when the transaction ends."""
     lock_id = fresh()
     agent, _ = locks.begin_transaction([(lock_id, "write", [ERLANG])], timeout=5)
-    with pytest.raises(locks.MisuseError, match="runs the original"):
+    with pytest.raises(locks.MisuseError, match="runs the Erlang original"):
         locks.unlock(agent, lock_id)
-    with pytest.raises(locks.InvalidOption, match="runs the original"):
+    with pytest.raises(locks.InvalidOption, match="runs the Erlang original"):
         locks.fencing_token(agent, lock_id)
     locks.ensure_held(agent, lock_id)
     locks.end_transaction(agent)

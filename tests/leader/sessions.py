@@ -47,7 +47,7 @@ class Agreements:
 
     def ignored(self, participant: Any, error: Exception) -> None:
         """Likewise."""
-        logging.getLogger("locks").warning("%s ignores a message: %s", participant, error)
+        logging.getLogger("locks").warning("%s ignored a message: %s", participant, error)
 
     def cancel(self) -> None:
         """Likewise."""

@@ -98,7 +98,7 @@ def test_misuse_within_callbacks(nodes: Nodes) -> None:
     with pytest.raises(NotLeader):
         locks_leader.call(follower.ref, "broadcast")
     for member in members:
-        with pytest.raises(locks.MisuseError, match="within elected"):
+        with pytest.raises(locks.MisuseError, match="only in elected"):
             locks_leader.call(member.ref, "ask")
     assert agreed(members)[0] is leader
     assert locks_leader.call(leader.ref, "stop") == "stopping"

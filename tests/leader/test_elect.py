@@ -90,7 +90,7 @@ def test_a_leadership_that_is_lost(servers: Servers) -> None:
     for server in (one, two):
         server.stop()
     assert program.stderr is not None
-    assert program.stderr.readline() == "locks elect: lost is no longer led by this program\n"
+    assert program.stderr.readline() == "locks elect: this program no longer leads lost\n"
     for server in (one, two):
         server.go_on()
     second = int(program.stdout.readline())

@@ -374,7 +374,7 @@ def test_another_number_of_groups(nodes: Nodes) -> None:
     eventually(lambda: shared([first]))
     wrong = hire(two, groups=GROUPS + 1)
     eventually(lambda: not wrong.joined)
-    said = "12 groups, and this one has groups=13"
+    said = "12 groups, but this one has groups=13"
     with pytest.raises(OwnershipEnded, match=said) as caught, wrong.hold(0):
         pass
     assert isinstance(caught.value.__cause__, locks.InvalidOption)
@@ -388,10 +388,10 @@ def test_another_number_of_groups(nodes: Nodes) -> None:
         ({"name": ["a"]}, "can't be shared"),
         ({"groups": 0}, "groups=0"),
         ({"groups": 40_000}, "groups=40000 is more than 32,768"),
-        ({"policy": "lions"}, "no policy 'lions'"),
-        ({"policy": "majority"}, "majority of which nodes"),
-        ({"policy": "island", "nodes": ["a@h"]}, '"island" leads wherever'),
-        ({"policy": "majority", "nodes": "a@h"}, "as a list"),
+        ({"policy": "lions"}, "unknown policy 'lions'"),
+        ({"policy": "majority"}, "the nodes of which it is a majority"),
+        ({"policy": "island", "nodes": ["a@h"]}, '"island" cannot be combined'),
+        ({"policy": "majority", "nodes": "a@h"}, "pass a list"),
         ({"on_gained": 17}, "on_gained=17"),
         ({"group_for": 17}, "group_for=17"),
     ],

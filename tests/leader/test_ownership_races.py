@@ -184,7 +184,7 @@ def test_a_strange_message_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
         (other, None),
     ):
         place.participant.handle_cast(message, place.election)
-        assert "ignores a message" in caplog.records[-1].message
+        assert "ignored a message" in caplog.records[-1].message
     arrive(world)
     assert world.owned() == before
 

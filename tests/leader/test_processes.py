@@ -357,7 +357,7 @@ def test_a_call_that_the_leader_has_in_hand_times_out(cluster: Cluster) -> None:
     members = settle(cluster, 2)
     leader, (other,) = the_leader(members)
     answer = other.ask("leader_call", request=["hold", "x"], timeout=1)
-    assert "in hand" in error_of(answer, "LeaderTimeout")
+    assert "still be working on it" in error_of(answer, "LeaderTimeout")
     leader.do("leader_cast", message=["release", 17])
     store(other, "a")
     assert executed(leader, "x") == [1]

@@ -55,7 +55,7 @@ def test_run_says_how_to_replay_what_goes_wrong(
     """The command that is printed goes wrong in the same way; it is small."""
     assert sim("run", "--rule", "mute", "--agents", "6", "--nodes", "1") == 1
     out = capsys.readouterr().out
-    assert "goes wrong after" in out
+    assert "fails after" in out
     assert "stuck: clients [1, 2]" in out
     command = shlex.split(out.splitlines()[-1])
     assert command[:5] == ["python", "-m", "locks", "sim", "replay"]
@@ -83,7 +83,7 @@ def test_replay_makes_moves_happen(capsys: pytest.CaptureFixture[str]) -> None:
     lines = told.out.splitlines()
     assert lines[1].startswith("Client 2 asks")
     assert lines[2].startswith("Client 1 asks")
-    assert told.err == "1 of 3 moves were not possible\n"
+    assert told.err == "skipped 1 of 3 moves, which were not possible\n"
 
 
 @pytest.mark.parametrize("command", ["replay", "story"])
@@ -93,7 +93,7 @@ def test_replay_makes_moves_happen(capsys: pytest.CaptureFixture[str]) -> None:
         ("text", "By age", "yields"),
         ("sequence", "sequenceDiagram", "participant"),
         ("waits", "flowchart", "A1 == "),
-        ("steps", "1. client-", "The circle is closed."),
+        ("steps", "1. client-", "This closes the cycle."),
     ],
 )
 def test_a_story_is_told_in_several_forms(

@@ -85,7 +85,7 @@ def test_the_ring_of_three_says_what_the_algorithm_does() -> None:
         " client 3. That is a circle. Client 3 is the youngest in it: it is told.",
         "Client 3 sees the whole circle: client 2 waits for c, which client 3 has; client 3 waits"
         " for a, which client 1 has; client 1 waits for b, which client 2 has.",
-        "Client 3 yields, because the largest (youngest) agent of the cycle yields: it surrenders"
+        "Client 3 yields, because the youngest transaction of the cycle gives way: it surrenders"
         " c, because client 2 waits for it.",
         "The lock server finds it as it was: client 2 waits for c, which client 3 has. It takes c"
         " from client 3, who stands last for c now.",
@@ -347,8 +347,8 @@ CASES: list[tuple[Callable[[], World], list[str]]] = [
     (
         lambda: act(["write a; write b", "write b; write a"], abort_on_deadlock=True),
         [
-            "Client 2 yields, because the largest (youngest) agent of the cycle yields; "
-            "it aborts, because its client knows that it holds the lock.",
+            "Client 2 yields, because the youngest transaction of the cycle gives way; "
+            "it was aborted because its program had already been given the lock.",
             "The lock server finds it as it was: client 1 waits for b, which client 2 has. "
             "It takes out all that client 2 has and asks for.",
             "Client 2 is aborted and lets go of everything.",
@@ -368,7 +368,7 @@ CASES: list[tuple[Callable[[], World], list[str]]] = [
     (
         refused,
         [
-            "Client 2 yields, because the largest (youngest) agent of the cycle yields: "
+            "Client 2 yields, because the youngest transaction of the cycle gives way: "
             "it surrenders b, because client 1 waits for it.",
             "Client 1 gives up waiting.",
             "Client 1 withdraws its request for b.",

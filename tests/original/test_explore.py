@@ -195,7 +195,7 @@ def test_explore_and_replay(capsys: pytest.CaptureFixture[str]) -> None:
     assert "broken exclusion" in capsys.readouterr().out
     assert main(["sim", "replay", "--model", "original", "--client", "write a",
                  "--schedule", "1>n1 1"]) == 0  # fmt: skip
-    assert "1 of 2 moves were not possible" in capsys.readouterr().err
+    assert "skipped 1 of 2 moves, which were not possible" in capsys.readouterr().err
     assert main(["sim", "explore", "--model", "original"]) == 0
     assert "no violation" in capsys.readouterr().out
     assert main(["sim", "explore", "--model", "original", "--limit", "10"]) == 1
@@ -213,16 +213,22 @@ def test_explore_and_replay(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("explore --model original --crash n1", "--crash: the model of the original does not"),
-        ("explore --model original --with try", "--with: the model of the original does not"),
+        (
+            "explore --model original --crash n1",
+            "--crash can't be used with the model of the original",
+        ),
+        (
+            "explore --model original --with try",
+            "--with can't be used with the model of the original",
+        ),
         ("explore --model original --find nonsense", "there is no kind 'nonsense'"),
-        ("explore --find stuck", "--find is for --model original"),
-        ("explore --rule original", "rule 'original': there is ours"),
+        ("explore --find stuck", "--find needs --model original"),
+        ("explore --rule original", "unknown rule 'original'; the rules are ours"),
         ("explore --model original --rule few", "rule 'few': of the original there is"),
-        ("story --model both --rule ours --client x", "both models go by their own rules"),
+        ("story --model both --rule ours --client x", "each model has its own rules"),
         ("story --model original --client again --options await_nodes", "abort_on_deadlock"),
         ("story --model original --client again --homes c1", "clients of the original live on"),
-        ("replay --client again --full", "--full is for --model original"),
+        ("replay --client again --full", "--full needs --model original"),
     ],
 )
 def test_what_there_is_not_is_refused(

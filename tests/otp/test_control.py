@@ -153,11 +153,11 @@ def test_each_part_is_checked(term: tuple[Any, ...], more: list[Any]) -> None:
         (b"", "begins with b''"),
         (b"\x83h\0", "pass through"),
         (b"p", "cut off"),
-        (frame(1), "not a tuple with an operation"),
-        (frame(()), "not a tuple with an operation"),
-        (frame((True, A, B)), "not a tuple with an operation"),
-        (frame(("1", A, B)), "not a tuple with an operation"),
-        (frame(A), "not a tuple with an operation"),
+        (frame(1), "must be a tuple with an operation"),
+        (frame(()), "must be a tuple with an operation"),
+        (frame((True, A, B)), "must be a tuple with an operation"),
+        (frame(("1", A, B)), "must be a tuple with an operation"),
+        (frame(A), "must be a tuple with an operation"),
         (frame((35, 0, A, B))[:-1], "cut off"),
         (frame((35, 1 << 64, A, B)), "wrong part"),
         (frame((36, 0, A, B)), "wrong part"),
@@ -273,7 +273,9 @@ IN_ANOTHERS_NAME = [
 @pytest.mark.parametrize("message", IN_ANOTHERS_NAME, ids=lambda m: type(m).__name__)
 def test_a_node_speaks_for_itself(message: Any) -> None:
     """What comes from a process of another node than the one that sends it, or is for one, is refused."""
-    with pytest.raises(control.BadMessage, match=r"can't (send through b@h|be sent to a@h)"):
+    with pytest.raises(
+        control.BadMessage, match=r"b@h sent a message of a process of|was sent to a@h"
+    ):
         control.check_ends(message, THERE, HERE)
     own = [
         THEIRS if name == "sender" else MINE if type(part) is Pid else part

@@ -124,18 +124,21 @@ def test_the_accepting_side_says_no(status: str) -> None:
     one, two = Wire(dialler(), acceptor(), status).run()
     reason, cause = {
         "nok": ("its own connection to us is kept", "settled"),
-        "not_allowed": ("it says not_allowed", "not wanted"),
+        "not_allowed": ("it answered not_allowed", "not wanted"),
     }[status]
     assert one == [Status(status), Failed(reason, cause)]  # type: ignore[arg-type]
-    said = f"we have answered {A.name} with {status!r}"
+    said = f"we answered {A.name} with {status!r}"
     assert two == [Named(A.name), Failed(said, "not wanted")]
 
 
 def test_a_connection_that_is_kept() -> None:
     """When the connecting side does not want the old connection replaced, the new one ends."""
     one, two = Wire(dialler(), acceptor(), "alive", go_on=False).run()
-    assert one == [Status("alive"), Failed("a connection is there already, and is kept", "settled")]
-    said = f"{A.name} keeps the connection that is there"
+    assert one == [
+        Status("alive"),
+        Failed("another connection already exists, and is kept", "settled"),
+    ]
+    said = f"{A.name} keeps the existing connection"
     assert two == [Named(A.name), Failed(said, "settled")]
 
 
@@ -155,7 +158,7 @@ def test_who_has_proven_itself_is_let_in_or_not() -> None:
             assert failed == Failed("it is\nfull", "taken")
             assert one.receive(_sent([sent])) == [
                 Status("not_allowed"),
-                Failed("it says not_allowed: it is?full", "not wanted"),
+                Failed("it answered not_allowed: it is?full", "not wanted"),
             ]
         assert two.admit() == two.refuse("", "taken") == []
     with pytest.raises(MisuseError, match="not at 'admit'"):
@@ -222,7 +225,7 @@ def test_another_cookie() -> None:
     said = "has another cookie; all nodes need the same one"
     assert two == [Named(A.name), Failed(f"{A.name} {said}", "cookie")]
     assert one[:2] == [Status("ok"), Status("not_allowed")]
-    assert one[2] == Failed(f"it says not_allowed: {B.name} {said}", "not wanted")
+    assert one[2] == Failed(f"it answered not_allowed: {B.name} {said}", "not wanted")
     assert md5(f"{COOKIE}111".encode()).digest() not in wire.sent[1]
 
 
@@ -317,14 +320,14 @@ def test_names_that_cannot_be() -> None:
     for events, reason, told in (
         (told_name(name=b"b@127.0.0.1"), "it has our own name", "two programs have the name"),
         (told_challenge(name=b"a@127.0.0.1"), "it has our own name", "two programs have the name"),
-        (told_challenge(name=b"c@h"), "there is c@h, not b@127.0.0.1", "this is c@h"),
+        (told_challenge(name=b"c@h"), "found c@h there instead of b@127.0.0.1", "this is c@h"),
     ):
         sent, failed = events
         assert isinstance(failed, Failed)
         assert (reason in failed.reason, failed.cause) == (True, "name")
         assert told in _sent([sent]).decode()
     (failed,) = told_name(name=b"h", flags=FLAGS | Flag.NAME_ME)
-    assert failed == Failed("b'h' asks to be given a name, which we don't do")
+    assert failed == Failed("b'h' requests a name, which is not supported")
 
 
 def test_a_challenge_of_our_own_is_not_answered() -> None:
@@ -338,7 +341,7 @@ def test_a_challenge_of_our_own_is_not_answered() -> None:
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        (b"named:\x00\x03x@h\x00\x00\x00\x01", "it gives us a name"),
+        (b"named:\x00\x03x@h\x00\x00\x00\x01", "it gave us a name"),
         (b"", "unknown status"),
         (b"oklahoma", "unknown status"),
         (b"true", "unknown status"),
@@ -373,14 +376,14 @@ def test_frames_that_nobody_waits_for() -> None:
     assert isinstance(name, Send)
     named, failed = two.receive(name.data + framed(b"r"))
     assert named == Named(A.name)
-    assert failed == Failed("a frame that nobody waits for: b'r'")
+    assert failed == Failed("an unexpected frame: b'r'")
     assert two.decide("ok") == []
     one = dialler()
-    assert one.receive(framed(b"sok")) == [Failed("a frame that nobody waits for: b'sok'")]
+    assert one.receive(framed(b"sok")) == [Failed("an unexpected frame: b'sok'")]
     one = dialler()
     one.start()
     status, failed = one.receive(framed(b"salive") + framed(b"x"))
-    assert (status, failed) == (Status("alive"), Failed("a frame that nobody waits for: b'x'"))
+    assert (status, failed) == (Status("alive"), Failed("an unexpected frame: b'x'"))
     assert one.answer_alive(True) == []
 
 
@@ -397,8 +400,8 @@ def test_frames_that_are_too_long() -> None:
         (b"GET / HTTP/1.1\r\n\r\n", "another protocol, b'GET /", "bad words"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "another protocol, b'HTTP/1.1", "bad words"),
         (b"SSH-2.0-OpenSSH_9\r\n", "another protocol, b'SSH", "bad words"),
-        (b"\x16\x03\x01\x02\x00" + bytes(512), "it speaks TLS", "tls"),
-        (b"\x15\x03\x03\x00\x02\x02\x46", "it speaks TLS", "tls"),
+        (b"\x16\x03\x01\x02\x00" + bytes(512), "it uses TLS", "tls"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "it uses TLS", "tls"),
     ],
 )
 def test_those_who_speak_something_else(data: bytes, reason: str, cause: str) -> None:
@@ -500,7 +503,7 @@ def test_options_are_checked(changes: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize("cookie", ["", "€", "x" * 256, None, b"secret"])
 def test_cookies_are_checked(cookie: Any) -> None:
     """A cookie that Erlang could not have is refused, and not shown."""
-    with pytest.raises(InvalidOption, match="a cookie is text of 1 to 255") as caught:
+    with pytest.raises(InvalidOption, match="the cookie must be text of 1 to 255") as caught:
         dialler(cookie=cookie)
     assert not cookie or str(cookie) not in str(caught.value)
 
@@ -515,16 +518,16 @@ def test_cookies_may_be_latin_1() -> None:
 def test_calls_out_of_turn() -> None:
     """A shell that decides or answers when nothing was asked is told so; nothing changes."""
     one, two = dialler(), acceptor()
-    with pytest.raises(MisuseError, match="'start', and not at 'decide'"):
+    with pytest.raises(MisuseError, match="'start', not at 'decide'"):
         one.decide("ok")
-    with pytest.raises(MisuseError, match="'name', and not at 'start'"):
+    with pytest.raises(MisuseError, match="'name', not at 'start'"):
         two.start()
     with pytest.raises(MisuseError, match="not at 'alive'"):
         two.answer_alive(True)
-    with pytest.raises(InvalidOption, match="a status is one of"):
+    with pytest.raises(InvalidOption, match="a status must be one of"):
         two.decide("maybe")  # type: ignore[arg-type]
     assert Wire(one, two).run()[0] == [Status("ok"), Established(B, b"")]
-    with pytest.raises(MisuseError, match="'over', and not at 'start'"):
+    with pytest.raises(MisuseError, match="'over', not at 'start'"):
         one.start()
 
 

@@ -48,7 +48,7 @@ def test_one_a_minute_for_a_cause_and_an_address(log: Log) -> None:
     assert log.lines == ["b has another cookie", "c has another cookie", "b is not c"]
     log.now += PERIOD
     log.notices.warn("cookie", "h", "%s has another cookie", "d")
-    assert log.lines[3:] == ["d has another cookie (4 more like this before)"]
+    assert log.lines[3:] == ["d has another cookie (4 similar messages before it are not shown)"]
     log.now += PERIOD
     log.notices.warn("cookie", "h", "%s has another cookie", "e")
     assert log.lines[4:] == ["e has another cookie"]

@@ -416,7 +416,7 @@ def test_a_connection_that_is_there_already(node: int) -> None:
     """Asked by OTP whether to replace a connection, we can keep it, or have the new one."""
     with connected(node, "twin@127.0.0.1") as first:
         with connected(node, "twin@127.0.0.1", replace=False) as second:
-            kept = Failed("a connection is there already, and is kept", "settled")
+            kept = Failed("another connection already exists, and is kept", "settled")
             assert second.events == [Status("alive"), kept]
         first.call("erlang", "abs", -1)
         assert first.answer("abs") == 1

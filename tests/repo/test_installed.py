@@ -118,7 +118,7 @@ def test_a_folder_beside_the_program(imported: str, tmp_path: Path) -> None:
     _, complained = run(tmp_path, PYTHON, "-c", imported, status=1)
     last = complained.splitlines()[-1]
     assert f"finds the folder {tmp_path / 'locks'}, which is not a package: " in last
-    assert "have the program elsewhere" in last
+    assert "or move the program" in last
 
 
 def test_another_locks_hides_ours_from_the_command(tmp_path: Path) -> None:
@@ -137,7 +137,9 @@ def test_another_locks_lies_beside_ours(tmp_path: Path) -> None:
     (site / "locks.py").write_text(FOREIGN, encoding="utf-8")
     _, complained = run(tmp_path, PYTHON, "-c", "from locks import Mutex", path=site, status=1)
     last = complained.splitlines()[-1]
-    assert last.startswith("ImportError: locks.Mutex is of the distribution `locks`")
+    assert last.startswith(
+        "ImportError: there is no locks.Mutex here: it belongs to the distribution `locks`"
+    )
     assert f"{site / 'locks.py'}" in last
     assert run(tmp_path, PYTHON, "-c", "import locks; locks.Lock", path=site) == ("", "")
 

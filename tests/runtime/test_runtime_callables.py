@@ -84,7 +84,9 @@ def test_what_is_run_when_it_is_called(function: Callable[..., Any]) -> None:
 def test_what_is_run_later(function: Callable[..., Any]) -> None:
     """Coroutine functions and generators, as functions, methods, partial functions and objects."""
     assert is_run_later(function)
-    with pytest.raises(locks.InvalidOption, match=r"a call of it runs nothing.*Pass a function"):
+    with pytest.raises(
+        locks.InvalidOption, match=r"calling it does not run its body.*Pass a function"
+    ):
         check_callable(function, "handler")
 
 

@@ -338,7 +338,7 @@ def test_a_node_that_a_del_at_the_interpreters_end_would_start(
                     with locks.Lock(("a",)):
                         pass
                 except self.error as error:
-                    self.show(type(error).__name__, "interpreter ends" in str(error))
+                    self.show(type(error).__name__, "interpreter is shutting down" in str(error))
 
         late = Late(locks.MisuseError, print)
         """

@@ -279,7 +279,7 @@ def test_who_waits_in_the_child_is_told(run_script: Callable[..., str]) -> None:
                 with locks.transaction() as tx:
                     tx.lock(("a",))
             except locks.AgentEnded as error:
-                print(str(error).split(" ", 2)[2], flush=True)
+                print(str(error).partition(": ")[2], flush=True)
 
         waiting = gevent.spawn(wait)
         eventually(lambda: len(locks.queue(("a",)).requests) == 2)
@@ -291,4 +291,4 @@ def test_who_waits_in_the_child_is_told(run_script: Callable[..., str]) -> None:
         locks.end_transaction(held)
         waiting.join()
     """
-    assert run_script(script) == "lives in the parent process; begin a new one here\n"
+    assert run_script(script) == "it belongs to the parent process; begin a new one here\n"

@@ -417,7 +417,7 @@ def test_a_callback_that_fails_harms_no_other(caplog: pytest.LogCaptureFixture) 
     downs = watched(subject)
     subject.kill()
     eventually(lambda: downs)
-    assert "the callback of a monitor failed" in caplog.text
+    assert "a monitor's callback failed" in caplog.text
 
 
 def test_monitors_race_with_the_end() -> None:
@@ -475,7 +475,7 @@ def test_a_link_ends_actors_and_greenlets(from_thread: bool) -> None:
 
 def test_a_thread_cannot_be_linked() -> None:
     """A thread can't be stopped, and a greenlet outside of gevent neither: that is said."""
-    with pytest.raises(TypeError, match="can't be linked"):
+    with pytest.raises(TypeError, match="can't link"):
         exit_client(threading.main_thread(), "x")
-    with pytest.raises(TypeError, match="without a hub"):
+    with pytest.raises(TypeError, match="has no hub"):
         exit_client(greenlet.greenlet(fail), "x")

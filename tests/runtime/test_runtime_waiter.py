@@ -94,7 +94,7 @@ def test_two_callers_cannot_share_a_waiter() -> None:
     waiter = Waiter()
     greenlet = gevent.spawn(waiter.wait)
     eventually(lambda: "parked" in repr(waiter))
-    with pytest.raises(RuntimeError, match="already waits"):
+    with pytest.raises(RuntimeError, match="already waiting"):
         waiter.wait()
     waiter.wake()
     assert greenlet.get(timeout=5) is True

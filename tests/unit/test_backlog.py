@@ -136,5 +136,5 @@ def test_a_frame_that_is_too_long_is_the_end(piece: int) -> None:
             backlog.add(data[at : at + piece])
         found += list(iter(backlog.next, None))
     assert found == [b"oa", b"ob"]
-    assert backlog.too_long == f"a frame of {LIMIT + 1} bytes; at most {LIMIT} are taken in"
+    assert backlog.too_long == f"it sent a frame of {LIMIT + 1} bytes; the limit is {LIMIT}"
     assert not backlog.waits

@@ -297,7 +297,7 @@ def test_the_youngest_yields_and_only_that_one(size: int) -> None:
         for agent in agents:
             (report,) = agent.deadlocks
             assert report.agent == youngest.id
-            assert report.rule == "the largest (youngest) agent of the cycle yields"
+            assert report.rule == "the youngest transaction of the cycle gives way"
             assert set(report.agents) == {each.id for each in agents}
 
 

@@ -260,7 +260,7 @@ def test_the_locks_of_elections_have_names() -> None:
     assert show(parse_id("election chief merge")) == 'election "chief" merge'
     assert group_name((Atom("locks_leader"), list(lock_id))) == 'candidates of election "chief"'
     for wrong in ("election ", "election 'a", 'election "a", "b"'):
-        with pytest.raises(locks.InvalidLockId, match=r"names no election"):
+        with pytest.raises(locks.InvalidLockId, match=r"is not an election"):
             parse_id(wrong)
 
 
@@ -274,7 +274,7 @@ def test_who_leads_has_forgotten_nothing() -> None:
     ]
     lines = why(waits_of(requests), [second])
     assert 'for election "chief": ' in lines[0]
-    assert any("waits for nothing: it leads." in line for line in lines), lines
+    assert any("is not waiting for any lock: it leads." in line for line in lines), lines
 
 
 def test_durations() -> None:
@@ -412,8 +412,8 @@ def test_roots() -> None:
     assert waits.behind(HOLDER) == (NEXT, LAST)
     assert [edge.holder.request.agent for edge in waits.blockers(LAST)] == [NEXT]
     told = why(waits, [LAST])
-    assert "waits for nothing" in told[2]
-    assert "2 wait for it" in told[4]
+    assert "is not waiting for any lock" in told[2]
+    assert "2 others wait for it" in told[4]
     for draw in FORMATS.values():
         assert draw(waits)
         assert not why(waits_of(()), [])
@@ -512,7 +512,7 @@ def test_a_transaction_is_ended_from_outside() -> None:
         locks.lock(agent, ("broken", 2))
     assert (caught.value.reason, caught.value.by) == ("it sleeps", "an operator")
     assert caught.value.agent == agent.id
-    with pytest.raises(locks.NodeNotRunning, match="has ended by itself"):
+    with pytest.raises(locks.NodeNotRunning, match="had already ended"):
         locks.break_transaction(agent.id, reason="again")
 
 

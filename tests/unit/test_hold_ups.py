@@ -124,7 +124,7 @@ def test_held_up_is_hidden_from_the_client() -> None:
     net.do(outer, outer.unlock(A))
     assert outer.empty
     assert outer.status() == "no_locks"
-    with pytest.raises(InvalidLockId, match="as those of locks itself do"):
+    with pytest.raises(InvalidLockId, match="which is reserved"):
         check_lock_id([HELD_UP, 1])
 
 
@@ -192,7 +192,9 @@ def test_report_of_a_hold_up_in_words() -> None:
     agents = crossing(net, "pqPQ")
     net.block(agents["Q"], A, others=[agents["q"]])
     lines = str(net.aborted((4, A))).splitlines()
-    assert lines[0].startswith("agent-4@n1@h aborted and waits no more for a on n1@h: the largest")
+    assert lines[0].startswith(
+        "agent-4@n1@h aborted and stopped waiting for a on n1@h: the youngest"
+    )
     assert sorted(lines[1:]) == [
         "  c1 waits with agent-3@n1@h, while it holds write a on n1@h with agent-1@n1@h",
         "  c2 waits with agent-4@n1@h, while it holds write b on n1@h with agent-2@n1@h",

@@ -306,7 +306,7 @@ def test_all_frames_are_taken_in_once_and_each_agents_in_order(reader: Reader, s
     reader.there.close()
     reader.until(len(sent))
     eventually(lambda: reader.lost)
-    assert reader.lost == ["the other node has closed the connection"]
+    assert reader.lost == ["the other node closed the connection"]
     assert sorted(reader.taken) == sorted(sent), f"seed {seed}"
     for sender in {kind_of(frame) and kind_of(frame)[0] for frame in sent}:  # type: ignore[index]
 
@@ -365,7 +365,7 @@ def test_a_frame_that_is_too_long_ends_a_link_after_all_before_it(reader: Reader
     reader.until(2)
     eventually(lambda: reader.lost)
     assert reader.taken == sent
-    assert reader.lost == [f"a frame of {LIMIT + 1} bytes; at most {LIMIT} are taken in"]
+    assert reader.lost == [f"it sent a frame of {LIMIT + 1} bytes; the limit is {LIMIT}"]
 
 
 def test_a_turn_that_fails_loses_the_link(reader: Reader) -> None:
@@ -385,7 +385,7 @@ def test_a_turn_that_fails_loses_the_link(reader: Reader) -> None:
     finally:
         hub.print_exception, hub.handle_error = told, errors  # type: ignore[method-assign]
     assert reader.taken == [b"one", b"two"]
-    assert reader.lost == ["what was read could not be taken in: Interrupted()"]
+    assert reader.lost == ["handling a received message failed: Interrupted()"]
 
 
 def test_links_that_have_input_are_served_in_turns(line: Line) -> None:

@@ -46,8 +46,8 @@ def test_what_is_in_a_frame() -> None:
     """Servers, silent ones too; the id with most waiters first; the longest wait and hold first; who waits behind whom."""
     text = "\n".join(frame(None, HOT, 200, 50))
     head, servers, hottest, waiting, held = text.split("\n\n")
-    assert "2 of 3 lock servers, 2 needed; 2 held, 3 waiting behind 2 that wait for nothing" in head
-    assert "not known" in head
+    assert "2 of 3 lock servers, 2 needed; 2 held, 3 waiting behind 2 that are not waiting" in head
+    assert "unknown" in head
     assert [line.split()[0] for line in servers.splitlines()] == ["SERVER", "a@x", "b@x", "c@x"]
     assert "silent" in servers
     assert [line.split() for line in hottest.splitlines()[1:]] == [
@@ -92,7 +92,7 @@ def test_rates() -> None:
     }
     assert rates(None, after) == {}
     assert frame(before, after, 150, 20)[1] == (
-        "a second: 10.0 requests, 5.0 grants, 2.0 waits, 1.0 deadlocks; a wait took 2.5 ms; a lock was held 3.0 s"
+        "per second: 10.0 requests, 5.0 grants, 2.0 waits, 1.0 deadlocks; average wait 2.5 ms; average hold 3.0 s"
     )
 
 

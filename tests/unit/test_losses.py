@@ -50,7 +50,9 @@ def test_a_lost_lock_is_told_before_all_else() -> None:
     assert isinstance(ended, Ended)
     assert isinstance(ended.reason, locks.LockLost)
     for call in (agent.check_alive, lambda: agent.ensure_held(A), lambda: agent.token(A)):
-        with pytest.raises(locks.LockLost, match=r"a was lost with n3@h.*has ended") as caught:
+        with pytest.raises(
+            locks.LockLost, match=r"lost the lock a: its server n3@h went down.*has ended"
+        ) as caught:
             call()
         assert caught.value is not ended.reason
         assert caught.value.__cause__ is ended.reason

@@ -373,7 +373,7 @@ def test_a_page_only_looks_unless_it_is_told_otherwise() -> None:
     start_response = Mock()
     (body,) = page(environ, start_response)
     assert start_response.call_args.args[0] == "403 Forbidden"
-    assert b"only looks" in body
+    assert b"can't end transactions" in body
 
 
 def test_without_a_token_none_is_demanded() -> None:

@@ -30,10 +30,10 @@ def test_the_edge_that_was_broken_closes_the_circle() -> None:
     assert told.yields == "Ben"
     assert told.steps == (
         "Ben waits for write a/1: Ann holds write a.",
-        "Ann waits for write b: Ben holds write b. The circle is closed.",
-        "Ben yields and gives up b, and waits for it again: the youngest yields. The others go on.",
+        "Ann waits for write b: Ben holds write b. This closes the cycle.",
+        "Ben gives up b and queues for it again: the youngest yields. The others continue.",
     )
-    assert steps_of(report("aborted")).steps[-1].startswith("Ben yields and is aborted: ")
+    assert steps_of(report("aborted")).steps[-1].startswith("Ben is aborted: ")
 
 
 def test_names_can_be_chosen() -> None:
@@ -48,8 +48,8 @@ def test_who_stands_in_line_and_who_waits_elsewhere() -> None:
     own = (HELD_UP, "x")
     held_up = Edge(record(BEN, "Ben", own, "waiting"), record(ANN, "Ben", own))
     steps = steps_of(report("surrendered", held_up, ahead)).steps
-    assert steps[0] == "Ann waits for write b: Ben stands in line for write b."
-    assert steps[1].startswith(f"Ben waits with {ANN}, and can't go on with {BEN} meanwhile.")
+    assert steps[0] == "Ann waits for write b: Ben is queued for write b."
+    assert steps[1].startswith(f"Ben waits with {ANN} and cannot continue with {BEN} meanwhile.")
 
 
 def test_a_circle_that_is_told_in_part() -> None:

@@ -138,7 +138,9 @@ def test_no_token_where_two_may_have_the_lock(require: Require) -> None:
     net = Net(*ALL)
     agent = held(net, ALL, require)
     for call in (lambda: agent.token(A), lambda: agent.establish_token(A, "token")):
-        with pytest.raises(locks.InvalidOption, match=rf"3 nodes with require='{require}'.*Ask"):
+        with pytest.raises(
+            locks.InvalidOption, match=rf"3 nodes with require='{require}'.*Request it"
+        ):
             call()
     net.do(agent, agent.end())
     assert "token" not in net.answers
@@ -234,7 +236,7 @@ def test_what_is_not_held_has_no_token() -> None:
     other, agent = net.agent(), net.agent()
     net.do(other, other.ask(A, "write", (N1, N2), "all"))
     net.do(agent, agent.ask(A, "write", (N1, N2), "all"))
-    for lock_id, what in ((A, "asked for but not held"), (B, "neither held nor asked for")):
+    for lock_id, what in ((A, "requested, but does not hold"), (B, "neither locked nor requested")):
         with pytest.raises(locks.NotHeld, match=what):
             agent.establish_token(lock_id, "token")
     net.do(agent, agent.end())

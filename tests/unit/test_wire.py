@@ -264,7 +264,7 @@ BAD_FIELDS = [
     (messages.Release(ME, ID), {3: [{}]}, "can't be a dictionary key"),
     (messages.Release(ME, ID), {4: Atom("unknown")}, "one of read, write"),
     (messages.Release(ME, ID), {4: "read"}, "one of read, write"),
-    (messages.Release(ME, ID), {3: [HELD_UP, HERE, 1, 1]}, "those of locks itself"),
+    (messages.Release(ME, ID), {3: [HELD_UP, HERE, 1, 1]}, "which is reserved"),
     (messages.StandingElsewhere(ME, True, True), {4: 1}, "a bool .waits_elsewhere of a Standing"),
     (messages.Surrender(ME, ID), {4: (1,)}, "should be a tuple"),
     (messages.Surrender(ME, ID), {4: (1, True)}, "should be a version"),

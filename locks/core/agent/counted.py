@@ -22,15 +22,15 @@ def check_counted(lock_id: LockId, mode: Mode, nodes: tuple[str, ...], require: 
         return
     if mode != "write":
         raise InvalidOption(
-            f"{show(lock_id)} is a counted lock, of which one can have a unit; it can't be asked for "
-            f'as mode {mode!r}. Ask for it as "write"',
+            f"can't request {show(lock_id)} "
+            f'in mode {mode!r}: it is a counted lock. Use mode "write", which takes one unit',
             mode=mode,
         )
     if len(nodes) > 1 and require != "all":
         raise InvalidOption(
-            f"{show(lock_id)} is a counted lock, and asked for on {len(nodes)} nodes with "
-            f"require={require!r}: more clients could have a unit on enough of them than there are units. "
-            'Ask for it with require="all", or on one node',
+            f"can't request {show(lock_id)} on {len(nodes)} nodes with "
+            f"require={require!r}: more clients than the counted lock has units could then hold one. "
+            'Use require="all", or one node',
             require=require,
         )
 
@@ -42,13 +42,13 @@ def another_number(lock_id: LockId, units: int, node: str) -> ConflictingRequest
     """
     if not units:
         return ConflictingRequest(
-            f"{show(lock_id)} is a counted lock, and {node} runs the original, which has none of these. "
-            "Ask for it on other nodes",
+            f"can't request the counted lock {show(lock_id)} on {node}: that node runs the Erlang original, which has no counted locks. "
+            "Use other nodes",
             lock_id=lock_id,
         )
     return ConflictingRequest(
-        f"{show(lock_id[:-1])} has {units} units on {node}, as others use it; it was asked for as "
-        f"one of {units_of(lock_id)}. Let all who use it name the same number",
+        f"{show(lock_id[:-1])} was requested with {units_of(lock_id)} units, "
+        f"but other programs use it with {units} units on {node}. Use the same number everywhere",
         lock_id=lock_id,
     )
 

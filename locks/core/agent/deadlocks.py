@@ -54,10 +54,11 @@ from locks.ranges import MOST_IN_KNOT
 
 __all__ = ["Resolver"]
 
-YIELDS = "the largest (youngest) agent of the cycle yields"
-ABORTS = YIELDS + "; it aborts, because its client knows that it holds the lock"
+YIELDS = "the youngest transaction of the cycle gives way"
+ABORTS = YIELDS + "; it was aborted because its program had already been given the lock"
 HELD_UP = (
-    YIELDS + "; it aborts, because its client waits with it, and can't go on with the other one"
+    YIELDS
+    + "; it was aborted because its program waits with it and cannot continue with its other transaction"
 )
 
 
@@ -331,7 +332,7 @@ class Resolver:
         rule = (HELD_UP if edge.is_hold_up else ABORTS) if abort else YIELDS
         shown = shown_cycle(cycle)
         if len(shown) < len(cycle):
-            rule += f" (of {len(cycle):,} edges, the first {len(shown)} are shown)"
+            rule += f" (the cycle has {len(cycle):,} edges; the first {len(shown)} are shown)"
         report = Deadlock(
             self._me,
             given_up.lock_id,

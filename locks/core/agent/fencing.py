@@ -74,9 +74,9 @@ class Tokens:
             return since
         if request.require not in ("all", "majority", "all_alive"):
             raise InvalidOption(
-                f"{show(request.lock_id)} was asked for on {len(request.node_requests)} nodes with "
-                f"require={request.require!r}: two can have it on different nodes, so there is no "
-                'fencing token. Ask for it on one node, or with "all", "majority" or "all_alive"',
+                f"{show(request.lock_id)} has no fencing token: it was requested on {len(request.node_requests)} nodes with "
+                f"require={request.require!r}, so two transactions can hold it on different nodes. "
+                'Request it on one node, or with "all", "majority" or "all_alive"',
                 lock_id=request.lock_id,
             )
         confirmed = request.confirmed
@@ -107,9 +107,13 @@ class Tokens:
         if request is not None and (request.lost or (request.lost is not None and request.held)):
             return locks_lost(self._agent, (request,))
         if request is None or not request.held:
-            asked = "neither held nor asked for" if request is None else "asked for but not held"
+            asked = (
+                "neither locked nor requested"
+                if request is None
+                else "requested, but does not hold"
+            )
             return NotHeld(
-                f"{show(lock_id)} is {asked} by {self._agent}: it has no fencing token",
+                f"{show(lock_id)} has no fencing token: {self._agent} has {asked} it",
                 lock_id=lock_id,
             )
         return None

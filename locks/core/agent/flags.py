@@ -28,8 +28,8 @@ def check_flag(flag: Any, value: Any) -> Flag:
     known = FLAGS.get(plain_text(flag) or "")
     if known is None or type(value) is not bool:
         raise InvalidOption(
-            f"can't set flag {shown(flag)} to {shown(value)}; flags are {', '.join(FLAGS)}, "
-            "and their values True or False",
+            f"can't set flag {shown(flag)} to {shown(value)}; the flags are {', '.join(FLAGS)}, "
+            "with the values True and False",
             flag=shown(flag),
         )
     return known

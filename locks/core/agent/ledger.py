@@ -439,7 +439,7 @@ class Ledger:
             return self.requests[lock_id]
         except KeyError:
             raise NotHeld(
-                f"{show(lock_id)} is neither held nor asked for by {self._agent}", lock_id=lock_id
+                f"{self._agent} has neither locked nor requested {show(lock_id)}", lock_id=lock_id
             ) from None
 
     def unservable(self) -> LockRequest | None:

@@ -57,7 +57,7 @@ class Questions(OneOfSeveral):
         """Which unit of a counted lock it has, counted from 0; raises `NotHeld` if it has none."""
         self.check_alive()
         if not self.holds(lock_id):
-            raise NotHeld(f"{show(lock_id)} is not held by {self.id}", lock_id=lock_id)
+            raise NotHeld(f"{self.id} does not hold {show(lock_id)}", lock_id=lock_id)
         return unit_of(self._ledger.request(lock_id))
 
     def ensure_held(self, lock_id: LockId | None) -> None:
@@ -82,7 +82,8 @@ class Questions(OneOfSeveral):
             raise locks_lost(self.id, (request,))
         if not request.held and request.acknowledged is None:
             raise NotHeld(
-                f"{show(lock_id)} is asked for by {self.id}, but not held yet", lock_id=lock_id
+                f"{self.id} has requested {show(lock_id)}, but does not hold it yet",
+                lock_id=lock_id,
             )
 
     def asks_for(self, lock_id: LockId) -> bool:

@@ -264,8 +264,8 @@ class LockRequest:
             node_request = self.node_requests.get(node)
             if node_request is None or node_request.grant(self.mode) is None:
                 raise NotHeld(
-                    f"{show(self.lock_id)} on {node} is not held by {agent}: there is nothing to "
-                    f"surrender to {other}",
+                    f"can't surrender {show(self.lock_id)} on {node} to {other}: "
+                    f"{agent} does not hold it",
                     lock_id=self.lock_id,
                 )
 
@@ -450,9 +450,9 @@ def cannot_serve(lock_id: LockId, nodes: Collection[str], alive: Collection[str]
     """The error that says so when they are not."""
     down = [node for node in nodes if node not in alive]
     return CannotServe(
-        f"can't lock {show(lock_id)}: {', '.join(down)} {'does' if len(down) == 1 else 'do'} not "
-        f"run (running: {', '.join(sorted(alive)) or 'none'}); name other nodes, or use "
-        "await_nodes=True to wait",
+        f"can't lock {show(lock_id)}: {', '.join(down)} {'is' if len(down) == 1 else 'are'} not "
+        f"running (running: {', '.join(sorted(alive)) or 'none'}); use other nodes, or "
+        "await_nodes=True to wait for these",
         lock_id=lock_id,
         nodes=down,
     )
@@ -473,7 +473,7 @@ def has_ended(agent: AgentId, reason: Exception | None) -> LocksError:
 def unlocked_meanwhile(lock_id: LockId) -> NotHeld:
     """The error for who waits for a lock that somebody else who acts for the same client has released."""
     return NotHeld(
-        f"{show(lock_id)} was unlocked, in the same transaction, while this call waited for it: it is not held",
+        f"{show(lock_id)} is not held: another call unlocked it in the same transaction while this call was waiting for it",
         lock_id=lock_id,
     )
 
@@ -489,16 +489,16 @@ def locks_lost(agent: AgentId, requests: Iterable[LockRequest], ended: bool = Fa
     found = list(requests)
     nodes = list(dict.fromkeys(node for request in found for node in request.lost or ()))
     names = show_all([request.lock_id for request in found])
-    it = "it" if len(found) == 1 else "them"
-    why = "surrendered"
+    one = len(found) == 1
+    it = "it" if one else "them"
+    why = f"transaction {agent} surrendered {it} in a deadlock"
     if nodes:
-        why = f"lost with {', '.join(nodes)}, which {'is' if len(nodes) == 1 else 'are'} gone"
+        why = f"{'its' if one else 'their'} {'server' if len(nodes) == 1 else 'servers'} {', '.join(nodes)} went down"
     then = f"Undo what was done under {it}, and wait for {it} again"
     if ended:
-        then = "The transaction has ended; begin a new one"
+        then = f"Transaction {agent} has ended; begin a new one"
     return LockLost(
-        f"{names} {'was' if len(found) == 1 else 'were'} {why}, after transaction {agent} had "
-        f"learned that it has {it}: others may have had {it} since. {then}",
+        f"lost the {'lock' if one else 'locks'} {names}: {why}; others may hold {it} now. {then}",
         lock_ids=tuple(request.lock_id for request in found),
         nodes=tuple(nodes),
     )

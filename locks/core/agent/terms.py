@@ -49,9 +49,9 @@ def check_terms(
             upgrade = not covers(before[0], mode)
             if require != before[2] or (upgrade and not before[1] <= set(nodes)):
                 raise ConflictingRequest(
-                    f"{show(lock_id)} was asked for before on {', '.join(sorted(before[1]))} "
-                    f"with require={before[2]!r}; now it is asked for on {', '.join(nodes)} "
-                    f"with require={require!r}. Unlock it first, or ask on the same terms",
+                    f"{show(lock_id)} was requested before on {', '.join(sorted(before[1]))} "
+                    f"with require={before[2]!r}, and now on {', '.join(nodes)} "
+                    f"with require={require!r}. Unlock it first, or use the same nodes and requirement",
                     lock_id=lock_id,
                 )
         all_up = alive.issuperset(nodes)  # mostly, and soon found out

@@ -1,6 +1,6 @@
 """A driver for tooz, OpenStack's library for coordination: `tooz.coordination.get_coordinator("locks://...", member_id)`.
 
-* `groups.py`: which locks a group is made of, and what they say; pure.
+* `groups.py`: the locks that make up a group; pure.
 * `lock.py`: a lock.
 * `driver.py`: the coordinator.
 """

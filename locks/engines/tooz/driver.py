@@ -23,7 +23,7 @@ __all__ = ["LocalDriver", "LocksDriver"]
 T = TypeVar("T")
 
 TIMEOUT = 10.0
-LARGEST = 60_000  # bytes of capabilities: they are in a lock id
+LARGEST = 60_000  # bytes of capabilities: these are in a lock id
 LONGEST_NAME = 200
 NONE = Group(frozenset(), {}, None)
 
@@ -34,13 +34,13 @@ class LocksDriver(
     """A coordinator whose locks, groups and leaders are locks on lock servers.
 
     The URL is `locks://[SERVER[,SERVER...]][/NAMESPACE][?timeout=SECONDS]`, with each server as `name@host:port`. Without
-    servers they are those of the program, as `locks.start`, the environment or `locks.toml` says. The cookie and the
-    certificates are said there, too: a URL is no place for secrets. Namespaces see nothing of each other; `timeout` says how
-    long an operation on a group may take.
+    servers, the program's own are used, from `locks.start`, the environment or `locks.toml`. The cookie and the
+    certificates come from there, too: a URL must not contain secrets. Namespaces do not see each other; `timeout` limits
+    an operation on a group.
 
-    A coordinator that dies is noticed by its connection: its locks are free, and it is out of its groups, at once. When the lock
-    servers are lost and come back, members are members again by themselves; locks and leaders are not. A group lasts
-    as long as one coordinator runs that has created it, or was in it.
+    The death of a coordinator is noticed by its connection: its locks are released, and it leaves its groups, immediately. When lost
+    lock servers come back, members become members again automatically; locks and leaders do not. A group lasts
+    as long as a coordinator runs that has created it, or was in it.
     """
 
     CHARACTERISTICS: tuple[Characteristics, ...] = (
@@ -62,14 +62,14 @@ class LocksDriver(
         text = self._member_id.decode("utf-8", "backslashreplace")
         self._label = (text if text.isprintable() and text.strip() else ascii(text))[:LONGEST_NAME]
         self._owner = locks.Owner(self._label)
-        self._owner.end()  # until it is started
+        self._owner.end()  # until `start`
         self._kept: dict[bytes, locks.Agent] = {}
         self._joined: dict[bytes, locks.Agent] = {}
         self._leads: dict[bytes, locks.Agent] = {}
 
     @staticmethod
     def _servers_of(netloc: str) -> str | list[str] | None:
-        """What `locks.start` is to be given."""
+        """The `servers` for `locks.start`."""
         return [each for each in netloc.split(",") if each] or None
 
     def _start(self) -> None:
@@ -78,8 +78,8 @@ class LocksDriver(
             node = locks.start(servers=self._servers)
             if not node.is_clustered and lock_server_names() == (node.name,):
                 raise coordination.ToozConnectionError(
-                    "this program has a lock table of its own, which no other one sees: name lock servers, by "
-                    "locks://name@host:port,... or LOCKS_SERVERS, or use locks+local://"
+                    "no lock servers configured: this program has a private lock table, which other programs do not see; use "
+                    "locks://name@host:port,..., LOCKS_SERVERS or locks+local://"
                 )
             self._owner = locks.Owner(self._label)
             self.heartbeat()
@@ -93,10 +93,10 @@ class LocksDriver(
         super()._stop()
 
     def heartbeat(self) -> float:
-        """Ask the lock servers whether they are there. Nothing is lost without it: it only tells early.
+        """Check that the lock servers answer. It is optional: it only reports problems early.
 
         Raises:
-            ToozConnectionError: Too few of them answer.
+            ToozConnectionError: Too few of them answered.
         """
         with in_words_of_tooz():
             ask_servers(lambda: lock_servers(timeout=self._timeout))
@@ -105,7 +105,7 @@ class LocksDriver(
     # --- Locks ----------------------------------------------------------------------------------
 
     def get_lock(self, name: bytes | str) -> Lock:
-        """A lock; see `Lock`."""
+        """Create a lock; see `Lock`."""
         lock_id = (*self._base, "locks", _bytes(name))
         return Lock(name, lock_id, lambda: self._owner, self._label, self._timeout)  # type: ignore[arg-type, unused-ignore]
 
@@ -115,7 +115,7 @@ class LocksDriver(
         return GroupIds((*self._base, "groups", group))
 
     def _look(self, group: bytes) -> Group:
-        """The group as it is now; empty if there is none."""
+        """The current state of a group; empty if it does not exist."""
         return self._look_at((*self._base, "groups", group)).get(group, NONE)
 
     def _look_at(self, prefix: LockId) -> dict[bytes, Group]:
@@ -130,34 +130,34 @@ class LocksDriver(
 
     @contextmanager
     def _changing(self, group: bytes) -> Iterator[Group]:
-        """Nobody else changes the group within this block; it is given as it is."""
+        """Keep others from changing the group during this block; gives its state."""
         with locks.transaction(timeout=self._timeout, owner=self._owner) as alone:
             alone.lock_all(write=[self._ids(group).change])
             yield self._look(group)
 
     def _begin(self, *wanted: tuple[LockId, locks.Mode]) -> locks.Agent:
-        """Lock something for as long as the coordinator runs; anew when the lock servers were lost and are back."""
+        """Lock something for as long as the coordinator runs; locks again when lost lock servers are back."""
         agent, _ = locks.begin_transaction(
             wanted, client=self._owner, timeout=self._timeout, await_nodes=True
         )
         return agent
 
     def _end(self, agent: AgentId, own: locks.Agent | None, why: str) -> None:
-        """End a transaction, that of another coordinator, too; `_await` sees to it that it is gone."""
+        """End a transaction, also of another coordinator; `_await` waits until it is gone."""
         if own is not None and own.id == agent:
             own.let_go()
         else:
-            with suppress(locks.NodeNotRunning):  # it may have ended by itself
+            with suppress(locks.NodeNotRunning):  # it may already have ended
                 reason = f"{self._label} {why}"
                 locks.break_transaction(agent, reason=reason, timeout=self._timeout)
 
     def _await(self, group: bytes, is_so: Callable[[Group], bool]) -> None:
-        """Wait until all that was released is gone: a question that comes in together with a release is answered before it."""
+        """Wait until releases have taken effect: a question that arrives together with a release is answered before it."""
         deadline = time.monotonic() + self._timeout
         while not is_so(self._look(group)):
             if time.monotonic() > deadline:
                 raise coordination.OperationTimedOut(
-                    f"group {group!r} has not changed on all lock servers within {self._timeout:g} s"
+                    f"timed out after {self._timeout:g} s waiting for group {group!r} to change on all lock servers"
                 )
 
     def _keep(self, group: bytes) -> None:
@@ -166,7 +166,7 @@ class LocksDriver(
             self._kept[group] = self._begin((self._ids(group).kept, "read"))
 
     def _soon(self, do: Callable[..., T], *args: Any) -> CoordinatorResult[T]:
-        """Do it in the background."""
+        """Run it in the background."""
         return CoordinatorResult(self._executor.submit(do, *args), in_words_of_tooz)
 
     def create_group(self, group_id: bytes | str) -> CoordinatorResult[None]:
@@ -181,7 +181,7 @@ class LocksDriver(
         return self._soon(create, _bytes(group_id))
 
     def delete_group(self, group_id: bytes | str) -> CoordinatorResult[None]:
-        """Delete a group in which nobody is."""
+        """Delete an empty group."""
 
         def delete(group: bytes) -> None:
             with self._changing(group) as found:
@@ -228,7 +228,7 @@ class LocksDriver(
         return self._soon(join, _bytes(group_id))
 
     def leave_group(self, group_id: bytes | str) -> CoordinatorResult[None]:
-        """Leave a group; another coordinator of the same id is out of it, too."""
+        """Leave a group, together with other coordinators of the same id."""
 
         def leave(group: bytes) -> None:
             with self._changing(group) as found:
@@ -250,17 +250,17 @@ class LocksDriver(
     def update_capabilities(
         self, group_id: bytes | str, capabilities: dict[str, Any] | None
     ) -> CoordinatorResult[None]:
-        """Say something else of this member."""
+        """Change the capabilities of this member."""
 
         def update(group: bytes) -> None:
             said = _dumped(capabilities)
             with self._changing(group) as found:
                 known = self._member(found, group, self._member_id)
                 own = self._joined.get(group)
-                if own is None or own.id != known.agent:  # another coordinator of the same id
+                if own is None or own.id != known.agent:  # another coordinator with the same id
                     raise coordination.MemberNotJoined(group, self._member_id)
                 ids = partial(self._ids(group).capabilities, self._member_id)
-                # The new one first: it is a member all the time.
+                # The new lock first, so that it is always a member.
                 new = ids(known.number + 1, said)
                 locks.lock(own, new, timeout=self._timeout)
                 locks.unlock(own, ids(known.number, known.capabilities))
@@ -274,7 +274,7 @@ class LocksDriver(
     def get_members_with_capabilities(
         self, group_id: bytes | str
     ) -> CoordinatorResult[dict[bytes, Any]]:
-        """The ids of a group's members, each with what it says of itself."""
+        """The ids of a group's members, with their capabilities."""
 
         def find(group: bytes) -> dict[bytes, Any]:
             found = self._existing(group).members
@@ -285,7 +285,7 @@ class LocksDriver(
     def get_member_capabilities(
         self, group_id: bytes | str, member_id: bytes | str
     ) -> CoordinatorResult[Any]:
-        """What a member says of itself."""
+        """The capabilities of a member."""
 
         def find(group: bytes, member: bytes) -> Any:
             return utils.loads(self._member(self._look(group), group, member).capabilities)
@@ -295,7 +295,7 @@ class LocksDriver(
     def get_member_info(
         self, group_id: bytes | str, member_id: bytes | str
     ) -> CoordinatorResult[dict[str, Any]]:
-        """What a member says of itself, when it joined, and when it said so."""
+        """The capabilities of a member, when it joined, and when it last changed them."""
 
         def find(group: bytes, member: bytes) -> dict[str, Any]:
             found = self._member(self._look(group), group, member)
@@ -310,13 +310,13 @@ class LocksDriver(
     # --- Leaders --------------------------------------------------------------------------------
 
     def run_watchers(self, timeout: float | None = None) -> list[Any]:
-        """Call what watches groups, and what waits to be elected."""
+        """Call the watchers of groups and of elections."""
         results: list[Any] = super().run_watchers(timeout)
         self.run_elect_coordinator()
         return results
 
     def run_elect_coordinator(self) -> None:
-        """Lead each group whose leader this coordinator wants to be, if nobody leads it."""
+        """Become the leader of each group in which this coordinator is a candidate and there is no leader."""
         for group_id in list(self._hooks_elected_leader):
             group = _bytes(group_id)
             if self._is_leader(group):
@@ -340,11 +340,11 @@ class LocksDriver(
             if agent is not None:
                 agent.ensure_held()
         except locks.LocksError:
-            agent = None  # it was lost, or broken
+            agent = None  # it was lost or broken
         return agent is not None
 
     def stand_down_group_leader(self, group_id: bytes | str) -> bool:
-        """Lead a group no longer; return whether this coordinator did."""
+        """Stop leading a group; return whether this coordinator led it."""
         group = _bytes(group_id)
         leads = self._is_leader(group)
         agent = self._leads.pop(group, None)
@@ -353,14 +353,14 @@ class LocksDriver(
         return leads
 
     def get_leader(self, group_id: bytes | str) -> CoordinatorResult[Any]:
-        """Who leads a group; `None` if nobody does."""
+        """The leader of a group; `None` if there is none."""
         return self._soon(lambda group: self._look(group).leader, _bytes(group_id))
 
 
 class LocalDriver(LocksDriver):
-    """The same for the programs of one user on one machine: `locks+local://[DOMAIN][/NAMESPACE]`.
+    """The driver for programs of one user on one machine: `locks+local://[DOMAIN][/NAMESPACE]`.
 
-    The first of them starts the lock server.
+    The first program starts the lock server.
     """
 
     CHARACTERISTICS = LocksDriver.CHARACTERISTICS[:-1]
@@ -378,6 +378,6 @@ def _dumped(capabilities: Any) -> bytes:
     said: bytes = utils.dumps(capabilities)
     if len(said) > LARGEST:
         raise tooz.ToozError(
-            f"these capabilities have {len(said)} bytes, and {LARGEST} at most can be kept"
+            f"these capabilities have {len(said)} bytes, more than {LARGEST}; make them smaller"
         )
     return said

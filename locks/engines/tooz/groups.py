@@ -1,17 +1,17 @@
-"""The groups of tooz, as they stand in the lock table; pure.
+"""The groups of tooz, as they are in the lock table; pure.
 
-There is no other place where they are kept. Who is in a group *has a lock* in it, and with its end, however it comes, it is out
-of it. What a member says of itself, its capabilities, is in the id of another lock. So whoever asks the lock servers who has
-what in a group knows the group, and what is true of locks is true of groups: nobody has to be elected to keep them, and
-they outlive a minority of the lock servers.
+They are kept nowhere else. A member of a group *holds a lock* in it, and when the member ends, in any way, it leaves the
+group. The capabilities of a member are in the id of another lock. So the holders of the locks in a group, as reported by the
+lock servers, are the group, and the guarantees of locks hold for groups: no node must be elected to keep them, and
+they survive the loss of a minority of the lock servers.
 
 Below `(..., group)` there are
 
-    ("change",)                             write: whoever changes the group, one at a time
-    ("kept",)                               read: each coordinator that has created the group, or was in it; no group without one
-    ("member", member)                      write: a member
-    ("capabilities", member, n, bytes)      write: what it says of itself, the nth time
-    ("leader",), ("leader is", member)      write, read: the leader, and who that is
+    ("change",)                             write: held while changing the group, by one at a time
+    ("kept",)                               read: held by each coordinator that created the group or was in it; without one there is no group
+    ("member", member)                      write: held by a member
+    ("capabilities", member, n, bytes)      write: its capabilities, changed n times
+    ("leader",), ("leader is", member)      write, read: held by the leader, and its name
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ class GroupIds(NamedTuple):
     """The lock ids of a group.
 
     Attributes:
-        base: What is above all of them.
+        base: The prefix of all of them.
     """
 
     base: LockId
 
     @property
     def change(self) -> LockId:
-        """What whoever changes the group has alone."""
+        """The lock for changing the group."""
         return (*self.base, "change")
 
     @property
     def kept(self) -> LockId:
-        """What those have together who keep the group."""
+        """The shared lock of those who keep the group."""
         return (*self.base, "kept")
 
     @property
     def leader(self) -> LockId:
-        """What the leader has."""
+        """The leader's lock."""
         return (*self.base, "leader")
 
     def leader_is(self, member: bytes) -> LockId:
-        """What the leader has, too: who it is."""
+        """The leader's second lock, with its name."""
         return (*self.base, "leader is", member)
 
     def member(self, member: bytes) -> LockId:
-        """What a member has."""
+        """A member's lock."""
         return (*self.base, "member", member)
 
     def capabilities(self, member: bytes, number: int, said: bytes) -> LockId:
-        """What a member has, too: what it has said of itself, the how many-th time."""
+        """A member's second lock, with its capabilities and their number."""
         return (*self.base, "capabilities", member, number, said)
 
 
@@ -66,11 +66,11 @@ class Member(NamedTuple):
     """A member of a group.
 
     Attributes:
-        agent: Whose locks make it one.
-        number: How many times it has changed its capabilities.
-        capabilities: These, in bytes.
+        agent: The agent that holds its locks.
+        number: How often it has changed its capabilities.
+        capabilities: The capabilities, in bytes.
         joined: When it joined, in microseconds since 1970, by a lock server's clock.
-        updated: When it said this, likewise.
+        updated: When it last changed the capabilities, likewise.
     """
 
     agent: AgentId
@@ -86,7 +86,7 @@ class Group(NamedTuple):
     Attributes:
         keepers: The transactions that keep it; without one it does not exist.
         members: Its members, by their ids.
-        leader: Its leader, if there is one; that need not be a member.
+        leader: Its leader, if there is one; it need not be a member.
     """
 
     keepers: frozenset[AgentId]
@@ -95,13 +95,13 @@ class Group(NamedTuple):
 
 
 def groups_of(facts: Iterable[RequestFact], above: int) -> dict[bytes, Group]:
-    """The groups that lock servers tell of.
+    """The groups in the answers of lock servers.
 
-    What one of them has granted, and another one not yet, counts: whoever asks a majority of them sees all that a majority has granted.
+    A lock counts if at least one of them has granted it: a majority of answers thus includes every lock that a majority has granted.
 
     Args:
-        facts: What they have told.
-        above: How many elements of a lock id stand before the group's.
+        facts: The answers.
+        above: How many elements of a lock id precede the group's.
     """
     found: dict[bytes, _Held] = {}
     for fact in facts:
@@ -115,7 +115,7 @@ def groups_of(facts: Iterable[RequestFact], above: int) -> dict[bytes, Group]:
     return {group: _group(held) for group, held in found.items()}
 
 
-_Held = dict[tuple[LockId, AgentId], int]  # since when each has what
+_Held = dict[tuple[LockId, AgentId], int]  # the time since which each holds its locks
 
 
 def _group(held: _Held) -> Group:
@@ -138,7 +138,7 @@ def _group(held: _Held) -> Group:
                 new = (number, capabilities, since)
                 said[member, agent] = max(said.get((member, agent), new), new)
             case _:
-                pass  # it is being changed; or a lock that is none of tooz
+                pass  # a change in progress, or a lock that is not of tooz
     members = {
         member: Member(agent, *said[member, agent][:2], since, said[member, agent][2])
         for (member, agent), since in joined.items()

@@ -1,4 +1,4 @@
-"""A lock of tooz, and what becomes of the errors of `locks` in tooz."""
+"""A lock of tooz, and the translation of errors of `locks` to those of tooz."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Lock", "ask_servers", "in_words_of_tooz"]
 
 @contextmanager
 def in_words_of_tooz() -> Iterator[None]:
-    """What `locks` raises in this block is raised as an error of tooz."""
+    """Raise errors of `locks` in this block as errors of tooz."""
     try:
         yield
     except locks.LockTimeout as error:
@@ -32,30 +32,30 @@ def ask_servers(ask: Callable[[], Gathered]) -> Gathered:
     """Ask the lock servers.
 
     Raises:
-        ToozConnectionError: Too few have answered: what is locked on a majority of them may not be in it.
+        ToozConnectionError: Too few answered: locks on a majority of them may be missing.
     """
     told = ask()
     known, needed = quorum()
     if known - len(told.silent) < needed:
         silent = ", ".join(f"{name}: {why}" for name, why in told.silent)
         raise coordination.ToozConnectionError(
-            f"of {known} lock servers {needed} have to answer: {silent}"
+            f"too few lock servers answered; {needed} of {known} are needed: {silent}"
         )
     return told
 
 
 class Lock(locking.Lock):
-    """A lock, exclusive or shared, of whoever has this object: it may be released by another thread than has acquired it.
+    """A lock, exclusive or shared, that belongs to this object: a thread may release it that has not acquired it.
 
-    What it has is lost when its lock servers are, or somebody breaks it: `is_still_owner` says so. No circle of such
-    locks is found, for nobody knows which thread goes on with which; `locks.transaction` finds them.
+    It is lost when its lock servers are lost, or when it is broken: see `is_still_owner`. Deadlocks of such
+    locks are not found, because it is unknown which threads belong together; use `locks.transaction` for that.
 
     Args:
         name: Its name.
-        lock_id: The lock id that stands for it.
-        coordinator: Says with whose end it is released.
-        member: Who that is, for others to see.
-        timeout: How long lock servers may take to answer.
+        lock_id: The lock id for it.
+        coordinator: The owner with whose end it is released.
+        member: The member's name, as shown to others.
+        timeout: Time limit of the lock servers' answers.
     """
 
     def __init__(
@@ -75,21 +75,21 @@ class Lock(locking.Lock):
 
     @property
     def acquired(self) -> bool:
-        """Whether it was acquired, and not released since."""
+        """Whether it was acquired and not released."""
         return bool(self._held)
 
     def acquire(
         self, blocking: bool = True, shared: bool = False, timeout: float | None = None
     ) -> bool:
-        """Acquire it; see tooz.
+        """Acquire the lock; see tooz.
 
         Raises:
-            ToozConnectionError: Too few lock servers can be asked.
+            ToozConnectionError: Too few lock servers can be reached.
         """
         blocking, timeout = utils.convert_blocking(blocking, timeout)
         wanted = (self._lock_id, "read" if shared else "write")
         with in_words_of_tooz():
-            # A client of its own: two acquires exclude each other, whoever calls.
+            # A separate client: two acquires exclude each other, in any thread.
             owner = locks.Owner(self._member, tied_to=self._coordinator())
             try:
                 agent, _ = locks.begin_transaction(
@@ -104,7 +104,7 @@ class Lock(locking.Lock):
                 raise
 
     def release(self) -> bool:
-        """Release it; return whether it was held until now."""
+        """Release the lock; return whether it was held."""
         try:
             agent, owner = self._held.pop()
         except IndexError:
@@ -114,11 +114,11 @@ class Lock(locking.Lock):
         return held
 
     def is_still_owner(self) -> bool:
-        """Whether it was acquired, and was neither released nor lost nor broken since."""
+        """Whether it was acquired, and neither released, lost nor broken since."""
         return any(_is_held(agent) for agent, _ in list(self._held))
 
     def break_(self) -> bool:
-        """Take it from whoever has it; return whether somebody had it."""
+        """Take the lock from its holder; return whether there was one."""
         broken = False
         reason = f"{self._member} breaks this lock of tooz"
         with in_words_of_tooz():
@@ -127,7 +127,7 @@ class Lock(locking.Lock):
                     locks.break_transaction(agent, reason=reason, timeout=self._timeout)
                     broken = True
                 except locks.NodeNotRunning:
-                    if agent in self._holders():  # otherwise it has ended by itself
+                    if agent in self._holders():  # otherwise it has already ended
                         raise
         return broken
 

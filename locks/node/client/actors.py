@@ -42,7 +42,7 @@ class LockAgent(TurnActor):
     for: `unlock` withdraws it.
     """
 
-    _begun_by = "start an agent with locks.begin_transaction() or locks.spawn_agent()"
+    _begun_by = "begin an agent with locks.begin_transaction() or locks.spawn_agent()"
     _actor_ref: Any  # `locks.node.client.agent.Agent`, which knows this class
 
     @property
@@ -162,12 +162,17 @@ class LockServer(TurnActor):
         server, checked = self._actor_ref, check_lock_id(lock_id)
         agent = server.agent_of_caller(begin=False)
         if agent is None:
-            raise MisuseError(f"the caller has locked nothing through {self}", value=shown(checked))
+            raise MisuseError(
+                f"the caller has no locks from {self}; lock something first", value=shown(checked)
+            )
         if other is None:
             found = (each.agent for each in server.node.view(checked).waiting)
             to = next((each for each in found if each != agent.id), None)
             if to is None:
-                raise NotHeld(f"nobody waits for {show(checked)}; keep it", lock_id=checked)
+                raise NotHeld(
+                    f"can't surrender {show(checked)}: no transaction is waiting for it",
+                    lock_id=checked,
+                )
         else:
             to = _id_of(other)
         surrender_to(agent, checked, to, (server.node.name,))

@@ -191,7 +191,7 @@ class Agent(Holding, metaclass=Shown):
 
     def failed(self, message: Any, error: Exception) -> None:
         """Log it."""
-        self.node.log("%s could not handle %r: %s", self, message, error)
+        self.node.log("%s failed to handle %r: %s", self, message, error)
 
     def stop_inline(self, reason: object) -> None:
         """End the transaction, as any actor is stopped."""

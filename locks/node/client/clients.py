@@ -67,7 +67,7 @@ def checked_label(label: Any) -> str:
     text = plain_text(label)
     if not text or not text.isprintable() or len(text) > LONGEST_LABEL:
         raise InvalidOption(
-            f"label={shown(label)} is not text of 1 to {LONGEST_LABEL} characters in one line",
+            f"label={shown(label)} is not one line of 1 to {LONGEST_LABEL} characters; pass a shorter text",
             label=shown(label),
         )
     return text
@@ -218,7 +218,7 @@ def inbox_of(client: Client, agent: object, notify: NotifyTarget, before: Inbox 
         return partial(tell, client)
     if before is None:
         raise InvalidOption(
-            f"client {name_of(client)} has no inbox to be notified in; pass notify=function",
+            f"can't notify client {name_of(client)}: it is not an actor and has no inbox; pass notify=function",
             notify=notify,
         )
     return before

@@ -49,7 +49,7 @@ def checked_nodes(node: NodePort, nodes: Nodes | None, must_run: bool = True) ->
     down = [name for name in names if name not in node.alive]
     if down and must_run:
         why = reasons(down, node.refusals)
-        text = f"{', '.join(down)} can't be reached from {node.name}{why}"
+        text = f"{node.name} can't reach {', '.join(down)}{why}"
         raise NodeNotRunning(text, nodes=down)
     return names
 
@@ -88,7 +88,7 @@ def checked_pattern(node: NodePort, pattern: Pattern) -> Object:
     """
     if not isinstance(pattern, (tuple, list)) or not 2 <= len(pattern) <= 4:
         raise InvalidOption(
-            f"object {pattern!r} is not (lock_id, mode), (lock_id, mode, nodes) or "
+            f"object {pattern!r} has the wrong form; use (lock_id, mode), (lock_id, mode, nodes) or "
             "(lock_id, mode, nodes, require)",
             pattern=repr(pattern),
         )
@@ -111,7 +111,7 @@ def surrender_to(
     here = agent.node.name in names  # other nodes' queues are not known here
     if here and all(waiting.agent != other for waiting in agent.node.view(checked).waiting):
         raise NotHeld(
-            f"{other} does not wait for {show(checked)}; it can't be surrendered to it",
+            f"can't surrender {show(checked)} to {other}: it is not waiting for the lock",
             lock_id=checked,
         )
     agent.surrender(checked, other, names)

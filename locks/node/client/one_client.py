@@ -88,8 +88,8 @@ def interrupt_others(agent: OwnAgent) -> None:
         for other in _others(agent):
             if other.machine.awaited:
                 text = (
-                    f"{agent.machine.client} waited with {other.id} while another transaction of its "
-                    f"own was aborted: that wait was given up.\n{aborted}"
+                    f"the wait of {agent.machine.client} with {other.id} was ended, because another transaction of the same "
+                    f"client was aborted.\n{aborted}"
                 )
                 other.event(other.machine.interrupt, anew(aborted, text))
 
@@ -121,9 +121,9 @@ def _check_own(agent: OwnAgent, others: Iterable[OwnAgent]) -> None:
                     and how_many_block(held.lock_id, info.lock_id) == 1
                 ):
                     raise WaitsForItself(
-                        f"{agent.machine.client} asks for {info.mode} {show(info.lock_id)}, but "
-                        f"has {held.mode} {show(held.lock_id)} itself in another transaction "
-                        f"({other.id}), and would wait for ever. Take both in one transaction",
+                        f"{agent.machine.client} would wait for itself: it requests {info.mode} {show(info.lock_id)}, but "
+                        f"holds {held.mode} {show(held.lock_id)} in another transaction "
+                        f"({other.id}). Take both locks in one transaction",
                         lock_id=info.lock_id,
                         holder=other.id,
                     )

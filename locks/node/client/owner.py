@@ -68,7 +68,7 @@ class Owner(Ending, Block):
             self._tie.begin(tied_to)
         except CannotMonitor as error:
             raise InvalidOption(
-                f"owner {self.name} can't be tied to {shown(tied_to)}: {error}",
+                f"can't tie owner {self.name} to {shown(tied_to)}: {error}",
                 value=shown(tied_to),
             ) from error
 
@@ -78,8 +78,8 @@ class Owner(Ending, Block):
     def __reduce__(self) -> Any:
         """No copy is made, nor is it pickled: that would be another client, with the same name."""
         raise MisuseError(
-            f"owner {self.name} can't be copied or pickled: a copy would be another client, which has nothing of what this one "
-            "has. Hand on the owner itself, within its process; to another process the lock id and a fencing token",
+            f"can't copy or pickle owner {self.name}: a copy would be another client, without its locks. "
+            "Pass the owner itself within its process; to another process, pass the lock id and a fencing token",
             owner=self.name,
         )
 
@@ -101,7 +101,7 @@ class Owner(Ending, Block):
             self._tie = None  # then: what is interrupted here is done again
 
     def _tied_has_ended(self, _: object) -> None:
-        self.end("what it was tied to has ended")
+        self.end("the object that it was tied to has ended")
 
     def acting(self) -> Acting:
         """Act for it within a block: `with owner.acting(): ...`. What is locked there is the owner's.
@@ -114,8 +114,8 @@ class Owner(Ending, Block):
     def __enter__(self) -> Owner:
         if self._entered:
             raise MisuseError(
-                f"a block of owner {self.name} has begun already; within it, or for more than one, use "
-                "`with owner.acting()`, and end the owner by owner.end()",
+                f"a block of owner {self.name} is open already; for nested or several blocks, use "
+                "`with owner.acting()`, and end the owner with owner.end()",
                 owner=self.name,
             )
         self._entered = True
@@ -175,6 +175,6 @@ def checked_owner(owner: Any) -> Owner | None:
     if owner is None or isinstance(owner, Owner):
         return owner
     raise InvalidOption(
-        f'owner={shown(owner)} is not a locks.Owner; make one: locks.Owner("session 17")',
+        f'owner={shown(owner)} is not a locks.Owner; create one, such as locks.Owner("session 17")',
         owner=shown(owner),
     )

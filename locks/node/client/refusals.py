@@ -55,9 +55,9 @@ ASKED_WITHIN = 1.0  # seconds that another node is asked who holds a lock
 def not_client(agent: OwnAgent, caller: Client) -> NotClient:
     """Of somebody who uses another one's transaction."""
     return NotClient(
-        f"transaction {agent.id} belongs to {agent.machine.client}; "
-        f"{name_of(caller)} can't use it. Begin a transaction of its own there, or name "
-        "the client when it begins (client=...); for a locks.Owner (owner=...) anybody may act",
+        f"{name_of(caller)} can't use transaction {agent.id}: it belongs to "
+        f"{agent.machine.client}. Begin a transaction there, or name "
+        "the client when it begins (client=...); a transaction of a locks.Owner (owner=...) may be used anywhere",
         agent=agent.id,
     )
 
@@ -66,8 +66,8 @@ def owner_has_ended(owner: Client) -> MisuseError:
     """Of somebody who acts for an owner that is no more."""
     name = name_of(owner)
     return MisuseError(
-        f"owner {name} has ended: nothing can be locked for it. A task or a thread that lives longer than the "
-        "owner in whose name it was begun needs one of its own",
+        f"can't lock for owner {name}: it has ended. A task or thread that outlives the "
+        "owner it was started under needs an owner of its own",
         owner=name,
     )
 
@@ -96,9 +96,9 @@ def blocks_event_loop() -> BlocksEventLoop:
             f"for trio's tasks. {IN_TRIO}"
         )
     return BlocksEventLoop(
-        "this call may wait, and would stop the event loop and all that runs in it: in a coroutine use "
+        "this call may wait, and would block the event loop: in a coroutine use "
         "locks.aio, as in `async with locks.aio.transaction() as tx: await tx.write_lock(...)`, or "
-        "`await locks.aio.call(function, ...)` for what has no counterpart there"
+        "`await locks.aio.call(function, ...)` for functions that locks.aio lacks"
     )
 
 
@@ -106,7 +106,7 @@ def explained(error: CannotServe, node: NodePort) -> CannotServe:
     """Of nodes that do not serve, with what is known of why: where nobody answers, or why those that run refuse."""
     if not any(name in node.refusals for name in error.nodes):
         nobody = "".join(
-            f". Nobody answers for {name} at {place(address)}"
+            f". No answer from {name} at {place(address)}"
             for name in error.nodes
             if (address := node.address_of(name)) is not None
         )
@@ -131,7 +131,7 @@ def reasons(nodes: Iterable[str], refusals: Mapping[str, str]) -> str:
 def no_units(lock_id: LockId) -> InvalidOption:
     """The error for who asks for the unit of a lock that is no counted one."""
     return InvalidOption(
-        f"{show(lock_id)} is not a counted lock, so it has no units; locks.units() makes the id of one",
+        f"{show(lock_id)} has no units: it is not a counted lock; make the id of one with locks.units()",
         lock_id=lock_id,
     )
 
@@ -139,17 +139,17 @@ def no_units(lock_id: LockId) -> InvalidOption:
 def not_held(lock_id: LockId, by: str | None = None) -> NotHeld:
     """Of a client that releases what it does not hold; or holds `by` another kind of lock."""
     why = (
-        "is not held by the caller; it can't be released"
+        ": the caller does not hold it"
         if by is None
-        else f"is held by {by} of the caller, which alone releases it"
+        else f": the caller holds it by {by}; release that"
     )
-    return NotHeld(f"{show(lock_id)} {why}", lock_id=lock_id)
+    return NotHeld(f"can't release {show(lock_id)}{why}", lock_id=lock_id)
 
 
 def not_to_be_told(agent: AgentId, message: object) -> MisuseError:
     """Of a program that tells an agent what only lock servers can know."""
     return MisuseError(
-        f"{shown(message)} is for lock servers to say, and {agent} takes it from them alone",
+        f"{agent} does not accept {shown(message)} from a program: only lock servers send it",
         value=shown(message),
     )
 
@@ -157,7 +157,7 @@ def not_to_be_told(agent: AgentId, message: object) -> MisuseError:
 def no_inbox(agent: OwnAgent) -> InvalidOption:
     """Of a client that wants a notification, and has not said where."""
     return InvalidOption(
-        f"transaction {agent.id} can't tell its client the fencing token: begin it with notify"
+        f"transaction {agent.id} can't notify its client of the fencing token: begin it with notify=..."
     )
 
 
@@ -185,15 +185,26 @@ def timed_out(
         held_by += f" and {len(names) - FEW_IDS:,} more"
     lost = agent.node.turn.ask(agent.machine.lost)
     return LockTimeout(
-        f"no {show_all(ids) or 'lock'} {'at once' if timeout == 0 else f'within {timeout} s'}; "
-        + (f"held by {held_by}; " if held_by else "")
-        + ("the request was withdrawn" if withdrawn else "the requests stay")
-        + (f". Lost meanwhile, and not to be relied on: {show_all(lost)}" * bool(lost)),
+        _not_had(wanted, timeout)
+        + (f"{':' if timeout == 0 else ','} held by {held_by}" if held_by else "")
+        + ("" if withdrawn else "; the requests stay in the queue")
+        + (f". Locks lost meanwhile, which must not be relied on: {show_all(lost)}" * bool(lost)),
         lock_ids=ids,
         holders=holders,
         timeout=timeout,
         lost=lost,
     )
+
+
+def _not_had(wanted: Sequence[LockInfo], timeout: float | None) -> str:
+    """The beginning of the error of a wait that timed out."""
+    modes = {info.mode for info in wanted}
+    mode = f"{modes.pop()} " if len(modes) == 1 else ""
+    ids = show_all([info.lock_id for info in wanted])
+    if timeout == 0:
+        locks = "lock" if len(wanted) == 1 else "locks"
+        return f"could not get the {mode}{locks} {f'on {ids} ' * bool(ids)}without waiting"
+    return f"timed out after {timeout} s waiting for {mode}{ids or 'locks'}"
 
 
 def _holders(agent: OwnAgent, info: LockInfo) -> list[Contender]:
@@ -215,8 +226,8 @@ def _holders(agent: OwnAgent, info: LockInfo) -> list[Contender]:
 def token_timed_out(lock_id: LockId, timeout: float | None) -> LockTimeout:
     """Of a client that has waited for a fencing token for too long."""
     return LockTimeout(
-        f"{show(lock_id)} is held, but its fencing token was not confirmed by enough "
-        f"nodes within {timeout} s",
+        f"timed out after {timeout} s waiting for the fencing token of {show(lock_id)}: too few nodes "
+        f"have confirmed it; the lock is still held",
         lock_ids=[lock_id],
         timeout=timeout,
     )
@@ -229,12 +240,13 @@ def stopped(agent: AgentId, reason: object) -> AgentEnded:
 
 def client_has_ended(agent: OwnAgent, down: Down) -> AgentEnded:
     """Of a transaction whose client has ended."""
-    text = f"transaction {agent.id} has ended with its client {agent.machine.client}"
+    text = f"transaction {agent.id} has ended, because its client {agent.machine.client} has ended"
     return AgentEnded(f"{text} ({down.reason})", agent=agent.id)
 
 
 def in_the_parent(agent: AgentId) -> AgentEnded:
     """Of a transaction that a forked child has taken along."""
     return AgentEnded(
-        f"transaction {agent} lives in the parent process; begin a new one here", agent=agent
+        f"can't use transaction {agent}: it belongs to the parent process; begin a new one here",
+        agent=agent,
     )

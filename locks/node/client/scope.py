@@ -21,9 +21,9 @@ __all__ = ["HERE", "Here", "Nodes", "checked_where", "first_scope", "scope_of", 
 logger = logging.getLogger("locks.program")
 
 LOCAL = (
-    "%s takes locks in its own lock table, which no other program sees, although it meets other nodes. For locks that all "
-    "share, start it with locks.start(servers=[...]), or give nodes=[...]; if this is what you want, say "
-    "so by locks.start(servers=locks.HERE), or nodes=locks.HERE"
+    "%s takes locks in its own lock table, which other programs do not see, although it is connected with other nodes. For shared "
+    "locks, use locks.start(servers=[...]) or nodes=[...]; for locks of this program only, "
+    "use locks.start(servers=locks.HERE) or nodes=locks.HERE"
 )
 
 

@@ -50,8 +50,8 @@ from locks.wire.facts import is_question, pack_answer, pack_question, unpack_ans
 __all__ = ["Answers", "Inquiries", "Witness", "ask_all", "ask_by_ways"]
 
 UNKNOWN = (Atom("error"), Atom("unknown_request"))
-SILENT = "it is connected, but says nothing"
-OLD = "it does not know this question: it runs an older version of locks, or the original"
+SILENT = "it is connected, but does not answer"
+OLD = "it does not support this question: it runs an older version of locks, or the Erlang original"
 
 
 class _Connections(Protocol):
@@ -118,8 +118,10 @@ class Witness:
         name, reason, by = question
         agent = self._node.agents_by_id.get(name)
         if agent is None or not agent.is_alive():
-            return Broken(False, f"transaction {name} has ended by itself")
-        text = f"transaction {name} was ended by {_line(by)}: {_line(reason)}. Its locks are gone"
+            return Broken(False, f"transaction {name} had already ended")
+        text = (
+            f"transaction {name} was ended by {_line(by)}: {_line(reason)}. Its locks were released"
+        )
         error = TransactionBroken(text, agent=name, reason=reason, by=by)
         log = partial(_log_break, self._node.name, question, "%s (%s)")
         self._node.executor.run_soon(log, text, agent.machine.client)
@@ -202,9 +204,9 @@ class Inquiries:
         if name not in links or caller.node not in links:
             unanswered(f"{name} is not connected with {self._name}")
             return
-        check_budget(self._passed_on + 1, MOST_CALLS, "questions to be passed on")
+        check_budget(self._passed_on + 1, MOST_CALLS, "questions to forward")
         if isinstance(question, Break):
-            text = "%s (%s) asks for the end of transaction %s: %s"
+            text = "%s (%s) requests the end of transaction %s: %s"
             log = partial(_log_break, self._name, question, text)
             by, reason = _line(question.by), _line(question.reason)
             self._cluster.executor.run_soon(log, by, caller.node, question.agent, reason)
@@ -217,7 +219,7 @@ class Inquiries:
                 unanswered(SILENT)
             else:
                 why = OLD if answered else f"it does not answer: {said}"
-                unanswered(f"{name} gives no answer: {why}")
+                unanswered(f"no answer from {name}: {why}")
 
         if isinstance(question, Break):  # it may be carried out when the node goes on
             self._cluster.processes.call(name, LOCK_SERVER, pack_question(question), told)
@@ -329,7 +331,7 @@ def _ask(
                 said[name] = node.turn.run(Witness(node).answer, question, cluster)
             elif cluster is None or way not in cluster.distribution.links:
                 why = node.refusals.get(way, "")
-                silent[name] = f"it can't be reached{why and ': '}{why}"
+                silent[name] = f"can't be reached{why and ': '}{why}"
             else:
                 node.turn.run(calls.begin, name, way, LOCK_SERVER, pack_question(question))
         satisfied = any(map(enough, said.values()))
@@ -345,7 +347,7 @@ def _ask(
             else:
                 said[name] = answer
                 satisfied = enough(answer)
-        why = SILENT if calls.all_silent else f"it did not answer within {timeout:g} s"
+        why = SILENT if calls.all_silent else f"timed out after {timeout:g} s"
         silent |= dict.fromkeys(calls.open, why)
     return Answers(said, silent)
 
@@ -359,5 +361,5 @@ def _read(answered: bool, told: Any) -> Answer | str:
     try:
         answer = unpack_answer(told)
     except BadMessage as error:
-        return f"its answer can't be read: {error}"
+        return f"its answer is unreadable: {error}"
     return answer.why if isinstance(answer, Untold) else answer

@@ -140,7 +140,7 @@ class LongWaits:
             found.append(entry.blocker)
         texts = []
         for other in found[:MOST_HOLDERS]:
-            does = "holds" if other.granted else "stands ahead with"
+            does = "holds" if other.granted else "is ahead in the queue with"
             wish = f"{other.mode} {show(other.slot.lock_id)}"
             got = self._times.got.get(other.number)
             since = "" if got is None else f" for {now - got:.1f} s"
@@ -171,14 +171,14 @@ class LongWaits:
         for wait in waits:
             log_event(
                 "wait",
-                "%s: %s (%s) has waited %.1f s for %s %s: %s",
+                "%s: %s (%s) has been waiting %.1f s for %s %s: %s",
                 server.node.name,
                 wait.client,
                 wait.agent,
                 wait.seconds,
                 wait.mode,
                 show(wait.lock_id),
-                ", ".join(wait.holders) or "nobody is in its way any more",
+                ", ".join(wait.holders) or "nothing blocks it any more",
                 holders=list(wait.holders),
                 **self._fields(wait),
             )
@@ -195,7 +195,7 @@ class LongWaits:
                 self._server.node.name,
                 wait.client,
                 wait.agent,
-                "got" if granted else "waits no more for",
+                "got" if granted else "stopped waiting for",
                 wait.mode,
                 show(wait.lock_id),
                 wait.seconds,
@@ -208,7 +208,7 @@ class LongWaits:
         if left:
             log_event(
                 "waits_left_out",
-                "%s: %s more lines like these were left out",
+                "%s: left out %s more lines like these",
                 self._server.node.name,
                 left,
                 node=self._server.node.name,

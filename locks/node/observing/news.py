@@ -56,7 +56,7 @@ class News:
         if not self._deadlocks.admit(time.monotonic()):
             return
         left_out = self._deadlocks.take_left_out()
-        before = f" ({left_out} more were resolved before)" if left_out else ""
+        before = f" ({left_out} more before it are not shown)" if left_out else ""
         log_event(
             "deadlock",
             "%s: a deadlock was resolved%s: %s",
@@ -76,7 +76,7 @@ class News:
         if self._losses.admit(time.monotonic()):
             log_event(
                 "lost",
-                "%s: %s (%s) has lost %s: %s",
+                "%s: %s (%s) lost %s: %s",
                 self._name,
                 client,
                 agent,
@@ -98,5 +98,11 @@ def log_peer(node: NodePort, peer: str, reason: str | None) -> None:
         log_event("node_up", "%s is connected with %s", node.name, what, **about)
     else:
         log_event(
-            "node_down", "%s has lost %s: %s", node.name, what, reason, **about, reason=reason
+            "node_down",
+            "%s lost the connection with %s: %s",
+            node.name,
+            what,
+            reason,
+            **about,
+            reason=reason,
         )

@@ -148,7 +148,9 @@ def lock_id_of(term: Any) -> LockId:
     except InvalidLockId as error:
         raise BadMessage(str(error)) from None
     if units_of(lock_id):
-        raise BadMessage(f"{show(lock_id)} is a counted lock, of which the original knows nothing")
+        raise BadMessage(
+            f"{show(lock_id)} is a counted lock, which the Erlang original does not support"
+        )
     return lock_id
 
 

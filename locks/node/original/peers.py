@@ -235,8 +235,8 @@ class OriginalPeers:
         """
         for name in () if is_election(lock_id) else self._originals(agent, lock_id):
             raise InvalidOption(
-                f"{show(lock_id)} is asked for on {name}, which runs the original: versions go back "
-                "there, so there is no fencing token. Ask for it on Python nodes only",
+                f"{show(lock_id)} has no fencing token: it was requested on {name}, which runs the Erlang original, where "
+                "versions go back. Request it on Python nodes only",
                 lock_id=lock_id,
                 node=name,
             )
@@ -329,7 +329,7 @@ class OriginalPeers:
         try:
             about = unpack_about(answer, name)
         except BadMessage as error:
-            self._node.log("what %s answers is ignored: %s", name, error)
+            self._node.log("ignored an answer of %s: %s", name, error)
             return
         self._perform(self._servers.informed(agent, name, *about))
 

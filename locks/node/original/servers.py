@@ -114,7 +114,8 @@ class OriginalServers:
         """
         if isinstance(message, Watch | Unwatch):
             raise MisuseError(
-                f"{node} runs the original: its lock server can't be told {message!r}", node=node
+                f"can't send {message!r} to the lock server of {node}, which runs the Erlang original",
+                node=node,
             )
         ours = self._known(agent)
         if client is not None:
@@ -470,8 +471,8 @@ def is_election(lock_id: LockId) -> bool:
 def cannot_unlock(lock_id: LockId, node: str) -> MisuseError:
     """The error for unlocking at the original's lock server, which can't."""
     return MisuseError(
-        f"{show(lock_id)} can't be unlocked on {node}, which runs the original: there, locks are "
-        "held until the transaction ends. End it, or use a transaction of its own for this lock",
+        f"can't unlock {show(lock_id)} on {node}, which runs the Erlang original: there, locks are "
+        "held until the transaction ends. End it, or use a separate transaction for this lock",
         lock_id=lock_id,
         node=node,
     )

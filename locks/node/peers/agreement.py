@@ -114,7 +114,7 @@ def unpack_servers(term: tuple[Any, ...]) -> Scope:
     """
     said = Scope(*_FORM.unpack(term))
     if not said.nodes or list(said.nodes) != sorted(set(said.nodes)):
-        raise BadMessage(f"{brief(list(said.nodes))} are not one or more nodes, in their order")
+        raise BadMessage(f"{brief(list(said.nodes))} should be one or more nodes, sorted")
     return said
 
 
@@ -217,16 +217,16 @@ class Agreements:
 def disagreement(server: str, there: Scope, client: str, wanted: Scope) -> str:
     """Why a node can't use a lock server, in words."""
     return (
-        f"{server} is one of the servers {_show(there)}, and {client} was started with {_show(wanted)}. "
-        "Give all programs that share servers the same ones: otherwise two could have the same lock"
+        f"{server} has the servers {_show(there)}, but {client} was started with {_show(wanted)}. "
+        "Start all programs with the same servers: otherwise two programs could hold the same lock"
     )
 
 
 def waiting(server: str, missing: Iterable[str]) -> str:
     """Why a server grants nothing yet, in words."""
     return (
-        f"{server} waits for {', '.join(missing)}: servers that were found grant nothing before each of them has said that "
-        "it is one of the same ones. Start them all, with the same servers"
+        f"{server} grants no locks yet: it waits for {', '.join(missing)} to confirm "
+        "the same set of servers. Start all servers, with the same set"
     )
 
 

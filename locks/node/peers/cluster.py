@@ -172,7 +172,9 @@ class Cluster:
             doubt=self.processes.prod,
             awaited=self._awaited,
             changed=self._hears,
-            lasts=lambda name: self.tunnels.avoid(name, f"{name}, which relays, says nothing"),
+            lasts=lambda name: self.tunnels.avoid(
+                name, f"no answer from {name}, which relays the connection"
+            ),
         )
         self.tunnels = Tunnels(
             node.name,
@@ -277,7 +279,7 @@ class Cluster:
         name = link.peer.name
         if link.peer.hidden:
             self.node.refusals[name] = (
-                "it is a client node (mesh=False), and grants no locks to others"
+                "it is a client node (mesh=False), which grants no locks to others"
             )
             self.arrivals.came(name, has_server=False)
         else:
@@ -323,11 +325,11 @@ class Cluster:
         if name not in self.members:
             return
         if silent:
-            text = "%s is connected, and says nothing: %s asks other lock servers first"
+            text = "%s does not answer, although it is connected: %s asks other lock servers first"
             node.silent |= {name}
             node.tell_agents(AgentMachine.node_silent, name)
         else:
-            text = "%s speaks again with %s"
+            text = "%s answers %s again"
             node.silent -= {name}
             node.tell_agents(AgentMachine.node_speaks, name)
         self.executor.run_soon(logger.info, text, name, node.name)
@@ -394,7 +396,7 @@ class Cluster:
         """Let an actor be reached from other nodes by a name, for as long as it lives."""
         before = self.processes.registered(name)
         if before is not None:
-            raise MisuseError(f"the name {name!r} is taken by {before.subject}", name=name)
+            raise MisuseError(f"can't use the name {name!r}: {before.subject} has it", name=name)
         self.remotes.register(name, actor)
 
     def ref_of(self, agent: AgentId) -> RemoteRef | None:
@@ -444,7 +446,7 @@ class Cluster:
                 try:
                     encoded = etf.encode(pack(part, agent))
                 except etf.EncodeError as error:
-                    text = "%s does not get what can't be sent: %s"
+                    text = "a message for %s can't be sent: %s"
                     self.executor.run_soon(logger.error, text, agent, error)
                 else:
                     self.processes.send(pid, encoded)
@@ -503,7 +505,7 @@ class Cluster:
                 elif not self.inquiries.take(caller, tag, request):
                     self.remotes.answer_term(caller, tag, self._answer(sender.node, request))
         except StrangeMessage as error:
-            self.ignored("%s sent a message that is ignored: %s", sender.node, error)
+            self.ignored("ignored a message of %s: %s", sender.node, error)
             if is_ours(term):
                 self._answer_strange(term)
 
@@ -524,7 +526,7 @@ class Cluster:
         kind = term[2] if len(term) > 2 else None
         name = self.processes.speaker
         shown = kind.name if isinstance(kind, Atom) else brief(kind)
-        text = "%s does not understand the message %s, and ignored it; let it have this version of locks"
+        text = "%s did not understand the message %s and ignored it; install the same version of locks there"
         self.node.notices.warn("not understood", name, text, name, shown)
 
     def _take_ours(self, term: tuple[Any, ...], sender: Pid) -> None:
@@ -578,7 +580,7 @@ class Cluster:
             else:
                 self.original_peers.to_ours(agent, message, sender)
         except StrangeMessage as error:
-            self.ignored("a message to %s is ignored: %s", agent, error)
+            self.ignored("ignored a message to %s: %s", agent, error)
             if is_ours(message):
                 self._answer_strange(message)
 

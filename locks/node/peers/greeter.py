@@ -144,7 +144,7 @@ class Greeter:
         try:
             greeting = unpack_greeting(term)
         except BadMessage as error:
-            raise BadMessage(f"its greeting is wrong: {error}") from None
+            raise BadMessage(f"its greeting is invalid: {error}") from None
         self._take(link, greeting)
         return Atom("ok")
 
@@ -174,13 +174,13 @@ class Greeter:
             except InvalidOption as error:
                 refused = (news.name, str(error))
         if refused is not None:
-            text = "%s does not connect to %s, which %s names: %s"
+            text = "%s does not connect to %s, which was announced by %s: %s"
             self._node.notices.warn(
                 "address", source, text, self._node.name, refused[0], source, refused[1]
             )
         dropped = self._distribution.hear(source, allowed)
         if dropped:
-            text = "%s names too many nodes that nobody is connected with: %s are left out"
+            text = "%s announced too many nodes that are not connected; left out: %s"
             self._node.notices.warn("names", source, text, source, dropped)
 
     # --- Telling others of newcomers ------------------------------------------------------------

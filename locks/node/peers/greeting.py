@@ -73,8 +73,8 @@ def unpack_greeting(term: Any) -> Greeting:
     _, _, protocol, version, ticktime, known = term[:6]
     if type(protocol) is not int or protocol != PROTOCOL:
         raise BadMessage(
-            f"it speaks protocol {brief(protocol)}, this node speaks {PROTOCOL}; let both have the same "
-            "version of locks"
+            f"it uses protocol {brief(protocol)}, but this node uses {PROTOCOL}; install the same "
+            "version of locks on both"
         )
     check_version(version)
     shortest, longest = TICKTIMES
@@ -85,7 +85,7 @@ def unpack_greeting(term: Any) -> Greeting:
     if type(known) is not list:
         raise BadMessage(f"{brief(known)} should be a list of nodes")
     if len(known) > NAMES:
-        raise BadMessage(f"it names {len(known)} nodes; a greeting may name {NAMES}")
+        raise BadMessage(f"a greeting has {len(known)} nodes, more than {NAMES}")
     return Greeting(version, ticktime, [_news(entry) for entry in known])
 
 
@@ -93,7 +93,7 @@ def to_node_name(term: Any) -> str:
     """The name of a node that a term stands for; raises `BadMessage` if it is none."""
     try:
         if type(term) is not str:
-            raise InvalidOption("a node's name is text")
+            raise InvalidOption("a node's name must be text")
         return check_node_name(term)
     except InvalidOption as error:
         raise BadMessage(f"{brief(term)} is not the name of a node") from error
@@ -102,7 +102,7 @@ def to_node_name(term: Any) -> str:
 def _news(entry: Any) -> News:
     """One node that is named."""
     if type(entry) is not tuple or not 3 <= len(entry) <= 4:
-        raise BadMessage(f"{brief(entry)} does not say where a node is: name, host, port, age")
+        raise BadMessage(f"{brief(entry)} should be a node's name, host, port and age")
     name, host, port, age = entry if len(entry) == 4 else (*entry, 0.0)
     to_node_name(name)
     if type(host) is not str or not 0 < len(host) <= LONGEST_HOST or not _is_plain(host):

@@ -119,7 +119,7 @@ class Relaying:
         else:
             right = agent.node == name and isinstance(told, Knowledge)
         if not right or (isinstance(told, Knowledge) and told.sender != agent):
-            raise BadMessage(f"{name} can't speak for {agent} through {via or 'itself'}")
+            raise BadMessage(f"{name} can't send messages for {agent} through {via or 'itself'}")
 
     def _warn(self, agent: AgentId, nodes: tuple[str, ...]) -> None:
         """Say once that the original's lock servers relay nothing."""
@@ -127,8 +127,8 @@ class Relaying:
         if original is not None and not self._warned:
             self._warned = True
             text = (
-                "%s is not connected with the node of %s, and the lock server of %s, the Erlang "
-                "original, relays nothing: deadlocks between the two may not be found until they are "
+                "%s is not connected with the node of %s, and the lock server of %s is the Erlang "
+                "original, which does not relay. Deadlocks between the two may not be found until they are "
                 "connected (node.connect)"
             )
             self._executor.run_soon(logger.warning, text, self._node.name, agent, original)

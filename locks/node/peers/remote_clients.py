@@ -130,7 +130,7 @@ class RemoteAgent:
         """See `Agent.change_flag`; a callable can't be called from another node."""
         if not isinstance(value, bool):
             raise InvalidOption(
-                f"{flag}={value!r}: an agent of another node can only be given True or False",
+                f"{flag}={value!r}: an agent on another node accepts only True and False",
                 flag=repr(flag),
             )
         self._call("flag", flag, value)
@@ -152,7 +152,9 @@ class RemoteAgent:
 
     def token_nowait(self, lock_id: LockId) -> None:
         """See `Agent.token_nowait`; it is for clients on the agent's node."""
-        raise MisuseError(f"{self} lives on another node: wait for the token of {show(lock_id)}")
+        raise MisuseError(
+            f"can't get the token of {show(lock_id)} without waiting: {self} is on another node. Use fencing_token"
+        )
 
     def token(self, lock_id: LockId, timeout: float | None = None) -> int:
         """See `Agent.token`."""
@@ -185,13 +187,13 @@ class RemoteAgent:
             outcome = calls.take(timeout)
         if outcome is None:
             raise LockTimeout(
-                f"no {', '.join(map(show, ids)) or 'answer'} from {ref} within {timeout} s",
+                f"timed out after {timeout} s waiting for {', '.join(map(show, ids)) or 'an answer'} from {ref}",
                 lock_ids=ids,
                 timeout=timeout,
             )
         _, answered, answer = outcome
         if not answered:
-            raise AgentEnded(f"agent {ref} does not answer: {answer}", agent=self.id)
+            raise AgentEnded(f"no answer from agent {ref}: {answer}", agent=self.id)
         error = self._remotes.errors.unraised(answer)
         if error is not None:
             raise error
@@ -231,19 +233,19 @@ class RemoteClients:
         try:
             if is_call(request):
                 raise MisuseError(
-                    f"a proxy of agent {agent.id} works on its own node; elsewhere use locks.lock(agent, ...) "
-                    "and so on",
+                    f"a proxy of agent {agent.id} works only on the agent's node; elsewhere use locks.lock(agent, ...) "
+                    "and the other functions",
                     agent=agent.id,
                 )
             if not is_ours(request):
-                raise StrangeMessage(f"{brief(request)} is not a question for an agent")
+                raise StrangeMessage(f"{brief(request)} is not a request to an agent")
             if not (len(request) >= 3 and type(request[1]) is Atom and type(tag) is Reference):
-                raise BadMessage(f"{brief(request)} is not a question for an agent")
+                raise BadMessage(f"{brief(request)} is not a request to an agent")
             if tag.node != caller.node:
                 raise BadMessage(f"{brief(tag)} is the reference of another call")
             _, verb, client, *arguments = request
             if type(client) is not Pid or client.node != caller.node:
-                raise BadMessage(f"{brief(request)} does not come from {brief(client)}")
+                raise BadMessage(f"{brief(client)} did not send {brief(request)}")
             mine = client_key(self._remotes.client_of(client)) == agent.client_key
             if not mine and verb.name not in OPEN:
                 raise NotClient(
@@ -277,7 +279,7 @@ class RemoteClients:
         if not (message[1] == ABANDON and len(message) == 3 and isinstance(message[2], Reference)):
             raise BadMessage(f"{brief(message)} is not a message for an agent")
         if message[2].node != self._remotes.processes.speaker:
-            raise BadMessage(f"{brief(message[2])} is a call of another node")
+            raise BadMessage(f"{brief(message[2])} is a call from another node")
         wait = self._forget((agent, message[2]))
         if wait is not None:
             agent.event(agent.machine.abandon, wait)
@@ -344,7 +346,7 @@ class RemoteClients:
         rest = readings.get(reading) if type(reading) is int else None
         if rest is None:
             raise MisuseError(
-                f"{node} reads the locks of more than {READINGS} transactions at once; ask again"
+                f"{node} already reads the locks of {READINGS} transactions; try again"
             )
         return self._page(readings, reading, rest)
 
@@ -398,7 +400,7 @@ class RemoteClients:
 
 def _exactly(number: int, arguments: list[Any]) -> list[Any]:
     if len(arguments) != number:
-        raise BadMessage(f"{len(arguments)} arguments were sent, and {number} are needed")
+        raise BadMessage(f"got {len(arguments)} arguments instead of {number}")
     return arguments
 
 

@@ -84,10 +84,10 @@ class Turnover:
     def _end(self, others: frozenset[str]) -> None:
         node = self._node
         self.reason = (
-            f"node {node.name} has ended: its servers were {', '.join(self._servers.nodes)}, and "
+            f"node {node.name} has ended: its servers were {', '.join(self._servers.nodes)}, but "
             f"{self._discovery.describe()} names {', '.join(sorted(others))} now"
         )
-        text = "%s. The next use of locks starts one with these"
+        text = "%s. The next call of locks starts a node with the new servers"
         self._executor.run_soon(logger.warning, text, self.reason)
         node.turn.run(self._end_agents)
         start_new_thread(self._stop, ())  # this hub ends with the node

@@ -96,7 +96,7 @@ class _Reading:
             self._followed.clear()
             self._told = None
         elif page.number != self._next:
-            raise BadMessage(f"page {page.number} of a view came, and not page {self._next}")
+            raise BadMessage(f"got page {page.number} of a view instead of page {self._next}")
         self._next = page.number + 1
         self._followed.take(content.gone, content.requests)
         self._unsaid += 1
@@ -132,10 +132,10 @@ class ViewReader:
         """Raise `NodeNotRunning` unless the views of a node can be read."""
         members = self._cluster.members
         if members.get(name) is not False:
-            what = "runs the original" if name in members else "can't be reached"
+            what = "runs the Erlang original" if name in members else "can't be reached"
             node = self._cluster.node
             why = reasons([name], node.refusals)
-            text = f"{name} {what}: {node.name} can't see what is locked there{why}"
+            text = f"{node.name} can't read the locks of {name}: {name} {what}{why}"
             raise NodeNotRunning(text, nodes=[name])
 
     def watch(self, name: str, lock_id: LockId, watcher: Listener, must_run: bool = True) -> None:
@@ -228,7 +228,9 @@ class ViewReader:
                 return once.view
             outcome = once.outcome
         if outcome is None:
-            raise LockTimeout(f"{name} did not say within {timeout} s who has {show(lock_id)}")
+            raise LockTimeout(
+                f"timed out after {timeout} s waiting for {name} to list the holders of {show(lock_id)}"
+            )
         raise NodeNotRunning(f"{name} does not answer: {outcome[2]}", nodes=[name])
 
     def ask_whether_wanted(
@@ -306,4 +308,4 @@ class ViewReader:
         """What a node says of its views can't be relied on: the connection has to begin anew."""
         link = self._cluster.distribution.links.get(name)
         if link is not None:
-            link.lose(f"it sent a view that can't be read: {error:.200}")
+            link.lose(f"it sent an unreadable view: {error:.200}")

@@ -361,7 +361,7 @@ class ViewSender:
         try:
             term = pages.contender_term(entry.contender())
         except etf.EncodeError as error:
-            text = "watchers on other nodes do not hear of a request: %s"
+            text = "can't inform watchers on other nodes of a request: %s"
             self._cluster.executor.run_soon(logger.error, text, error)
             return None
         if self._kept > KEPT:

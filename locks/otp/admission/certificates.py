@@ -29,8 +29,8 @@ def wrong_host(certificate: Mapping[str, Any] | None, host: str) -> str | None:
         return None
     listed = ", ".join(name for kind, name in names if kind in ("DNS", "IP Address"))
     return (
-        f"a node on {host} has a certificate for {listed[:200] or 'no host'}; it needs one whose "
-        f"alternative names have {host}, or the other side TLS(..., check_hostname=False)"
+        f"the node on {host} has a certificate for {listed[:200] or 'no host'}; it needs one whose "
+        f"alternative names include {host}, or the other side needs TLS(..., check_hostname=False)"
     )
 
 

@@ -32,7 +32,7 @@ class Challenges:
 
     def __init__(self, key: bytes) -> None:
         if not isinstance(key, bytes) or not 16 <= len(key) <= 32:
-            raise InvalidOption("a key for challenges is 16 to 32 random bytes")
+            raise InvalidOption("the key for challenges must be 16 to 32 random bytes")
         self._key = key
         self._count = 0
 

@@ -55,7 +55,7 @@ def check_user(found: Credentials | None, own: int | None = None) -> None:
     own = os.geteuid() if own is None else own
     if found is not None and found.uid != own:
         raise Refused(
-            f"the program at the other end belongs to user {found.uid}, and this one to user {own}; on a "
-            "socket of the Unix domain only programs of one user meet",
+            f"the program at the other end runs as user {found.uid}, but this one as user {own}; on a "
+            "Unix domain socket only programs of one user can connect",
             cause="user",
         )

@@ -326,7 +326,7 @@ class Door:
             first, last = stranger.turns == 1, stranger.turns > MANY_TURNS
             with self._tls.through(0 if first else -1 if last else 1):
                 if stranger.stream.is_closed():
-                    raise ConnectionError("it has left while it waited for TLS")
+                    raise ConnectionError("it disconnected while it was waiting for TLS")
                 done = act(data)
                 gevent.sleep(0)
             stranger.is_asked()
@@ -334,7 +334,7 @@ class Door:
 
         first = stranger.stream.await_words()  # until then, no memory is spent on TLS
         if first not in (b"", HANDSHAKE_OF_TLS):
-            stranger.stream.send(refusal("TLS is spoken here; give tls= to both, or to neither"))
+            stranger.stream.send(refusal("this node uses TLS; set tls= on both, or on neither"))
             reason, cause = tls_words("WRONG_VERSION_NUMBER", "")
             raise Refused(reason, cause=cause)
         stranger.stream.begin_tls(context, True, step=step)
@@ -349,12 +349,12 @@ class Door:
     def answered(self, stranger: Stranger) -> None:
         """A stranger has said something."""
         if stranger.pushed_out:
-            raise Settled("it was pushed out")
+            raise Settled("its place was needed for other connections")
         if not stranger.has_spoken:
             self._hall.leave(stranger)
             stranger.has_spoken = True
             if not self._make_room(self._room):
-                raise Refused("too many strangers want to prove themselves", cause="crowd")
+                raise Refused("too many connections are waiting for authentication", cause="crowd")
         self._room.has_answered(stranger)
 
     def wait_for(self, stranger: Stranger) -> None:
@@ -364,7 +364,7 @@ class Door:
 
     def _admit(self, stranger: Stranger) -> None:
         late = Refused(
-            f"it has not proven itself within {HANDSHAKE_TIME:g} s; no node, or a slow one",
+            f"it did not authenticate within {HANDSHAKE_TIME:g} s; it is not a node, or is slow",
             cause="silent",
         )
         try:
@@ -403,8 +403,8 @@ class Door:
         self._notices.warn(
             "crowd",
             stranger.host,
-            "%s has closed a connection from %s, which has not proven itself: others come in, and the "
-            "room for strangers is full",
+            "%s closed a connection from %s, which had not authenticated: there are new connections, and the "
+            "number of unauthenticated ones is limited",
             self._name,
             stranger.address[0],
         )

@@ -151,11 +151,13 @@ class Handshake:
         if peer == name:
             raise InvalidOption(f"{name} can't connect to itself", name=name)
         if not 0 < creation < 1 << 32:
-            raise InvalidOption(f"a creation is a number from 1 to 2**32 - 1, not {creation!r}")
+            raise InvalidOption(
+                f"a creation must be a number from 1 to 2**32 - 1, not {creation!r}"
+            )
         if not 0 <= challenge < 1 << 32:
-            raise InvalidOption(f"a challenge is a number of 32 bits, not {challenge!r}")
+            raise InvalidOption(f"a challenge must be a number of 32 bits, not {challenge!r}")
         if flags & MANDATORY != MANDATORY or flags & Flag.NAME_ME or flags >> 64:
-            raise InvalidOption(f"the flags {flags:#x} are not what other nodes demand")
+            raise InvalidOption(f"the flags {flags:#x} lack some that other nodes require")
         self._cookie = cookie.check()
         self._length_size = length_size
         self._name = name
@@ -219,7 +221,7 @@ class Handshake:
             InvalidOption: There is no such status.
         """
         if status not in DECISIONS:
-            raise InvalidOption(f"a status is one of {', '.join(DECISIONS)}, not {status!r}")
+            raise InvalidOption(f"a status must be one of {', '.join(DECISIONS)}, not {status!r}")
         if self._over:
             return []
         self._need("decide")
@@ -228,7 +230,7 @@ class Handshake:
             self._step = "confirm"
             return [sent]
         if status in ("nok", "not_allowed"):
-            said = f"we have answered {self._peer.name} with {status!r}"
+            said = f"we answered {self._peer.name} with {status!r}"
             return [sent, *self._fail(said, "not wanted")]
         return [sent, self._send_challenge()]
 
@@ -265,7 +267,7 @@ class Handshake:
             return []
         self._need("alive")
         if not go_on:
-            failed = self._fail("a connection is there already, and is kept", "settled")
+            failed = self._fail("another connection already exists, and is kept", "settled")
             return [self._framed(b"sfalse"), *failed]
         self._step = "challenge"
         return [self._framed(b"strue")]
@@ -279,7 +281,7 @@ class Handshake:
     def _need(self, step: _Step) -> None:
         if self._step != step:
             raise MisuseError(
-                f"the handshake of {self._name} is at {self._step!r}, and not at {step!r}"
+                f"the handshake of {self._name} is at {self._step!r}, not at {step!r}"
             )
 
     def _take(self, frame: bytes) -> list[Event]:
@@ -298,14 +300,14 @@ class Handshake:
                 return self._take_reply(frame)
         except StructError:
             return self._fail(f"a frame of {len(frame)} bytes is too short: {_shown(frame)}")
-        return self._fail(f"a frame that nobody waits for: {_shown(frame)}")
+        return self._fail(f"an unexpected frame: {_shown(frame)}")
 
     def _take_status(self, frame: bytes) -> list[Event]:
         status = frame[1:].decode("latin-1")
         if frame[:1] != b"s":
             return self._fail(f"a status was expected, not {_shown(frame)}")
         if status.startswith("named:"):
-            return self._fail("it gives us a name, which we have not asked for")
+            return self._fail("it gave us a name, which we did not request")
         if status not in DECISIONS:
             return self._fail(f"an unknown status, {_shown(frame[1:])}")
         if status == "nok":
@@ -322,7 +324,7 @@ class Handshake:
         if wrong:
             return wrong
         if challenge == self._challenge or (self._issued is not None and self._issued(challenge)):
-            said = "its challenge is one of ours; somebody may be passing them on"
+            said = "its challenge is one of ours; a third party may be relaying them"
             return self._fail(said, "cookie")
         self._step = "ack"
         return [self._framed(_REPLY.pack(b"r", self._challenge, self._digest(challenge)))]
@@ -350,7 +352,7 @@ class Handshake:
         if frame == b"strue":
             return [self._send_challenge()]
         if frame == b"sfalse":
-            return self._fail(f"{self._peer.name} keeps the connection that is there", "settled")
+            return self._fail(f"{self._peer.name} keeps the existing connection", "settled")
         return self._fail(f"true or false was expected, not {_shown(frame)}")
 
     def _take_reply(self, frame: bytes) -> list[Event]:
@@ -379,7 +381,7 @@ class Handshake:
         if frame[:1] == b"N":
             return []
         if frame[:1] == b"n":
-            said = "it speaks version 5 of the handshake; it needs OTP 25 or newer"
+            said = "it uses version 5 of the handshake; OTP 25 or newer is needed"
             return self._fail(said, "too old")
         return self._fail(f"a name was expected, not {_shown(frame)}")
 
@@ -389,21 +391,21 @@ class Handshake:
         if len(encoded) < size:
             return self._fail(f"a name of {size} bytes is cut off: {_shown(encoded)}")
         if flags & Flag.NAME_ME:
-            return self._fail(f"{_shown(encoded)} asks to be given a name, which we don't do")
+            return self._fail(f"{_shown(encoded)} requests a name, which is not supported")
         try:
             name = encoded.decode()
         except UnicodeDecodeError:
             return self._fail(f"a name is not UTF-8: {_shown(encoded)}")
         wrong = _wrong_name(name)
         if wrong:
-            return self._fail(f"it has no good name: {wrong}")
+            return self._fail(f"its name is invalid: {wrong}")
         if name == self._name:
-            said = f"two programs have the name {name}; give each its own"
+            said = f"two programs have the name {name}; give each a unique name"
             return self._turn_away(f"it has our own name: {said}", said, "name")
         if self._expected not in (None, name):
             return self._turn_away(
-                f"there is {name}, not {self._expected}; one of name and address is wrong",
-                f"it looks for {self._expected}, and this is {name}; its address is wrong",
+                f"found {name} there instead of {self._expected}; the name or the address is wrong",
+                f"it expects {self._expected}, but this is {name}; its address is wrong",
                 "name",
             )
         if flags & Flag.MANDATORY_25_DIGEST:
@@ -411,7 +413,7 @@ class Handshake:
         missing = MANDATORY & ~flags
         if missing:
             names = ", ".join(str(flag.name) for flag in Flag if flag & missing)
-            said = f"{name} (flags {flags:#x}) lacks {names}; it needs OTP 25 or newer"
+            said = f"{name} (flags {flags:#x}) lacks {names}; OTP 25 or newer is needed"
             return self._turn_away(said, said, "too old")
         self._peer = Peer(name, int(flags), creation)
         return []
@@ -434,7 +436,7 @@ class Handshake:
         size = int.from_bytes(self._buffer[:head], "big")
         said = self._buffer[head : head + size]
         why = words(said[1:]) if said[:1] == b"s" else ""
-        failed = self._fail(f"it says not_allowed{': ' if why else ''}{why}", "not wanted")
+        failed = self._fail(f"it answered not_allowed{': ' if why else ''}{why}", "not wanted")
         return [Status("not_allowed"), *failed] if self._expected is not None else failed
 
     def _turn_away(self, reason: str, told: str, cause: Cause) -> list[Event]:
@@ -445,7 +447,7 @@ class Handshake:
         """What arrives is no handshake: say what it seems to be."""
         reason, cause = first_words(self._buffer)
         if cause == "tls" and self._step == "name":
-            return self._turn_away(reason, "no TLS is spoken here", cause)
+            return self._turn_away(reason, "this node does not use TLS", cause)
         return self._fail(reason, cause)
 
     def _framed(self, body: bytes) -> Send:

@@ -110,7 +110,7 @@ class Rivals:
             Refused: It is not.
         """
         if peer.name in self._judged:
-            raise Settled("another connection of this node is being judged")
+            raise Settled("another connection of this node is being checked")
         self._judged.add(peer.name)
         try:
             return self._judge(peer, known)
@@ -135,7 +135,7 @@ class Rivals:
             elif peer.name > self._name or not attempt.over.wait(PATIENCE):
                 attempt.give_up()
                 attempt.over.wait(PATIENCE)
-        raise Settled("other connections come and go")
+        raise Settled("other connections of this node kept changing")
 
     def _is_alive(self, link: Link) -> bool:
         """Whether the program at the other end gives a sign of life."""
@@ -160,6 +160,6 @@ def taken(link: Link) -> str:
     """What a second program is told that comes with the name of another one."""
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(link.since))
     return (
-        f"another program is connected as {link.peer.name}, since {since}, from {place(link.address)}; give each "
-        "program its own name"
+        f"another program has been connected as {link.peer.name} since {since}, from {place(link.address)}; give each "
+        "program a unique name"
     )

@@ -44,23 +44,23 @@ class Cookie:
         """
         wrong = self._wrong(shortest)
         if wrong is not None:
-            raise InvalidOption(f"{wrong}; secrets.token_hex() makes a good one")
+            raise InvalidOption(f"{wrong}; create one with secrets.token_hex()")
         return self
 
     def _wrong(self, shortest: int) -> str | None:
         """What is wrong with it, if anything. Errors are raised elsewhere: here it can be seen."""
         text = self._text
         if type(text) is not str or not 0 < len(text) <= LONGEST_ATOM or max(text) > "\xff":
-            return f"a cookie is text of 1 to {LONGEST_ATOM} Latin-1 characters"
+            return f"the cookie must be text of 1 to {LONGEST_ATOM} Latin-1 characters"
         if any(each.isspace() or not each.isprintable() for each in text):
             return (
-                "the cookie has white space, or a character that can't be printed; if it was read from a "
-                "file, strip() takes the end of the line away"
+                "the cookie contains white space or an unprintable character; if it was read from a "
+                "file, remove the end of the line with strip()"
             )
         if len(text) < shortest:
             return (
-                f"the cookie has {len(text)} characters; whoever guesses it can do anything to the node, so it must "
-                f"have {shortest}, unless allow_short_cookie=True says that nobody else can connect"
+                f"the cookie has only {len(text)} characters; whoever guesses it can do anything to the node, so it must "
+                f"have {shortest}, unless nobody else can connect and allow_short_cookie=True is set"
             )
         return None
 

@@ -66,18 +66,18 @@ _TLS = (b"\x15\x03", b"\x16\x03")
 def first_words(data: bytes) -> tuple[str, Cause]:
     """What it means if a handshake begins with this."""
     if data.startswith(_TLS):
-        return "it speaks TLS, and this node does not; give tls= to both, or to neither", "tls"
+        return "it uses TLS, but this node does not; set tls= on both, or on neither", "tls"
     shown = f"{data[:40]!r}{'...' if len(data) > 40 else ''}"
     if data[:2].isalpha():
-        return f"it speaks another protocol, {shown}; one of name and port is wrong", "bad words"
+        return f"it uses another protocol, {shown}; the name or the port is wrong", "bad words"
     return f"that is not a node's handshake: {shown}", "bad words"
 
 
 def tls_words(reason: str | None, text: str) -> tuple[str, Cause]:
     """What it means if TLS fails with this reason, one of OpenSSL's."""
     if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"):
-        return "it does not speak TLS, and this node does; give tls= to both, or to neither", "tls"
-    return f"TLS failed: {plain(text)}; see the certificates of both", "certificate"
+        return "it does not use TLS, but this node does; set tls= on both, or on neither", "tls"
+    return f"TLS failed: {plain(text)}; check the certificates of both", "certificate"
 
 
 def words(data: bytes) -> str:

@@ -340,10 +340,10 @@ def parse(
             type.
     """
     if frame[:1] != PASS_THROUGH:
-        raise DecodeError(f"a frame begins with {frame[:1]!r}, and not with b'p' (pass through)")
+        raise DecodeError(f"a frame begins with {frame[:1]!r} instead of b'p' (pass through)")
     control, end = decode_from(frame, 1, limits)
     if type(control) is not tuple or not control or type(control[0]) is not int:
-        raise DecodeError(f"a control message is not a tuple with an operation: {brief(control)}")
+        raise DecodeError(f"a control message must be a tuple with an operation: {brief(control)}")
     form = _FORMS.get(control[0])
     message: Message
     if form is None:
@@ -392,16 +392,16 @@ def check_ends(message: Message, peer: str, own: str) -> None:
     """
     sender: Any = getattr(message, "sender", None)
     if type(sender) is Pid and sender.node != peer:
-        raise BadMessage(f"a process of {sender.node} can't send through {peer}: {brief(message)}")
+        raise BadMessage(f"{peer} sent a message of a process of {sender.node}: {brief(message)}")
     to: Any = message.target if isinstance(message, _OF_MONITORS) else getattr(message, "to", None)
     if type(to) is Pid and to.node != own:
-        raise BadMessage(f"what is for {to.node} can't be sent to {own}: {brief(message)}")
+        raise BadMessage(f"a message for {to.node} was sent to {own}: {brief(message)}")
 
 
 def check_speaker(pid: Pid, peer: str) -> None:
     """Raise `BadMessage` unless a process that says something is of the node that has sent it."""
     if pid.node != peer:
-        raise BadMessage(f"a process of {pid.node} can't speak through {peer}")
+        raise BadMessage(f"{peer} sent a message in the name of a process of {pid.node}")
 
 
 _OF_MONITORS: Final = (MonitorP, DemonitorP)

@@ -94,13 +94,13 @@ def encode(term: Any) -> bytes:
     try:
         elements = _write((term,), parts, DEFAULT.depth)
     except StructError:
-        raise EncodeError("text or bytes of more than 4 GiB can't be sent") from None
+        raise EncodeError("can't send text or bytes of more than 4 GiB") from None
     if elements > MOST_PARTS:
         raise _too_many()
     encoded = b"".join(parts)
     if len(encoded) > LARGEST:
         raise EncodeError(
-            f"a term takes {len(encoded):,} bytes, more than {LARGEST:,}; send it in pieces"
+            f"can't send a term of {len(encoded):,} bytes, more than {LARGEST:,}; send it in pieces"
         )
     return encoded
 
@@ -122,7 +122,7 @@ def _write(items: Any, parts: list[bytes], depth: int) -> int:
     """Append each of the items, `depth` containers deep at most; return how many terms these are."""
     if depth < 0:
         raise EncodeError(
-            f"a term is nested more than {DEFAULT.depth} deep, or within itself; make it flatter"
+            f"can't send a term that is nested more than {DEFAULT.depth} deep, or within itself; use a flatter one"
         )
     count = len(items)
     if count > MOST_PARTS or len(parts) > 2 * MOST_PARTS:
@@ -170,7 +170,7 @@ def _write_other(item: Any, parts: list[bytes], depth: int) -> int:
         parts.append(_pack_head(77, len(item)) + (b"\x08" if item else b"\x00") + item)
     elif kind is float:
         if not isfinite(item):
-            raise EncodeError(f"Erlang has no {item!r}; send an atom instead")
+            raise EncodeError(f"can't send {item!r}, which Erlang lacks; send an atom instead")
         parts.append(_pack_float(70, item))
     elif kind is dict:
         parts.append(_pack_head(116, len(item)))
@@ -184,28 +184,28 @@ def _write_other(item: Any, parts: list[bytes], depth: int) -> int:
         items, tail = item
         if type(items) is not tuple or not items or type(tail) in (list, ImproperList):
             raise EncodeError(
-                f"an improper list has a tuple of items and a tail that is not a list, but {item!r}"
+                f"an improper list needs a tuple of items and a tail that is not a list, not {item!r}"
             )
         parts.append(_pack_head(108, len(items)))
         return _write((*items, tail), parts, depth - 1)
     else:
         kind = type(item.value) if kind is Key else kind
         raise EncodeError(
-            f"a {kind.__qualname__} can't be sent: {shown(item)}; make it a number, text, bytes, an "
+            f"can't send a {kind.__qualname__}: {shown(item)}; use a number, text, bytes, an "
             "Atom, a tuple, list or dict, a Pid or a Reference"
         )
     return 0
 
 
 def _too_many() -> EncodeError:
-    return EncodeError(f"a term has more than {MOST_PARTS:,} parts; send it in pieces")
+    return EncodeError(f"can't send a term of more than {MOST_PARTS:,} parts; send it in pieces")
 
 
 def _text(text: str) -> bytes:
     try:
         data = text.encode()
     except UnicodeEncodeError:
-        raise EncodeError(f"text with surrogates can't be sent: {text!r:.100}") from None
+        raise EncodeError(f"can't send text with surrogates: {text!r:.100}") from None
     encoded = _pack_head(109, len(data)) + data
     if len(text) <= CACHED_LENGTH:
         if len(_texts) >= CACHED:
@@ -222,7 +222,7 @@ def _integer(number: int) -> bytes:
         return _pack_big(110, size, 0, number)[: 3 + size]
     if size > DEFAULT.integer_bytes:
         raise EncodeError(
-            f"an integer has {size} bytes, more than {DEFAULT.integer_bytes}; send it as bytes"
+            f"can't send an integer of {size} bytes, more than {DEFAULT.integer_bytes}; send it as bytes"
         )
     head = bytes((110, size, number < 0)) if size < 256 else _large(size, number < 0)
     return head + abs(number).to_bytes(size, "little")
@@ -235,7 +235,9 @@ def _large(size: int, negative: bool) -> bytes:
 def _pid(pid: Any) -> bytes:  # a `Pid`, but its fields may be anything
     number, node, creation = pid
     if not (_bits(number, 64) and _bits(creation, 32)):
-        raise EncodeError(f"a pid has a number of 64 bits and a creation of 32, not {tuple(pid)!r}")
+        raise EncodeError(
+            f"a pid must have a number of 64 bits and a creation of 32, not {tuple(pid)!r}"
+        )
     encoded = b"X" + _node(node) + _pack_pid(number & 0xFFFFFFFF, number >> 32, creation)
     if len(_pids) >= CACHED:
         _pids.clear()
@@ -248,7 +250,7 @@ def _reference(reference: Any) -> bytes:  # likewise
     numbers = (creation, *words) if type(words) is tuple else ()
     if not 2 <= len(numbers) <= 6 or not all(_bits(number, 32) for number in numbers):
         raise EncodeError(
-            f"a reference has a creation and 1 to 5 words of 32 bits, not {tuple(reference)!r}"
+            f"a reference must have a creation and 1 to 5 words of 32 bits, not {tuple(reference)!r}"
         )
     body = b"".join([number.to_bytes(4, "big") for number in numbers])
     return b"Z" + len(words).to_bytes(2, "big") + _node(node) + body
@@ -260,11 +262,13 @@ def _bits(number: Any, bits: int) -> bool:
 
 def _node(name: Any) -> bytes:
     if type(name) is not str or not 0 < len(name) <= LONGEST_ATOM:
-        raise EncodeError(f"a node's name is text of 1 to {LONGEST_ATOM} characters, not {name!r}")
+        raise EncodeError(
+            f"a node's name must be text of 1 to {LONGEST_ATOM} characters, not {name!r}"
+        )
     try:
         return Atom(name).encoded
     except MisuseError as error:
-        raise EncodeError(f"the name of a node can't be sent: {error}") from error
+        raise EncodeError(f"can't send the name of a node: {error}") from error
 
 
 def _size_in_id(term: Term) -> int:

@@ -308,13 +308,13 @@ def _read_rare(data: bytes, at: int, tag: int) -> tuple[Any, int]:
     if tag == 70:  # NEW_FLOAT
         number = _f64(data, at + 1)[0]
         if not isfinite(number):
-            raise DecodeError(f"Erlang has no {number!r}")
+            raise DecodeError(f"{number!r} is not a number in Erlang")
         return number, at + 9
     if tag == 77:  # BIT_BINARY
         count, bits = _u32_u8(data, at + 1)
         end = at + 6 + count
         if bits > 8 or (bits == 0) != (count == 0):
-            raise DecodeError(f"a bit string of {count} bytes has {bits} bits in its last one")
+            raise DecodeError(f"a bit string of {count} bytes has {bits} bits in its last byte")
         if end > len(data):
             raise IndexError
         return (data[at + 6 : end] if bits in (0, 8) else Term(data[at:end])), end
@@ -327,7 +327,7 @@ def _read_rare(data: bytes, at: int, tag: int) -> tuple[Any, int]:
     if tag in (90, 114):  # NEWER_REFERENCE, NEW_REFERENCE
         count = _u16(data, at + 1)[0]
         if not 1 <= count <= 5:
-            raise DecodeError(f"a reference has 1 to 5 words, not {count}")
+            raise DecodeError(f"a reference must have 1 to 5 words, not {count}")
         text, place = _atom_text(data, at + 3)
         creation = _u32(data, place)[0] if tag == 90 else data[place]
         place += 4 if tag == 90 else 1
@@ -344,9 +344,7 @@ def _read_rare(data: bytes, at: int, tag: int) -> tuple[Any, int]:
             raise IndexError
         return Term(data[at:end]), end
     known = _REFUSED.get(tag)
-    raise DecodeError(
-        f"there is no term with the tag {tag}" if known is None else f"{known} ({tag}) is refused"
-    )
+    raise DecodeError(f"unknown term tag {tag}" if known is None else f"{known} ({tag}) is refused")
 
 
 _PORTS: Final = {102: 5, 89: 8, 120: 12}  # PORT, NEW_PORT, V4_PORT: bytes after the node's name
@@ -370,7 +368,7 @@ def _atom_text(data: bytes, at: int) -> tuple[bytes, int]:
         start = at + 3
         end = start + _u16(data, at + 1)[0]
     else:
-        raise DecodeError(f"an atom is needed, not a term with the tag {tag}")
+        raise DecodeError(f"expected an atom instead of a term with the tag {tag}")
     text = data[start:end]
     if end > len(data):
         raise IndexError
@@ -404,7 +402,7 @@ def constant(name: str) -> Atom:
     if found is None:
         found = _NAMED[text] = _atoms[text] = Atom(name)
     if not isinstance(found, Atom):
-        raise InvalidOption(f"the atom {name} stands for {found}", name=name)
+        raise InvalidOption(f"the atom {name} is reserved for {found}", name=name)
     return found
 
 
@@ -430,7 +428,7 @@ def _new_pid(encoded: bytes) -> Pid:
 def _too_many(elements: int, most: int, count: int, room: int) -> DecodeError:
     if elements > most:
         return DecodeError(f"a term has more than {most:,} parts")
-    return DecodeError(f"{count:,} terms can't stand in the {room:,} bytes that are left")
+    return DecodeError(f"{count:,} terms can't fit into the remaining {room:,} bytes")
 
 
 def _leaf_key(value: Any) -> Any:
@@ -500,7 +498,9 @@ def _exact(key: Any) -> Any:
 def _close_export(items: list[Any], data: bytes, start: int, end: int) -> Any:
     module, function, arity = items
     if not (_is_atom(module) and _is_atom(function) and type(arity) is int and 0 <= arity < 256):
-        raise DecodeError(f"an export is a module, a function and an arity, not {items!r:.100}")
+        raise DecodeError(
+            f"an export must be a module, a function and an arity, not {items!r:.100}"
+        )
     return Term(data[start:end])
 
 
@@ -509,7 +509,7 @@ def _close_fun(items: list[Any], data: bytes, start: int, end: int) -> Any:
     if not (_is_atom(module) and type(index) is type(unique) is int and type(pid) is Pid):
         raise DecodeError(f"a function begins with other terms than {items[:4]!r:.100}")
     if _u32(data, start + 1)[0] != end - start - 1:
-        raise DecodeError(f"a function has {end - start - 1} bytes, and not as many as it says")
+        raise DecodeError(f"a function has {end - start - 1} bytes instead of its stated number")
     return Term(data[start:end])
 
 

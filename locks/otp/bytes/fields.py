@@ -274,7 +274,7 @@ def unpack(term, context=None):
         if of_fixed_length or origin is Literal or hasattr(kind, "_fields"):
             return self._call(verb, value, kind)
         raise TypeError(
-            f"{self._kind} has a field of the type {kind}, for which there is no form, or no bound: "
+            f"{self._kind} has a field of the type {kind}, for which there is no form or no bound: "
             "a number needs a Range, a text or a tuple a Size (locks.ranges)"
         )
 

@@ -48,17 +48,19 @@ class Atom:
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str):
-            raise InvalidOption(f"an atom's name is text, not {name!r}", name=name)
+            raise InvalidOption(f"an atom's name must be text, not {name!r}", name=name)
         if len(name) > LONGEST_ATOM:
             raise InvalidOption(
-                f"an atom has at most {LONGEST_ATOM} characters, not {len(name)}: {name[:20]!r}...; "
+                f"an atom must have at most {LONGEST_ATOM} characters, not {len(name)}: {name[:20]!r}...; "
                 "use text instead",
                 name=name,
             )
         try:
             text = name.encode()
         except UnicodeEncodeError:
-            raise InvalidOption(f"an atom can't have surrogates: {name!r}", name=name) from None
+            raise InvalidOption(
+                f"an atom must not contain surrogates: {name!r}", name=name
+            ) from None
         head = bytes((119, len(text))) if len(text) < 256 else b"v" + len(text).to_bytes(2, "big")
         object.__setattr__(self, "name", str.__str__(name))
         object.__setattr__(self, "encoded", head + text)
@@ -148,7 +150,7 @@ class Term:
 
     def __init__(self, encoded: bytes) -> None:
         if not isinstance(encoded, bytes) or not encoded:
-            raise InvalidOption(f"an encoded term is one or more bytes, not {encoded!r}")
+            raise InvalidOption(f"an encoded term must be one or more bytes, not {encoded!r}")
         object.__setattr__(self, "encoded", b"".join((encoded,)))
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -119,7 +119,7 @@ class Backlog:
 
     def _check(self, length: int) -> None:
         if length > self._limit:
-            self.too_long = f"a frame of {length} bytes; at most {self._limit} are taken in"
+            self.too_long = f"it sent a frame of {length} bytes; the limit is {self._limit}"
             self._partial.clear()
 
     def _complete(self, data: bytes) -> bytes:

@@ -209,10 +209,10 @@ class Link:
             except BlockingIOError:
                 pass
             except OSError as error:  # ssl.SSLError is one
-                self._turn.post(self.lose, f"can't be written to: {error}")
+                self._turn.post(self.lose, f"writing failed: {error}")
                 return
             if len(waiting) > self._send_limit:
-                text = f"{len(waiting)} bytes wait to be sent; the other node does not read them"
+                text = f"the other node does not read: {len(waiting)} bytes are waiting to be sent"
                 self._turn.post(self.lose, text)
             elif waiting and not self._blocked:
                 self._blocked = True
@@ -291,7 +291,7 @@ class Link:
         except (BlockingIOError, InterruptedError):
             self._await_more()
         except OSError as error:
-            self._turn.run_surely(self.lose, f"can't be read from: {error}")
+            self._turn.run_surely(self.lose, f"reading failed: {error}")
         else:
             self._serve(self._take, data)
 
@@ -302,7 +302,7 @@ class Link:
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self._end = f"can't be read from: {error}"
+            self._end = f"reading failed: {error}"
         else:
             begin = time.perf_counter()
             self._in_turn(self._look, data)
@@ -314,7 +314,7 @@ class Link:
             self._turn.run(take, data)
         except BaseException as error:
             # What it has brought is lost: the connection has to begin anew.
-            self._turn.post(self.lose, f"what was read could not be taken in: {error!r}")
+            self._turn.post(self.lose, f"handling a received message failed: {error!r}")
             raise
 
     def _serve(self, take: Callable[[bytes], object], data: bytes) -> None:
@@ -404,7 +404,7 @@ class Link:
     def _opened(self, data: bytes) -> bytes:
         """What was received, without TLS; nothing, and `_end` says why, if that is the end."""
         if not data:
-            self._end = "the other node has closed the connection"
+            self._end = "the other node closed the connection"
         elif self._tls is not None:
             try:
                 return self._tls.decrypt(data)

@@ -70,7 +70,7 @@ class Reading:
         return None
 
     def _unreadable(self, link: Link, error: DecodeError) -> None:
-        self._refuse(link, "unreadable", f"it sent what can't be read: {error}")
+        self._refuse(link, "unreadable", f"it sent unreadable data: {error}")
 
     def lost(self, node: str) -> None:
         """The link to a node is gone."""

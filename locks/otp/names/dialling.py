@@ -106,7 +106,7 @@ class Dialling:
             try:
                 pause = self._turn.run(self._look)
             except Exception:
-                logger.exception("%s could not look for whom to dial", self._name)
+                logger.exception("%s failed to look for nodes to connect to", self._name)
             gevent.sleep(self._breath)
             self._news.wait(pause)
 
@@ -140,7 +140,7 @@ class Dialling:
         except (OSError, LocksError) as error:
             self._tell_failure(name, error)
         except Exception:
-            logger.exception("%s could not dial %s", self._name, name)
+            logger.exception("%s failed to connect to %s", self._name, name)
         finally:
             busy.discard(name)
 

@@ -54,7 +54,7 @@ def alive2_request(name: str, port: int, hidden: bool = False) -> bytes:
         InvalidOption: No such name or port can be registered.
     """
     if type(port) is not int or not 0 < port < 65536:
-        raise InvalidOption(f"a port is a number from 1 to 65535, not {port!r}", port=port)
+        raise InvalidOption(f"a port must be a number from 1 to 65535, not {port!r}", port=port)
     text = _alive(name)
     kind = HIDDEN if hidden else VISIBLE
     head = pack(">BHBBHHH", 120, port, kind, 0, VERSION, VERSION, len(text))
@@ -75,14 +75,14 @@ def parse_alive2_response(data: bytes) -> int | None:
     if not data:
         return None
     if data[0] not in (118, 121):
-        raise DecodeError(f"epmd answers a registration with 118 or 121, not with {data[0]}")
+        raise DecodeError(f"epmd must answer a registration with 118 or 121, not with {data[0]}")
     size = 6 if data[0] == 118 else 4
     if len(data) > size:
         raise DecodeError(f"epmd's answer to a registration has {size} bytes, not {len(data)}")
     if len(data) >= 2 and data[1] != 0:
         raise Refused(
-            f"epmd does not register the node (result {data[1]}): one of that name runs already, or "
-            "epmd has not noticed yet that it has ended",
+            f"epmd did not register the node (result {data[1]}): a node of that name is already running, or "
+            "epmd has not yet noticed its end",
             result=data[1],
         )
     if len(data) < size:
@@ -116,16 +116,18 @@ def parse_port2_response(data: bytes) -> int | None:
     if not data:
         return None
     if data[0] != 119:
-        raise DecodeError(f"epmd answers a look-up with 119, not with {data[0]}")
+        raise DecodeError(f"epmd must answer a look-up with 119, not with {data[0]}")
     if len(data) < 2:
         return None
     if data[1] != 0:
-        raise NotRegistered(f"epmd does not know the node (result {data[1]})", result=data[1])
+        raise NotRegistered(
+            f"the node is not registered with epmd (result {data[1]})", result=data[1]
+        )
     if len(data) < 12:
         return None
     port, _, protocol, highest, lowest, name_size = unpack_from(">HBBHHH", data, 2)
     if name_size > LONGEST_NAME:
-        raise DecodeError(f"epmd answers with a name of {name_size} bytes")
+        raise DecodeError(f"epmd's answer has a name of {name_size} bytes")
     place = 12 + name_size
     if len(data) < place + 2:
         return None
@@ -134,15 +136,15 @@ def parse_port2_response(data: bytes) -> int | None:
         raise DecodeError(f"{len(data) - end} bytes follow epmd's answer to a look-up")
     if not lowest <= VERSION <= highest:
         raise Refused(
-            f"the node speaks the versions {lowest} to {highest} of the handshake, and we speak "
-            f"{VERSION}: it needs OTP 23 or newer",
+            f"the node uses the versions {lowest} to {highest} of the handshake, but we use "
+            f"{VERSION}: OTP 23 or newer is needed",
             lowest=lowest,
             highest=highest,
         )
     if protocol != 0:
         raise Refused(f"the node uses the protocol {protocol}, not TCP (0)", protocol=protocol)
     if port == 0:
-        raise DecodeError("epmd answers with the port 0")
+        raise DecodeError("epmd's answer has the port 0")
     return port if len(data) == end else None
 
 
@@ -181,7 +183,7 @@ def _alive(name: str) -> bytes:
     text = name.encode(errors="replace") if isinstance(name, str) else b""
     if not 0 < len(text) <= LONGEST_NAME or "@" in name or not name.isprintable() or " " in name:
         raise InvalidOption(
-            f"epmd knows nodes by the part ahead of the @: 1 to {LONGEST_NAME} bytes without "
+            f"epmd needs the part of a name before the @: 1 to {LONGEST_NAME} bytes without "
             f"spaces, not {name!r}",
             name=name,
         )

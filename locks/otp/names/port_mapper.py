@@ -68,8 +68,8 @@ class PortMapper:
             sock.close()
             if isinstance(error, OSError):
                 raise OperatingError(
-                    f"Erlang's port mapper does not answer on port {mapper_port()}: {error}. Start "
-                    "it with `epmd -daemon`, or do without it: epmd=False and peers with ports"
+                    f"no answer from Erlang's port mapper on port {mapper_port()}: {error}. Start "
+                    "it with `epmd -daemon`, or use epmd=False and peers with ports"
                 ) from error
             raise
         self._socket = sock
@@ -92,7 +92,7 @@ class PortMapper:
                 while sock.recv(64):
                     pass
             except OSError as error:
-                logger.debug("the connection to the port mapper is lost: %s", error)
+                logger.debug("lost the connection to the port mapper: %s", error)
             sock.close()
             while not self._closed:
                 gevent.sleep(PAUSE, ref=False)
@@ -144,4 +144,4 @@ def _receive(sock: Any, parse: Callable[[bytes], T | None]) -> T:
         if found is not None:
             return found
         if not part:
-            raise ConnectionError("the port mapper has closed the connection")
+            raise ConnectionError("the port mapper closed the connection")

@@ -40,32 +40,32 @@ def found_by(discovery: Discovery) -> dict[str, Address]:
     told, size = discovery.describe(), discovery.size
     if type(size) is not int or not 0 < size <= MOST_SERVERS:
         raise InvalidOption(
-            f"{told} says that there are to be {shown(size)} servers; it may be 1 to {MOST_SERVERS}",
+            f"the number of servers of {told} is {shown(size)}; it must be 1 to {MOST_SERVERS}",
             servers=shown(size),
         )
     if isinstance(discovery, ChangingDiscovery) and not _is_interval(discovery.interval):
         raise InvalidOption(
-            f"{told} is to be asked every {shown(discovery.interval)} seconds; it has to be a number > 0",
+            f"the interval of {told} is {shown(discovery.interval)}; it must be a number of seconds > 0",
             interval=shown(discovery.interval),
         )
     named = discovery.find()
     if not isinstance(named, Mapping):
         raise InvalidOption(
-            f"{told} names {shown(named)}, and that is not a dictionary of names and addresses, such as "
+            f"{told} returned {shown(named)} instead of a dictionary of names and addresses, such as "
             '{"a@10.0.0.1": ("10.0.0.1", 9100)}',
             servers=shown(named),
         )
     found = dict(named)
     if len(found) > size:
         raise InvalidOption(
-            f"{told} names {len(found)} servers, and there are to be {size}: "
+            f"{told} returned {len(found)} servers instead of {size}: "
             f"{shown(sorted(map(str, found)))}",
             servers=shown(sorted(map(str, found))),
         )
     for name, address in found.items():
         if not isinstance(address, UnixAddress) and not _is_host_and_port(address):
             raise InvalidOption(
-                f"{told} says that {check_node_name(name)} is at {shown(address)}, and that is not "
+                f"{told} returned the address {shown(address)} for {check_node_name(name)}, which is not "
                 'a host with a port, such as ("10.0.0.1", 9100)',
                 servers=shown(address),
             )
@@ -130,7 +130,7 @@ class Finder:
             found = call_in_thread(partial(found_by, self._discovery))
         except Exception as error:  # it may be the user's code
             fault = None if isinstance(error, (OSError, LocksError)) else error
-            text = "%s can't find its servers by %s: %s"
+            text = "%s can't find its servers with %s: %s"
             told = self._discovery.describe()
             self._notices.warn("discovery", told, text, self._name, told, error, error=fault)
             return None

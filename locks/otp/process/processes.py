@@ -307,19 +307,19 @@ class Processes:
         try:
             self._take(link, message)
         except BadMessage as error:
-            self.refuse(link, "wrong message", f"it sent a wrong message: {error}")
+            self.refuse(link, "wrong message", f"it sent an invalid message: {error}")
         except OverBudget as over:  # names of their own: for mypyc one name has one type
             self.refuse(link, "budget", str(over))
         except Exception as failure:  # perhaps after a part of it was carried out
-            name, text = link.peer.name, "a message of %s could not be carried out: %s"
+            name, text = link.peer.name, "failed to carry out a message of %s: %s"
             self._distribution.notices.warn(
                 "failed", name, text, name, brief(message), level=logging.ERROR, error=failure
             )
-            link.lose(plain(f"a message of it could not be carried out: {failure!r}"))
+            link.lose(plain(f"failed to carry out a message of it: {failure!r}"))
 
     def refuse(self, link: Link, cause: str, reason: str) -> None:
         """Lose a link by the fault of the other node."""
-        name, text = link.peer.name, "%s: the connection to %s is closed: %s"
+        name, text = link.peer.name, "%s closed the connection to %s: %s"
         self._distribution.notices.warn(cause, name, text, self._distribution.name, name, reason)
         link.lose(plain(reason))
 
@@ -354,7 +354,7 @@ class Processes:
             case control.UnlinkIdAck() | control.SpawnReply():
                 pass  # answers that nothing depends on
             case control.Unsupported():
-                name, text = link.peer.name, "%s asks for operation %s, which is not offered"
+                name, text = link.peer.name, "%s requested the operation %s, which is not supported"
                 self._distribution.notices.warn(
                     "unsupported", name, text, name, message.operation, level=logging.INFO
                 )
@@ -392,7 +392,7 @@ class Processes:
         ref = message.ref
         monitored = self._monitored.setdefault(link.peer.name, {})
         if ref in monitored:
-            raise BadMessage(f"{ref} is the reference of another monitor already")
+            raise BadMessage(f"{ref} is already the reference of another monitor")
         check_budget(len(monitored) + 1, MOST_MONITORS, "monitors")
         monitored[ref] = None
         if local.subject is not None:

@@ -24,7 +24,7 @@ CALLED = Atom("$proxy_call")
 class RemoteActor(TurnActor):
     """What stands for a process of another node, where Pykka wants an actor."""
 
-    _begun_by = "a process of another node begins there"
+    _begun_by = "a process on another node starts there"
 
 
 class RemoteProxy(pykka.ActorProxy[Any]):
@@ -66,7 +66,7 @@ def call_of(actor: pykka.ActorRef[Any], message: Any) -> Any:
     _, name, args, kwargs = message
     good = type(name) is str and type(args) is list and type(kwargs) is dict
     if not (good and all(type(each) is str for each in kwargs)):
-        raise MisuseError("a call by a proxy has a method's name, a list and a dictionary")
+        raise MisuseError("a call by a proxy must have a method's name, a list and a dictionary")
     found = actor._actor_weakref()
     is_hook = name != "stop" and hasattr(pykka.Actor, name)
     if name.startswith("_") or is_hook or not callable(getattr(type(found), name, None)):

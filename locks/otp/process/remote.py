@@ -128,7 +128,7 @@ class RemoteRef(OwnReference):
         """Ask it to exit. That needs a pid: a process known by its name only can't be asked."""
         if not isinstance(self.target, Pid):
             raise MisuseError(
-                f"{self} is known by its name only; a process can be made to exit by its pid",
+                f"can't make {self} exit: only its name is known, and that needs its pid",
                 ref=repr(self),
             )
         self._remotes.turn.run_surely(self._remotes.processes.exit, self.target, reason)
@@ -223,7 +223,7 @@ class Remotes:
         if isinstance(subject, RemoteRef):
             if isinstance(subject.target, str):
                 raise MisuseError(
-                    f"{subject!r} is known by its name only; it can't be sent", ref=repr(subject)
+                    f"can't send {subject!r}: only its name is known", ref=repr(subject)
                 )
             return subject.target
         return self.processes.pid_of(subject, self._delivery(subject))
@@ -373,7 +373,7 @@ class Remotes:
             try:
                 self.processes.answer(caller, tag, self.errors.raised(error))
             except etf.EncodeError:  # its own tag is too large
-                text = "%s gets no answer: %s"
+                text = "can't answer %s: %s"
                 self.executor.run_soon(logger.warning, text, caller, error)
 
 
@@ -408,4 +408,4 @@ def _tell(actor: pykka.ActorRef[Any], message: Any) -> None:
 
 
 def _no_answer(ref: RemoteRef, reason: Any) -> Exception:
-    return pykka.ActorDeadError(f"{ref} does not answer: {reason}")
+    return pykka.ActorDeadError(f"no answer from {ref}: {reason}")

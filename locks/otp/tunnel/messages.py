@@ -46,7 +46,7 @@ RELAY = "locks_relay"
 TUNNELS = "locks_tunnels"
 WINDOW = 64 * 1024  # bytes of one tunnel, each way, that may be on their way
 CHUNK = 16 * 1024  # bytes in one message
-ABSENT = "it is not connected there"  # why a relay does not lead to a node, as a rule
+ABSENT = "it is not connected to the relay"  # why a relay does not lead to a node, as a rule
 
 
 Bytes = Annotated[bytes, Size(CHUNK)]

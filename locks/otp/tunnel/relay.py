@@ -82,17 +82,19 @@ class Relay:
             case Data():
                 on_way = tunnel.on_way[speaker] + len(message.data)
                 if on_way > WINDOW:
-                    raise BadMessage(f"it has sent {on_way} bytes over a tunnel with {WINDOW}")
+                    raise BadMessage(
+                        f"it sent {on_way} bytes over a tunnel with a window of {WINDOW}"
+                    )
                 tunnel.on_way[speaker] = on_way
             case Credit():
                 on_way = tunnel.on_way[other] - message.size
                 if on_way < 0:
-                    raise BadMessage(f"it has taken in {-on_way} bytes that nobody has sent")
+                    raise BadMessage(f"it acknowledged {-on_way} bytes that were not sent")
                 tunnel.on_way[other] = on_way
             case Close():
                 self._forget(key, tunnel)
             case Opened():
-                raise BadMessage("that a tunnel was opened is for a relay to say")
+                raise BadMessage("only a relay may report that a tunnel was opened")
             case _:
                 assert_never(message)
         return [Outgoing(other, message)]
@@ -103,15 +105,15 @@ class Relay:
         for key in list(self._of.get(node, ())):
             tunnel = self._tunnels[key]
             self._forget(key, tunnel)
-            reason = f"{self._name} has lost its connection to {node}"
+            reason = f"{self._name} lost its connection to {node}"
             said.append(Outgoing(tunnel.other(node), Close(*key, reason)))
         return said
 
     def _open(self, speaker: str, key: tuple[str, int], message: Open) -> list[Outgoing]:
         if message.opener != speaker:
-            raise BadMessage(f"it opens a tunnel in the name of {message.opener}")
+            raise BadMessage(f"it opened a tunnel in the name of {message.opener}")
         if key in self._tunnels:
-            raise BadMessage(f"it has opened the tunnel {key} already")
+            raise BadMessage(f"it has already opened the tunnel {key}")
         reason = self._objection(speaker, message.target)
         if reason is not None:
             return [Outgoing(speaker, Close(*key, reason))]
@@ -126,9 +128,11 @@ class Relay:
             return ABSENT
         for node in (opener, target):
             if len(self._of.get(node, ())) >= MOST_EACH:
-                return f"{node} has {MOST_EACH} tunnels at {self._name}, which is the most"
+                return (
+                    f"{node} already has {MOST_EACH} tunnels over {self._name}, which is the limit"
+                )
         if len(self._tunnels) >= MOST_IN_ALL:
-            return f"{self._name} relays {MOST_IN_ALL} tunnels, which is the most"
+            return f"{self._name} already relays {MOST_IN_ALL} tunnels, which is the limit"
         return None
 
     def _forget(self, key: tuple[str, int], tunnel: _Tunnel) -> None:

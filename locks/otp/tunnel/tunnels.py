@@ -107,7 +107,7 @@ class _End:
         except OSError:
             data = b""
         if not data:
-            self.close("the other end has closed the connection")
+            self.close("the other end closed the connection")
             return
         self._credit -= len(data)
         if not self._credit:
@@ -124,7 +124,7 @@ class _End:
     def take(self, data: bytes) -> None:
         """Something has arrived."""
         if len(self._arrived) + len(data) > WINDOW:
-            self.close("more has arrived than there was credit for")
+            self.close("the other end sent more than its credit")
         elif not self._closed:
             self._arrived += data
             self._write()
@@ -135,7 +135,7 @@ class _End:
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError:
-            self.close("the other end has closed the connection")
+            self.close("the other end closed the connection")
             return
         del self._arrived[:sent]
         self._taken += sent
@@ -250,7 +250,7 @@ class Tunnels:
                 refused[server] = str(error)
         why = "; ".join(f"{server}: {refused[server]}" for server in sorted(refused))
         text = plain(
-            f"no server of this node leads to {name}, which has no address: {why or 'there is none'}"
+            f"can't reach {name}: it has no address, and no server of this node relays to it: {why or 'there is none'}"
         )
         if set(refused.values()) <= {ABSENT}:
             raise NoWay(text, cause="no way")
@@ -262,12 +262,12 @@ class Tunnels:
         end = self._new_end(key, near)
         try:
             self._turn.run(self._open, key, name, end)
-            with gevent.Timeout(ANSWER, Refused("it does not answer", cause="silent")):
+            with gevent.Timeout(ANSWER, Refused("no answer", cause="silent")):
                 reason = end.answer.get()
             if reason is not None:
                 raise Refused(reason, cause="no way")
         except BaseException:
-            end.close("the attempt was given up")
+            end.close("the attempt was cancelled")
             far.close()
             raise
         end.start()
@@ -309,7 +309,7 @@ class Tunnels:
             return unpack(term)
         except StrangeMessage as error:
             speaker = self._processes.speaker
-            self._notices.warn("ignored", speaker, "%s ignores a message: %s", self._name, error)
+            self._notices.warn("ignored", speaker, "%s ignored a message: %s", self._name, error)
             return None
 
     def _to_relay(self, term: Any, sender: Pid | None) -> None:
@@ -351,10 +351,12 @@ class Tunnels:
         if message.target != self._name or message.opener == self._name:
             raise BadMessage(f"a tunnel from {message.opener} to {message.target} ends at neither")
         if key in self._ends:
-            raise BadMessage(f"it has opened the tunnel {key} already")
+            raise BadMessage(f"it has already opened the tunnel {key}")
         reason = None
         if sum(server == key[0] for server, *_ in self._ends) >= MOST_EACH:
-            reason = f"{self._name} has {MOST_EACH} tunnels over {key[0]}, which is the most"
+            reason = (
+                f"{self._name} already has {MOST_EACH} tunnels over {key[0]}, which is the limit"
+            )
         if reason is not None:
             self._send(key[0], RELAY, Close(*key[1:], reason))
             return
@@ -374,7 +376,7 @@ class Tunnels:
     def lost(self, node: str) -> None:
         """The connection to a node is lost, and with it the tunnels over it."""
         self._pass_on(self.relay.lost(node))
-        self.avoid(node, f"the connection to {node}, which relays, is lost")
+        self.avoid(node, f"lost the connection to {node}, which relays")
 
     def avoid(self, node: str, why: str) -> None:
         """End the tunnels over a node; whoever wants them opens others."""

@@ -78,4 +78,4 @@ class Wishes:
                 distribution.book.give_up(name)
                 link = distribution.links.get(name)
                 if link is not None and link.relay is not None:
-                    link.lose("nobody here needs it any more")
+                    link.lose("it is no longer needed here")

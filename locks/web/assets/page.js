@@ -1,8 +1,8 @@
 // The live page. It keeps a copy of the picture (tables of rows, by key), makes the changes that the server sends, and
-// draws what is in view. All text that comes from elsewhere is put in as text, never as HTML.
+// draws the visible part. All text from other programs is inserted as text, never as HTML.
 
 const ROW = 26; // the height of a row of the tree, as in page.css
-const FEW = 300; // so many requests are all unfolded at first
+const FEW = 300; // up to this many requests, the tree is unfolded at first
 const MOST_BOXES = 60; // in the graph
 const SAMPLES = 120; // of each rate
 const TABLES = ["state", "servers", "agents", "locks", "waits", "deadlocks", "elections", "groups"];
@@ -10,21 +10,21 @@ const TABLES = ["state", "servers", "agents", "locks", "waits", "deadlocks", "el
 const $ = (id) => document.getElementById(id);
 const tables = Object.fromEntries(TABLES.map((name) => [name, new Map()]));
 const view = {
-  at: 0, // what the observer's clock said when the last picture was made
-  got: 0, // when it arrived here
+  at: 0, // the time of the last picture by the observer's clock
+  got: 0, // the time of its arrival here
   live: false,
   mayBreak: false,
   search: "",
-  folds: new Map(), // of the tree, what somebody has folded or unfolded
-  rows: [], // of the tree, those that are unfolded
+  folds: new Map(), // nodes of the tree that the user has folded or unfolded
+  rows: [], // the visible rows of the tree
   picked: null, // the key of a row
-  agent: null, // of whom the details are shown
-  pressed: false, // whether a button of the mouse is down, or a finger
+  agent: null, // the agent whose details are shown
+  pressed: false, // whether a mouse button or a finger is down
   flashing: new Set(), // agents
-  opened: new Map(), // deadlocks that somebody has opened or closed
-  steps: new Map(), // of a deadlock, which step is shown
+  opened: new Map(), // deadlocks that the user has opened or closed
+  steps: new Map(), // the shown step of each deadlock
   rates: new Map(),
-  before: null, // what the servers had counted, and when
+  before: null, // the previous counters of the servers, and their time
 };
 
 // --- Small things -------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ function draw(tag, attributes = {}, ...children) {
 
 let tips = 0;
 
-// A tip for the arrows of a picture; how they name it.
+// The tip of the arrows of a picture; returns the reference to it.
 function addTip(svg) {
   const id = `tip-${++tips}`;
   const size = { viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" };
@@ -77,7 +77,7 @@ const pathOf = (lock) => partsOf(lock).map(nameOf).join("/");
 const labelOf = (key) => tables.agents.get(key)?.label ?? "somebody";
 const plural = (count, one, many) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 
-// A row says since when by the clock of a lock server; how far that is ahead of the observer's, the servers' rows say.
+// A row has its begin by the clock of a lock server; the rows of servers say how far that clock is ahead of the observer's.
 function age(lock) {
   if (!lock.since) return null;
   const observed = view.at + (view.live ? (performance.now() - view.got) / 1000 : 0);
@@ -163,7 +163,7 @@ function showTree() {
   $("tree-rows").style.transform = `translateY(${first * ROW}px)`;
   const elements = rows.slice(first, last).map((row, index) => treeRow(row, first + index));
   if (!rows.length && view.at) {
-    elements.push(make("p", { class: "none" }, view.search ? "Nothing is like that." : "Nobody holds or wants a lock."));
+    elements.push(make("p", { class: "none" }, view.search ? "No lock matches." : "No transaction holds or requests a lock."));
   }
   fill($("tree-rows"), ...elements);
   const at = rows.findIndex((row) => row.key === view.picked);
@@ -234,8 +234,8 @@ function treeKeys(event) {
 
 const BOX = { width: 186, height: 40, across: 46, down: 10 };
 
-// Each agent is drawn one column right of those that it waits for. Who waits for nobody is on the left, and beside it all
-// that wait for it, directly or behind others; who waits for several is drawn once.
+// Each agent is drawn one column to the right of the agents that it waits for. Agents that are not waiting are on the left, and
+// beside each one all agents that wait for it, directly or indirectly. An agent that waits for several is drawn once.
 function layout() {
   const behind = new Map();
   const ahead = new Map();
@@ -248,7 +248,7 @@ function layout() {
   const roots = [...everybody].filter((key) => tables.agents.get(key)?.root);
   const places = new Map();
   let [top, columns] = [0, 0];
-  // Those of a circle have no root.
+  // Agents in a cycle have no root.
   for (const start of [...roots.sort((a, b) => (behind.get(b)?.length ?? 0) - (behind.get(a)?.length ?? 0)), ...everybody]) {
     if (places.has(start) || places.size >= MOST_BOXES) continue;
     const used = [];
@@ -276,7 +276,7 @@ function showGraph() {
   const { places, ahead, everybody, width, height } = layout();
   $("graph-note").textContent = everybody.size > places.size ? `${places.size} of ${everybody.size.toLocaleString("en")}` : "";
   if (!places.size) {
-    fill($("graph"), make("p", { class: "none" }, view.at ? "Nobody waits." : ""));
+    fill($("graph"), make("p", { class: "none" }, view.at ? "No transaction is waiting." : ""));
     return;
   }
   const svg = draw("svg", { width, height, role: "img", "aria-label": `${everybody.size} wait or are waited for` });
@@ -297,7 +297,7 @@ function showGraph() {
   for (const [key, { x, y }] of places) {
     const agent = tables.agents.get(key) ?? { label: "somebody" };
     const wish = ahead.get(key)?.[0];
-    const says = wish ? (wish.id.length ? `waits: ${wishOf(wish)}` : "waits in another transaction") : "waits for nothing";
+    const says = wish ? (wish.id.length ? `waits: ${wishOf(wish)}` : "waits in another transaction") : "is not waiting";
     const kinds = ["box", agent.root && "root", view.flashing.has(key) && "flash"].filter(Boolean).join(" ");
     const group = draw("g", { class: kinds, transform: `translate(${x} ${y})`, "data-agent": key });
     group.append(
@@ -316,7 +316,7 @@ function showGraph() {
 const clientOf = (record) => record.client.replace(/ \([^()]*, pid \d+\)$/, "");
 const wishOf = (record) => (record.election === undefined ? `${record.mode} ${pathOf(record)}` : record.typed);
 
-// The edge that was broken closes the circle; the steps are those that `locks deadlocks` and the simulator tell.
+// The edge that was broken closes the cycle; the steps are the same as in `locks deadlocks` and the simulator.
 const edgesOf = ({ cycle }) => [...cycle.slice(1), ...cycle.slice(0, 1)];
 
 function ring(deadlock, step) {
@@ -374,13 +374,13 @@ function card(key, deadlock, open) {
   const { steps, yields } = deadlock;
   const element = make("details", { class: "deadlock", "data-key": key });
   const when = new Date(deadlock.at * 1000).toLocaleTimeString("en-GB");
-  const title = `${yields}: ${deadlock.action}, a circle of ${deadlock.cycle.length}`;
+  const title = `${yields}: ${deadlock.action}, a cycle of ${deadlock.cycle.length}`;
   element.append(make("summary", {}, make("span", { class: "tag bad" }, when), make("span", { class: "title" }, title)));
   element.open = open;
   const body = make("div");
   let playing = 0;
   const go = (to) => {
-    view.opened.set(key, true); // also when others come
+    view.opened.set(key, true); // also when new ones arrive
     view.steps.set(key, Math.min(Math.max(to, 0), steps.length - 1));
     show();
   };
@@ -427,8 +427,8 @@ function showDeadlocks(fresh) {
     return element;
   });
   $("deadlocks-note").textContent = newest.length > 1 ? `the last ${newest.length}` : "";
-  if (!cards.length) cards.push(make("p", { class: "none" }, view.at ? "None is remembered." : ""));
-  // Those that stay are not touched: one of them may have the focus.
+  if (!cards.length) cards.push(make("p", { class: "none" }, view.at ? "The servers remember none." : ""));
+  // Existing cards are not touched: one of them may have the focus.
   let next = $("deadlocks").firstChild;
   for (const element of cards) {
     if (element === next) next = next.nextSibling;
@@ -444,7 +444,7 @@ function showDeadlocks(fresh) {
 // --- The rest ---------------------------------------------------------------------------------------
 
 function showAges() {
-  // Elections have a list of their own: candidates wait for as long as another one leads.
+  // Elections have a separate list: candidates wait for as long as another one leads.
   const all = [...tables.locks].filter(([, lock]) => lock.since && lock.election === undefined && matches(lock));
   for (const [id, held] of [["waits", false], ["holds", true]]) {
     const longest = all.map(([, lock]) => lock).filter((lock) => lock.held === held).sort((a, b) => age(b) - age(a)).slice(0, 8);
@@ -456,7 +456,7 @@ function showAges() {
   }
 }
 
-// Fills a list anew; what has the focus keeps it.
+// Replaces the contents of a list and keeps the focus.
 function list(id, items) {
   if (!items.length) items.push(make("li", { class: "none" }, view.at ? "None." : ""));
   const focused = [...$(id).children].indexOf(document.activeElement);
@@ -468,7 +468,7 @@ function showLeaders() {
   const elections = [...tables.elections.values()].sort((a, b) => byName.compare(a.name, b.name));
   const items = elections.map((election) => {
     const agent = tables.agents.get(election.leader);
-    const who = agent ? ` ${[agent.label, program(agent)].filter(Boolean).join(", ")}` : " nobody leads";
+    const who = agent ? ` ${[agent.label, program(agent)].filter(Boolean).join(", ")}` : " no leader";
     const what = make("span", { class: "what" }, make("span", { class: "typed" }, election.name), who);
     const followers = [
       election.term !== null && `term ${election.term}`,
@@ -544,7 +544,7 @@ function takeRates() {
     view.rates.set(name, known.slice(-SAMPLES));
   };
   if (before?.who === who && view.at > before.at) {
-    for (const [kind, value] of Object.entries(counted)) push(`${kind} a second`, (value - before.counted[kind]) / (view.at - before.at));
+    for (const [kind, value] of Object.entries(counted)) push(`${kind} per second`, (value - before.counted[kind]) / (view.at - before.at));
   }
   push("in the tables", entries);
   push("waiting", waiting);
@@ -553,7 +553,7 @@ function takeRates() {
 function showRates() {
   const parts = [...view.rates].flatMap(([name, values]) => {
     const most = Math.max(...values, 1);
-    const wide = Math.max(values.length, 20); // it grows until it is full
+    const wide = Math.max(values.length, 20); // grows until it is full
     const points = values.map((value, index) => `${wide - values.length + index} ${(22 - (20 * value) / most).toFixed(1)}`);
     const line = draw("svg", { viewBox: `0 0 ${wide - 1} 24`, preserveAspectRatio: "none", "aria-hidden": true }, draw("path", { d: `M${points.join("L")}` }));
     const last = values.at(-1);
@@ -594,7 +594,7 @@ function fillDetails() {
   const behind = edges.filter((edge) => edge.holder === view.agent);
   if (ahead.length) say("behind", names(ahead.map((edge) => edge.holder)));
   if (behind.length) say("ahead of", names(behind.map((edge) => edge.waiter)));
-  if (agent.root) say("", "It waits for nothing: it is at work, or has forgotten what it holds.");
+  if (agent.root) say("", "It is not waiting for any lock: it is still working, or it forgot to release.");
   fill($("details-body"), list);
 }
 
@@ -613,7 +613,7 @@ function notice(text) {
 
 // --- What the server sends ----------------------------------------------------------------------------
 
-let fresh = []; // deadlocks that are new to somebody who watches
+let fresh = []; // deadlocks that the user has not seen
 let changed = new Set(); // tables
 let due = false;
 
@@ -656,7 +656,7 @@ function soon() {
 
 function show() {
   due = false;
-  if (view.pressed) return; // what is being clicked stays where it is
+  if (view.pressed) return; // nothing moves during a click
   const has = (...names) => names.some((name) => changed.has(name));
   if (has("locks", "agents")) {
     grow();
@@ -716,7 +716,7 @@ async function watch() {
       showState();
       $("quorum").className = "bad";
       $("quorum").textContent = "not connected";
-      notice(`What is shown is old: ${error.message}.`);
+      notice(`The page is out of date: ${error.message}.`);
       if (performance.now() - begun > 10000) pause = 500;
     }
     await new Promise((done) => {
