@@ -90,7 +90,7 @@ def test_the_unit_of_a_killed_holder_is_free(start: Start, more: str) -> None:
     had = dict(tuple(map(int, line(holder).split())) for holder in holders)
     assert sorted(had) == [0, 1]
     refused = start(OTHER)
-    assert "pool has 2 units" in line(refused)
+    assert "with 2 units" in line(refused)
     waiting = start(HOLDER.format(more=more))
     holders[0].kill()
     unit, token = map(int, line(waiting).split())

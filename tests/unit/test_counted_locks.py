@@ -131,8 +131,8 @@ def test_who_is_refused_is_told_so() -> None:
     effects = me.receive(Refused(NODE, POOL, 3))
     (answer,) = [each for each in effects if isinstance(each, AnswerWait)]
     assert isinstance(answer.result, ConflictingRequest)
-    assert "has 3 units" in str(answer.result)
-    assert "one of 2" in str(answer.result)
+    assert "with 3 units" in str(answer.result)
+    assert "with 2 units" in str(answer.result)
     assert me.empty
     assert me.ended is None
     assert me.receive(Refused(NODE, POOL, 3)) == []  # comes too late
