@@ -36,6 +36,7 @@ from benchmarks import (
     deadlocks,
     engines,
     facts,
+    imports,
     leader,
     machine,
     memory,
@@ -54,7 +55,7 @@ from benchmarks.harness import Figure, Report, Row, table
 
 MODULES: list[Any] = [
     *(transactions, contention, deadlocks, table_lock, memory, bank, cluster, leader, takeover),
-    *(ownership, mvcc, scale, spokes, machine, tasks, facts, page, beam, starts),
+    *(ownership, mvcc, scale, spokes, machine, tasks, facts, page, beam, starts, imports),
     *(crowd, crowd_hot, crowd_silent, crowd_starts, engines),
 ]
 FIGURES: dict[str, Figure] = {

@@ -10,96 +10,98 @@ algorithm Thomas Arts model-checked and refined.
         ...
 """
 
+# `import locks` loads next to nothing. The first name that is used loads all that a program needs which is alone; a few names
+# are loaded by themselves, and what meets other nodes when a node is started that does. Type checkers see the imports below.
+
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-# isort: off
-from locks.form import COMPILED  # first: it decides which of the modules are found
-
-# isort: on
-from locks.api import (
-    await_all_locks,
-    begin_transaction,
-    change_flag,
-    end_transaction,
-    ensure_held,
-    fencing_token,
-    fencing_token_nowait,
-    holders,
-    lock,
-    lock_info,
-    lock_nowait,
-    lock_objects,
-    queue,
-    spawn_agent,
-    surrender_nowait,
-    transaction_status,
-    unlock,
-    unwatch,
-    watch,
-    watchers,
-)
-from locks.core.facts import RequestFact
-from locks.core.statistics import NodeStatistics
-from locks.errors import (
-    AgentEnded,
-    BlocksEventLoop,
-    BrokenBarrier,
-    CannotServe,
-    ConflictingRequest,
-    DeadlockAborted,
-    InvalidLockId,
-    InvalidOption,
-    LockLost,
-    LocksError,
-    LockTimeout,
-    MisuseError,
-    NodeNotRunning,
-    NotClient,
-    NotHeld,
-    OperatingError,
-    ReentrantCall,
-    TransactionBroken,
-    WaitsForItself,
-)
-from locks.facts.gather import break_transaction, statistics, waits
-from locks.facts.graph import Wait, Waits
-from locks.model import (
-    AgentId,
-    Contender,
-    Deadlock,
-    Edge,
-    Key,
-    LockId,
-    LockInfo,
-    LockResult,
-    Mode,
-    Notification,
-    RequestRecord,
-    Require,
-    View,
-)
-from locks.node.client.actors import LockAgent, LockServer
-from locks.node.client.agent import Agent
-from locks.node.client.owner import Owner
-from locks.node.client.scope import HERE
-from locks.node.node import Node
-from locks.node.peers.cluster import NodeDown, NodeUp
-from locks.otp.bytes.terms import Atom
-from locks.otp.names.discovery import Discovery
-from locks.otp.options import TLS
-from locks.otp.process.remote import RemoteError, RemoteRef
-from locks.primitives import Lock, RWLock
-from locks.program import start, stop
-from locks.runtime import Down, GeventActor, Monitor, kill, monitor
-from locks.shapes.barrier import Barrier
-from locks.shapes.decorator import locked
-from locks.shapes.reentrant import RLock
-from locks.shapes.semaphore import Semaphore, units
-from locks.transactions import Transaction, run_transaction, transaction
+from locks.form import COMPILED  # before all others: it says which of them are found
+from locks.form.first_use import at_first_use
 
 if TYPE_CHECKING:
     from locks import aio
+    from locks import metrics as metrics
+    from locks import tracing as tracing
+    from locks.api import (
+        await_all_locks,
+        begin_transaction,
+        change_flag,
+        end_transaction,
+        ensure_held,
+        fencing_token,
+        fencing_token_nowait,
+        holders,
+        lock,
+        lock_info,
+        lock_nowait,
+        lock_objects,
+        queue,
+        spawn_agent,
+        surrender_nowait,
+        transaction_status,
+        unlock,
+        unwatch,
+        watch,
+        watchers,
+    )
+    from locks.core.facts import RequestFact
+    from locks.core.statistics import NodeStatistics
+    from locks.errors import (
+        AgentEnded,
+        BlocksEventLoop,
+        BrokenBarrier,
+        CannotServe,
+        ConflictingRequest,
+        DeadlockAborted,
+        InvalidLockId,
+        InvalidOption,
+        LockLost,
+        LocksError,
+        LockTimeout,
+        MisuseError,
+        NodeNotRunning,
+        NotClient,
+        NotHeld,
+        OperatingError,
+        ReentrantCall,
+        TransactionBroken,
+        WaitsForItself,
+    )
+    from locks.facts.gather import break_transaction, statistics, waits
+    from locks.facts.graph import Wait, Waits
+    from locks.lock_ids import Atom, Key
+    from locks.model import (
+        AgentId,
+        Contender,
+        Deadlock,
+        Edge,
+        LockId,
+        LockInfo,
+        LockResult,
+        Mode,
+        Notification,
+        RequestRecord,
+        Require,
+        View,
+    )
+    from locks.node.client.actors import LockAgent, LockServer
+    from locks.node.client.agent import Agent
+    from locks.node.client.owner import Owner
+    from locks.node.client.scope import HERE
+    from locks.node.node import Node
+    from locks.node.peers.cluster import NodeDown, NodeUp
+    from locks.otp.names.discovery import Discovery
+    from locks.otp.options import TLS
+    from locks.otp.process.remote import RemoteError, RemoteRef
+    from locks.primitives import Lock, RWLock
+    from locks.program import start, stop
+    from locks.runtime import Down, GeventActor, Monitor, kill, monitor
+    from locks.shapes.barrier import Barrier
+    from locks.shapes.decorator import locked
+    from locks.shapes.reentrant import RLock
+    from locks.shapes.semaphore import Semaphore, units
+    from locks.transactions import Transaction, run_transaction, transaction
 
 __version__ = "0.2.0"
 __compiled__ = COMPILED
@@ -198,28 +200,59 @@ __all__ = [
     "watchers",
 ]
 
+_get, __dir__ = at_first_use(
+    "locks",
+    __all__,
+    together=(  # what a program needs that is alone
+        "locks.errors",
+        "locks.lock_ids",
+        "locks.model",
+        "locks.core.facts",
+        "locks.core.statistics",
+        "locks.runtime",
+        "locks.node.client.actors",
+        "locks.node.client.agent",
+        "locks.node.node",
+        "locks.node.client.owner",
+        "locks.node.client.scope",
+        "locks.program",
+        "locks.api",
+        "locks.primitives",
+        "locks.shapes.reentrant",
+        "locks.transactions",
+    ),
+    apart={
+        "Barrier": "locks.shapes.barrier",
+        "Discovery": "locks.otp.names.discovery",
+        "NodeDown": "locks.node.peers.cluster",
+        "NodeUp": "locks.node.peers.cluster",
+        "RemoteError": "locks.otp.process.remote",
+        "RemoteRef": "locks.otp.process.remote",
+        "Semaphore": "locks.shapes.semaphore",
+        "TLS": "locks.otp.options",
+        "Wait": "locks.facts.graph",
+        "Waits": "locks.facts.graph",
+        "break_transaction": "locks.facts.gather",
+        "locked": "locks.shapes.decorator",
+        "statistics": "locks.facts.gather",
+        "units": "locks.shapes.semaphore",
+        "waits": "locks.facts.gather",
+    },
+    modules=("aio", "metrics", "tracing", "wire"),
+)
 
-def __getattr__(name: str) -> Any:
-    """Import `locks.aio`, `locks.metrics` and `locks.tracing` when they are first used; not every program needs them.
+if not TYPE_CHECKING:  # or any name would do for type checkers
 
-    Raises:
-        ImportError: The name belongs to another distribution, installed beside this one.
-    """
-    if name == "aio":
-        import locks.aio
+    def __getattr__(name: str) -> object:
+        """Load what a name stands for.
 
-        return locks.aio
-    if name == "metrics":
-        import locks.metrics
-
-        return locks.metrics
-    if name == "tracing":
-        import locks.tracing
-
-        return locks.tracing
-    if name == "Mutex" and os.path.exists(f"{__path__[0]}.py"):
-        raise ImportError(
-            f"there is no locks.Mutex here: it belongs to the distribution `locks` ({__path__[0]}.py), which the package `locks` of pykka-locks hides; "
-            "install the two in separate environments. The exclusive lock between programs of pykka-locks is `locks.Lock` with servers='local'"
-        )
-    raise AttributeError(f"module 'locks' has no attribute {name!r}")
+        Raises:
+            ImportError: The name is of another distribution, which is installed beside this one.
+        """
+        if name == "Mutex" and os.path.exists(f"{__path__[0]}.py"):
+            raise ImportError(
+                f"locks.Mutex is of the distribution `locks`, {__path__[0]}.py, and this is the package `locks` of pykka-locks, "
+                "which hides it there: one environment can't have both. Our exclusive lock between programs is `locks.Lock` with "
+                "servers='local'"
+            )
+        return _get(name)

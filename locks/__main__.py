@@ -1,109 +1,130 @@
-"""The command line: `python -m locks`, and its commands, each a module of `locks.cli`."""
+"""The command line: `python -m locks`, and its commands, each a module of `locks.cli`.
+
+Only the command that is used is loaded. Ctrl-C ends this without a word at any time, also while modules are loaded.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from locks import __version__, form
-from locks.cli import (
-    breaking,
-    completion,
-    config,
-    deadlocks,
-    graph,
-    groups,
-    node,
-    ps,
-    run,
-    status,
-    top,
-    web,
-    why,
-)
-from locks.cli.parser import Parser
-from locks.cli.printing import run_printing
 
-__all__ = ["main"]
+__all__ = ["Command", "main"]
 
-SIMULATED = (["sim"], ["demo"], ["completion"])  # these need the simulator, or its options
+INTERRUPTED = 128 + signal.SIGINT
+SIMULATED = (["sim"], ["demo"], ["completion"])  # what needs the simulator, or knows its options
 
 
-class Loaded(NamedTuple):
-    """A command that is loaded when it is used.
+class Command(NamedTuple):
+    """A command.
 
     Attributes:
-        module: Its module, which has `add_command`.
-        about: What the list of commands says of it.
+        module: Its module, which adds it to the command line (`add_command`).
+        about: What it does, in a few words.
     """
 
     module: str
     about: str
 
 
-LABORATORY = {  # all that this program knows of the laboratory
-    "demo": Loaded(
+COMMANDS = {
+    "break": Command("locks.cli.breaking", "end another client's transaction"),
+    "completion": Command(
+        "locks.cli.completion", "print a shell completion script for commands and options"
+    ),
+    "config": Command("locks.cli.config", "show the settings in effect and where each comes from"),
+    "deadlocks": Command("locks.cli.deadlocks", "describe the last deadlocks"),
+    "demo": Command(
         "locks_lab.commands.demo", "a bank with real deadlocks, and one deadlock in slow motion"
     ),
-    "sim": Loaded(
+    "graph": Command("locks.cli.graph", "show who waits for whom"),
+    "groups": Command("locks.cli.groups", "list the process groups and their members"),
+    "node": Command("locks.cli.node", "run a lock server for other nodes"),
+    "ps": Command("locks.cli.ps", "list the locks that are held and requested"),
+    "run": Command("locks.cli.run", "run a command under a lock"),
+    "sim": Command(
         "locks_lab.commands.sim",
         "simulate the algorithm: every interleaving, random worlds, stories",
     ),
+    "status": Command(
+        "locks.cli.status", "show which lock servers answer, and whether they are enough"
+    ),
+    "top": Command("locks.cli.top", "show the activity of the lock servers, live"),
+    "web": Command("locks.cli.web", "serve a live page for a browser"),
+    "why": Command("locks.cli.why", "show what blocks a lock or a transaction"),
 }
 
 
 def main(
     arguments: Sequence[str] | None = None,
     prog: str = "python -m locks",
-    more: Iterable[Callable[[Any], None]] = (),
+    more: Mapping[str, Command] | None = None,
 ) -> int:
     """Run the command line; return the exit status.
 
     Args:
         arguments: The arguments; those of the process by default.
-        prog: The program's name in messages.
-        more: Functions that add more commands.
+        prog: How it was called.
+        more: More commands, by name.
     """
-    if arguments is None and sys.argv[1:2] in SIMULATED:
-        form.run_interpreted()
-    given = sys.argv[1:] if arguments is None else arguments
+    with _ends_at_once():
+        if arguments is None and sys.argv[1:2] in SIMULATED:
+            form.run_interpreted()
+        options = _parsed(sys.argv[1:] if arguments is None else arguments, prog, more or {})
+        from locks.cli.printing import run_printing
+    status = run_printing(f"locks {options.command}", lambda: options.run(options))
+    if arguments is None:
+        _end_at_once()  # from now on
+    return status
+
+
+@contextmanager
+def _ends_at_once() -> Iterator[None]:
+    """While modules are loaded, Ctrl-C ends the process: of an exception there Python may print something, or lose it."""
+    is_to_end = _end_at_once()
+    try:
+        yield
+    finally:
+        if is_to_end:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end_at_once() -> bool:
+    """Have Ctrl-C end the process without a word, unless somebody has said what it does; returns whether it is so."""
+    is_so = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if is_so:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    return is_so
+
+
+def _parsed(arguments: Sequence[str], prog: str, more: Mapping[str, Command]) -> Any:
+    """What the arguments say; the command that they name is loaded."""
+    from locks.cli.parser import Parser
+
     parser = Parser(prog=prog, description="Deadlock-resolving, hierarchical read/write locks.")
     parser.add_argument("--version", action="version", version=f"locks {form.shown(__version__)}")
+    parser.set_defaults(root=parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    breaking.add_command(commands)
-    completion.add_command(commands, parser)
-    config.add_command(commands)
-    deadlocks.add_command(commands)
-    _add_loaded("demo", commands, given)
-    graph.add_command(commands)
-    groups.add_command(commands)
-    node.add_command(commands)
-    ps.add_command(commands)
-    run.add_command(commands)
-    if form.COMPILED:  # `run_interpreted` does not return here
-        again = commands.add_parser("sim", help=LABORATORY["sim"].about)
-        again.set_defaults(run=lambda options: form.require_interpreted("locks sim"))
-    else:
-        _add_loaded("sim", commands, given)
-    status.add_command(commands)
-    top.add_command(commands)
-    web.add_command(commands)
-    why.add_command(commands)
-    for add_command in more:
-        add_command(commands)
-    options = parser.parse_args(arguments)
-    return run_printing(f"locks {options.command}", lambda: options.run(options))
-
-
-def _add_loaded(name: str, commands: Any, given: Sequence[str]) -> None:
-    """Add a command; load it only if these arguments use it, or ask for all options."""
-    command = LABORATORY[name]
-    if name in given or "completion" in given:
-        import_module(command.module).add_command(commands)
-    else:
-        commands.add_parser(name, help=command.about)
+    named = next((each for each in arguments if not each.startswith("-")), "")
+    for name, command in {**COMMANDS, **more}.items():
+        if name == "sim" and form.COMPILED:  # `run_interpreted` has not come here
+            again = commands.add_parser(name, help=command.about)
+            again.set_defaults(run=lambda options: form.require_interpreted("locks sim"))
+        elif named in (name, "completion"):
+            import_module(command.module).add_command(commands, command.about)
+        else:
+            commands.add_parser(name, help=command.about)
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

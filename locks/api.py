@@ -38,11 +38,11 @@ from locks.node.client.objects import surrender_to
 from locks.node.client.owner import Owner
 from locks.node.client.scope import Nodes
 from locks.node.node import Node
+from locks.node.sendable import check_sendable
 from locks.node.server import Watcher, listener
 from locks.program import default_node
 from locks.runtime import Client, current_client
 from locks.runtime.hints import Unpack
-from locks.wire.sendable import check_sendable
 
 __all__ = [
     "await_all_locks",

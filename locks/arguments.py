@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pykka
 
@@ -14,12 +14,14 @@ from locks.node.client.objects import checked_node as checked_node
 from locks.node.client.objects import checked_nodes as checked_nodes
 from locks.node.client.objects import checked_object as checked_object
 from locks.node.client.objects import checked_pattern as checked_pattern
-from locks.node.peers.remote_clients import RemoteAgent
 from locks.node.server import Watcher
-from locks.otp.process.remote import RemoteRef
 from locks.program import default_node
 from locks.runtime import current_client
+from locks.runtime.addressed import OfAnotherNode
 from locks.runtime.callables import check_callable
+
+if TYPE_CHECKING:
+    from locks.node.peers.remote_clients import RemoteAgent
 
 __all__ = [
     "Pattern",
@@ -40,10 +42,11 @@ def checked_agent(agent: Any) -> Agent | RemoteAgent:
     """
     if isinstance(agent, Agent):
         return agent
-    if isinstance(agent, RemoteRef):
+    if isinstance(agent, OfAnotherNode):
         cluster = default_node().cluster
-        if cluster is not None and not isinstance(agent.target, str):
-            return RemoteAgent(default_node(), cluster.remotes, agent)
+        found = None if cluster is None else cluster.agent_behind(agent)
+        if found is not None:
+            return found
     raise MisuseError(
         f"{agent!r} is not an agent; note that begin_transaction() returns a pair (agent, result)",
         agent=repr(agent),

@@ -7,7 +7,7 @@ So `check_lock_id` converts each element, before the turn, to one of
 * a plain value: `str`, `bytes`, `int`, `float`, `bool`, `None`, of exactly these types, or a tuple of
   such; an instance of a subclass, or a number of another type, becomes the plain value to which it is
   equal;
-* a value of a type of this project that was registered with `keep_values` or `keep_tuples`;
+* an `Atom`, or a value of a type of this project that was registered with `keep_values` or `keep_tuples`;
 * a `Key`, which stands for any other hashable value. Equal values get the same `Key` object, so keys
   are compared by identity and hashed by a stored number.
 
@@ -29,7 +29,7 @@ from numbers import Number
 from reprlib import Repr
 from typing import Any
 
-from locks.errors import InvalidLockId
+from locks.errors import InvalidLockId, InvalidOption
 from locks.words import HELD_UP as HELD_UP
 from locks.words import UNITS
 from locks.words import LockId as LockId
@@ -40,8 +40,10 @@ __all__ = [
     "DEEPEST",
     "HELD_UP",
     "LARGEST",
+    "LONGEST_ATOM",
     "MOST_ELEMENTS",
     "MOST_UNITS",
+    "Atom",
     "Key",
     "LockId",
     "check_lock_id",
@@ -58,6 +60,7 @@ MOST_UNITS = 10_000  # of a counted id: granting a unit takes time proportional 
 
 MOST_ELEMENTS = 256  # in all nested tuples of an id together
 DEEPEST = 16  # levels of nested tuples, including the id itself
+LONGEST_ATOM = 255  # characters
 LARGEST = 64 * 1024  # bytes: the lengths of texts and large integers, and 8 per element
 _WORD = 8  # bytes
 _LEAST, _MOST = -(1 << 63), 1 << 63  # integers in this range take one word
@@ -192,6 +195,72 @@ def _text_of(write: Callable[[object], str], value: object) -> str:
         return f"<{type(value).__name__}>"
 
 
+# --- Atoms ---------------------------------------------------------------------------------------
+
+
+class Atom:
+    """An atom: a name that is a value of its own.
+
+    Args:
+        name: Its text, at most 255 characters.
+
+    Attributes:
+        name: Its text.
+        encoded: The atom in the external term format, without the version byte.
+
+    Raises:
+        InvalidOption: The name is not text, is too long, or has surrogates.
+
+    Source:
+        ERTS user's guide, "External Term Format", `SMALL_ATOM_UTF8_EXT` and `ATOM_UTF8_EXT`.
+    """
+
+    __slots__ = ("encoded", "name")
+
+    name: str
+    encoded: bytes
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise InvalidOption(f"an atom's name must be text, not {name!r}", name=name)
+        if len(name) > LONGEST_ATOM:
+            raise InvalidOption(
+                f"an atom must have at most {LONGEST_ATOM} characters, not {len(name)}: {name[:20]!r}...; "
+                "use text instead",
+                name=name,
+            )
+        try:
+            text = name.encode()
+        except UnicodeEncodeError:
+            raise InvalidOption(
+                f"an atom must not contain surrogates: {name!r}", name=name
+            ) from None
+        head = bytes((119, len(text))) if len(text) < 256 else b"v" + len(text).to_bytes(2, "big")
+        object.__setattr__(self, "name", str.__str__(name))
+        object.__setattr__(self, "encoded", head + text)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"an atom can't be changed: {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"an atom can't be changed: {name}")
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Atom) and self.name == other.name)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"Atom({self.name!r})"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Atom, (self.name,)
+
+
 # --- Types that are kept ------------------------------------------------------------------------
 
 
@@ -211,6 +280,7 @@ _SIZES: dict[type, Callable[[Any], int]] = {
     float: _nothing,
     bool: _nothing,
     type(None): _nothing,
+    Atom: lambda atom: len(atom.encoded),
 }
 _TUPLES: dict[type, Callable[[list[Any]], Hashable]] = {tuple: tuple}
 

@@ -8,7 +8,7 @@ All modes and their properties follow from one table (`excluded_by` below). The 
 from __future__ import annotations
 
 import sys
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from locks.errors import InvalidOption, assert_never
 from locks.lock_ids import Key as Key
@@ -39,6 +39,15 @@ from locks.words import show_all as show_all
 from locks.words import units_of as units_of
 
 REQUIREMENTS: tuple[Require, ...] = get_args(Require)
+NODE_NAME: Final = "node@localhost"  # of who needs no other one
+SERIAL_BITS: Final = 12  # of an agent's `created`: its serial number; those above are microseconds
+SERIAL_MASK: Final = (1 << SERIAL_BITS) - 1
+
+
+def agent_numbered(number: int, node: str) -> AgentId:
+    """The reference of the agent with this number, of a node."""
+    # Made for each message. Functions of named tuples cost three times as much as `tuple.__new__`.
+    return tuple.__new__(AgentId, (number, node, number & SERIAL_MASK))
 
 
 # --- Modes --------------------------------------------------------------------------------------
@@ -186,6 +195,22 @@ def check_nodes(value: Any) -> tuple[str, ...]:
     for name in known:
         check_has_no_port(name)
     return tuple(known)
+
+
+def check_node_name(given: Any) -> str:
+    """Return a node's name; raise `InvalidOption` unless it is `name@host`."""
+    name = plain_text(given)
+    if (
+        name is None
+        or name.count("@") != 1
+        or not all(name.split("@"))
+        or len(name.encode("utf-8", "replace")) > 255
+        or not name.isprintable()
+        or any(character.isspace() for character in name)
+    ):
+        text = shown(given)
+        raise InvalidOption(f'node name {text} is not of the form "name@host"', name=text)
+    return name
 
 
 def check_has_no_port(name: str) -> None:

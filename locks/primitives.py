@@ -39,11 +39,11 @@ from locks.node.client.refusals import not_held
 from locks.node.client.scope import Nodes, checked_where, some_of, where
 from locks.node.node import Node
 from locks.node.ports import AskedAlready, Scope
+from locks.node.sendable import check_sendable
 from locks.program import Movable
 from locks.runtime import Client, current_client
 from locks.runtime.leaving import Block, Hold, entering
 from locks.runtime.shown import Shown
-from locks.wire.sendable import check_sendable
 
 __all__ = ["ASK", "Lock", "RWLock", "await_servers", "checked_wait"]
 

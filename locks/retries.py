@@ -18,9 +18,8 @@ from typing import Any, Protocol
 from locks.core.agent.machine import Object
 from locks.errors import CannotServe, DeadlockAborted, InvalidOption, LocksError, LockTimeout
 from locks.lock_ids import shown
-from locks.model import Deadlock, LockId, join, show_all
+from locks.model import SERIAL_BITS, Deadlock, LockId, join, show_all
 from locks.node.client.agent import Agent
-from locks.wire import SERIAL_BITS
 
 __all__ = ["Learned", "Retries"]
 

@@ -11,7 +11,6 @@ This module is below the errors, which carry such values.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Hashable, Sequence
 from fractions import Fraction
@@ -103,10 +102,16 @@ def show(lock_id: LockId) -> str:
     return f"{text}*{units}" if units else text
 
 
+def quoted(text: str) -> str:
+    """Printable text in double quotes, as JSON has it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
 def show_election(resource: object, merges: bool = False) -> str:
     """The lock of an election, or the one under which states are merged."""
     plain = type(resource) is str and resource.isprintable()
-    name = json.dumps(resource, ensure_ascii=False) if plain else _literal(resource)
+    name = quoted(str(resource)) if plain else _literal(resource)
     return f"{ELECTION}{name}{MERGE if merges else ''}"
 
 

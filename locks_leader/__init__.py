@@ -16,23 +16,28 @@ over. There are no time-outs and no back-off.
 from locks_leader import whose  # noqa: F401  # before anything imports `locks`: it refuses somebody else's
 
 # isort: on
-from locks_leader.api import (
-    Info,
-    call,
-    cast,
-    info,
-    leader_call,
-    leader_cast,
-    leader_reply,
-    reply,
-    start,
-)
-from locks_leader.behaviour import NO_REPLY, Behaviour, NewAndOld, OnlyNew, SurrenderTo
-from locks_leader.election import Election, Leadership
-from locks_leader.errors import LeaderDied, LeadershipLost, LeaderTimeout, NotLeader
-from locks_leader.ownership import Ownership
-from locks_leader.policy import Policy, quorum
-from locks_leader.state import Answers, Caller, ElectionState
+from typing import TYPE_CHECKING
+
+from locks.form.first_use import at_first_use
+
+if TYPE_CHECKING:
+    from locks_leader.api import (
+        Info,
+        call,
+        cast,
+        info,
+        leader_call,
+        leader_cast,
+        leader_reply,
+        reply,
+        start,
+    )
+    from locks_leader.behaviour import NO_REPLY, Behaviour, NewAndOld, OnlyNew, SurrenderTo
+    from locks_leader.election import Election, Leadership
+    from locks_leader.errors import LeaderDied, LeadershipLost, LeaderTimeout, NotLeader
+    from locks_leader.ownership import Ownership
+    from locks_leader.policy import Policy, quorum
+    from locks_leader.state import Answers, Caller, ElectionState
 
 __all__ = [
     "NO_REPLY",
@@ -62,3 +67,20 @@ __all__ = [
     "reply",
     "start",
 ]
+
+_get, __dir__ = at_first_use(
+    "locks_leader",
+    __all__,
+    together=(
+        "locks_leader.errors",
+        "locks_leader.policy",
+        "locks_leader.behaviour",
+        "locks_leader.state",
+        "locks_leader.api",
+        "locks_leader.election",
+        "locks_leader.ownership",
+    ),
+)
+
+if not TYPE_CHECKING:
+    __getattr__ = _get

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from locks.cli.parser import Parser
 from locks.cli.printing import run_printing
-from locks_leader import demo, elect
+from locks_leader import command, demo, elect
 
 __all__ = ["main"]
 
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo.add_command(commands)
-    elect.add_command(commands)
+    elect.add_command(commands, command.COMMANDS["elect"].about)
     options = parser.parse_args(arguments)
     return run_printing(f"locks_leader {options.command}", lambda: options.run(options))
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import sys
 
 from locks import __main__ as command_line
-from locks_leader import elect, leaders
+from locks.__main__ import Command
 
 __all__ = ["main"]
+
+COMMANDS = {
+    "elect": Command("locks_leader.elect", "run a command while this program leads"),
+    "leaders": Command("locks_leader.leaders", "show the leaders and their followers"),
+}
 
 
 def main() -> int:
     """Run the command line; return the exit status."""
-    return command_line.main(prog="locks", more=[elect.add_command, leaders.add_command])
+    return command_line.main(prog="locks", more=COMMANDS)
 
 
 if __name__ == "__main__":

@@ -30,11 +30,11 @@ EXAMPLES = """\
 """
 
 
-def add_command(commands: Any) -> None:
+def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
     parser = commands.add_parser(
         "elect",
-        help="run a command while this program leads",
+        help=about,
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

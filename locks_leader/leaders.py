@@ -31,13 +31,13 @@ not answer is shown without its term: it holds the lock, and leads if it is runn
 HEADS = ("ELECTION", "ROLE", "TERM", "FOR", "WHO", "PROGRAM", "PID", "NODE")
 
 
-def add_command(commands: Any) -> None:
+def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
     parser = add_looking(
         commands,
         "leaders",
         _run,
-        what="show the leaders and their followers",
+        what=about,
         says=SAYS,
         nothing="there is no leader of NAME",
         examples=EXAMPLES,

@@ -207,6 +207,10 @@ class Transaction:
         """The fencing token of a held lock; see `locks.fencing_token`."""
         return await call(self._blocking.token, lock_id)
 
+    def unit(self, lock_id: Sequence[Any]) -> int:
+        """Which unit of a counted lock that is held this is; see `locks.Transaction.unit`."""
+        return self._blocking.unit(lock_id)
+
     def unlock(self, lock_id: Sequence[Any]) -> None:
         """Release a lock before the block ends; see `locks.Transaction.unlock`."""
         self._blocking.unlock(lock_id)

@@ -28,13 +28,13 @@ gets the error TransactionBroken, with your reason and name; its node and the lo
 running: only fencing tokens can stop what it still writes."""
 
 
-def add_command(commands: Any) -> None:
+def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
     parser = add_looking(
         commands,
         "break",
         _run,
-        what="end another client's transaction",
+        what=about,
         says=SAYS,
         nothing="there is no such transaction",
         examples=EXAMPLES,

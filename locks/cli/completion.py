@@ -28,22 +28,17 @@ Exit status: 0; 2 wrong arguments; 3 shtab is not installed."""
 OF_FILES = ("tls",)  # options whose values are files, although argparse treats them as text
 
 
-def add_command(commands: Any, root: argparse.ArgumentParser) -> None:
-    """Add the command to the command line.
-
-    Args:
-        commands: The subparsers to add it to.
-        root: The parser of the whole command line.
-    """
+def add_command(commands: Any, about: str) -> None:
+    """Add the command to the command line."""
     parser = commands.add_parser(
         "completion",
-        help="print a shell completion script for commands and options",
+        help=about,
         description=SAYS,
         epilog=f"Examples:\n{EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("shell", choices=SHELLS)
-    parser.set_defaults(run=lambda options: _run(root, options.shell))
+    parser.set_defaults(run=lambda options: _run(options.root, options.shell))
 
 
 def _run(root: argparse.ArgumentParser, shell: str) -> int:

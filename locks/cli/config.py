@@ -20,11 +20,11 @@ defaults.
 """
 
 
-def add_command(commands: Any) -> None:
+def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
     parser = commands.add_parser(
         "config",
-        help="show the settings in effect and where each comes from",
+        help=about,
         description=DESCRIPTION,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")

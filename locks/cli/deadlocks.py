@@ -25,13 +25,13 @@ SAYS = """The deadlocks that the servers have resolved, newest first, step by st
 rule. Each server remembers its last 100."""
 
 
-def add_command(commands: Any) -> None:
+def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
     parser = add_looking(
         commands,
         "deadlocks",
         _run,
-        what="describe the last deadlocks",
+        what=about,
         says=SAYS,
         examples=EXAMPLES,
     )

@@ -21,13 +21,13 @@ EXAMPLES = """\
 SAYS = """The wait-for graph of all servers. A root is a transaction that others wait for and that itself is not waiting: it blocks all of them."""
 
 
-def add_command(commands: Any) -> None:
+def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
     parser = add_looking(
         commands,
         "graph",
         _run,
-        what="show who waits for whom",
+        what=about,
         says=SAYS,
         examples=EXAMPLES,
     )

@@ -22,13 +22,13 @@ them. Elections have groups, too: of their candidates, and of their workers."""
 HEADS = ("SCOPE", "GROUP", "MEMBER", "PROGRAM", "PID", "NODE")
 
 
-def add_command(commands: Any) -> None:
+def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
     add_looking(
         commands,
         "groups",
         _run,
-        what="list the process groups and their members",
+        what=about,
         says=SAYS,
         examples=EXAMPLES,
     )

@@ -47,11 +47,11 @@ EXAMPLES = """\
 """
 
 
-def add_command(commands: Any) -> None:
+def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
     parser = commands.add_parser(
         "node",
-        help="run a lock server for other nodes",
+        help=about,
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

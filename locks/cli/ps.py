@@ -46,13 +46,13 @@ HEADS = (
 )
 
 
-def add_command(commands: Any) -> None:
+def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
     parser = add_looking(
         commands,
         "ps",
         _run,
-        what="list the locks that are held and requested",
+        what=about,
         says=SAYS,
         examples=EXAMPLES,
     )

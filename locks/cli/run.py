@@ -32,11 +32,11 @@ EXAMPLES = """\
 """
 
 
-def add_command(commands: Any) -> None:
+def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
     parser = commands.add_parser(
         "run",
-        help="run a command under a lock",
+        help=about,
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -27,13 +27,13 @@ HEADS = (
 )
 
 
-def add_command(commands: Any) -> None:
+def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
     parser = add_looking(
         commands,
         "status",
         _run,
-        what="show which lock servers answer, and whether they are enough",
+        what=about,
         says=SAYS,
         nothing="too few lock servers answer to take a lock, or the server in --with does not",
         examples=EXAMPLES,

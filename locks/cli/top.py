@@ -31,13 +31,13 @@ WIDTH, HEIGHT = 160, 40  # of a frame that does not go to a terminal
 QUICKEST = 0.1  # shortest interval, in seconds
 
 
-def add_command(commands: Any) -> None:
+def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
     parser = add_looking(
         commands,
         "top",
         _run,
-        what="show the activity of the lock servers, live",
+        what=about,
         says=SAYS,
         nothing="--once: too few lock servers answer to take a lock",
         examples=EXAMPLES,

@@ -36,11 +36,11 @@ SHORTEST_TOKEN = 16
 LONGEST_PATIENCE = 1.0  # seconds that open requests have at the end
 
 
-def add_command(commands: Any) -> None:
+def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
     parser = commands.add_parser(
         "web",
-        help="serve a live page for a browser",
+        help=about,
         description=SAYS,
         epilog=f"Examples:\n{EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -31,13 +31,13 @@ SAYS = """Who waits for whom, for how long and over which locks: from a lock id 
 is not waiting; over all servers."""
 
 
-def add_command(commands: Any) -> None:
+def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
     parser = add_looking(
         commands,
         "why",
         _run,
-        what="show what blocks a lock or a transaction",
+        what=about,
         says=SAYS,
         nothing="no transaction holds or requests it",
         examples=EXAMPLES,

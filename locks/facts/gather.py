@@ -35,12 +35,11 @@ from locks.facts.around import Around
 from locks.facts.graph import Waits, waits_of
 from locks.facts.look import Look
 from locks.lock_ids import shown
-from locks.model import AgentId, check_lock_id, check_timeout, plain_text
+from locks.model import AgentId, check_lock_id, check_node_name, check_timeout, plain_text
 from locks.node.client.agent import Agent
 from locks.node.client.clients import this_program
 from locks.node.client.scope import scope_of
 from locks.node.observing.inquiries import Answers, ask_all, ask_by_ways
-from locks.otp.options import check_node_name
 from locks.program import default_node
 
 __all__ = [

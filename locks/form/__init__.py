@@ -2,7 +2,8 @@
 
 A compiled wheel has both: next to the source of each compiled module stands the module that mypyc has made of it, and
 Python prefers that one. `LOCKS_PURE=1` in the environment chooses the sources. It is chosen once, before any other module of
-`locks` is imported, and for all of them: objects of both forms do not fit together.
+`locks` is imported, and for all of them: objects of both forms do not fit together. As it is the first one, forks are noted from here
+on, too (`forked_from`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from importlib.machinery import (
 )
 from types import ModuleType
 
-__all__ = ["COMPILED", "require_interpreted", "run_interpreted", "shown"]
+from locks.form.forked import forked_from
+
+__all__ = ["COMPILED", "forked_from", "require_interpreted", "run_interpreted", "shown"]
 
 PACKAGE = __name__.partition(".")[0]
 PURE = "LOCKS_PURE"

@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
@@ -50,13 +50,14 @@ from locks.node.client.agent import Agent
 from locks.node.history import Event, History, begin, is_outgrown, past, replay
 from locks.node.observing.news import News
 from locks.node.observing.statistics import Counters
-from locks.node.peers.cluster import Cluster
 from locks.node.ports import Background
 from locks.node.server import Server
-from locks.otp.bytes.etf import EncodeError
 from locks.runtime import Listener
 from locks.runtime.inline import EXHAUSTED, Work, raised_in
 from locks.runtime.native import native_lock
+
+if TYPE_CHECKING:
+    from locks.node.peers.cluster import Cluster
 
 __all__ = ["Dispatch", "Trace"]
 
@@ -346,7 +347,7 @@ class Dispatch:
     def _is_hopeless(self, due: tuple[Any, Any], error: Exception) -> bool:
         """Whether an effect, of which sender, fails again and again, though nobody is interrupted; or can't be sent."""
         effect = due[1]  # may be one object for many senders
-        if isinstance(error, EncodeError):
+        if self.cluster is not None and self.cluster.could_not_send(error):
             self._executor.run_soon(logger.error, "can't send %s: %s", shown(effect), error)
             return True
         before, tries = self._stuck

@@ -11,15 +11,24 @@ import itertools
 import logging
 from collections.abc import Callable, Hashable, Iterable
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pykka
 
 from locks.core.agent.lines import Lines
 from locks.core.statistics import NodeStatistics, TrafficStatistics
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning
-from locks.lock_ids import shown
-from locks.model import AgentId, LockId, View, check_nodes, check_text, check_timeout
+from locks.lock_ids import Atom, shown
+from locks.model import (
+    SERIAL_BITS,
+    AgentId,
+    LockId,
+    View,
+    agent_numbered,
+    check_nodes,
+    check_text,
+    check_timeout,
+)
 from locks.node.client.agent import Agent
 from locks.node.client.clients import can_be_linked, this_program
 from locks.node.client.holders import Holders
@@ -28,16 +37,10 @@ from locks.node.client.refusals import owner_has_ended
 from locks.node.client.scope import first_scope
 from locks.node.dispatch import Trace
 from locks.node.observing.long_waits import LONG, LongWaits
-from locks.node.peers.cluster import Cluster, NodeDown, NodeUp
 from locks.node.ports import OriginalGuard
 from locks.node.server import Server, listener
 from locks.node.services import Service, Services
 from locks.node.surroundings import Surroundings
-from locks.otp.bytes.terms import Atom
-from locks.otp.names.discovery import Address, HostAndPort
-from locks.otp.notices import Notices
-from locks.otp.options import Options, parse_peer
-from locks.otp.process.remote import RemoteRef
 from locks.runtime import (
     CannotMonitor,
     Client,
@@ -51,10 +54,16 @@ from locks.runtime import (
     interrupts,
     monitor,
 )
-from locks.runtime.addressed import register, register_first
+from locks.runtime.addressed import OfAnotherNode, register, register_first
 from locks.runtime.native import insist
 from locks.runtime.shown import Shown
-from locks.wire import SERIAL_BITS, agent_numbered
+
+if TYPE_CHECKING:
+    from locks.node.peers.cluster import Cluster, NodeDown, NodeUp
+    from locks.otp.names.discovery import HostAndPort
+    from locks.otp.notices import Notices
+    from locks.otp.options import Options
+    from locks.otp.process.remote import RemoteRef
 
 __all__ = ["Node", "Service", "Surroundings", "Trace"]
 
@@ -78,7 +87,7 @@ class Node(metaclass=Shown):
         cluster: What it has to do with other nodes, if it has.
         is_clustered: Whether other nodes may hear of its locks.
         dependents: Actors that are stopped with it.
-        notices: Logs warnings about others.
+        notices: Logs warnings about others; where there are any.
         server: The reference of its lock server.
         services: What else lives on it.
         scope: Where locks are taken; `None` before the first one, if it meets others and it was not said.
@@ -86,6 +95,7 @@ class Node(metaclass=Shown):
     """
 
     cluster: Cluster | None = None
+    notices: Notices
     _for_users = frozenset(
         (
             *("address", "agents", "await_nodes", "connect", "disconnect", "link", "monitor_nodes"),
@@ -113,7 +123,6 @@ class Node(metaclass=Shown):
         self.new_call = around.new_call
         self.now, self.clock = around.clocks()
         self.executor = around.executor()
-        self.notices = Notices(self.executor.run_soon)
         self.refusals: dict[str, str] = {}
         self.counters = around.counters()
         self.lines = Lines()
@@ -135,7 +144,13 @@ class Node(metaclass=Shown):
         self._serial = itertools.count(1)
         self.is_clustered = options is not None
         if options is not None:
+            from locks.node.peers.cluster import (
+                Cluster,  # alone it needs nothing of what that stands on
+            )
+            from locks.otp.notices import Notices
+
             assert isinstance(self.executor, Executor)
+            self.notices = Notices(self.executor.run_soon)
             try:
                 self.cluster = Cluster(self, self.executor, options)
                 self._dispatch.cluster = self.cluster
@@ -368,9 +383,9 @@ class Node(metaclass=Shown):
             )
         return self.cluster
 
-    def address_of(self, name: str) -> Address | None:
-        """Where it looks for another node, if it knows."""
-        return None if self.cluster is None else self.cluster.distribution.addresses.get(name)
+    def place_of(self, name: str) -> str | None:
+        """Where it looks for another node, in words, if it knows."""
+        return None if self.cluster is None else self.cluster.place_of(name)
 
     @property
     def address(self) -> HostAndPort | None:
@@ -402,6 +417,8 @@ class Node(metaclass=Shown):
         """
         cluster = self._needs_cluster()
         check_timeout(timeout)
+        from locks.otp.options import parse_peer  # is there, as is the cluster
+
         distribution = cluster.distribution
         options = distribution.options
         known = options.epmd or options.hidden or peer in distribution.addresses
@@ -487,7 +504,7 @@ class Node(metaclass=Shown):
             InvalidOption: `actor` can't be stopped, or `other` is known by its name only.
         """
         cluster = self._needs_cluster()
-        if not can_be_linked(actor) or isinstance(actor, RemoteRef):
+        if not can_be_linked(actor) or isinstance(actor, OfAnotherNode):
             raise InvalidOption(f"can't link {actor!r}: it can't be stopped from outside")
         self.turn.run(cluster.link, actor, other)
 

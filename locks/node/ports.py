@@ -17,8 +17,6 @@ from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerM
 from locks.model import AgentId, LockId, LockResult, Mode, RequestRecord, Require, View
 from locks.node.history import Event
 from locks.node.observing.statistics import Counters
-from locks.otp.names.discovery import Address
-from locks.otp.notices import Notices
 from locks.runtime import Client, Down, Monitor, Waiter
 from locks.runtime.inline import Turn
 
@@ -149,7 +147,6 @@ class NodePort(Protocol):
     alive: frozenset[str]  # the nodes whose lock servers can be asked
     silent: frozenset[str]  # of these, those that are connected and say nothing
     refusals: dict[str, str]  # why nodes that run can't be connected
-    notices: Notices
     program: str  # what others see behind the names of its clients
     is_clustered: bool  # whether other nodes may hear of its locks
     scope: Scope | None  # where locks are taken; `None`: it was not said, and there was none yet
@@ -176,8 +173,8 @@ class NodePort(Protocol):
     def guard(self) -> OriginalGuard | None:
         """What refuses calls, if nodes that run the original may be asked."""
 
-    def address_of(self, name: str) -> Address | None:
-        """Where another node is looked for, if that is known."""
+    def place_of(self, name: str) -> str | None:
+        """Where another node is looked for, in words, if that is known."""
 
     def new_call(self) -> PendingCall:
         """A wait for a client that calls."""

@@ -46,11 +46,9 @@ from locks.node.history import begin
 from locks.node.observing.record import Record
 from locks.node.observing.times import Times
 from locks.node.ports import NodePort
-from locks.otp.bytes import etf
+from locks.node.sendable import check_sendable
 from locks.runtime import Down, Listener, Monitor, current_client, monitor
 from locks.runtime.addressed import Later
-from locks.wire import pack
-from locks.wire.sendable import check_sendable
 
 __all__ = ["Server", "Watcher"]
 
@@ -120,6 +118,9 @@ class Server(Door):
         """
         checked = check_server_message(message)
         if isinstance(checked, (Request, Surrender)) and self.node.is_clustered:
+            from locks.otp.bytes import etf
+            from locks.wire import pack
+
             check_sendable(checked.lock_id)
             etf.encode(pack(checked))  # its texts, and a report
         if isinstance(checked, (Watch, Unwatch)):

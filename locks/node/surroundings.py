@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from typing import ClassVar
 
+from locks.model import check_node_name
 from locks.node.client.agent import Agent
 from locks.node.dispatch import Dispatch
 from locks.node.observing.statistics import Counters
 from locks.node.ports import Background, PendingCall
-from locks.otp.options import check_node_name
 from locks.runtime import Executor, interrupts
 from locks.runtime.inline import Journal, Turn
 

@@ -6,34 +6,29 @@ address demands TLS, or `allow_plaintext=True`.
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import secrets
-import socket
-import ssl
 from collections.abc import Iterable, Mapping, Sized
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
-from locks.model import Require, check_require, is_seconds, plain_text
+from locks.model import NODE_NAME, Require, check_node_name, check_require, is_seconds
 from locks.otp.admission.secret import SHORTEST, Cookie
 from locks.otp.names.discovery import Address, Discovery, UnixAddress, place
 
+if TYPE_CHECKING:
+    import ssl
+
 __all__ = [
-    "NODE_NAME",
     "TLS",
     "Options",
-    "check_node_name",
     "client_name",
     "parse_peer",
     "parse_servers",
 ]
 
 MOST_SERVERS = 99
-NODE_NAME = "node@localhost"  # of who needs no other one
-
 NET_TICKTIME = 15.0  # seconds; between our own nodes
 OTP_NET_TICKTIME = 60.0  # seconds; what Erlang nodes have unless told otherwise
 
@@ -60,6 +55,8 @@ class TLS(NamedTuple):
         Raises:
             InvalidOption: A file can't be read, or is not what it should be.
         """
+        import ssl  # few programs need it
+
         made = []
         for purpose in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER):
             context = ssl.SSLContext(purpose)
@@ -220,30 +217,19 @@ def is_loopback(host: str) -> bool:
     """Whether a host is this machine, by an address that no other machine can reach."""
     if host == "localhost":
         return True
+    import ipaddress
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
 
-def check_node_name(given: Any) -> str:
-    """Return a node's name; raise `InvalidOption` unless it is `name@host`."""
-    name = plain_text(given)
-    if (
-        name is None
-        or name.count("@") != 1
-        or not all(name.split("@"))
-        or len(name.encode("utf-8", "replace")) > 255
-        or not name.isprintable()
-        or any(character.isspace() for character in name)
-    ):
-        text = shown(given)
-        raise InvalidOption(f'node name {text} is not of the form "name@host"', name=text)
-    return name
-
-
 def client_name() -> str:
     """A name for a client node, which no other node has: it says which process of which machine it is."""
+    import secrets
+    import socket
+
     host = "".join(socket.gethostname().split())
     try:
         return check_node_name(f"client-{os.getpid()}-{secrets.token_hex(6)}@{host}")

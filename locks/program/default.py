@@ -6,33 +6,27 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks.errors import InvalidOption, MisuseError
+from locks.form import forked_from
 from locks.lock_ids import shown
-from locks.model import Require, is_seconds
+from locks.model import NODE_NAME, Require, check_node_name, is_seconds
 from locks.node.client.refusals import check_may_wait
-from locks.node.client.scope import HERE, Here
+from locks.node.client.scope import HERE, HERE_WORD, Here
 from locks.node.node import Node, Trace
 from locks.node.observing.long_waits import LONG
 from locks.node.ports import Scope
-from locks.otp.admission.secret import Cookie
-from locks.otp.names.discovery import Address, Discovery
-from locks.otp.options import (
-    NODE_NAME,
-    TLS,
-    Options,
-    check_node_name,
-    client_name,
-    parse_servers,
-)
-from locks.program.discovering import HERE_WORD, discovery_of, find_servers, none_of_the_servers
 from locks.program.handed_down import hand_down, handed_down
-from locks.program.local import LocalServer
 from locks.program.settings import arguments, read_settings
 from locks.program.several import one_of_several
 from locks.runtime.executor import check_interpreter_lasts
 from locks.runtime.native import native_lock
+
+if TYPE_CHECKING:
+    from locks.otp.admission.secret import Cookie
+    from locks.otp.names.discovery import Address, Discovery
+    from locks.otp.options import TLS, Options
 
 __all__ = ["default_node", "is_at_hand", "preset", "running_node", "stand_in", "start", "stop"]
 
@@ -48,7 +42,6 @@ UNTOLD = (
 
 _default: Node | None = None
 _started_in = 0  # the process that started a node
-_forked_from = 0  # the parent process, if it had imported this module when it forked
 _newborn: Node | None = None  # a node that is still waiting for its servers
 _plan: _Plan | None = None  # of the node that was started last
 _preset: Callable[[], Mapping[str, Any]] | None = None
@@ -131,12 +124,12 @@ def start(
     check_interpreter_lasts()
     _inherit()
     if isinstance(servers, str):
-        servers = HERE if servers == HERE_WORD else discovery_of(servers)
+        servers = HERE if servers == HERE_WORD else _discovery_of(servers)
     elif isinstance(servers, Iterable) and not isinstance(servers, bytes):
         servers = tuple(servers)
     given: dict[str, Any] = {
         "name": name,
-        "cookie": None if cookie is None else Cookie(cookie),
+        "cookie": None if cookie is None else _hidden(cookie),
         "listen": listen,
         "servers": servers,
         "require": require,
@@ -259,6 +252,8 @@ class _Plan(NamedTuple):
         if self.options is None:
             return self
         if self.anonymous and self.options.hidden:
+            from locks.program.meeting import client_name
+
             return self._replace(name=client_name())
         if not self.forked:
             return self
@@ -293,19 +288,12 @@ def _plan_of(
             "servers=[] is empty; list the servers, leave it out, or use servers=locks.HERE for private locks of this program",
             servers="[]",
         )
-    discovery = servers if isinstance(servers, Discovery) else None
-    if discovery is not None:
-        if isinstance(discovery, LocalServer):
-            options["cookie"] = discovery.secret({"name": name, **options})
-        check_may_wait()
-        servers = find_servers(discovery, CONNECTED_WITHIN)
-    made = Options.check(
-        checked,
-        **options,
-        allow_short_cookie=allow_short_cookie,
-        servers=() if servers is None or here else servers,
-        discovery=discovery,
-    )
+    made = None
+    if not (servers is None or here) or any(each is not None for each in options.values()):
+        from locks.program.meeting import options_of
+
+        options["allow_short_cookie"] = allow_short_cookie
+        made = options_of(name, checked, CONNECTED_WITHIN, servers=servers, **options)
     if checked is None:
         checked = NODE_NAME if made is None else made.name_for(None)
     return _Plan(checked, name is None, made, here, trace, register_agents, long)
@@ -318,7 +306,7 @@ def _begin(plan: _Plan) -> Node:
         MisuseError: This process is one of several, would have locks of its own, and nothing says that this is intended.
     """
     global _default, _newborn, _plan, _next_plan, _started_in
-    if plan.options is None and not plan.here and (why := one_of_several(_forked_from)):
+    if plan.options is None and not plan.here and (why := one_of_several(forked_from())):
         raise MisuseError(ONE_OF_SEVERAL.format(os.getpid(), why), node=plan.name)
     _started_in = os.getpid()
     node = _newborn = Node(
@@ -384,12 +372,10 @@ def _start_again() -> Node:
     if plan is None:  # another thread has done it
         return default_node()
     plan = plan.again()
-    if plan.options is not None and plan.options.discovery is not None:
-        discovery = plan.options.discovery
-        found = find_servers(discovery, CONNECTED_WITHIN)
-        if plan.name in plan.options.servers and plan.name not in found:
-            raise none_of_the_servers(plan.name, discovery, found)
-        plan = plan._replace(options=plan.options.with_found(found))
+    if plan.options is not None:
+        from locks.program.meeting import found_again
+
+        plan = plan._replace(options=found_again(plan.name, plan.options, CONNECTED_WITHIN))
     with _starting:
         node = _default
         if node is None:  # otherwise another thread has done it
@@ -401,11 +387,24 @@ def _are_others(node: Node, servers: Iterable[str] | Discovery | Here | None) ->
     """Whether a node was started with other servers than these."""
     if servers is None:
         return False
-    if isinstance(servers, Discovery):
-        options = None if node.cluster is None else node.cluster.distribution.options
-        return options is None or options.discovery != servers
-    names = {node.name} if isinstance(servers, Here) else set(parse_servers(servers, epmd=True))
-    return node.scope is None or names != set(node.scope.nodes)
+    if isinstance(servers, Here):
+        return node.scope is None or node.scope.nodes != (node.name,)
+    from locks.program.meeting import are_others
+
+    return are_others(node, servers)
+
+
+def _discovery_of(text: str) -> Discovery:
+    from locks.program.meeting import discovery_of
+
+    return discovery_of(text)
+
+
+def _hidden(cookie: str) -> Cookie:
+    """A cookie that no traceback shows."""
+    from locks.program.meeting import Cookie
+
+    return Cookie(cookie)
 
 
 def _requires_other(node: Node, require: Require | None) -> bool:
@@ -468,8 +467,7 @@ def stand_in(node: Node) -> Iterator[None]:
 
 def _forget_node() -> None:
     """Forget the node in a forked child."""
-    global _default, _starting, _next_plan, _forked_from
-    _forked_from = os.getppid()
+    global _default, _starting, _next_plan
     node, _default = _default, None
     _starting = native_lock()
     plan = _next_plan if node is None else _plan

@@ -9,6 +9,7 @@ from functools import partial
 
 from locks.errors import InvalidOption, OperatingError
 from locks.lock_ids import shown
+from locks.node.client.scope import HERE_WORD as HERE_WORD
 from locks.otp.names.discovery import Address, Discovery
 from locks.otp.names.ways import found_by
 from locks.program.dns_names import SCHEME
@@ -20,7 +21,6 @@ __all__ = ["HERE_WORD", "discovery_of", "find_servers", "names_a_source", "none_
 
 logger = logging.getLogger("locks.nodes")
 
-HERE_WORD = "here"
 AGAIN = 0.2  # seconds between two searches, while servers are missing
 
 

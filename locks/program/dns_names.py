@@ -16,7 +16,8 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from locks.errors import InvalidOption, OperatingError
 from locks.lock_ids import shown
-from locks.otp.options import MOST_SERVERS, check_node_name
+from locks.model import check_node_name
+from locks.otp.options import MOST_SERVERS
 
 __all__ = ["SCHEME", "Kind", "Query", "Service", "of_hosts", "of_services", "parse_query"]
 

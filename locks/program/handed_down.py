@@ -8,7 +8,6 @@ bytes: a child that uses no locks does not import them.
 
 from __future__ import annotations
 
-import pickle
 import sys
 from typing import Any
 
@@ -26,6 +25,7 @@ class _Legacy:
         self._plan = plan
 
     def __reduce__(self) -> Any:
+        import pickle
         from multiprocessing.context import get_spawning_popen
 
         if get_spawning_popen() is None:
@@ -62,6 +62,8 @@ def handed_down() -> Any:
     data = config.get(KEY)
     if not isinstance(data, bytes):
         return None
+    import pickle  # not for every program
+
     plan, wrong = pickle.loads(data)
     if wrong is not None:
         raise MisuseError(

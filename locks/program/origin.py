@@ -8,21 +8,18 @@ pickled, and is refused where that is another place.
 from __future__ import annotations
 
 import os
-import secrets
-from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
 from locks.errors import MisuseError
 from locks.node.client.scope import Here, Nodes
 from locks.node.node import Node
 from locks.program.default import default_node, running_node
-from locks.program.local import LocalServer
 
 __all__ = ["Movable", "Origin"]
 
 T = TypeVar("T", bound="Movable")
 
-_program = secrets.token_hex(8)  # this process, as long as it runs
+_program = os.urandom(8).hex()  # this process, as long as it runs
 
 
 class Origin(NamedTuple):
@@ -57,8 +54,14 @@ def origin_in(node: Node, nodes: Nodes | None) -> Origin:
     if not names:
         return Origin((), _program)
     assert options is not None
-    local = options.discovery if isinstance(options.discovery, LocalServer) else None
-    place = "" if local is None else sha256(options.cookie.encoded()).hexdigest()
+    place = ""
+    if options.discovery is not None:  # then all of it was loaded
+        from hashlib import sha256
+
+        from locks.program.local import LocalServer
+
+        if isinstance(options.discovery, LocalServer):
+            place = sha256(options.cookie.encoded()).hexdigest()
     return Origin(tuple(sorted(names)), place)
 
 
@@ -103,7 +106,7 @@ class Movable:
 def _forget_program() -> None:
     """A forked child is another program."""
     global _program
-    _program = secrets.token_hex(8)
+    _program = os.urandom(8).hex()
 
 
 os.register_at_fork(after_in_child=_forget_program)

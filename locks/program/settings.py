@@ -25,16 +25,7 @@ from typing import Any, NamedTuple
 
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
-from locks.node.client.scope import HERE
-from locks.otp.admission.secret import Cookie
-from locks.otp.options import TLS
-from locks.program.cookies import read_cookie
-from locks.program.discovering import HERE_WORD, discovery_of, names_a_source
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
+from locks.node.client.scope import HERE, HERE_WORD
 
 __all__ = ["FILE", "SETTINGS", "Setting", "arguments", "read_settings"]
 
@@ -80,12 +71,18 @@ def _are_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
+def _names_a_source(text: str) -> bool:
+    from locks.program.discovering import names_a_source
+
+    return names_a_source(text)
+
+
 def _servers(text: str) -> Any:
-    return text if names_a_source(text) else _names(text)
+    return text if _names_a_source(text) else _names(text)
 
 
 def _are_servers(value: Any) -> bool:
-    return names_a_source(value) if isinstance(value, str) else _are_names(value) and bool(value)
+    return _names_a_source(value) if isinstance(value, str) else _are_names(value) and bool(value)
 
 
 _TEXT = _Kind("text", str, lambda value: isinstance(value, str))
@@ -170,6 +167,10 @@ def _check_names(environment: Mapping[str, str]) -> None:
 
 
 def _read_file(path: Path) -> dict[str, Setting]:
+    if sys.version_info >= (3, 11):
+        import tomllib  # many programs have no such file
+    else:
+        import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -204,6 +205,13 @@ def arguments(settings: Mapping[str, Setting]) -> dict[str, Any]:
     Raises:
         InvalidOption: The cookie can't be read, or a part of TLS is missing.
     """
+    if not settings:
+        return {}
+    from locks.otp.admission.secret import Cookie
+    from locks.otp.options import TLS
+    from locks.program.cookies import read_cookie
+    from locks.program.discovering import discovery_of
+
     values = {name: setting.value for name, setting in settings.items()}
     tls = {name: values.pop(f"tls_{name}", None) for name in TLS._fields}
     if tls.pop("check_hostname") is False:

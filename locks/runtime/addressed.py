@@ -24,7 +24,6 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from inspect import signature
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
@@ -45,6 +44,7 @@ __all__ = [
     "OF_PROXY",
     "InlineActor",
     "Later",
+    "OfAnotherNode",
     "OwnReference",
     "TurnActor",
     "register",
@@ -135,6 +135,8 @@ class TurnActor(pykka.Actor):
             raise MisuseError(
                 f"{self._actor_ref} has no operation {name!r:.100}; its operations are {', '.join(sorted(self._operations))}"
             )
+        from inspect import signature  # few programs need it
+
         operation = getattr(self, name)
         try:
             signature(operation).bind(*message.args, **message.kwargs)
@@ -189,6 +191,12 @@ class OwnReference(pykka.ActorRef[Any], Mortal):
     def empty(self) -> bool:
         """Whether no message waits here: they wait elsewhere, if anywhere."""
         return True
+
+
+class OfAnotherNode(OwnReference):
+    """A reference to a process of another node: `locks.RemoteRef`, for whoever does not need what it stands on."""
+
+    __slots__ = ()
 
 
 class InlineActor(OwnReference):

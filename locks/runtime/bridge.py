@@ -13,7 +13,6 @@ SIGSEGV. So a handler of `atexit` has such threads pause, for a moment, before e
 from __future__ import annotations
 
 import atexit
-import inspect
 import sys
 import time
 from contextvars import copy_context
@@ -38,6 +37,7 @@ MOST_IDLE = 32  # bridges that a thread keeps
 PAUSE = (
     1.0  # seconds, of other threads before each step in a bridge, from when the interpreter ends
 )
+CO_COROUTINE = 0x80  # as `inspect` has it, which takes long to import
 PATIENCE = 1.0  # seconds to wait then until none of them is in one
 _idle: Any = monkey.get_original("_thread", "_local")()  # by native thread
 _ends = False  # whether the interpreter does
@@ -256,7 +256,7 @@ def _is_imported_by_coroutine() -> bool:
     frame: FrameType | None = sys._getframe()
     is_import = False
     while frame is not None:
-        if frame.f_code.co_flags & inspect.CO_COROUTINE:
+        if frame.f_code.co_flags & CO_COROUTINE:
             return is_import
         is_import = is_import or frame.f_globals.get("__name__") == "importlib._bootstrap"
         frame = frame.f_back

@@ -9,7 +9,7 @@ Where a coroutine function is wanted, the other one is refused: what is no corou
 
 from __future__ import annotations
 
-import inspect
+from types import CoroutineType
 from typing import TypeVar
 
 from locks.errors import InvalidOption, MisuseError
@@ -30,6 +30,8 @@ COROUTINE = "pass a coroutine function (async def)"
 
 def is_run_later(function: object) -> bool:
     """Whether a call only makes a coroutine or a generator; also for methods, partial functions and objects with `__call__`."""
+    import inspect  # many programs hand over no function
+
     return any(
         is_later(each)
         for each in (function, inspect.getattr_static(type(function), "__call__", None))
@@ -75,7 +77,9 @@ def check_awaitable(found: T, name: str) -> T:
     Raises:
         MisuseError: It can't.
     """
-    if not inspect.isawaitable(found):
+    from inspect import isawaitable
+
+    if not isawaitable(found):
         raise MisuseError(
             f"{name} returned {_shown(found)}, which can't be awaited; {COROUTINE}",
             value=_shown(found),
@@ -100,7 +104,7 @@ def check_ran(found: T, name: str, instead: str) -> T:
     Raises:
         MisuseError: It is one.
     """
-    if inspect.iscoroutine(found):
+    if isinstance(found, CoroutineType):
         found.close()
         raise MisuseError(
             f"{name} returned the coroutine {found.__qualname__}, whose body was not run. "

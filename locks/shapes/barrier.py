@@ -47,13 +47,13 @@ from locks.node.client.owner import Owner, checked_owner
 from locks.node.client.scope import Nodes, checked_where, where
 from locks.node.node import Node
 from locks.node.ports import Scope
+from locks.node.sendable import check_sendable
 from locks.primitives import ASK, await_servers
 from locks.program import Movable
 from locks.runtime import Client, Down, Monitor, Waiter, current_client
 from locks.runtime.leaving import Block, entering
 from locks.runtime.native import insist
 from locks.runtime.shown import Shown
-from locks.wire.sendable import check_sendable
 
 __all__ = ["MOST_PARTIES", "Barrier"]
 

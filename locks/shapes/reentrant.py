@@ -18,9 +18,9 @@ from locks.node.client.owner import Owner
 from locks.node.client.refusals import not_held
 from locks.node.client.scope import Nodes
 from locks.node.ports import AskedAlready, PendingCall
+from locks.node.sendable import check_sendable
 from locks.primitives import Lock, checked_wait
 from locks.runtime.leaving import Block, Hold, entering
-from locks.wire.sendable import check_sendable
 
 __all__ = ["RLock"]
 

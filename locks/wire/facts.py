@@ -33,25 +33,33 @@ from locks.wire.forms import FORMS, OURS, is_ours
 __all__ = ["is_question", "pack_answer", "pack_question", "unpack_answer", "unpack_question"]
 
 
-def _forms(*kinds: type[Any]) -> dict[type[Any], tuple[str, Form]]:
-    tags = {kind: tag_of(kind) for kind in kinds}
-    return {kind: (tag, FORMS.message(kind, OURS, constant(tag))) for kind, tag in tags.items()}
+def _by_tag(*kinds: type[Any]) -> dict[str, type[Any]]:
+    return {tag_of(kind): kind for kind in kinds}
 
 
-_QUESTIONS = _forms(AskRequests, AskDeadlocks, AskNode, AskClients, AskMembers, Break)
-_ANSWERS = _forms(RequestPage, DeadlockPage, NodeFact, ClientPage, MemberPage, Broken, Untold)
-_UNPACK_QUESTION = {tag: form.unpack for tag, form in _QUESTIONS.values()}
-_UNPACK_ANSWER = {tag: form.unpack for tag, form in _ANSWERS.values()}
+_QUESTIONS = _by_tag(AskRequests, AskDeadlocks, AskNode, AskClients, AskMembers, Break)
+_ANSWERS = _by_tag(RequestPage, DeadlockPage, NodeFact, ClientPage, MemberPage, Broken, Untold)
+
+
+_forms: dict[type[Any], Form] = {}
+
+
+def _form(kind: type[Any]) -> Form:
+    """How values of a class become terms, and back. Made when it is first needed: few nodes are asked, and that takes time."""
+    form = _forms.get(kind)
+    if form is None:
+        form = _forms[kind] = FORMS.message(kind, OURS, constant(tag_of(kind)))
+    return form
 
 
 def is_question(term: Any) -> bool:
     """Whether a term claims to be one."""
-    return is_ours(term) and type(term[1]) is Atom and term[1].name in _UNPACK_QUESTION
+    return is_ours(term) and type(term[1]) is Atom and term[1].name in _QUESTIONS
 
 
 def pack_question(question: Question) -> Any:
     """The term of a question; raises `EncodeError` when it is encoded if it has none."""
-    return _QUESTIONS[type(question)][1].pack(question)
+    return _form(type(question)).pack(question)
 
 
 def unpack_question(term: Any) -> Question:
@@ -60,13 +68,13 @@ def unpack_question(term: Any) -> Question:
     Raises:
         BadMessage: A field of it is wrong.
     """
-    question: Question = _UNPACK_QUESTION[term[1].name](term)
+    question: Question = _form(_QUESTIONS[term[1].name]).unpack(term)
     return question
 
 
 def pack_answer(answer: Answer) -> Any:
     """The term of an answer."""
-    return _ANSWERS[type(answer)][1].pack(answer)
+    return _form(type(answer)).pack(answer)
 
 
 def unpack_answer(term: Any) -> Answer:
@@ -75,7 +83,7 @@ def unpack_answer(term: Any) -> Answer:
     Raises:
         BadMessage: It stands for none.
     """
-    if not (is_ours(term) and type(term[1]) is Atom and term[1].name in _UNPACK_ANSWER):
+    if not (is_ours(term) and type(term[1]) is Atom and term[1].name in _ANSWERS):
         raise BadMessage(f"{brief(term)} should be what a lock server tells")
-    answer: Answer = _UNPACK_ANSWER[term[1].name](term)
+    answer: Answer = _form(_ANSWERS[term[1].name]).unpack(term)
     return answer

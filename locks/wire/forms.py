@@ -19,6 +19,7 @@ from locks.model import (
     Place,
     RequestRecord,
     State,
+    agent_numbered,
     check_lock_id,
 )
 from locks.otp.bytes.etf_decode import constant
@@ -41,10 +42,7 @@ __all__ = [
     "KNOWN",
     "LOCK_SERVER",
     "OURS",
-    "SERIAL_BITS",
-    "SERIAL_MASK",
     "Context",
-    "agent_numbered",
     "agent_of",
     "is_ours",
     "mode_term",
@@ -58,8 +56,6 @@ __all__ = [
 
 LOCK_SERVER: Final = "locks_server"
 OURS: Final = constant("$locks")
-SERIAL_BITS: Final = 12  # of an agent's `created`: its serial number; those above are microseconds
-SERIAL_MASK: Final = (1 << SERIAL_BITS) - 1
 MOST_PLACE: Final = 1 << PLACE_BITS
 
 
@@ -71,14 +67,6 @@ def is_ours(term: Any) -> bool:
 # --- References ---------------------------------------------------------------------------------
 
 
-# These two are made for each message. Functions of named tuples cost three times as much as `tuple.__new__`.
-
-
-def agent_numbered(number: int, node: str) -> AgentId:
-    """The reference of the agent with this number, of a node."""
-    return tuple.__new__(AgentId, (number, node, number & SERIAL_MASK))
-
-
 def agent_of(pid: Pid) -> AgentId:
     """The reference of the agent with this pid."""
     return agent_numbered(pid.number, pid.node)
@@ -86,6 +74,7 @@ def agent_of(pid: Pid) -> AgentId:
 
 def pid_of(agent: AgentId, creation: int = 0) -> Pid:
     """The pid of an agent; without its node's creation, it does for everything but sending."""
+    # Made for each message. Functions of named tuples cost three times as much as `tuple.__new__`.
     return tuple.__new__(Pid, (agent.created, agent.node, creation))
 
 

@@ -25,7 +25,7 @@ from locks.core.messages import (
     Surrender,
     VersionRaised,
 )
-from locks.model import AgentId, Deadlock, LockId, Mode, Place, RequestRecord
+from locks.model import AgentId, Deadlock, LockId, Mode, Place, RequestRecord, agent_numbered
 from locks.otp.bytes.control import StrangeMessage
 from locks.otp.bytes.etf_decode import constant
 from locks.otp.bytes.fields import BadMessage, Form, Forms, brief, tag_of
@@ -35,7 +35,6 @@ from locks.wire.forms import (
     FORMS,
     OURS,
     Context,
-    agent_numbered,
     mode_term,
     record_term,
     to_lock_id,

@@ -210,11 +210,11 @@ more examples, in a checkout (`.venv/bin/python -m ...` after `make run`):
 """
 
 
-def add_command(commands: Any) -> None:
+def add_command(commands: Any, about: str) -> None:
     """Add `demo` to the command line."""
     parser = commands.add_parser(
         "demo",
-        help="a bank with real deadlocks, and one deadlock in slow motion",
+        help=about,
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -72,11 +72,11 @@ FORMATS = ("text", "sequence", "waits", "steps")
 OF_THE_ORIGINAL = ("explore", "replay", "story")  # commands for the model of the original
 
 
-def add_command(commands: Any) -> None:
+def add_command(commands: Any, about: str) -> None:
     """Add `sim` to the program's commands (the result of `add_subparsers`)."""
     parser = commands.add_parser(
         "sim",
-        help="simulate the algorithm: every interleaving, random worlds, stories",
+        help=about,
         description="Run the machines of the algorithm in a simulated world, and check it.",
     )
     subcommands = parser.add_subparsers(dest="sim", required=True, metavar="COMMAND")

@@ -17,13 +17,15 @@ import locks_leader.aio
 
 # Annotations of Pykka's own `ActorRef`, whose names Pykka has for type checkers only.
 OF_PYKKA = {"Agent", "RemoteRef"}
+# Annotated with classes of parts that are loaded when a program first meets other nodes.
+LOADED_LATER = {"Node", "TLS", "start"}
 MODULES = [locks, locks.aio, locks_leader, locks_leader.aio]
 
 
 def public(module: ModuleType) -> list[Any]:
     """Functions and classes of a module, with what is public in these."""
     found: list[Any] = []
-    for name in module.__all__:
+    for name in sorted({*module.__all__} - LOADED_LATER):
         value = getattr(module, name)
         if inspect.isfunction(value) or (inspect.isclass(value) and name not in OF_PYKKA):
             found.append(value)

@@ -76,8 +76,8 @@ def test_a_start_that_is_broken_off_before_the_candidate_is_there(
         reached.wait()
         main = threading.get_ident()
         pressed = threading.Timer(0.05, lambda: signal.pthread_kill(main, signal.SIGINT))
-        pressed.start()
         election = locks_leader.Election("e")
+        pressed.start()
         try:
             election.start()
         except KeyboardInterrupt:

@@ -14,10 +14,9 @@ import locks
 from locks import aio
 from locks.core.agent.machine import Object
 from locks.lock_ids import counted
-from locks.model import Deadlock, Mode, RequestRecord
+from locks.model import SERIAL_BITS, Deadlock, Mode, RequestRecord
 from locks.retries import Learned, Retries
 from locks.testing import Simulation
-from locks.wire import SERIAL_BITS
 from tests.api.clients import Client, Run
 from tests.api.running_again import Kind, in_one_order, wishes
 from tests.api.running_again import run as run_crowd

@@ -21,10 +21,10 @@ import pytest
 import locks
 import locks.testing
 from locks.core.messages import Request
+from locks.model import SERIAL_BITS
 from locks.node.client import waiting
 from locks.program import default_node
 from locks.testing import Client, Simulation, Violation, seeds, simulate
-from locks.wire import SERIAL_BITS
 from locks_lab.applications import nodes
 
 ROOT = pathlib.Path(__file__).parents[2]

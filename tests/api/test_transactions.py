@@ -10,9 +10,9 @@ import gevent
 import pytest
 
 import locks
+from locks.model import SERIAL_BITS
 from locks.node.ports import PendingCall
 from locks.runtime import Waiter
-from locks.wire import SERIAL_BITS
 from tests.api.clients import Client, Run
 from tests.helpers import eventually
 

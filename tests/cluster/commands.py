@@ -10,7 +10,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import NamedTuple
 
 from locks import __main__ as command_line
-from locks_leader import elect, leaders
+from locks_leader.command import COMMANDS
 from tests.cluster.servers import LIMIT, Servers
 
 __all__ = ["Done", "locks", "process", "running"]
@@ -38,7 +38,7 @@ def locks(servers: Servers, *arguments: str) -> Done:
         try:
             status = command_line.main(
                 [*arguments, *known, "--cookie-file", str(servers.world.cookie_file)],
-                more=[elect.add_command, leaders.add_command],
+                more=COMMANDS,
             )
         except SystemExit as end:
             status = int(str(end.code))

@@ -41,7 +41,7 @@ SANS_IO = (
 GROUND = ("words", "errors", "ground")
 NODES = ("form", *GROUND, "core", "wire", "runtime", "otp bytes", "otp")
 LIBRARY = [
-    Layer("form", ("locks.form",), (), "form/: compiled or interpreted"),
+    Layer("form", ("locks.form*",), (), "form/: compiled or interpreted"),
     Layer("words", ("locks.words", "locks.ranges"), (), "words.py, ranges.py: ids, records"),
     Layer("errors", ("locks.errors",), ("words",), "errors.py: what locks raises"),
     Layer(
@@ -159,7 +159,7 @@ LIBRARY = [
     ),
 ]
 PUBLIC = (  # for locks_leader
-    *(*GROUND, "runtime", "program", "groups", "ownership", "face", "aio", "package"),
+    *("form", *GROUND, "runtime", "program", "groups", "ownership", "face", "aio", "package"),
 )
 LEADER = [
     Layer(

@@ -19,7 +19,7 @@ FIGURES = [
     *("candidates", "leader", "takeover"),
     *("owned", "owners", "mvcc", "store", "scale", "spokes", "clients"),
     *("machine", "neighbours"),
-    *("task", "tasks", "loop", "facts", "page", "beam", "starts"),
+    *("task", "tasks", "loop", "facts", "page", "beam", "starts", "import"),
     *("crowd_order", "crowd_chosen", "crowd_web", "crowd_handover"),
     *("crowd_hot", "crowd_silent", "crowd_starts"),
     *("dask", "ray"),

@@ -84,9 +84,9 @@ def made() -> Iterator[tuple[str, Any]]:
     record = sample(RequestRecord)._replace(node=THERE, agent=RECEIVER, state="granted")
     granted = record._replace(since=VERSION, version=VERSION, blocked=False)
     yield "to agent: granted", pack(messages.RequestStates(THERE, (granted,)), RECEIVER)
-    for question in questions._QUESTIONS:
+    for question in questions._QUESTIONS.values():
         yield f"question: {question.__name__}", questions.pack_question(sample(question))
-    for answer in questions._ANSWERS:
+    for answer in questions._ANSWERS.values():
         yield f"answer: {answer.__name__}", questions.pack_answer(sample(answer))
     yield "report", forms.FORMS.of(Deadlock).pack(sample(Deadlock))
     yield "result", values.pack_result(LockResult("have_all_locks", (sample(Deadlock),)))

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import PurePath
 from types import CodeType, FrameType
@@ -19,11 +19,10 @@ from gevent import monkey
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.model import Notification, plain_text
-from locks.otp.process.remote import RemoteRef
 from locks.ranges import LONGEST_TEXT, one_line
 from locks.runtime import Client, tell
+from locks.runtime.addressed import OfAnotherNode
 from locks.runtime.callables import check_callable
-from locks.wire import pack_notification
 
 __all__ = [
     "Inbox",
@@ -153,7 +152,7 @@ def _sendable(text: str) -> str:
 
 
 def _name_of(client: Client) -> str:
-    if isinstance(client, RemoteRef):
+    if isinstance(client, OfAnotherNode):
         return str(client)
     if isinstance(client, pykka.ActorRef):
         label = getattr(client, "label", None)  # what an election calls its instances
@@ -212,8 +211,10 @@ def inbox_of(client: Client, agent: object, notify: NotifyTarget, before: Inbox 
         raise InvalidOption(
             f"notify={notify!r} is neither True, False nor a callable", notify=repr(notify)
         )
-    if isinstance(client, RemoteRef):
-        return partial(_notify, client, agent)
+    if isinstance(client, OfAnotherNode):
+        from locks.wire import pack_notification  # is there: other nodes are
+
+        return partial(_notify, client, agent, pack_notification)
     if isinstance(client, pykka.ActorRef):
         return partial(tell, client)
     if before is None:
@@ -224,7 +225,12 @@ def inbox_of(client: Client, agent: object, notify: NotifyTarget, before: Inbox 
     return before
 
 
-def _notify(client: RemoteRef, agent: object, news: Notification) -> None:
+def _notify(
+    client: OfAnotherNode,
+    agent: object,
+    pack: Callable[[Notification, Any], Iterable[Any]],
+    news: Notification,
+) -> None:
     """Tell a client on another node."""
-    for term in pack_notification(news, agent):
+    for term in pack(news, agent):
         tell(client, term)

@@ -11,7 +11,7 @@ from locks.model import AgentId, LockId, Require, check_lock_id, check_mode, sho
 from locks.node.client.refusals import reasons
 from locks.node.client.scope import Nodes, some_of, where
 from locks.node.ports import NodePort
-from locks.wire.sendable import check_sendable
+from locks.node.sendable import check_sendable
 
 __all__ = [
     "Pattern",

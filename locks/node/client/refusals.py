@@ -25,7 +25,6 @@ from locks.model import FEW_IDS, RIVALS, AgentId, Contender, LockId, LockInfo, s
 from locks.node.client.clients import name_of
 from locks.node.client.one_client import OwnAgent
 from locks.node.ports import NodePort
-from locks.otp.names.discovery import place
 from locks.runtime import Client, Down
 from locks.runtime.bridge import is_in_event_loop, is_in_trio
 
@@ -106,9 +105,9 @@ def explained(error: CannotServe, node: NodePort) -> CannotServe:
     """Of nodes that do not serve, with what is known of why: where nobody answers, or why those that run refuse."""
     if not any(name in node.refusals for name in error.nodes):
         nobody = "".join(
-            f". No answer from {name} at {place(address)}"
+            f". No answer from {name} at {place}"
             for name in error.nodes
-            if (address := node.address_of(name)) is not None
+            if (place := node.place_of(name)) is not None
         )
         if not nobody:
             return error

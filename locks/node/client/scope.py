@@ -10,13 +10,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from enum import Enum
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from locks.model import Require, check_nodes, check_require
 from locks.node.ports import NodePort, Scope
-from locks.otp.options import Options
 
-__all__ = ["HERE", "Here", "Nodes", "checked_where", "first_scope", "scope_of", "some_of", "where"]
+if TYPE_CHECKING:
+    from locks.otp.options import Options
+
+__all__ = [
+    "HERE",
+    "HERE_WORD",
+    "Here",
+    "Nodes",
+    "checked_where",
+    "first_scope",
+    "scope_of",
+    "some_of",
+    "where",
+]
 
 logger = logging.getLogger("locks.program")
 
@@ -36,6 +48,7 @@ class Here(Enum):
         return "locks.HERE"
 
 
+HERE_WORD: Final = "here"  # for the environment and the command line
 HERE: Final = Here.HERE
 """In the place of a list of nodes: the own lock table of the program's node."""
 Nodes = Sequence[str] | Literal[Here.HERE]

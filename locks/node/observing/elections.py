@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from locks.model import LockId
-from locks.otp.bytes.terms import Atom
+from locks.lock_ids import Atom, LockId
 from locks.words import ELECTION, ELECTIONS, show_election
 from locks.words import MERGE as MERGE
 

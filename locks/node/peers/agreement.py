@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from locks.model import Require
 from locks.node.peers.greeting import to_node_name
-from locks.node.ports import NodePort, Scope
+from locks.node.ports import Scope
 from locks.otp.bytes.fields import BadMessage, Form, Forms, brief
 from locks.otp.bytes.terms import Atom
 from locks.otp.links.link import Link
@@ -33,6 +33,7 @@ from locks.runtime.waiter import run_in_hub
 from locks.wire import LOCK_SERVER, OURS, is_ours
 
 if TYPE_CHECKING:
+    from locks.node.peers.local_node import LocalNode
     from locks.otp.process.processes import Processes
     from locks.runtime import Executor
 
@@ -132,7 +133,7 @@ class Agreements:
 
     def __init__(
         self,
-        node: NodePort,
+        node: LocalNode,
         executor: Executor,
         processes: Processes,
         own: Scope | None,

@@ -36,7 +36,7 @@ from locks.core.parts import in_parts
 from locks.core.statistics import TrafficStatistics
 from locks.errors import AgentEnded, MisuseError
 from locks.lock_ids import shown, size_of
-from locks.model import AgentId, LockId, View
+from locks.model import AgentId, LockId, View, agent_numbered
 from locks.node.client.agent import Agent
 from locks.node.observing.inquiries import Inquiries, Witness
 from locks.node.observing.news import log_peer
@@ -47,7 +47,7 @@ from locks.node.peers.greeting import GREETING
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
 from locks.node.peers.relaying import Relaying
-from locks.node.peers.remote_clients import RemoteClients
+from locks.node.peers.remote_clients import RemoteAgent, RemoteClients
 from locks.node.peers.turnover import Turnover
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
@@ -59,20 +59,20 @@ from locks.otp.links.budgets import Pace
 from locks.otp.links.line import Line
 from locks.otp.links.link import Link
 from locks.otp.links.silence import Silence
-from locks.otp.names.discovery import ChangingDiscovery
+from locks.otp.names.discovery import ChangingDiscovery, place
 from locks.otp.options import Options
 from locks.otp.process.processes import CAST, Local, Processes, parse_call, parse_cast
 from locks.otp.process.remote import Errors, RemoteRef, Remotes
 from locks.otp.tunnel.tunnels import Tunnels
 from locks.otp.tunnel.wishes import Wishes
 from locks.runtime import Client, Executor, Listener
+from locks.runtime.addressed import OfAnotherNode
 from locks.wire import (
     ABOUT,
     LOCK_SERVER,
     NOT_UNDERSTOOD,
     OURS,
     VIEW,
-    agent_numbered,
     is_ours,
     kind_of,
     pack,
@@ -406,6 +406,17 @@ class Cluster:
             return None
         return self.remotes.ref(agent.node, pid_of(agent, link.peer.creation))
 
+    def agent_behind(self, ref: OfAnotherNode) -> RemoteAgent | None:
+        """What stands here for an agent of another node, for its client; `None` if it is known by name, as no agent is."""
+        if not isinstance(ref, RemoteRef) or isinstance(ref.target, str):
+            return None
+        return RemoteAgent(self.node, self.remotes, ref)
+
+    def place_of(self, name: str) -> str | None:
+        """Where another node is looked for, in words, if that is known."""
+        address = self.distribution.addresses.get(name)
+        return None if address is None else place(address)
+
     def link(self, actor: Client, other: RemoteRef) -> None:
         """Link something of this node with a process of another one."""
         self.processes.link(actor, self.remotes.pid_of(actor), self.remotes.pid_of(other))
@@ -458,6 +469,10 @@ class Cluster:
         self.executor.run_soon(logger.error, "%s", text)
         if ours is not None:
             self.node.turn.post(ours.event, ours.machine.end, AgentEnded(text, agent=agent))
+
+    def could_not_send(self, error: Exception) -> bool:
+        """Whether an error says that something can't be sent."""
+        return isinstance(error, etf.EncodeError)
 
     def flush(self) -> bool:
         """Send what is to be sent; a link that is lost by that is news. Returns whether there was any."""

@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from locks.errors import InvalidOption
+from locks.model import check_node_name
 from locks.otp import distribution
 from locks.otp.bytes.control import brief
 from locks.otp.bytes.terms import Atom
 from locks.otp.names.address_book import NAMES, News
-from locks.otp.options import check_node_name
 from locks.wire import OURS, BadMessage
 from locks.wire.versions import check_version
 

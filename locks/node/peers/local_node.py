@@ -11,6 +11,7 @@ from locks.node.client.agent import Agent
 from locks.node.ports import NodePort
 from locks.node.server import Server
 from locks.node.services import Services
+from locks.otp.notices import Notices
 
 __all__ = ["LocalNode"]
 
@@ -20,12 +21,14 @@ class LocalNode(NodePort, Protocol):
 
     Attributes:
         running: Whether it was not stopped.
+        notices: Logs warnings about others.
         server: Its lock server.
         agents_by_id: Its agents.
         services: What else lives on it.
     """
 
     running: bool
+    notices: Notices
     server: Server
     services: Services
     agents_by_id: dict[AgentId, Agent]

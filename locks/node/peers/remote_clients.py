@@ -9,11 +9,10 @@ when it is over, and withdrawn when the client gives up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
 from locks.core.agent.flags import Flag
 from locks.core.agent.machine import Object
-from locks.core.messages import AgentEffect
 from locks.errors import (
     AgentEnded,
     InvalidOption,
@@ -21,22 +20,18 @@ from locks.errors import (
     LockTimeout,
     MisuseError,
     NotClient,
-    assert_never,
 )
 from locks.model import (
     AgentId,
     LockId,
     LockInfo,
     LockResult,
-    check_lock_id,
-    check_mode,
-    check_nodes,
-    check_require,
     check_timeout,
     show,
 )
 from locks.node.client.agent import Agent
 from locks.node.client.one_client import hold_up_others
+from locks.node.peers.operations import OPERATIONS, Word
 from locks.node.ports import NodePort, PendingCall
 from locks.otp.bytes import etf
 from locks.otp.bytes.control import StrangeMessage, brief
@@ -46,7 +41,6 @@ from locks.otp.process.calls import BlockingCalls
 from locks.otp.process.processes import CAST
 from locks.otp.process.proxied import is_call
 from locks.otp.process.remote import RemoteRef, Remotes
-from locks.ranges import LONGEST_NAME
 from locks.runtime import client_key, current_client
 from locks.wire import (
     OURS,
@@ -55,20 +49,12 @@ from locks.wire import (
     is_ours,
     pack_result,
     pages,
-    pid_of,
-    unpack_result,
 )
 
 __all__ = ["RemoteAgent", "RemoteClients"]
 
 ABANDON = Atom("abandon")
-# What a client can ask of its agent; calls that wait for locks are answered when they are over.
-Question = Literal[
-    "ask", "unlock", "surrender", "flag", "status", "info", "more", "ensure_held", "end"
-]
 Rest = Iterator[tuple[list[Any], bool]]
-Wait = Literal["lock", "await", "token"]
-OPEN = ("status", "info", "more")  # what others than the client may ask
 PATIENCE = 60.0  # seconds for an answer to what needs no lock
 READINGS = 16  # answers that clients on one node read by pages at the same time
 
@@ -101,30 +87,30 @@ class RemoteAgent:
 
     def ask_for(self, objects: Sequence[Object]) -> None:
         """See `Agent.ask_for`."""
-        self._call("ask", _objects(objects))
+        self._call("ask", objects)
 
     def lock_by(
         self, call: PendingCall, objects: Sequence[Object], timeout: float | None
     ) -> LockResult:
         """See `Agent.lock_by`."""
-        return unpack_result(
-            self._wait(timeout, [o[0] for o in objects], "lock", _objects(objects))
-        )
+        result: LockResult = self._wait(timeout, [each[0] for each in objects], "lock", objects)
+        return result
 
     def give_up(self, call: PendingCall) -> None:
         """See `Agent.give_up`; a call to another node gives itself up when its wait is interrupted."""
 
     def await_all(self, timeout: float | None) -> LockResult:
         """See `Agent.await_all`."""
-        return unpack_result(self._wait(timeout, [], "await"))
+        result: LockResult = self._wait(timeout, [], "await")
+        return result
 
     def unlock(self, lock_id: LockId) -> None:
         """See `Agent.unlock`."""
-        self._call("unlock", list(lock_id))
+        self._call("unlock", lock_id)
 
     def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
         """See `Agent.surrender`."""
-        self._call("surrender", list(lock_id), pid_of(other), list(nodes))
+        self._call("surrender", lock_id, other, nodes)
 
     def change_flag(self, flag: Flag, value: Any) -> None:
         """See `Agent.change_flag`; a callable can't be called from another node."""
@@ -137,7 +123,8 @@ class RemoteAgent:
 
     def status(self) -> LockResult:
         """See `Agent.status`."""
-        return unpack_result(self._call("status"))
+        result: LockResult = self._call("status")
+        return result
 
     def lock_info(self) -> list[LockInfo]:
         """See `Agent.lock_info`."""
@@ -158,30 +145,31 @@ class RemoteAgent:
 
     def token(self, lock_id: LockId, timeout: float | None = None) -> int:
         """See `Agent.token`."""
-        token: int = self._wait(timeout, [lock_id], "token", list(lock_id))
+        token: int = self._wait(timeout, [lock_id], "token", lock_id)
         return token
 
     def ensure_held(self, lock_id: LockId | None = None) -> None:
         """See `Agent.ensure_held`."""
-        self._call("ensure_held", None if lock_id is None else list(lock_id))
+        self._call("ensure_held", lock_id)
 
     def end(self) -> None:
         """See `Agent.end`."""
         self._call("end")
 
-    def _call(self, verb: Question, *arguments: Any) -> Any:
-        return self._wait(PATIENCE, [], verb, *arguments)
+    def _call(self, word: Word, *arguments: Any) -> Any:
+        return self._wait(PATIENCE, [], word, *arguments)
 
-    def _wait(
-        self, timeout: float | None, ids: list[LockId], verb: Question | Wait, *arguments: Any
-    ) -> Any:
+    def _wait(self, timeout: float | None, ids: list[LockId], word: Word, *arguments: Any) -> Any:
+        """Have an operation carried out; return its answer."""
         check_timeout(timeout)
+        operation = OPERATIONS[word]
+        terms = operation.pack_arguments(arguments)
         turn, ref = self._remotes.turn, self._ref
         with BlockingCalls(self._remotes.processes, turn, self._abandon) as calls:
 
             def begin() -> None:
                 client = self._remotes.pid_of(current_client())
-                calls.begin(verb, ref.node, ref.target, (OURS, Atom(verb), client, *arguments))
+                calls.begin(word, ref.node, ref.target, (OURS, Atom(word), client, *terms))
 
             turn.run(begin)
             outcome = calls.take(timeout)
@@ -197,7 +185,7 @@ class RemoteAgent:
         error = self._remotes.errors.unraised(answer)
         if error is not None:
             raise error
-        return answer
+        return operation.unpack(answer)
 
     def _abandon(self, reference: Reference) -> None:
         assert isinstance(self._ref.target, Pid)
@@ -246,18 +234,27 @@ class RemoteClients:
             _, verb, client, *arguments = request
             if type(client) is not Pid or client.node != caller.node:
                 raise BadMessage(f"{brief(client)} did not send {brief(request)}")
+            operation = OPERATIONS.get(verb.name)
             mine = client_key(self._remotes.client_of(client)) == agent.client_key
-            if not mine and verb.name not in OPEN:
+            if not mine and not (operation is not None and operation.by_anybody):
                 raise NotClient(
                     f"transaction {agent.id} belongs to {agent.machine.client}; "
                     f"{client} can't use it",
                     agent=agent.id,
                 )
             agent.machine.check_alive()
-            if verb.name in get_args(Wait):
+            if operation is None:
+                raise BadMessage(f"an agent can't be asked to {brief(verb)}")
+            given = operation.unpack_arguments(arguments)
+            act = operation.act
+            if act is None:
+                answer = self._by_pages(agent, caller.node, *given)
+            elif not operation.waits:
+                answer = act(agent, *given)
+            else:
                 wait = self._new_wait(agent, caller, tag)
                 try:
-                    agent.event(self._begin, agent, wait, verb.name, arguments)
+                    act(agent, wait, *given)
                     if verb.name != "token":
                         hold_up_others(agent, wait)
                 except BaseException:
@@ -265,9 +262,6 @@ class RemoteClients:
                     self._forget((agent, tag))
                     raise
                 return
-            if verb.name not in get_args(Question):
-                raise BadMessage(f"an agent can't be asked to {brief(verb)}")
-            answer = self._answer(agent, caller, verb.name, arguments)
         except BadMessage:
             raise
         except LocksError as error:
@@ -308,28 +302,13 @@ class RemoteClients:
             self._waits.pop(node, None)
         return wait
 
-    def _begin(
-        self, agent: Agent, wait: _RemoteWait, verb: Wait, arguments: list[Any]
-    ) -> list[AgentEffect]:
-        """Begin a wait; it is answered when it is over."""
-        match verb:
-            case "lock":
-                (objects,) = _exactly(1, arguments)
-                return agent.machine.ask_all(_check_objects(objects), wait)
-            case "await":
-                _exactly(0, arguments)
-                return agent.machine.await_all(wait)
-            case "token":
-                (given,) = _exactly(1, arguments)
-                lock_id = _check_id(given)
-                agent.known_token(lock_id)  # raises if there can't be one
-                return agent.machine.establish_token(lock_id, wait)
-            case _:
-                assert_never(verb)
-
     def lost(self, node: str) -> None:
         """The connection to a node is lost: nobody there reads on."""
         self._readings.pop(node, None)
+
+    def _by_pages(self, agent: Agent, node: str, *reading: Any) -> Any:
+        """The first page of an agent's locks, or the next one of a reading."""
+        return self._next_page(node, *reading) if reading else self._first_page(agent, node)
 
     def _first_page(self, agent: Agent, node: str) -> Any:
         """The locks of an agent at this moment, or the first page of them."""
@@ -357,83 +336,3 @@ class RemoteClients:
         else:
             readings.pop(reading, None)
         return (reading if more else 0, page)
-
-    def _answer(self, agent: Agent, caller: Pid, verb: Question, arguments: list[Any]) -> Any:
-        """Do what is asked; return the answer."""
-        machine = agent.machine
-        match verb:
-            case "ask":
-                (objects,) = _exactly(1, arguments)
-                agent.event(machine.ask_all, _check_objects(objects))
-            case "unlock":
-                (lock_id,) = _exactly(1, arguments)
-                agent.unlock_now(_check_id(lock_id))
-            case "surrender":
-                lock_id, other, nodes = _exactly(3, arguments)
-                if type(other) is not Pid:
-                    raise BadMessage(f"{brief(other)} is not an agent")
-                where = _check_nodes(nodes)
-                agent.event(machine.surrender, _check_id(lock_id), agent_of(other), where)
-            case "flag":
-                flag, value = _exactly(2, arguments)
-                agent.event(machine.set_flag, flag, value)
-            case "status":
-                _exactly(0, arguments)
-                agent.event(machine.told_status)
-                return pack_result(machine.result())
-            case "info":
-                _exactly(0, arguments)
-                return self._first_page(agent, caller.node)
-            case "more":
-                (reading,) = _exactly(1, arguments)
-                return self._next_page(caller.node, reading)
-            case "ensure_held":
-                (lock_id,) = _exactly(1, arguments)
-                machine.ensure_held(None if lock_id is None else _check_id(lock_id))
-            case "end":
-                _exactly(0, arguments)
-                agent.event(machine.end)
-            case _:
-                assert_never(verb)
-        return None
-
-
-def _exactly(number: int, arguments: list[Any]) -> list[Any]:
-    if len(arguments) != number:
-        raise BadMessage(f"got {len(arguments)} arguments instead of {number}")
-    return arguments
-
-
-def _objects(objects: Sequence[Object]) -> list[Any]:
-    return [
-        (list(lock_id), mode, list(nodes), require) for lock_id, mode, nodes, require in objects
-    ]
-
-
-def _check_objects(objects: Any) -> list[Object]:
-    if type(objects) is not list:
-        raise BadMessage(f"{brief(objects)} is not a list of objects")
-    checked: list[Object] = []
-    for each in objects:
-        if type(each) is not tuple or len(each) != 4:
-            raise BadMessage(f"{brief(each)} is not an object to be locked")
-        lock_id, mode, nodes, require = each
-        checked.append(
-            (_check_id(lock_id), check_mode(mode), _check_nodes(nodes), check_require(require))
-        )
-    return checked
-
-
-def _check_id(term: Any) -> LockId:
-    if type(term) is not list:
-        raise BadMessage(f"{brief(term)} should be a lock id, a list")
-    return check_lock_id(term)
-
-
-def _check_nodes(nodes: Any) -> tuple[str, ...]:
-    if type(nodes) is not list:
-        raise BadMessage(f"{brief(nodes)} should be a list of nodes")
-    checked = check_nodes(nodes)
-    if any(len(name) > LONGEST_NAME for name in checked):
-        raise BadMessage(f"{brief(nodes)} should be names of at most {LONGEST_NAME} characters")
-    return checked

@@ -14,77 +14,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from locks.errors import InvalidOption
-from locks.lock_ids import keep_tuples, keep_values
+from locks.lock_ids import LONGEST_ATOM as LONGEST_ATOM
+from locks.lock_ids import Atom as Atom
+from locks.lock_ids import keep_tuples
 
 __all__ = ["Atom", "ImproperList", "Pid", "Reference", "Term"]
 
-LONGEST_ATOM = 255  # characters
-
-
 SHOWN = 120  # bytes of a term that is not decoded
-
-
-class Atom:
-    """An atom: a name that is a value of its own.
-
-    Args:
-        name: Its text, at most 255 characters.
-
-    Attributes:
-        name: Its text.
-        encoded: The atom in the external term format, without the version byte.
-
-    Raises:
-        InvalidOption: The name is not text, is too long, or has surrogates.
-
-    Source:
-        ERTS user's guide, "External Term Format", `SMALL_ATOM_UTF8_EXT` and `ATOM_UTF8_EXT`.
-    """
-
-    __slots__ = ("encoded", "name")
-
-    name: str
-    encoded: bytes
-
-    def __init__(self, name: str) -> None:
-        if not isinstance(name, str):
-            raise InvalidOption(f"an atom's name must be text, not {name!r}", name=name)
-        if len(name) > LONGEST_ATOM:
-            raise InvalidOption(
-                f"an atom must have at most {LONGEST_ATOM} characters, not {len(name)}: {name[:20]!r}...; "
-                "use text instead",
-                name=name,
-            )
-        try:
-            text = name.encode()
-        except UnicodeEncodeError:
-            raise InvalidOption(
-                f"an atom must not contain surrogates: {name!r}", name=name
-            ) from None
-        head = bytes((119, len(text))) if len(text) < 256 else b"v" + len(text).to_bytes(2, "big")
-        object.__setattr__(self, "name", str.__str__(name))
-        object.__setattr__(self, "encoded", head + text)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"an atom can't be changed: {name}")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"an atom can't be changed: {name}")
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Atom) and self.name == other.name)
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def __repr__(self) -> str:
-        return f"Atom({self.name!r})"
-
-    def __str__(self) -> str:
-        return self.name
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Atom, (self.name,)
 
 
 class Pid(NamedTuple):
@@ -174,7 +110,6 @@ class Term:
 
 
 # Lock ids of Erlang nodes have them as elements.
-keep_values(Atom, lambda atom: len(atom.encoded))
 keep_tuples(Pid)
 keep_tuples(Reference)
 keep_tuples(ImproperList)

@@ -16,12 +16,12 @@ from gevent.lock import RLock
 
 from locks.errors import InvalidOption, LocksError
 from locks.lock_ids import shown
-from locks.model import is_seconds, plain_text
+from locks.model import check_node_name, is_seconds, plain_text
 from locks.otp.links.stream import Stream
 from locks.otp.names.discovery import Address, ChangingDiscovery, Discovery, UnixAddress
 from locks.otp.names.port_mapper import PortMapper
 from locks.otp.notices import Notices
-from locks.otp.options import MOST_SERVERS, Options, check_node_name
+from locks.otp.options import MOST_SERVERS, Options
 from locks.runtime.away import call_in_thread
 
 __all__ = ["Finder", "Ways", "found_by"]

@@ -36,7 +36,7 @@ from locks.otp.process.processes import (
 from locks.otp.process.proxied import RemoteActor, RemoteProxy, call_of, term_of
 from locks.otp.process.reasons import sendable_text
 from locks.runtime import Client, GeventFuture, Monitor, ask, monitor, tell
-from locks.runtime.addressed import OwnReference
+from locks.runtime.addressed import OfAnotherNode
 from locks.runtime.monitor import DeathWatch
 from locks.runtime.waiter import Waiter, get_hub_if_exists
 
@@ -65,7 +65,7 @@ class RemoteError(OperatingError):
         super().__init__(message, kind=kind)
 
 
-class RemoteRef(OwnReference):
+class RemoteRef(OfAnotherNode):
     """A process of another node, as a Pykka actor reference. `Remotes.ref` makes it.
 
     Attributes:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from locks.errors import InvalidLockId
-from locks.lock_ids import shown
-from locks.model import LockId
-from locks.otp.bytes.etf import EncodeError, encode
+from locks.lock_ids import LockId, shown
 
 __all__ = ["check_sendable"]
 
@@ -22,13 +20,19 @@ def check_sendable(lock_id: LockId) -> LockId:
                 continue
         elif type(element) is int and abs(element) < 1 << 63:
             continue
-        try:
-            encode(list(lock_id))
-        except EncodeError as error:
-            raise InvalidLockId(
-                f"can't send lock id {shown(lock_id)} to other nodes: {error}. Use text, "
-                "numbers, bytes and tuples of these",
-                lock_id=shown(lock_id),
-            ) from error
+        _encode(lock_id)
         break
     return lock_id
+
+
+def _encode(lock_id: LockId) -> None:
+    from locks.otp.bytes.etf import EncodeError, encode  # is there: other nodes may be
+
+    try:
+        encode(list(lock_id))
+    except EncodeError as error:
+        raise InvalidLockId(
+            f"can't send lock id {shown(lock_id)} to other nodes: {error}. Use text, "
+            "numbers, bytes and tuples of these",
+            lock_id=shown(lock_id),
+        ) from error

@@ -1,0 +1,25 @@
+"""The process that this one was forked from, if that has imported `locks`: each of them has a lock table of its own.
+
+It is noted from the import of `locks` on, when next to nothing else of it is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["forked_from"]
+
+_parent = 0
+
+
+def forked_from() -> int:
+    """Its number; 0 if this process was not forked from one that has imported `locks`."""
+    return _parent
+
+
+def _note() -> None:
+    global _parent
+    _parent = os.getppid()
+
+
+os.register_at_fork(after_in_child=_note)
