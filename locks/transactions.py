@@ -20,11 +20,10 @@ from locks.errors import (
     MisuseError,
 )
 from locks.model import Deadlock, LockId, Mode, Require, check_lock_id, check_timeout
-from locks.node.client.agent import Agent
+from locks.node.client.agent import ANSWERED_WITHIN, Agent
 from locks.node.client.clients import checked_label
 from locks.node.client.owner import Owner, checked_owner
 from locks.node.client.scope import Nodes, checked_where
-from locks.node.client.waiting import ANSWERED_WITHIN
 from locks.node.ports import PendingCall
 from locks.program import Movable, default_node
 from locks.retries import Learned, Retries
@@ -211,15 +210,16 @@ class Transaction(Movable, Block):
         wanted = self._checked(lock_id, mode, nodes, require)
         call = agent.node.new_call()
         timeout = self._timeout if timeout is None else timeout
-        clock = agent.node.clock
-        began = clock()
+        began = agent.node.clock() if timeout else 0.0
         try:
             self._take(call, (wanted,), timeout)
             if nodes is not None:
                 return None
+            if call.token is not None:
+                return call.token
             left = timeout
             if timeout:
-                left = max(0.0, timeout - (clock() - began))
+                left = max(0.0, timeout - (agent.node.clock() - began))
             elif timeout == 0:  # waits for lock servers only, not for holders
                 left = ANSWERED_WITHIN
             return agent.token(wanted[0], left)

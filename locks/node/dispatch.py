@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
@@ -45,7 +45,7 @@ from locks.core.messages import (
 )
 from locks.errors import AgentEnded, assert_never
 from locks.lock_ids import shown
-from locks.model import AgentId, Deadlock, LockId, Mode, RequestRecord
+from locks.model import AgentId, Deadlock
 from locks.node.client.agent import Agent
 from locks.node.history import Event, History, begin, is_outgrown, past, replay
 from locks.node.observing.news import News
@@ -89,8 +89,10 @@ class Dispatch:
         agents: The agents that live.
         cluster: The other nodes, if there are any.
         trace: Called with sender, receiver and message for each message, if it is not `None`.
+        by_messages: Whether agents make all requests by messages, each of which can be late.
     """
 
+    by_messages: ClassVar[bool] = False
     server: Server
 
     def __init__(
@@ -112,7 +114,7 @@ class Dispatch:
         self._on_ended = on_ended
         self._on_broken = on_broken
         self._queue: deque[tuple[Actor, Any]] = deque()
-        self._unsettled: dict[Agent, None] = {}
+        self.unsettled: dict[Agent, None] = {}
         self.torn = False
         self.touched: list[tuple[Actor, Event]] = []
         self._outbox: deque[tuple[Actor, Any]] = deque()
@@ -156,17 +158,6 @@ class Dispatch:
                 if self.trace is not None:
                     self._noted = True
                     self._traced.append((sender, receiver, effect.message))
-
-    def ask_at_once(
-        self, agent: AgentId, client: str, lock_id: LockId, mode: Mode
-    ) -> RequestRecord | None:
-        """Have the lock server of this node answer a request at once, if it can, without a message there and back.
-
-        Nobody else comes in between, so it is the same as if there were the messages. Who traces them gets to see them.
-        """
-        if self.trace is not None:
-            return None
-        return self.server.ask_at_once(agent, client, lock_id, mode)
 
     def _put_out(self, sender: Actor, effect: ToServer | ToAgent, receiver: str | AgentId) -> None:
         """Put a message for an actor of another node into the outbox."""
@@ -242,7 +233,7 @@ class Dispatch:
     def conclude(self, work: Work | None = None) -> None:
         """Deliver all messages, let agents look for deadlocks, until all is quiet; then commit it."""
         queue = self._queue
-        unsettled = self._unsettled
+        unsettled = self.unsettled
         while True:
             while queue:
                 receiver, message = queue.popleft()
@@ -391,7 +382,7 @@ class Dispatch:
         """Of what was done in this turn, nothing counts. What says that there is something is last."""
         server = self.server
         for kept in (
-            *(self._unsettled, self._outbox, self._counted, self._traced, self._queue),
+            *(self.unsettled, self._outbox, self._counted, self._traced, self._queue),
             *(server.changed, server.broken),
         ):
             kept.clear()
@@ -470,7 +461,7 @@ class Dispatch:
                 continue
             agent.event(event, agent.machine, node)
             if agent.machine.unsettled:
-                self._unsettled[agent] = None
+                self.unsettled[agent] = None
 
     def end_agents(self, why: str) -> None:
         """End all transactions, with the node: it `why`."""

@@ -131,12 +131,14 @@ class Node(metaclass=Shown):
         )
         self.agents_by_id = self._dispatch.agents
         self.deliver = self._dispatch.deliver
-        self.ask_at_once = self._dispatch.ask_at_once
         self.perform = self._dispatch.perform
         self.touched = self._dispatch.touched
+        self.unsettled = self._dispatch.unsettled
         self.tell_agents = self._dispatch.tell_agents
         self.turn = around.turn(self._dispatch, self.executor)
         self.server = self._dispatch.server = Server(self, around.first_version())
+        self.request = self.server.request
+        self.trace = trace
         self.clients: dict[Hashable, dict[Agent, None]] = {}  # the transactions of each
         # Those of `locks.Lock`s.
         self.holders: Holders[Agent] = Holders(self, abort_on_deadlock=True)
@@ -190,7 +192,8 @@ class Node(metaclass=Shown):
         here = client is None
         if client is None:
             client = current_client()
-        if isinstance(client, Ending) and client.watch.ended:
+        owner = client if isinstance(client, Ending) else None
+        if owner is not None and owner.watch.ended:
             raise owner_has_ended(client)
         if options.get("link") and not can_be_linked(client):
             raise InvalidOption(
@@ -211,7 +214,7 @@ class Node(metaclass=Shown):
             if not self.running:  # it was stopped meanwhile, and perhaps nobody has ended this one
                 self.check_running()
             agent.start_monitoring()
-            if isinstance(client, Ending) and client.waiting:  # by other threads
+            if owner is not None and owner.waiting:  # by other threads
                 self.turn.run(join_waits, agent)
             self.counters.transactions += 1
             if self._registers:
@@ -249,8 +252,8 @@ class Node(metaclass=Shown):
             if not own:
                 for begun in list(self.clients.pop(key, ())):  # meanwhile
                     self._enlist(begun)
-        self.holders.forget(key, agent)
-        self.server.own.forget(key, agent)
+        if agent.kept_by is not None:
+            agent.kept_by.forget(key, agent)
         if self._registers:
             self.executor.run_soon(pykka.ActorRegistry.unregister, agent)
 
@@ -332,6 +335,8 @@ class Node(metaclass=Shown):
     @trace.setter
     def trace(self, trace: Trace | None) -> None:
         self._dispatch.trace = trace
+        # Who traces messages gets to see all.
+        self.server.by_messages = self._dispatch.by_messages or trace is not None
 
     # --- What its actors need -------------------------------------------------------------------
 

@@ -49,13 +49,15 @@ class PendingCall:
         checked: Whether it is known that its client calls.
         first: Whether it fails if the lock is asked for already, but for an acquisition that shares it.
         acquisition: The acquisition of an `RLock` that it is made for, if it is for one.
+        token: The fencing token of the lock, if that was known in the turn that requested it.
         quiet: Whether nobody is told who has what it has waited for in vain.
     """
 
-    __slots__ = ("_waiter", "acquisition", "begun", "checked", "first", "quiet", "result")
+    __slots__ = ("_waiter", "acquisition", "begun", "checked", "first", "quiet", "result", "token")
 
     def __init__(self, waiter: Waiter | None = None) -> None:
         self.result: LockResult | int | Exception | None = None
+        self.token: int | None = None
         self.acquisition: Any = None
         self.begun = False
         self.checked = False
@@ -152,6 +154,7 @@ class NodePort(Protocol):
     scope: Scope | None  # where locks are taken; `None`: it was not said, and there was none yet
     turn: Turn
     touched: list[tuple[Any, Event]]  # what was put down in this turn, and in whose history
+    unsettled: dict[Any, None]  # agents that are to look for deadlocks at the end of this turn
     counters: Counters
     lines: Lines
     now: Callable[[], int]  # the time, in nanoseconds since 1970
@@ -197,10 +200,10 @@ class NodePort(Protocol):
     def perform(self, sender: Any, effects: Sequence[ServerEffect | AgentEffect]) -> None:
         """Do what a machine wants done."""
 
-    def ask_at_once(
+    def request(
         self, agent: AgentId, client: str, lock_id: LockId, mode: Mode
-    ) -> RequestRecord | None:
-        """Have the own lock server answer a request at once; `None` if it is to be asked as ever, by a message."""
+    ) -> tuple[RequestRecord, ...]:
+        """Make an agent's request at the own lock server; return what the agent is told, nothing if it has to send a message."""
 
     def knows_agent(self, agent: AgentId) -> bool:
         """Whether an agent lives here, or may live on a node that is connected."""

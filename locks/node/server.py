@@ -18,6 +18,7 @@ from locks.core.checked import check_server_message
 from locks.core.messages import (
     Inquire,
     RaiseVersion,
+    Refused,
     Relay,
     Release,
     Remove,
@@ -67,6 +68,7 @@ class Server(Door):
         record: What it tells observers.
         changed: The entries that were changed in this turn; put down when that is committed.
         broken: Deadlocks that were broken in this turn; likewise.
+        by_messages: Whether agents of this node make all requests by messages.
     """
 
     long: ClassVar[int] = 200
@@ -81,6 +83,7 @@ class Server(Door):
         self.history = begin(self.machine)
         self.changed: list[Entry] = []
         self.broken: list[Deadlock] = []
+        self.by_messages = False
         self._fenced = False
         self._touched = node.touched
         self._monitors: dict[Listener, Monitor] = {}
@@ -202,27 +205,28 @@ class Server(Door):
             if effects:
                 self.node.perform(self, effects)
 
-    def ask_at_once(
+    def request(
         self, agent: AgentId, client: str, lock_id: LockId, mode: Mode
-    ) -> RequestRecord | None:
-        """Carry a request out if its record is all that is to be told of it, and to its agent alone."""
+    ) -> tuple[RequestRecord, ...]:
+        """Carry out a request that an agent of this node makes by a call, within its step.
+
+        Nobody comes in between, so it is the same as if there were messages there and back.
+
+        Returns:
+            What the agent is told; nothing if it has to send a message.
+        """
+        if self.by_messages or self._fenced:
+            return ()
         machine = self.machine
-        if self._fenced:
-            return None
-        if machine.is_free(lock_id):
-            event = machine.grant
-        elif machine.told_alone(agent):
-            event = machine.take_in
-        else:
-            return None
-        step = (event, (agent, client, lock_id, mode))
+        step = (machine.request, (agent, client, lock_id, mode))
         self._touched.append((self, step))
         self.history.append(step)
-        record, effects = event(agent, client, lock_id, mode)
+        told, effects = machine.request(agent, client, lock_id, mode)
         self.changed += machine.changed
         if effects:
             self.node.perform(self, effects)
-        return record
+        assert not isinstance(told, Refused)  # that is of counted locks
+        return told
 
     def _surrendered(self, report: Deadlock, last: ServerEffect) -> None:
         """A surrender was taken in; has it broken a deadlock?"""

@@ -12,8 +12,8 @@ from typing import Any
 from locks.core.agent.machine import Object
 from locks.errors import AgentEnded, LockLost, LockTimeout, MisuseError, NotHeld
 from locks.model import Mode, Require, show
+from locks.node.client.acquisitions import Acquisition
 from locks.node.client.agent import Agent
-from locks.node.client.holding import Acquisition
 from locks.node.client.owner import Owner
 from locks.node.client.refusals import not_held
 from locks.node.client.scope import Nodes

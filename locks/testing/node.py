@@ -235,13 +235,12 @@ class SimulatedAgent(Agent):
 class _Dispatch(Dispatch):
     """Messages go through the application; what else is to be done is done as ever."""
 
+    by_messages = True
+
     def deliver(self, receiver: Server | Agent, message: Any) -> None:
         receiver.handle(message)
         if self.server.changed:
             self.put_down()
-
-    def ask_at_once(self, *_: object) -> None:
-        """Each message is one that can be late."""
 
     def log_broken(self, report: Deadlock) -> None:
         """A simulation tells its own story."""

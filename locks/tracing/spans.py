@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from locks.errors import DeadlockAborted, MisuseError
 from locks.model import AgentId, Deadlock, LockId, LockResult
 from locks.node.client.agent import Agent
-from locks.node.client.waiting import Waiting
 from locks.words import FEW_IDS, show
 
 if TYPE_CHECKING:
@@ -128,9 +127,9 @@ def install(tracer_provider: Any = None) -> None:
         raise MisuseError(
             f"spans need opentelemetry ({error}): pip install 'pykka-locks[otel]'"
         ) from None
-    Waiting.spans = Spans(get_tracer("locks", tracer_provider=tracer_provider))
+    Agent.spans = Spans(get_tracer("locks", tracer_provider=tracer_provider))
 
 
 def uninstall() -> None:
     """Create no more spans; open spans are not ended."""
-    Waiting.spans = None
+    Agent.spans = None

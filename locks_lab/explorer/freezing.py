@@ -75,7 +75,7 @@ DROPPED = {
 UNORDERED = frozenset(
     {
         *("_entries", "notified", "latest", "places", "told", "waiting", "open"),
-        *("_passed_on", "sources", "giving_up", "_unanswered", "_releasing"),
+        *("_passed_on", "sources", "giving_up", "_unanswered", "releasing"),
         *("_unacknowledged", "used", "standings", "had", "tokens", "asked", "reached"),
         *("_barred", "_asked", "unsaid", "peers", "passed", "counted"),
     }

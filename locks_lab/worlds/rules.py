@@ -128,6 +128,8 @@ class _TellAllInformer(Notifier):
             for other in self._table.related(entry.slot.lock_id):
                 self._notify(other.owner, entry, news)
         self._look_for_cycles(news)
+        if self._table.spares:
+            self._notify_of_spares(changed, news)
         return news
 
     def _look_for_cycles(self, news: News) -> None:

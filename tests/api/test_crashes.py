@@ -31,7 +31,7 @@ def _break_agent(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
         return call
 
-    for name in ("receive", "ask_answered"):
+    for name in ("receive", "ask_told"):
         monkeypatch.setattr(AgentMachine, name, or_crash(getattr(AgentMachine, name)))
 
 
@@ -80,7 +80,7 @@ def test_a_lock_server_that_crashes_ends_its_node(monkeypatch: pytest.MonkeyPatc
 
     with monkeypatch.context() as patch:
         patch.setattr(ServerMachine, "handle", broken)
-        patch.setattr(ServerMachine, "grant", broken)
+        patch.setattr(ServerMachine, "request", broken)
         with pytest.raises(RuntimeError, match="broken"):
             locks.lock(holder, C, timeout=5)
         locks.ensure_held(holder, A)

@@ -11,8 +11,8 @@ import pytest
 
 import locks
 from locks.core.agent.machine import AgentMachine
+from locks.node.client.acquisitions import Acquisition
 from locks.node.client.agent import Agent
-from locks.node.client.holding import Acquisition, Holding
 from locks.node.client.one_client import note_wait
 from tests.api.test_owners import Between, holder_of
 from tests.helpers import LIMIT, eventually, interpreted_only
@@ -193,7 +193,7 @@ def test_two_threads_release_an_rlock_at_the_same_moment(monkeypatch: pytest.Mon
     lock = locks.RLock(A, owner=owner)
     assert lock.acquire()
     assert lock.acquire()
-    between = Between(monkeypatch, Holding, "give_back")
+    between = Between(monkeypatch, Agent, "give_back")
     between.do = lock.release
     lock.release()
     assert not lock.owned()
@@ -229,7 +229,7 @@ def test_who_gives_up_takes_nothing_from_who_acquires_it_meanwhile(
     if beside:
         assert locks.Lock(B, owner=owner).acquire()
     assert others.acquire()
-    between = Between(monkeypatch, Holding, "withdraw")
+    between = Between(monkeypatch, Agent, "withdraw")
 
     def acquired() -> None:
         others.release()
@@ -335,7 +335,8 @@ def test_an_rlock_is_asked_for_while_the_last_one_is_released() -> None:
                 agent.enter(A, next_one)
             return found
 
-    agent.acquisitions = Meanwhile(agent.acquisitions or {})
+    assert agent.acquisitions is not None
+    agent.acquisitions.by_id = Meanwhile(agent.acquisitions.by_id)
     lock.release()
     assert next_one.entered
     assert holder_of(A) == ["job"]

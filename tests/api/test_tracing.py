@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 import locks
-from locks.node.client.waiting import Waiting
+from locks.node.client.agent import Agent
 from tests.api.test_logs import deadlock, held, want
 from tests.helpers import eventually
 
@@ -108,16 +108,16 @@ def agent_of(span: ReadableSpan) -> object:
 
 def test_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without `install` there is nobody to be told; without the package, that is said."""
-    assert Waiting.spans is None
+    assert Agent.spans is None
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
     with pytest.raises(locks.MisuseError, match="otel"):
         locks.tracing.install()
-    assert Waiting.spans is None
+    assert Agent.spans is None
 
 
 def test_who_waits_for_no_lock_makes_no_wait(traced: Traced) -> None:
     """A token that is asked for, and locks that were granted just now, are not waited for: there is no span without ids."""
-    spans = Waiting.spans
+    spans = Agent.spans
     assert spans is not None
     with locks.transaction() as tx:
         tx.write_lock(("x",))

@@ -460,7 +460,7 @@ def test_a_table_that_grants_out_of_order(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_table_that_looks_at_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that grants at once, without the rule's own check: two are told of the same lock."""
-    monkeypatch.setattr(LockTable, "_look", LockTable._grant)
+    monkeypatch.setattr(LockTable, "_look", lambda table, entry, *_: table._grant(entry))
     monkeypatch.setattr("locks_lab.explorer.reactions.check_rule", lambda *args: None)
     with pytest.raises(Violation, match=r"client-. has write . and client-. has"):
         explore(World(OPPOSITE))

@@ -102,7 +102,7 @@ def _under_way(node: Node) -> Iterator[str]:
     try:
         if dispatch._queue:
             yield f"{len(dispatch._queue)} messages were not delivered"
-        if dispatch._unsettled:
+        if dispatch.unsettled:
             yield "an agent has not looked for deadlocks"
         if turn._posted:
             yield f"{len(turn._posted)} posted jobs were not done"
@@ -213,7 +213,7 @@ def _check_agent(agent: Agent, node: Node) -> None:
     unheld = {request.lock_id for request in ledger.requests.values() if not request.held}
     assert set(ledger.open) == unheld, f"{agent.id} has open requests that are not open"
     assert not ledger._unanswered, f"{agent.id} waits for answers"
-    assert not ledger._releasing, f"{agent.id} waits for releases"
+    assert not ledger.releasing, f"{agent.id} waits for releases"
     assert not machine.study.giving_up, f"{agent.id} gives up something"
     assert not machine._out, f"{agent.id} has effects that were not carried out"
     assert not machine._waits.pending or ledger.open, f"{agent.id} waits for nothing"

@@ -1,7 +1,7 @@
-"""A lock that is free is granted without messages, and who has no other waits without: all is as it would be with them.
+"""A request is made by a call of the own lock server, or by a message; all is the same.
 
-`AgentMachine.asks_for_one` with `ServerMachine.is_free` or `told_alone` say when; `ServerMachine.grant` or `take_in`, and `AgentMachine.ask_answered`,
-do it. Two worlds do the same, one with the short way wherever it can be had, the other with messages alone.
+`AgentMachine.asks_alone` says when a call may be made; `ServerMachine.request` takes it in, as it does with a message, and
+`AgentMachine.ask_told` takes in what was told. Two worlds do the same, one by calls wherever they can be made, the other by messages alone.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from locks.core.agent.machine import AgentMachine
-from locks.core.agent.requests import Undo
-from locks.core.messages import Request, ToAgent, ToServer, Watch
+from locks.core.messages import Refused, Request, ToAgent, ToServer, Watch
 from locks.core.server.machine import ServerMachine
 from locks.errors import LocksError
 from locks.model import AgentId
@@ -43,11 +42,9 @@ steps = st.one_of(
 class World:
     """Two lock servers, and agents of the first one's node; what is sent arrives at once, in order."""
 
-    def __init__(self, short: bool) -> None:
-        self.short = short
-        self.used: Counter[str] = (
-            Counter()
-        )  # how often the short way was taken, by the state of the record
+    def __init__(self, by_calls: bool) -> None:
+        self.by_calls = by_calls
+        self.used: Counter[str] = Counter()  # how often a call was made, by the state of the record
         self.servers = {node: ServerMachine(node) for node in (HERE, THERE)}
         self.agents: list[AgentMachine] = []
         self.said: list[Any] = []  # what clients and watchers are told
@@ -94,16 +91,17 @@ class World:
         return list(getattr(agent, what)(*args))
 
     def _ask(self, agent: AgentMachine, objects: list[Any], call: str) -> list[Any]:
-        server = self.servers[HERE]
-        alone = agent.asks_for_one(objects)
+        alone = agent.asks_alone(objects)
         lock_id, mode = objects[0][:2]
-        free = alone and server.is_free(lock_id)
-        if self.short and (free or (alone and server.told_alone(agent.id))):
-            take_in = server.grant if free else server.take_in
-            record, others = take_in(agent.id, agent.client, lock_id, mode)
-            self.used[record.state] += 1
+        if self.by_calls and alone:
+            server = self.servers[HERE]
+            told, others = server.request(agent.id, agent.client, lock_id, mode)
+            assert not isinstance(told, Refused)
+            state = told[0].state
+            self.used[state if len(told) == 1 else f"{state} in a circle"] += 1
+            effects = agent.ask_told(objects[0], told, call)
             self._perform(others)
-            return agent.ask_answered(objects[0], record, call)
+            return effects
         effects = agent.ask_all(objects, call)
         if alone:
             request = Request(agent.id, agent.client, lock_id, mode, False, False)
@@ -136,10 +134,7 @@ class World:
         last = [agent._waits._answered for agent in self.agents]
         return (
             [repr(a.ended) if a.ended else freeze(a, UNORDERED, {}) for a in self.agents],
-            [
-                each and (each[0], [*each[1], *([] if each[2] is None else [Undo(each[2])])])
-                for each in last
-            ],
+            [each and (each[0], list(each[1])) for each in last],
             [server.view(lock_id) for server in self.servers.values() for lock_id in IDS],
             [server.statistics() for server in self.servers.values()],
         )
@@ -147,19 +142,19 @@ class World:
 
 @settings(max_examples=150)
 @given(st.lists(steps, max_size=25))
-def test_the_short_way_leads_to_the_same_place(script: list[Any]) -> None:
+def test_a_call_leads_to_the_same_place_as_messages(script: list[Any]) -> None:
     """After each step all machines are the same, and clients and watchers were told the same."""
-    long, short = World(short=False), World(short=True)
+    messages, calls = World(by_calls=False), World(by_calls=True)
     for step in script:
-        long.do(step)
-        short.do(step)
-        assert short.state() == long.state()
-        assert sorted(map(repr, short.said)) == sorted(map(repr, long.said))
+        messages.do(step)
+        calls.do(step)
+        assert calls.state() == messages.state()
+        assert sorted(map(repr, calls.said)) == sorted(map(repr, messages.said))
 
 
-def test_the_short_way_is_taken() -> None:
-    """Of a lock that is free, or of an agent that has no other; not while anything else is under way."""
-    world = World(short=True)
+def test_when_a_call_is_made() -> None:
+    """For one lock of the own node, whoever has it, by an agent that waits for nothing; not while anything else is under way."""
+    world = World(by_calls=True)
 
     def ask(agent: int, lock_id: Any, node: str = HERE, mode: str = "read") -> str | None:
         before = world.used.copy()
@@ -170,20 +165,30 @@ def test_the_short_way_is_taken() -> None:
     assert ask(0, ("d",)) == "granted"
     assert ask(1, ("a", "b")) == "granted"  # both read
     assert ask(1, ("a", "c")) == "granted"
-    assert not ask(1, ("a",))  # it is not free, and whoever has other locks may close a circle
+    assert ask(1, ("a",)) == "granted"
     assert not ask(0, ("e", ("$units", 2)))
     assert not ask(2, ("d",), THERE)
     assert not ask(2, ("f",))
     world.do(("end", 2))
     assert ask(2, ("f",)) == "granted"
-    world.do(("end", 2))
     assert ask(2, ("d",), mode="write") == "waiting"
-    assert not ask(2, ("f",))
+    assert not ask(2, ("g",))
+
+
+def test_a_call_may_close_a_circle() -> None:
+    """Then the agent is told of the other one's requests, too, and the circle is resolved as by messages."""
+    worlds = [World(by_calls=False), World(by_calls=True)]
+    for world in worlds:
+        for agent, lock_id in ((0, ("a",)), (1, ("d",)), (0, ("d",)), (1, ("a",))):
+            world.do(("ask", agent, lock_id, "write", (HERE,)))
+    assert worlds[1].used == {"granted": 2, "waiting": 1, "waiting in a circle": 1}
+    assert worlds[0].state() == worlds[1].state()
+    assert any(agent.deadlocks for agent in worlds[1].agents)
 
 
 def test_what_was_granted_at_once_is_withdrawn_like_all_else() -> None:
     """Who was interrupted before it knew the answer gives it up."""
-    world = World(short=True)
+    world = World(by_calls=True)
     world.do(("ask", 0, ("a",), "write", (HERE,)))
     assert world.used == {"granted": 1}
     world.do(("abandon", 0))
@@ -195,7 +200,8 @@ def test_what_is_not_one_lock_alone() -> None:
     """Several locks, or one that was asked for before, have to be asked for as ever."""
     agent = AgentMachine(AgentId(1, HERE, 1), "client", (HERE,))
     one: Any = (("a",), "read", (HERE,), "all")
-    assert agent.asks_for_one([one])
-    assert not agent.asks_for_one([one, one])
+    assert agent.asks_alone([one])
+    assert not agent.asks_alone([])
+    assert not agent.asks_alone([one, one])
     agent.ask_all([one])
-    assert not agent.asks_for_one([one])
+    assert not agent.asks_alone([one])

@@ -135,7 +135,7 @@ BREAKS: dict[str, tuple[Any, str, Any]] = {
     "empty slots stay": (LockTable, "_prune", _nothing),
     "conversions stand last": (LockTable, "_place", _last),
     "changes in any order": (lock_table, "version_of", lambda entry: -entry.version),
-    "everything is granted": (LockTable, "_look", lambda s, e: s._grant(e)),
+    "everything is granted": (LockTable, "_look", lambda s, e, *_: s._grant(e)),
     "room is never used up": (lock_table, "WHOLE", lock_tree.WHOLE * 10),
 }
 

@@ -73,6 +73,7 @@ class Ledger:
         open: Those that are not held.
         waiting: The own requests that wait, with what they are for.
         hidden: Requests that are not the client's, but stand for its waits (`locks.core.agent.hold_ups`).
+        releasing: How many releases are not answered, by node and lock id.
         seq: Number of the last lock request.
         silent: The nodes that are up, and say nothing.
         standings: What lock servers were told last of what the agent has, and waits for, at others.
@@ -80,9 +81,9 @@ class Ledger:
     """
 
     __slots__ = (
-        *("_agent", "_client", "_out", "_releasing", "_resolver", "_unacknowledged", "_unanswered"),
+        *("_agent", "_client", "_out", "_resolver", "_unacknowledged", "_unanswered"),
         *("alive", "hidden", "open", "requests", "seq", "silent", "standings", "used"),
-        *("waiting",),
+        *("releasing", "waiting"),
     )
 
     def __init__(
@@ -107,7 +108,7 @@ class Ledger:
         self._resolver = resolver
         self._unacknowledged: dict[LockId, LockRequest] = {}
         self._unanswered: dict[tuple[str, LockId, Mode], None] = {}
-        self._releasing: dict[tuple[str, LockId], int] = {}
+        self.releasing: dict[tuple[str, LockId], int] = {}
         self.used: dict[str, int] = {}
         self.standings: dict[str, tuple[bool, bool]] = {}
 
@@ -158,40 +159,16 @@ class Ledger:
             each.withdrawn = each is not first
         self._request(request, first)
 
-    def is_alone(self, wanted: Object) -> bool:
-        """Whether `add` would send one request, to the own node, of an agent with nothing elsewhere that waits for nothing."""
-        lock_id, _, nodes, _ = wanted
-        node = self._agent.node
-        return not (
-            nodes != (node,)
-            or type(lock_id[-1]) is tuple
-            or lock_id in self.requests
-            or self.open
-            or self.hidden
-            or self.standings
-            or self._releasing
-            or node not in self.alive
-            or (self.used and (len(self.used) > 1 or node not in self.used))
-        )
-
-    def add_answered(self, wanted: Object, record: RequestRecord) -> None:
-        """The same as `add`, `update` and, if it was granted, `acknowledge`, of a lock request that `is_alone`."""
+    def add_told(self, wanted: Object, record: RequestRecord) -> Undo:
+        """The same as `add` and `update`, of a new lock request on one node that was requested already."""
         lock_id, mode, _, require = wanted
-        node = record.node
         self.seq += 1
         request = self.requests[lock_id] = LockRequest(lock_id, mode, require, self.seq)
-        node_request = request.node_requests[node] = NodeRequest(node)
-        node_request.records[mode] = record
+        node_request = request.node_requests[record.node] = NodeRequest(record.node)
         node_request.asked = mode
-        self.used[node] = self.used.get(node, 0) + 1
-        if record.state == "waiting":
-            self.waiting[node, record.number] = request
-            self.open[lock_id] = self._unacknowledged[lock_id] = request
-            return
-        request.held = True
-        if self._unacknowledged:
-            self.acknowledge(self.seq)
-        request.acknowledge(self.alive)
+        self.used[record.node] = self.used.get(record.node, 0) + 1
+        self._take_in(request, node_request, record)
+        return Undo(lock_id)
 
     def hide(self, lock_id: LockId, mode: Mode) -> None:
         """Ask the own node for something that is hidden from the client."""
@@ -214,8 +191,10 @@ class Ledger:
         """Forget and release everything."""
         for node in self.used:
             self._out.append(ToServer(node, Remove(self._agent)))
-        for kept in (self.requests, self.open, self.hidden, self._unacknowledged):
-            kept.clear()
+        self.requests.clear()
+        if self.open or self.hidden or self._unacknowledged:
+            for kept in (self.open, self.hidden, self._unacknowledged):
+                kept.clear()
         self.waiting.clear()
         self._unanswered.clear()
 
@@ -237,8 +216,8 @@ class Ledger:
         self.silent -= {node}
         self._resolver.are_alive(self.alive)
         self.standings.pop(node, None)
-        for slot in [slot for slot in self._releasing if slot[0] == node]:
-            del self._releasing[slot]
+        for slot in [slot for slot in self.releasing if slot[0] == node]:
+            del self.releasing[slot]
         asked = [request for request in self.requests.values() if node in request.node_requests]
         return [each for each in asked if self._loses(each, node, each.lock_id in given_up)]
 
@@ -281,44 +260,51 @@ class Ledger:
     def update(self, record: RequestRecord) -> bool:
         """Take in the present state of an own request; tell whether it is of interest to the client."""
         node, lock_id, mode = record.node, record.lock_id, record.mode
-        request = self._own(lock_id)
+        request = self.requests.get(lock_id) or self._own(lock_id)
         node_request = request.node_requests.get(node) if request is not None else None
         if request is None or node_request is None:
             return False
         known = node_request.records.get(mode)
         if known is None or known.number != record.number:
-            if (node, lock_id) in self._releasing:
+            if self.releasing and (node, lock_id) in self.releasing:
                 return False  # it may be the one that was released
         elif known.version > record.version:
             return False
+        if self._unanswered:
+            self._unanswered.pop((node, lock_id, mode), None)
+        self._take_in(request, node_request, record)
+        return request.seq != HIDDEN
+
+    def _take_in(
+        self, request: LockRequest, node_request: NodeRequest, record: RequestRecord
+    ) -> None:
+        """Take in what a lock server has told of an own request, whichever way."""
         if record.state == "granted":
             node_request.spare = False
         else:
             record = node_request.as_wanted(record)
-        node_request.records[mode] = record
-        self._unanswered.pop((node, lock_id, mode), None)
-        if node_request.asked is None:  # a server that can't release has withdrawn nothing
-            self._use(node_request, mode)
+        node_request.records[record.mode] = record
+        if node_request.asked is None:  # or it is withdrawn, and the server can't release
+            self._use(node_request, record.mode)
         if record.state == "waiting":
-            self.waiting[node, record.number] = request
+            self.waiting[record.node, record.number] = request
         elif self.waiting:
-            self.waiting.pop((node, record.number), None)
+            self.waiting.pop((record.node, record.number), None)
         self._weigh(request)
-        return request.seq != HIDDEN
 
     def may_be_released(self, record: RequestRecord) -> bool:
         """Whether a release is under way that may be of this own request."""
         own = self._own(record.lock_id)
-        return (record.node, record.lock_id) in self._releasing and not (own and own.has(record))
+        return (record.node, record.lock_id) in self.releasing and not (own and own.has(record))
 
     def released(self, message: Released) -> None:
         """A release was carried out; what is left there is as the message says."""
         slot = (message.node, message.lock_id)
-        left = self._releasing.get(slot, 0) - 1
+        left = self.releasing.get(slot, 0) - 1
         if left > 0:
-            self._releasing[slot] = left
+            self.releasing[slot] = left
             return
-        self._releasing.pop(slot, None)
+        self.releasing.pop(slot, None)
         request = self._own(message.lock_id)
         if request is not None and message.node in request.node_requests:
             node_request = request.node_requests[message.node]
@@ -331,7 +317,7 @@ class Ledger:
         """Drop a request that a lock server refuses; whether it is still wanted there."""
         request = self.requests.get(lock_id)
         asked = None if request is None else request.node_requests.get(node)
-        if asked is None or asked.records or (node, lock_id) in self._releasing:
+        if asked is None or asked.records or (node, lock_id) in self.releasing:
             return False
         self.drop(lock_id)
         return True
@@ -514,7 +500,7 @@ class Ledger:
                     node_request.records[mode] = record._replace(state="spare")
                     self._resolver.spare(node_request.records[mode])
                     self.waiting.pop(record.key, None)
-        if node in self.alive and (node, request.lock_id) not in self._releasing:
+        if node in self.alive and (node, request.lock_id) not in self.releasing:
             self._use(node_request, request.mode)
             self._unanswered[node, request.lock_id, request.mode] = None
             elsewhere = several or len(self.used) > 1
@@ -534,7 +520,7 @@ class Ledger:
         self._forget_requests(request, node_request, MODES if mode is None else (mode,))
         if node_request.asked is not None:
             slot = (node_request.node, request.lock_id)
-            self._releasing[slot] = self._releasing.get(slot, 0) + 1
+            self.releasing[slot] = self.releasing.get(slot, 0) + 1
             release = Release(self._agent, request.lock_id, mode)
             self._out.append(ToServer(node_request.node, release))
 
@@ -608,11 +594,15 @@ class Ledger:
         if len(request.node_requests) > 1:
             request.held = is_held(request, self.alive, self.silent)
         else:  # the same, and most are
-            request.held = request.serves(request.mode, self.alive)
+            (only,) = request.node_requests.values()
+            record = only.records.get(request.mode)
+            granted = record is not None and record.state == "granted"
+            request.held = granted or only.grant(request.mode) is not None
         if request.seq == HIDDEN:
             return
         if request.held:
-            self.open.pop(request.lock_id, None)
+            if self.open:
+                self.open.pop(request.lock_id, None)
         else:
             self.open[request.lock_id] = request
         if request.acknowledged is not None and not request.as_acknowledged(self.alive):

@@ -20,7 +20,7 @@ from locks.core.agent.gate import NOBODY
 from locks.core.agent.hold_ups import HoldUps
 from locks.core.agent.ledger import Ledger
 from locks.core.agent.questions import Questions
-from locks.core.agent.requests import ClientWaits, Undo, unlocked_meanwhile
+from locks.core.agent.requests import ClientWaits, unlocked_meanwhile
 from locks.core.agent.saving import SavedAgent, load_agent, save_agent
 from locks.core.agent.study import Study
 from locks.core.agent.terms import Object, check_terms
@@ -195,36 +195,51 @@ class AgentMachine(Questions):
             self._waits.keep(undo)
         return self._conclude()
 
-    def asks_for_one(self, objects: Sequence[Object]) -> bool:
-        """Whether these are one lock of the own node, and nothing else is under way: then there is `ask_answered`."""
-        return not (
-            len(objects) != 1
-            or self.ended is not None
-            or self.notify
-            or self._hold_ups is not None
-            or self._waits.pending
-            or self._resolver.graph is not None
-            or self._resolver.giving_up
-        ) and self._ledger.is_alone(objects[0])
+    def asks_alone(self, objects: Sequence[Object]) -> bool:
+        """Whether `ask_all` would send one request only, to its own node, and nothing else is under way.
 
-    def ask_answered(
-        self, wanted: Object, record: RequestRecord, wait: Hashable
+        Then the request may be made by a call, and `ask_told` takes the place of `ask_all`.
+        """
+        if len(objects) != 1:
+            return False
+        lock_id, _, nodes, _ = objects[0]
+        node = self.id.node
+        ledger = self._ledger
+        return not (
+            nodes != (node,)
+            or type(lock_id[-1]) is tuple
+            or lock_id in ledger.requests
+            or node not in ledger.alive
+            or ledger.open
+            or ledger.releasing
+            or (ledger.used and (len(ledger.used) > 1 or node not in ledger.used))
+            or self.notify
+            or self.ended is not None
+            or self._hold_ups is not None
+            or self._resolver.giving_up
+        )
+
+    def ask_told(
+        self, wanted: Object, told: tuple[RequestRecord, ...], wait: Hashable
     ) -> list[AgentEffect]:
-        """The same as `ask_all` and what follows, of what `asks_for_one`, if the lock server has answered at once.
+        """The same as `ask_all`, and what follows, of what `asks_alone`, when the request was made by a call.
 
         Args:
             wanted: The lock.
-            record: What the lock server has answered.
+            told: What the lock server has told: the state of the request, and perhaps of others.
             wait: As for `ask_all`.
         """
         ledger = self._ledger
-        ledger.add_answered(wanted, record)
-        if record.state == "waiting":
-            self._waits.begin(wait, ledger.seq, (Undo(wanted[0]),))
-            return []
-        self._waits.answered(wait, wanted[0])
-        deadlocks = self.deadlocks
-        return [AnswerWait(wait, LockResult(HAVE_ALL, deadlocks) if deadlocks else GRANTED)]
+        undo = (ledger.add_told(wanted, told[0]),)
+        if not ledger.open:
+            self._waits.answered(wait, undo)
+            ledger.acknowledge(ledger.seq)
+            deadlocks = self.deadlocks
+            return [AnswerWait(wait, LockResult(HAVE_ALL, deadlocks) if deadlocks else GRANTED)]
+        self._waits.begin(wait, ledger.seq, undo)
+        if len(told) > 1:
+            self._take_in(told)
+        return self._conclude()
 
     def await_all(self, wait: Hashable) -> list[AgentEffect]:
         """Answer `wait` when everything asked for so far is held; at once if nothing was."""
@@ -471,7 +486,7 @@ class AgentMachine(Questions):
                 ledger.resume()
             if resolver.graph is not None and self._idle():
                 resolver.cease()
-            if not resolver.is_in_doubt:
+            if not (resolver.giving_up and resolver.is_in_doubt):
                 if self._waits.pending:
                     self._answer()
                 if self._tokens is not None:
@@ -526,9 +541,7 @@ class AgentMachine(Questions):
         self._out.append(Notify(Notification(self.id, status, value)))
 
     def _flush(self) -> list[AgentEffect]:
-        out = self._out
-        if not out:
-            return []
-        effects = out[:]
-        out.clear()
+        """What is to be done."""
+        effects = self._out[:]
+        self._out.clear()
         return effects

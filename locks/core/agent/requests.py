@@ -168,7 +168,9 @@ class LockRequest:
         """The client is told that it holds it."""
         self.lost = None
         self.acknowledged = self.mode
-        self.rely(alive)
+        self.acknowledged_on = tuple(self.node_requests)
+        if self.require in OF_THOSE_ALIVE:
+            self.rely(alive)
 
     def rely(self, alive: Collection[str]) -> None:
         """The client relies on what is granted on all nodes that count now."""
@@ -326,16 +328,16 @@ class ClientWaits:
 
     def __init__(self) -> None:
         self.pending: dict[Hashable, ClientWait] = {}
-        self._answered: tuple[Hashable, Sequence[Undo], LockId | None] | None = None
+        self._answered: tuple[Hashable, Sequence[Undo]] | None = None
 
     def begin(self, wait: Hashable, upto: int, asked: Sequence[Undo] = ()) -> None:
         """Somebody waits for all lock requests up to `upto`."""
         self._answered = None
         self.pending[wait] = ClientWait(upto, asked)
 
-    def answered(self, wait: Hashable, lock_id: LockId) -> None:
-        """Somebody has waited likewise for one lock, which is new, and was answered at once."""
-        self._answered = (wait, (), lock_id)
+    def answered(self, wait: Hashable, asked: Sequence[Undo]) -> None:
+        """Somebody has asked for locks, and has them: there is nothing to wait for."""
+        self._answered = (wait, asked)
 
     def keep(self, asked: Sequence[Undo]) -> None:
         """Somebody has asked for locks, and does not wait: nobody's wait is the only one that they are for."""
@@ -358,9 +360,9 @@ class ClientWaits:
             return [e for e in reversed(undo) if _is_new(e) and not _hand_on(e, later)]
         if self._answered is None or self._answered[0] != wait:
             return ()
-        _, undo, lock_id = self._answered
+        _, undo = self._answered
         self._answered = None
-        return [e for e in undo if _is_new(e)] if lock_id is None else (Undo(lock_id),)
+        return [e for e in undo if _is_new(e)]
 
     def asking_for(self, lock_id: LockId) -> list[Hashable]:
         """Those who wait for what they have asked for, if this id is a part of that."""
@@ -381,11 +383,11 @@ class ClientWaits:
             if waiting.upto >= first_open:
                 return []
             self.pending.clear()
-            self._answered = (wait, waiting.undo, None)
+            self._answered = (wait, waiting.undo)
             return [(wait, waiting.upto)]
         found = [(wait, each.upto) for wait, each in self.pending.items() if each.upto < first_open]
         for wait, _ in found:
-            self._answered = (wait, self.pending.pop(wait).undo, None)
+            self._answered = (wait, self.pending.pop(wait).undo)
         return found
 
     @property

@@ -84,7 +84,9 @@ class ServerMachine:
         self.changed = ()
         # The frequent ones first; `match` would take longer.
         if isinstance(message, Request):
-            return self._request(message)
+            told, effects = self.request(*message)
+            answer = told if isinstance(told, Refused) else RequestStates(self.node, told)
+            return [ToAgent(message.agent, answer), *effects]
         if isinstance(message, Remove):
             return self._remove(message)
         if isinstance(message, Release):
@@ -105,25 +107,46 @@ class ServerMachine:
             return self._unwatch(message)
         return assert_never(message)
 
-    def grant(
-        self, agent: AgentId, client: str, lock_id: LockId, mode: Mode
-    ) -> tuple[RequestRecord, list[ServerEffect]]:
-        """Take in a request for what `is_free`: it is granted at once.
+    def request(
+        self,
+        agent: AgentId,
+        client: str,
+        lock_id: LockId,
+        mode: Mode,
+        requests_elsewhere: bool = False,
+        waits_elsewhere: bool = False,
+        spare: bool = False,
+    ) -> tuple[tuple[RequestRecord, ...] | Refused, list[ServerEffect]]:
+        """Take a request in, whether it came as a message or by a call; its arguments are the fields of `Request`.
 
         Returns:
-            What its agent is to be told, which needs no message; and what else is to be done.
+            What its agent is to be told: the state of the request, and perhaps of others; and what else is to be
+            done, in this order.
         """
-        changed = self.changed = self.table.request(agent, client, lock_id, mode, free=True)
-        effects = self._views(changed) if self._watchers.any else []
-        return changed[0].record(self.node), effects
-
-    def take_in(
-        self, agent: AgentId, client: str, lock_id: LockId, mode: Mode
-    ) -> tuple[RequestRecord, list[ServerEffect]]:
-        """Take in a request of an agent that is `told_alone`; returns the same as `grant`."""
-        changed = self.changed = self.table.request(agent, client, lock_id, mode)
-        (record,) = self._notifier.after(changed, changed)[agent].values()
-        return record, self._views(changed) if self._watchers.any else []
+        self.changed = ()
+        if type(lock_id[-1]) is tuple:
+            units = units_of(lock_id)
+            there = self.table.counted.get(lock_id[:-1])
+            known = units if there is None else there.units
+            if units and (units != known or mode != "write"):
+                return Refused(self.node, lock_id, known), []
+        changed = self.table.request(agent, client, lock_id, mode, spare)
+        owner = changed[0].owner
+        moved: EntryOwner | None = None
+        if (
+            owner.requests_elsewhere != requests_elsewhere
+            or owner.waits_elsewhere != waits_elsewhere
+        ):
+            moved = owner
+            owner.requests_elsewhere = requests_elsewhere
+            owner.waits_elsewhere = waits_elsewhere
+        new: Sequence[Entry] = changed
+        if self.table.spares:
+            changed, new = self._resumed(changed, new)
+        self.changed = changed
+        news = self._notifier.after(changed, new, moved)
+        own = tuple(news.pop(agent).values())
+        return own, self._tell(news) if news or self._watchers.any else []
 
     def raise_to(self, version: int) -> None:
         """Give no version from now on that is not larger: another node has given this one."""
@@ -164,20 +187,6 @@ class ServerMachine:
         self._relays.load(dict(saved.peers), dict(saved.passed))
 
     # --- Questions ------------------------------------------------------------------------------
-
-    def is_free(self, lock_id: LockId) -> bool:
-        """Whether a request is sure to be granted, with nobody but its agent to be told of it: then there is `grant`.
-
-        It is asked for what `AgentMachine.asks_for_one`: for no counted id, and by an agent that does not wait.
-        """
-        return not self._notifier.closers and self.table.root.is_free(lock_id)
-
-    def told_alone(self, agent: AgentId) -> bool:
-        """Whether only this agent is to be told of a request of it, granted or waiting: then there is `take_in`.
-
-        It has no other request here, so it closes no circle. It is asked for what `AgentMachine.asks_for_one`.
-        """
-        return not self._notifier.closers and agent not in self.table.owners
 
     @property
     def version(self) -> int:
@@ -226,22 +235,6 @@ class ServerMachine:
 
     # --- Messages -------------------------------------------------------------------------------
 
-    def _request(self, message: Request) -> list[ServerEffect]:
-        agent, client, lock_id, mode, requests, waits, spare = message
-        if type(lock_id[-1]) is tuple:
-            units = units_of(lock_id)
-            there = self.table.counted.get(lock_id[:-1])
-            known = units if there is None else there.units
-            if units and (units != known or mode != "write"):
-                return [ToAgent(agent, Refused(self.node, lock_id, known))]
-        changed = self.table.request(agent, client, lock_id, mode, spare=spare)
-        owner = changed[0].owner
-        if owner.requests_elsewhere == requests and owner.waits_elsewhere == waits:
-            return self._changed(changed, changed)
-        owner.requests_elsewhere = requests
-        owner.waits_elsewhere = waits
-        return self._changed(changed, changed, owner)
-
     def _release(self, message: Release) -> list[ServerEffect]:
         agent, lock_id, mode = message
         effects = self._changed(self.table.release(agent, lock_id, mode))
@@ -277,8 +270,6 @@ class ServerMachine:
         if resolved is not None:
             self._notifier.forgotten(resolved.agents)
         news = self._notifier.after(changed, new)
-        if self.table.spares:
-            self._notifier.of_spares(changed, news)
         effects: list[ServerEffect] = []
         if resolved is not None:
             for member in resolved.agents:
@@ -342,17 +333,20 @@ class ServerMachine:
     def _changed(
         self, changed: list[Entry], new: Sequence[Entry] = (), owner: EntryOwner | None = None
     ) -> list[ServerEffect]:
+        """What is to be done after a step that has changed these entries; see `Notifier.after`."""
         if not changed:
             return []
         if self.table.spares:
             changed, new = self._resumed(changed, new)
         self.changed = changed
         news = self._notifier.after(changed, new, owner)
-        if self.table.spares:
-            self._notifier.of_spares(changed, news)
-        effects = self._notify(news) if news else []
+        return self._tell(news) if news or self._watchers.any else []
+
+    def _tell(self, news: News) -> list[ServerEffect]:
+        """The effects that tell agents, and watchers, what the last step has changed."""
+        effects = self._notify(news)
         if self._watchers.any:
-            effects += self._views(changed)
+            effects += self._views(self.changed)
         return effects
 
     def _resumed(
@@ -371,7 +365,7 @@ class ServerMachine:
             effects.append(ToAgent(agent, RequestStates(self.node, tuple(records.values()))))
         return effects
 
-    def _views(self, changed: list[Entry]) -> list[ServerEffect]:
+    def _views(self, changed: Sequence[Entry]) -> list[ServerEffect]:
         effects: list[ServerEffect] = []
         if self._watchers.outside:
             numbers = tuple([(entry.number, entry.slot.lock_id) for entry in changed])

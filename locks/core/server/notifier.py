@@ -105,7 +105,8 @@ class Notifier:
             For each agent the entries to notify it of, with their records. Its own changed entries are
             always among them, unless they are gone.
         """
-        if len(changed) == 1 and owner is None and not self.closers:
+        spares = self._table.spares
+        if len(changed) == 1 and owner is None and not (self.closers or spares):
             (entry,) = changed
             own = entry.owner
             waits = own.waiting > 0 or own.waits_elsewhere
@@ -138,9 +139,11 @@ class Notifier:
             self._tied = {}
         elif self._touched:
             self._look_for_cycles(news)
+        if spares:
+            self._notify_of_spares(changed, news)
         return news
 
-    def of_spares(self, changed: list[Entry], news: News) -> None:
+    def _notify_of_spares(self, changed: list[Entry], news: News) -> None:
         """Notify agents of spare requests that their grants keep waiting: those who do not hold the lock give way.
 
         An agent is notified when it is granted something, and when a request becomes spare.

@@ -108,13 +108,12 @@ class LockTable:
         client: str,
         lock_id: LockId,
         mode: Mode,
-        free: bool = False,
         spare: bool = False,
     ) -> list[Entry]:
         """Ask for a lock. The first entry returned is the request itself.
 
         What the agent already has, so or stronger, is returned as it is; but what is not granted on that very id
-        becomes spare, or needed again. With `free`, there is no related entry.
+        becomes spare, or needed again.
         """
         owner = self.owners.get(agent)
         if owner is None:
@@ -122,7 +121,7 @@ class LockTable:
         slot = self._grow(lock_id)
         covers: list[Entry] = []
         ahead_of: Entry | None = None
-        if owner.entries and not free:
+        if owner.entries:
             covers = covering(owner, slot, mode)
             if not covers:
                 ahead_of = first_waiting_for(owner, slot, mode)
@@ -138,14 +137,16 @@ class LockTable:
             entry.place, entry.room = first.place, first.room
         else:
             self._place(entry, ahead_of)
+        first_here = not slot.queues
         counted = self._stand(entry)
-        if free or (covers and any(each.granted for each in covers)):
+        if covers and any(each.granted for each in covers):
             self._grant(entry)
         else:
-            self._look(entry)
+            self._look(entry, first_here)
         if counted:
             self._count_in(entry)
-        self._waits += entry.waits
+        if not (entry.granted or spare):
+            self._waits += 1
         return [entry] if len(owner.entries[slot]) == 1 else self._convert(entry, spare)
 
     def release(self, agent: AgentId, lock_id: LockId, mode: Mode | None = None) -> list[Entry]:
@@ -420,7 +421,7 @@ class LockTable:
         for depth, element in enumerate(lock_id, 1):
             child = slot.children.get(element)
             if child is None:
-                child = slot.grow(lock_id[:depth])
+                child = Slot(lock_id[:depth], slot)
                 if type(element) is tuple:
                     self._count(child)
             slot = child
@@ -549,7 +550,8 @@ class LockTable:
             self._leave(entry, candidates)
             if entry.spare:
                 self._set_spare(entry, False)
-            self._set_yielded(entry, False)
+            if entry.yielded:
+                self._set_yielded(entry, False)
             owner.waiting -= 1
             owner.total -= 1
             own = owner.entries[entry.slot]
@@ -580,12 +582,17 @@ class LockTable:
             if entry.granted:
                 changed.append(entry)
 
-    def _look(self, entry: Entry) -> None:
-        """Find a reason for a waiting entry to wait on, or grant it."""
+    def _look(self, entry: Entry, alone: bool = False) -> None:
+        """Find a reason for a waiting entry to wait on, or grant it.
+
+        Args:
+            entry: The entry.
+            alone: Whether there is no other one on its very id.
+        """
         slot = entry.slot
         if slot.units and is_full_for(entry):
             return  # `next_in_line` finds it
-        blocker = self._blocker_of(entry, slot.parent if slot.units else slot)
+        blocker = self._blocker_of(entry, slot.parent if alone or slot.units else slot)
         if blocker is not None:
             if blocker.blocking is None:
                 blocker.blocking = {}

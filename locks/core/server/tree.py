@@ -107,14 +107,11 @@ class Slot:
         self.counting: dict[Entry, None] = _NO_ENTRIES
         self.marks: Marks | None = None
         self.units = 0
-
-    def grow(self, lock_id: LockId) -> Slot:
-        """A new slot directly below this one."""
-        if self.children is _NO_CHILDREN:
-            self.children = {}
-            self.below = _ZEROS.copy()
-        child = self.children[lock_id[-1]] = Slot(lock_id, self)
-        return child
+        if parent is not None:
+            if parent.children is _NO_CHILDREN:
+                parent.children = {}
+                parent.below = _ZEROS.copy()
+            parent.children[lock_id[-1]] = self
 
     def open(self) -> None:
         """Make room for entries."""
@@ -124,18 +121,6 @@ class Slot:
     def close(self) -> None:
         """There is no entry any more."""
         self.queues = self.granted = _NO_LIST
-
-    def is_free(self, lock_id: LockId) -> bool:
-        """Whether there is no entry on an id below this one, or the same, nor between them, nor below that id."""
-        slot = self
-        for element in lock_id[len(self.lock_id) :]:
-            if slot.queues:
-                return False
-            child = slot.children.get(element)
-            if child is None:
-                return True
-            slot = child
-        return not (slot.queues or slot.children)
 
     def waiting(self, ranks: Ranks = _ALL) -> int:
         """How many entries of these ranks on this very id wait."""

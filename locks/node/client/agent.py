@@ -2,8 +2,11 @@
 
 Its messages are `locks.core.messages.AgentMessage`. The methods here are what a client may call; they
 check that it is the client who calls, run one event of the machine, and wait for the answer where
-there is something to wait for. A wait that is given up, by a timeout or by any exception that is
-raised into it, withdraws its requests.
+there is something to wait for.
+
+Who waits is answered by an effect of the machine. A wait that is given up, by a timeout or by any exception that is raised
+into it, withdraws its requests; an answer that comes in this very moment counts. Who does not want to wait at all
+(`timeout=0`) waits for no other client, but for the lock servers' answers, which of other nodes take a moment.
 """
 
 from __future__ import annotations
@@ -20,24 +23,36 @@ from locks.core.agent.machine import AgentMachine, Object
 from locks.core.checked import check_agent_message
 from locks.core.messages import AnswerWait, Ended, Knowledge, Lost, Surrendered
 from locks.errors import CannotServe, LockLost
-from locks.model import AgentId, Deadlock, LockId, LockInfo, LockResult, Notification
+from locks.model import (
+    AgentId,
+    Deadlock,
+    LockId,
+    LockInfo,
+    LockResult,
+    Notification,
+    check_timeout,
+)
+from locks.node.client.acquisitions import Acquisition, Acquisitions
 from locks.node.client.actors import LockAgent
 from locks.node.client.clients import Inbox, NotifyTarget, inbox_of, is_patched_thread, labelled
-from locks.node.client.holding import Entered, Holding
-from locks.node.client.one_client import interrupt_others
+from locks.node.client.door import Door
+from locks.node.client.one_client import hold_up_others, interrupt_others, note_wait
 from locks.node.client.refusals import (
+    blocks_event_loop,
     client_has_ended,
     explained,
     in_the_parent,
     no_inbox,
     no_units,
     not_client,
+    not_held,
     not_to_be_told,
     stopped,
+    timed_out,
     token_timed_out,
 )
 from locks.node.history import History
-from locks.node.ports import Answering, NodePort, PendingCall
+from locks.node.ports import Answering, AskedAlready, NodePort, PendingCall, Spans
 from locks.runtime import (
     Client,
     Down,
@@ -48,15 +63,19 @@ from locks.runtime import (
     current_client,
     exit_client,
 )
+from locks.runtime.bridge import is_in_event_loop
+from locks.runtime.elsewhere import clock
 from locks.runtime.native import insist
 from locks.runtime.shown import Shown
 
-__all__ = ["Agent", "NotifyTarget"]
+__all__ = ["ANSWERED_WITHIN", "Agent", "NotifyTarget"]
 
 T = TypeVar("T")
 
+ANSWERED_WITHIN = 5.0  # seconds that lock servers have to answer those who do not wait for others
 
-class Agent(Holding, metaclass=Shown):
+
+class Agent(Door, metaclass=Shown):
     """A transaction's agent.
 
     `locks.begin_transaction` and `locks.spawn_agent` make them. An agent is a Pykka actor
@@ -66,15 +85,18 @@ class Agent(Holding, metaclass=Shown):
         id: The agent's reference.
         client: Whose transaction it is.
         client_key: What stands for the client in dictionaries.
-        acquisitions: How often its client has acquired each of its `locks.RLock`s; `None` if it has none.
+        kept_by: What keeps it for its client (`locks.node.client.holders`), if anything does, and is to forget it when it ends.
+        acquisitions: How often its client has acquired each of its `locks.RLock`s; `None` if it never has.
         on_lost: Called with the error when locks are lost with a node, in the node's background
             greenlet.
+        spans: Who is told of what clients wait for and hold, if anybody is.
     """
 
     _for_users = frozenset(
         ("client", "deadlocks", "id", "is_alive", "lock_info", "lost", "on_lost", "status", "stop")
     )
     long: ClassVar[int] = 1000
+    spans: ClassVar[Spans | None] = None
     _behind = LockAgent
 
     __slots__ = (
@@ -89,6 +111,7 @@ class Agent(Holding, metaclass=Shown):
         "client_key",
         "history",
         "id",
+        "kept_by",
         "machine",
         "node",
         "on_lost",
@@ -127,13 +150,16 @@ class Agent(Holding, metaclass=Shown):
         )
         self.machine = AgentMachine(*made)
         self.history: History = [(self.machine.load, (made,))]
+        # The greenlet in which its client has begun it, until it ends.
         self._here = getcurrent() if here and not isinstance(client, Ending) else None
         if notify or monitor_nodes:
             self._set_notified(notify)
         self._monitor: Monitor | None = None
         self._lost: Event | None = None
-        self.acquisitions: dict[LockId, Entered] | None = None
+        self.acquisitions: Acquisitions | None = None
+        # Those who wait until something is so, if no lock is it.
         self._tries: dict[PendingCall, Callable[[], bool]] | None = None
+        self.kept_by: Any = None
         self.on_lost: Callable[[LockLost], object] | None = None
 
     def __str__(self) -> str:
@@ -214,7 +240,8 @@ class Agent(Holding, metaclass=Shown):
     def has_ended(self, ended: Ended) -> None:
         """The machine has ended; so does the actor."""
         self._here = None
-        self.node.lines.leave(self.id)
+        if self.node.lines.by_agent:
+            self.node.lines.leave(self.id)
         if self._monitor is not None:
             self._monitor.cancel()
             self._monitor = None  # or the two would keep each other in memory
@@ -255,7 +282,7 @@ class Agent(Holding, metaclass=Shown):
         """The client has ended, and the transaction ends with it; in a turn."""
         self.event(self.machine.end, client_has_ended(self, down))
 
-    # --- What the client calls ------------------------------------------------------------------
+    # --- Requests -------------------------------------------------------------------------------
 
     def check_client(self) -> None:
         """Raise `NotClient` unless it is the client who calls, or somebody for an owner."""
@@ -303,24 +330,64 @@ class Agent(Holding, metaclass=Shown):
         return result
 
     def _ask_all(self, objects: Sequence[Object], call: PendingCall) -> None:
-        """Ask for locks in the turn; for one at once, if nothing else matters."""
+        """Request locks in the turn: one of this node by a call of its lock server, if nothing else is under way."""
         machine = self.machine
         if call.first:
             lock_id = objects[0][0]
-            if call.acquisition or self.acquisitions or machine.asks_for(lock_id):
-                self.check_first(lock_id, call.acquisition)
-        if machine.asks_for_one(objects):
+            if call.acquisition or self.acquisitions is not None or machine.asks_for(lock_id):
+                self._check_first(lock_id, call.acquisition)
+        if machine.asks_alone(objects):
             lock_id, mode, _, _ = objects[0]
-            record = self.node.ask_at_once(self.id, machine.client, lock_id, mode)
-            if record is not None:
-                self.event(machine.ask_answered, objects[0], record, call)
+            told = self.node.request(self.id, machine.client, lock_id, mode)
+            if told:
+                self.event(machine.ask_told, objects[0], told, call)
+                if len(told) > 1:  # of others, too
+                    self.node.unsettled[self] = None
+                if told[0].state == "granted":
+                    call.token = told[0].since
                 return
         self.request_all(objects, call)
+
+    def _check_first(self, lock_id: LockId, acquisition: Acquisition | None) -> None:
+        """Refuse what a `Lock` asks for twice, or what one asks for and an `RLock`, too; in the turn that asks for it.
+
+        Args:
+            lock_id: The id.
+            acquisition: Whose it is; `None`: a `Lock`'s.
+
+        Raises:
+            AskedAlready: It is asked for already, and not by acquisitions alone.
+        """
+        if not self.machine.asks_for(lock_id):
+            known = self.acquisitions is not None and self.acquisitions.ask(lock_id, acquisition)
+            if acquisition is not None and not known:  # somebody's release has taken it out
+                self.enter(lock_id, acquisition)
+                self._check_first(lock_id, acquisition)
+        elif acquisition is None or not self._is_acquired(lock_id):
+            raise AskedAlready
 
     def request_all(self, objects: Sequence[Object], wait: Any) -> None:
         """Request locks in the turn; where agents of this node wait at the gate, there alone."""
         queued = self.node.lines.join(self.machine, objects)
         self.event(self.machine.ask_all, objects, wait, queued)
+
+    def try_all(self, objects: Sequence[Object]) -> LockId | None:
+        """Lock all of these, if no other client has to be waited for; else none of them.
+
+        Returns:
+            The first one that is not free; `None` if all are locked.
+        """
+        call = self.node.new_call()
+        try:
+            if self._await(call, 0, self._ask_all, objects, call) is None:
+                missing = [info.lock_id for info in self._stop_waiting(call)]
+                if call.result is None:
+                    return missing[0] if missing else objects[0][0]
+                self._answer(call.result)
+            return None
+        except BaseException:
+            self.give_up(call)
+            raise
 
     def give_up(self, call: PendingCall) -> None:
         """A call was interrupted: withdraw what was asked for with it, also if that was granted."""
@@ -342,6 +409,146 @@ class Agent(Holding, metaclass=Shown):
             self.give_up(call)
             raise
 
+    # --- Waits ----------------------------------------------------------------------------------
+
+    def _late(self, call: PendingCall, timeout: float | None, withdrawn: bool) -> LockResult:
+        """The answer did not come in time: give up what was asked for.
+
+        Raises:
+            LockTimeout: It has not come just now either.
+        """
+        wanted = self._stop_waiting(call)
+        result: Any = call.result
+        if result is None:
+            self.node.counters.timeouts += 1
+            raise timed_out(self, wanted, timeout, withdrawn, call.quiet)
+        return self._answer(result)
+
+    def _stop_waiting(self, call: PendingCall) -> list[LockInfo]:
+        """Give up what was asked for, unless the answer has come just now; return what is not held."""
+        wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
+        self.turn.run(self._give_up_waiting, call)
+        return wanted
+
+    def _answer(self, result: Any) -> LockResult:
+        """An answer; raises it if it is an error."""
+        if isinstance(result, CannotServe):
+            raise explained(result, self.node) from None
+        if isinstance(result, Exception):
+            raise result
+        return result  # type: ignore[no-any-return]
+
+    def _give_up_waiting(self, call: PendingCall) -> None:
+        """The time is over; an answer that came just now counts."""
+        if call.result is None:
+            self.event(self.machine.abandon, call)
+
+    def _await(
+        self, call: PendingCall, timeout: float | None, step: Callable[..., object], *args: Any
+    ) -> Any:
+        """Do in the turn what has `call` answered; return the answer, `None` if it did not come."""
+        if timeout is not None:
+            check_timeout(timeout)
+        if not (call.checked or (self._here is not None and getcurrent() is self._here)):
+            self.check_client()
+        if is_in_event_loop():
+            raise blocks_event_loop()
+        call.begun = True
+        try:
+            self.turn.run(step, *args)
+            result: Any = call.result
+            if type(result) is LockResult:
+                return result
+            return self._blocked(call, timeout)
+        except CannotServe as error:
+            raise explained(error, self.node) from None
+
+    def _blocked(self, call: PendingCall, timeout: float | None) -> Any:
+        """The client blocks until a call is answered; return the answer, `None` if it did not come."""
+        waiter = call.waiter
+        if call.result is None:
+            if isinstance(self.client, Ending):
+                note_wait(self)
+            if len(self.node.clients.get(self.client_key, ())) > 1:
+                self.turn.run(hold_up_others, self, call, timeout != 0)
+            over = None if self.spans is None else self.spans.waiting(self)
+            try:
+                if timeout == 0:
+                    self._await_answers(call)
+                else:
+                    waiter.wait(timeout)
+            finally:
+                if over is not None:
+                    over(call.result)
+        if isinstance(call.result, Exception):
+            raise call.result
+        return call.result
+
+    def _await_answers(self, call: PendingCall) -> None:
+        """Who does not want to wait for others waits for what lock servers elsewhere say all the same."""
+        self._wait_until(lambda: self.machine.is_answered(call), call, ANSWERED_WITHIN)
+
+    def sit_out(self, lock_id: LockId, timeout: float) -> float:
+        """The client waits for what it has itself: until the time is over, unless another thread of an owner releases it.
+
+        Returns:
+            The seconds that are left.
+        """
+        if is_in_event_loop():
+            raise blocks_event_loop()
+        now = clock()
+        until = now() + timeout
+        self._wait_until(lambda: not self.machine.asks_for(lock_id), self.node.new_call(), timeout)
+        return max(0, until - now())
+
+    def _wait_until(self, is_so: Callable[[], bool], call: PendingCall, timeout: float) -> None:
+        """Wait until something is so after an event of the machine, or the time is over."""
+        if not self.turn.run(self._try, is_so, call):
+            try:
+                call.waiter.wait(timeout)
+            finally:
+                if self._tries:
+                    self._tries.pop(call, None)
+
+    def _try(self, is_so: Callable[[], bool], call: PendingCall) -> bool:
+        """Begin to wait until something is so; returns whether it is."""
+        if is_so():
+            return True
+        if self._tries is None:
+            self._tries = {}
+        self._tries[call] = is_so
+        return False
+
+    def _look_at_tries(self, tries: dict[PendingCall, Callable[[], bool]]) -> None:
+        for call, is_so in list(tries.items()):  # several threads of an owner may try at once
+            if is_so():
+                tries.pop(call, None)
+                call.waiter.wake()
+
+    # --- Waits that block nobody ----------------------------------------------------------------
+
+    def lock_later(self, objects: Sequence[Object], answer: Callable[[Any], None]) -> None:
+        """Ask for locks; the answer comes when these and all that was asked for before are granted."""
+        self._begin_wait(Answering(answer), self.request_all, objects)
+
+    def await_later(self, answer: Callable[[Any], None]) -> None:
+        """The answer comes when all that was asked for is granted."""
+        self._begin_wait(Answering(answer), self.event, self.machine.await_all)
+
+    def _begin_wait(self, wait: Answering, event: Callable[..., None], *args: Any) -> None:
+        self.check_client()
+        try:
+            self.turn.run(event, *args, wait)
+        except CannotServe as error:
+            raise explained(error, self.node) from None
+        except BaseException:
+            insist(self.turn.run_surely, self.event, self.machine.abandon, wait)
+            raise
+
+    # --- Releases one by one ----------------------------------------------------------------------
+
+    # The transaction of a client's `Lock`s begins with the first one and ends with the last one.
+
     def unlock(self, lock_id: LockId) -> None:
         """Release one id."""
         self.check_client()
@@ -349,10 +556,145 @@ class Agent(Holding, metaclass=Shown):
         if self.spans is not None:
             self.spans.released(self.id, lock_id)
 
+    def unlock_now(self, lock_id: LockId) -> None:
+        """Release one id, in the turn."""
+        self._check_unlock(lock_id)
+        self.event(self.machine.unlock, lock_id)
+
+    def _check_unlock(self, lock_id: LockId) -> None:
+        guard = self.node.guard
+        if guard is not None:
+            guard.check_unlock(self.machine, lock_id)
+
     def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
         """Give up a lock to an agent that waits for it, and stand last."""
         self.check_client()
         self.turn.run(self.event, self.machine.surrender, lock_id, other, nodes)
+
+    def asks_for(self, lock_id: LockId) -> bool:
+        """Whether this very id was asked for."""
+        # A client that has just begun has asked for nothing, and needs no turn to know it.
+        return len(self.history) > 1 and self.turn.ask(self.machine.asks_for, lock_id)
+
+    def holds(self, lock_id: LockId) -> bool:
+        """Whether this very id was asked for and is held, in a transaction that has not ended."""
+        return self.turn.ask(lambda: self._has(lock_id))
+
+    def _has(self, lock_id: LockId) -> bool:
+        return self.machine.ended is None and self.machine.holds(lock_id)
+
+    def release(self, lock_id: LockId) -> None:
+        """Release one id that is held; with the last one the transaction ends. In whatever thread.
+
+        Raises:
+            NotHeld: It is not held.
+        """
+        self.turn.run_surely(self._release, lock_id)
+
+    def _release(self, lock_id: LockId) -> None:
+        machine = self.machine
+        if machine.ended is not None or not machine.holds(lock_id):
+            raise not_held(lock_id)
+        if self.acquisitions is not None and self._is_acquired(lock_id):
+            raise not_held(lock_id, by="an RLock")
+        self._unlock_or_end(lock_id)
+
+    def withdraw(self, call: PendingCall | None, lock_id: LockId) -> None:
+        """Give up a call, if there is one, and what it has asked for; it is done in any case."""
+        insist(self.turn.run_surely, self._withdraw, call, lock_id)
+
+    def _withdraw(self, call: PendingCall | None, lock_id: LockId) -> None:
+        if call is not None and call.begun:
+            self.event(self.machine.abandon, call)
+            if isinstance(call.result, LockResult):
+                self._let_go_of(lock_id)
+                return
+        # What is asked for still, another thread of an owner has asked for.
+        self._end_if_idle()
+
+    def let_go_of(self, lock_id: LockId) -> None:
+        """Release one id if it is held or asked for; it is done in any case."""
+        self.turn.run_surely(self._let_go_of, lock_id)
+
+    def _let_go_of(self, lock_id: LockId) -> None:
+        if self.machine.ended is None:
+            if self.machine.asks_for(lock_id) and not self._is_acquired(lock_id):
+                self._unlock_or_end(lock_id)
+            else:
+                self._end_if_idle()
+
+    def _unlock_or_end(self, lock_id: LockId) -> None:
+        """Release one id that is asked for; if it is the last one, by the end of the transaction."""
+        if self.machine.size > 1:
+            self.unlock_now(lock_id)
+            return
+        if self.node.is_clustered:
+            self._check_unlock(lock_id)
+        self.event(self.machine.end)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the transaction has ended normally."""
+        return not self.is_alive() and self.machine.ended == Ended(None)
+
+    def _end_if_idle(self) -> None:
+        if self.machine.ended is None and self.machine.empty:
+            self.event(self.machine.end)
+
+    def enter(self, lock_id: LockId, acquisition: Acquisition) -> None:
+        """Put an acquisition in, before the lock is asked for; an owner may do so in several threads."""
+        while True:
+            if self.acquisitions is None:
+                self.acquisitions = Acquisitions()
+            mine = self.acquisitions
+            mine.enter(lock_id, acquisition)
+            if self.acquisitions is mine:
+                return
+
+    def has_acquired(self, lock_id: LockId) -> bool:
+        """Whether there is an acquisition."""
+        return self.acquisitions is not None and self.acquisitions.has(lock_id)
+
+    def _is_acquired(self, lock_id: LockId) -> bool:
+        """Whether acquisitions have the id, or wait for it, and no `Lock` does."""
+        return self.acquisitions is not None and self.acquisitions.asked(lock_id)
+
+    def _take_out(self, lock_id: LockId, acquisition: Acquisition) -> bool:
+        """Take an acquisition out; return whether the id is to be released. See `Acquisitions.take_out`."""
+        return self.acquisitions is not None and self.acquisitions.take_out(lock_id, acquisition)
+
+    def give_back(self, lock_id: LockId, acquisition: Acquisition) -> None:
+        """Take an acquisition out, and with the last one release the id. In whatever thread.
+
+        Raises:
+            NotHeld: It is not held.
+        """
+        self.turn.run_surely(self._give_back, lock_id, acquisition)
+
+    def _give_back(self, lock_id: LockId, acquisition: Acquisition) -> None:
+        if self._take_out(lock_id, acquisition):
+            self._release(lock_id)
+        elif not (self._is_acquired(lock_id) and self._has(lock_id)):
+            raise not_held(lock_id)
+
+    def withdraw_acquisition(
+        self, call: PendingCall | None, lock_id: LockId, acquisition: Acquisition
+    ) -> None:
+        """Take an acquisition out, and give up the call that it was made for; it is done in any case."""
+        insist(self.turn.run_surely, self._withdraw_acquisition, call, lock_id, acquisition)
+
+    def _withdraw_acquisition(
+        self, call: PendingCall | None, lock_id: LockId, acquisition: Acquisition
+    ) -> None:
+        last = self._take_out(lock_id, acquisition)
+        if call is not None and call.begun:
+            self.event(self.machine.abandon, call)
+        if last:
+            self._let_go_of(lock_id)
+        else:
+            self._end_if_idle()
+
+    # --- Options and questions --------------------------------------------------------------------
 
     def change_flag(self, flag: Flag, value: NotifyTarget) -> None:
         """Change an option of the running transaction."""
@@ -392,6 +734,22 @@ class Agent(Holding, metaclass=Shown):
 
         answer: T = self.turn.ask(ask)
         return answer
+
+    def notify_when_held(self) -> None:
+        """Notify the client when all that was asked for is granted, whatever else it wants to be told."""
+        if self._notified is None:
+            self._set_notified(True)
+        self.await_later(self._tell_result)
+
+    def _tell_result(self, result: LockResult | Exception) -> None:
+        if isinstance(result, LockResult):  # else the end is told as ever
+            self.notify(Notification(self.id, result.status, result.deadlocks))
+
+    def monitors_nodes(self) -> bool:
+        """Whether the client is told of lock servers that come and go."""
+        return self._ask(lambda: self.machine.monitor_nodes)
+
+    # --- Fencing tokens, and what is lost ---------------------------------------------------------
 
     def token(self, lock_id: LockId, timeout: float | None = None) -> int:
         """The fencing token of a lock that is held; on several nodes they are asked first."""
@@ -445,20 +803,6 @@ class Agent(Holding, metaclass=Shown):
         else:
             answer(token)
 
-    def notify_when_held(self) -> None:
-        """Notify the client when all that was asked for is granted, whatever else it wants to be told."""
-        if self._notified is None:
-            self._set_notified(True)
-        self.await_later(self._tell_result)
-
-    def _tell_result(self, result: LockResult | Exception) -> None:
-        if isinstance(result, LockResult):  # else the end is told as ever
-            self.notify(Notification(self.id, result.status, result.deadlocks))
-
-    def monitors_nodes(self) -> bool:
-        """Whether the client is told of lock servers that come and go."""
-        return self._ask(lambda: self.machine.monitor_nodes)
-
     def known_token(self, lock_id: LockId) -> int | None:
         """The fencing token if it is known without asking, in the turn."""
         if self.node.guard is not None:
@@ -483,6 +827,8 @@ class Agent(Holding, metaclass=Shown):
             ended = self.machine.ended
             if ended is not None and ended.reason is not None:
                 self._lost.open()
+
+    # --- The end ----------------------------------------------------------------------------------
 
     def end(self) -> None:
         """End the transaction."""

@@ -152,13 +152,6 @@ def _sendable(text: str) -> str:
 
 
 def _name_of(client: Client) -> str:
-    if isinstance(client, OfAnotherNode):
-        return str(client)
-    if isinstance(client, pykka.ActorRef):
-        label = getattr(client, "label", None)  # what an election calls its instances
-        if label is not None:
-            return str(label)
-        return f"{client.actor_class.__name__}-{client.actor_urn[-8:]}"
     if isinstance(client, gevent.Greenlet):
         own = client.__dict__
         is_named = type(client) is not gevent.Greenlet or "name" in own
@@ -175,6 +168,13 @@ def _name_of(client: Client) -> str:
         if run is not None:  # else it has ended, or gevent has let go of what it runs
             own[_NAME] = found
         return found
+    if isinstance(client, OfAnotherNode):
+        return str(client)
+    if isinstance(client, pykka.ActorRef):
+        label = getattr(client, "label", None)  # what an election calls its instances
+        if label is not None:
+            return str(label)
+        return f"{client.actor_class.__name__}-{client.actor_urn[-8:]}"
     return str(getattr(client, "name", client))
 
 

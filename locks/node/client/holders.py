@@ -23,6 +23,7 @@ class Holder(Protocol):
     """What has to be known of an agent; `locks.node.client.agent.Agent` is the real one."""
 
     client_key: object
+    kept_by: Any  # the `Holders` that has it, if one has
 
     def is_alive(self) -> bool:
         """Whether its transaction has not ended."""
@@ -72,6 +73,7 @@ class Holders(ByClient[A], Generic[A]):
             return begun
 
     def _keep(self, agent: A) -> None:
+        agent.kept_by = self
         first = self.put_first(agent.client_key, agent)
         if first is not agent and (
             first.is_alive() or not self._node.turn.run(self._follow, agent)

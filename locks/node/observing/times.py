@@ -114,7 +114,7 @@ class Times:
     def note(self, changed: Iterable[Entry]) -> None:
         """A turn is committed that has changed these entries, or may have."""
         now = self.clock()
-        asked, got, holds = self.asked, self.got, self.all.holds
+        asked, got = self.asked, self.got
         for entry in changed:
             number = entry.number
             if entry.gone:
@@ -124,6 +124,7 @@ class Times:
                     if entry.slot.lock_id[0] == HELD_UP:
                         continue
                     held = now - since
+                    holds = self.all.holds
                     holds.counts[bisect_left(BOUNDS, held)] += 1
                     holds.seconds += held
                     if self.by_first is not None:
