@@ -7,7 +7,7 @@ Each function checks its arguments (`locks.arguments`) before it changes anythin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from locks.arguments import (
     Pattern,
@@ -42,9 +42,7 @@ from locks.node.sendable import check_sendable
 from locks.node.server import Watcher, listener
 from locks.program import default_node
 from locks.runtime import Client, current_client
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack  # type checkers include it; no installation needed
+from locks.runtime.hints import Unpack
 
 __all__ = [
     "await_all_locks",

@@ -33,13 +33,14 @@ from locks.model import (
     show,
 )
 from locks.node.client.agent import Agent
+from locks.node.client.clients import checked_label
 from locks.node.client.owner import Owner, checked_owner
 from locks.node.client.refusals import not_held
 from locks.node.client.scope import Nodes, checked_where, some_of, where
 from locks.node.node import Node
 from locks.node.ports import AskedAlready, Scope
 from locks.node.sendable import check_sendable
-from locks.program import default_node
+from locks.program import Movable
 from locks.runtime import Client, current_client
 from locks.runtime.leaving import Block, Hold, entering
 from locks.runtime.shown import Shown
@@ -49,7 +50,7 @@ __all__ = ["ASK", "Lock", "RWLock", "await_servers", "checked_wait"]
 ASK = 5  # time limit, in seconds, of a question to another node
 
 
-class Lock(Block, metaclass=Shown):
+class Lock(Movable, Block, metaclass=Shown):
     """A lock on one id, used like a `threading.Lock`.
 
     Args:
@@ -62,9 +63,12 @@ class Lock(Block, metaclass=Shown):
         timeout: Default time limit, in seconds, of `acquire()` and of `with`; `None` waits for ever. A `with`
             statement that times out raises `LockTimeout`.
         owner: The owner of the lock; by default the owner that the caller acts for, or else the caller.
+        label: Name of the client for others, such as "nightly import"; by default the name of its thread, greenlet or
+            actor. Of all `Lock`s that a client holds, the label of the first one counts.
 
     Attributes:
         timeout: The default time limit.
+        label: The label.
     """
 
     _for_users = frozenset(("acquire", "locked", "owned", "release", "token"))
@@ -78,6 +82,7 @@ class Lock(Block, metaclass=Shown):
         require: Require | None = None,
         timeout: float | None = None,
         owner: Owner | None = None,
+        label: str | None = None,
     ) -> None:
         self.lock_id = check_lock_id(lock_id)
         self.mode = check_mode(mode)
@@ -87,6 +92,7 @@ class Lock(Block, metaclass=Shown):
         self._require = require
         self.timeout = timeout
         self._owner = checked_owner(owner)
+        self.label = None if label is None else checked_label(label)
 
     def client(self) -> Client:
         """The client that would acquire it now."""
@@ -132,7 +138,7 @@ class Lock(Block, metaclass=Shown):
     def _acquire(
         self, timeout: float | None, blocking: bool, hold: Hold, quiet: bool = False
     ) -> bool:
-        node = default_node()
+        node = self._home()
         client = current_client() if self._owner is None else self._owner
         scope = node.scope
         if scope is None or self._nodes is not None or self._require is not None:
@@ -143,7 +149,7 @@ class Lock(Block, metaclass=Shown):
         while True:
             call = None
             try:
-                agent = node.holders.begin(client)
+                agent = node.holders.begin(client, self.label)
                 if agent.asks_for(self.lock_id):
                     if not blocking:
                         return False
@@ -152,8 +158,9 @@ class Lock(Block, metaclass=Shown):
                         blocking = timeout > 0
                         continue
                     raise MisuseError(
-                        f"can't acquire {show(self.lock_id)}: the caller already holds it, and a Lock is not "
-                        "re-entrant; use an RLock",
+                        f"can't acquire {show(self.lock_id)}: the caller already holds it, and a Lock is not re-entrant; use "
+                        "an RLock. If another request or task acquired it in this thread, give each of them an owner: "
+                        'locks.Lock(..., owner=locks.Owner("request 17"))',
                         lock_id=self.lock_id,
                     )
                 call = node.new_call()
@@ -184,7 +191,7 @@ class Lock(Block, metaclass=Shown):
             NotHeld: The caller doesn't hold it.
         """
         client = current_client() if self._owner is None else self._owner
-        agent = default_node().holders.get(client)
+        agent = self._home().holders.get(client)
         if agent is None:
             raise not_held(self.lock_id)
         agent.release(self.lock_id)
@@ -202,18 +209,18 @@ class Lock(Block, metaclass=Shown):
         return any(len(holder.lock_id) <= depth for holder in self._holders())
 
     def _holders(self) -> tuple[Contender, ...]:
-        node = default_node()
+        node = self._home()
         asked = some_of(node, self.where(node).nodes)
         return node.view(self.lock_id, asked, ASK).holders
 
     def owned(self) -> bool:
         """Whether the caller holds it."""
-        agent = default_node().holders.get(self.client())
+        agent = self._home().holders.get(self.client())
         return agent is not None and agent.holds(self.lock_id)
 
     def token(self, *, timeout: float | None = None) -> int:
         """The fencing token, while the caller holds it; see `locks.fencing_token`."""
-        agent = default_node().holders.get(self.client())
+        agent = self._home().holders.get(self.client())
         if agent is None:
             raise NotHeld(
                 f"{show(self.lock_id)} has no fencing token: the caller does not hold it",
@@ -294,6 +301,7 @@ class RWLock:
         require: As for `Lock`.
         timeout: As for `Lock`.
         owner: As for `Lock`.
+        label: As for `Lock`.
     """
 
     def __init__(
@@ -304,12 +312,19 @@ class RWLock:
         require: Require | None = None,
         timeout: float | None = None,
         owner: Owner | None = None,
+        label: str | None = None,
     ) -> None:
         self._write = Lock(
-            lock_id, "write", nodes=nodes, require=require, timeout=timeout, owner=owner
+            lock_id,
+            "write",
+            nodes=nodes,
+            require=require,
+            timeout=timeout,
+            owner=owner,
+            label=label,
         )
         self._read = Lock(
-            lock_id, "read", nodes=nodes, require=require, timeout=timeout, owner=owner
+            lock_id, "read", nodes=nodes, require=require, timeout=timeout, owner=owner, label=label
         )
         self.lock_id = self._write.lock_id
 

@@ -27,6 +27,7 @@ __all__ = [
     "Text",
     "Version",
     "Versions",
+    "one_line",
 ]
 
 
@@ -64,7 +65,15 @@ Created = Annotated[int, Range(0, (1 << 64) - 1)]
 Name = Annotated[str, Size(LONGEST_NAME)]
 """The name of a node."""
 Names = Annotated[tuple[Name, ...], Size(MOST_RECORDS)]
-"""The nodes of lock servers over which an agent may be reached."""
 Versions = Annotated[tuple[Version, ...], Size(MOST_RECORDS)]
-Text = Annotated[str, Size(LONGEST_TEXT)]
-"""Text for people: names of clients, rules."""
+Text = Annotated[str, Size(LONGEST_TEXT), "line"]
+"""What a person reads, in one line: names of clients, rules, reasons. What arrives is cleaned (`one_line`)."""
+
+
+def one_line(text: str, most: int = LONGEST_TEXT) -> str:
+    """A text as a log and a terminal are to show it, and not to obey it: what can't be printed is written as Python escapes it."""
+    if text.isprintable():
+        return text[:most]
+    return "".join([each if each.isprintable() else repr(each)[1:-1] for each in text[:most]])[
+        :most
+    ]

@@ -25,7 +25,7 @@ from locks.node.client.clients import checked_label
 from locks.node.client.owner import Owner, checked_owner
 from locks.node.client.scope import Nodes, checked_where
 from locks.node.ports import PendingCall
-from locks.program import default_node
+from locks.program import Movable, default_node
 from locks.retries import Learned, Retries
 from locks.runtime import Event
 from locks.runtime.callables import check_callable, check_callbacks, check_ran
@@ -41,7 +41,7 @@ OnLost = Callable[[LockLost], object]
 RUN_IN_A_COROUTINE: Final = "in a coroutine use `await locks.aio.run_transaction(function)`; pass a function that does its work in the call"
 
 
-class Transaction(Block):
+class Transaction(Movable, Block):
     """A transaction as a context manager; `locks.transaction` creates it.
 
     It begins at the start of the block. It ends at the end of the block, and releases all its locks.
@@ -90,12 +90,20 @@ class Transaction(Block):
             raise MisuseError("the transaction has not begun; use it in a with statement")
         return self._agent
 
+    def __getstate__(self) -> dict[str, Any]:
+        if self._agent is not None:
+            raise MisuseError(
+                "a transaction that has begun can't be copied or pickled: it belongs to this program; hand on the lock ids, and "
+                "begin a transaction where they are needed",
+            )
+        return super().__getstate__()
+
     def __enter__(self) -> Transaction:
         if self._agent is not None:
             raise MisuseError("can't enter a transaction twice; create a new one")
         hold = entering(self)
         try:
-            agent = default_node().spawn_agent(
+            agent = self._home().spawn_agent(
                 self._owner,
                 created=self._created,
                 keep=self._keep,

@@ -11,8 +11,12 @@ This module is below the errors, which carry such values.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Sequence
 from fractions import Fraction
+from math import inf
+from sys import maxsize
+from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple
 
 from locks.ranges import (
@@ -27,6 +31,7 @@ from locks.ranges import (
     Text,
     Version,
     Versions,
+    one_line,
 )
 
 LockId = tuple[Hashable, ...]
@@ -41,7 +46,8 @@ Place = int | Fraction
 """Position of a request in its queue; each of its two numbers has at most `PLACE_BITS`."""
 RequestKey = tuple[str, int]
 
-FEW_IDS = 20  # most lock ids in one text
+LONG = 10**100  # Python does not write integers of more digits than it is allowed to
+FEW_IDS = 20  # that a text names
 
 HELD_UP = "$held up"
 """The first element of ids that stand for a client's wait (`locks.core.agent.hold_ups`); reserved."""
@@ -64,23 +70,81 @@ def units_of(lock_id: LockId) -> int:
     return 0
 
 
+# An element that is written in a lock id as it is, would be read as something else, and is quoted.
+_READ_AS_VALUE = re.compile(
+    r"""-?(0|[1-9]\d*|\d+\.\d+(e[-+]?\d+)?|\d+e[-+]?\d+|0x[\da-f]+)|None|True|False"""
+    r"""|['"(\[<-].*|b['"].*|Atom\(.*|.*\*\d+|election .*""",
+    re.DOTALL,
+)
+ELECTIONS = "locks_leader"
+"""The first element of the ids of elections' locks: an atom."""
+ELECTION, MERGE = "election ", " merge"
+
+
 def show(lock_id: LockId) -> str:
-    """Format a lock id in one line, as `db/users/17`; a counted id ends with the number of its units, as `a*3`."""
+    """A lock id as a person writes it, in one line, and as all commands take it (`locks.cli.ids.parse_id`).
+
+    Elements with slashes between them: `accounts/17` for `("accounts", 17)`. Text that would be read as something else is
+    quoted: `accounts/'17'`. A counted id has the number of its units, as `a*3`; one of an election is `election "name"`.
+    """
     units = units_of(lock_id)
-    try:
-        text = "/".join([str(element) for element in (lock_id[:-1] if units else lock_id)])
-    except ValueError:  # an integer of more digits than Python writes
-        text = "/".join([_brief(element) for element in lock_id])
-    if not text.isprintable():  # control characters must not reach a log or a terminal
-        text = "".join([each if each.isprintable() else repr(each)[1:-1] for each in text])
+    elements = lock_id[:-1] if units else lock_id
+    first = elements[0] if elements else None
+    if _is_atom(first) and str(first) == ELECTIONS and not units:
+        if len(elements) == 2:
+            return show_election(elements[1])
+        if len(elements) == 3 and _is_atom(elements[1]) and str(elements[1]) == "sync":
+            return show_election(elements[2], merges=True)
+    text = "/".join([_element(each) for each in elements])
+    if text[:1] in ("(", "[", "-"):  # what begins like that is read as a whole, or as an option
+        text = _literal(elements)
+    text = one_line(text, maxsize)
     return f"{text}*{units}" if units else text
 
 
-def _brief(element: object) -> str:
-    try:
-        return str(element)
-    except ValueError:
-        return f"<{type(element).__name__}>"
+def quoted(text: str) -> str:
+    """Printable text in double quotes, as JSON has it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def show_election(resource: object, merges: bool = False) -> str:
+    """The lock of an election, or the one under which states are merged."""
+    plain = type(resource) is str and resource.isprintable()
+    name = quoted(str(resource)) if plain else _literal(resource)
+    return f"{ELECTION}{name}{MERGE if merges else ''}"
+
+
+def _element(element: object) -> str:
+    """An element between slashes."""
+    if type(element) is str:
+        is_bare = (
+            element == element.strip() != ""
+            and "/" not in element
+            and element.isprintable()
+            and not _READ_AS_VALUE.fullmatch(element)
+        )
+        return element if is_bare else repr(element)
+    return _literal(element)
+
+
+def _literal(element: object) -> str:
+    """An element as Python writes it; one that Python can't read looks like its value."""
+    if type(element) is tuple:
+        inner = ", ".join([_literal(each) for each in element])
+        return f"({inner},)" if len(element) == 1 else f"({inner})"
+    if type(element) is int and abs(element) >= LONG:
+        return hex(element)
+    if type(element) is float and element in (inf, -inf):
+        return "1e999" if element > 0 else "-1e999"
+    if isinstance(element, (str, bytes, int, float, NoneType)) or _is_atom(element):
+        return repr(element)
+    return str(element)
+
+
+def _is_atom(element: object) -> bool:
+    """Whether it is an atom, which ids of elections and of Erlang programs have; its type is above this module."""
+    return type(element).__name__ == "Atom"
 
 
 def show_all(ids: Sequence[LockId]) -> str:

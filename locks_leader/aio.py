@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial, wraps
-from typing import Any, Literal, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from locks import Node
 from locks.aio import Lost
@@ -23,6 +23,7 @@ from locks_leader.policy import Policy
 
 __all__ = ["Election", "Leadership"]
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -151,12 +152,14 @@ class Election:
                 )
             yield block.value
 
-    def __call__(self, function: Callable[..., Awaitable[R]]) -> Callable[..., Awaitable[R | None]]:
+    def __call__(
+        self, function: Callable[Concatenate[Leadership, P], Awaitable[R]]
+    ) -> Callable[P, Awaitable[R | None]]:
         """As a decorator: to call the coroutine function is to `run` it."""
         check_can_be_called(function, "function")
 
         @wraps(function)
-        async def led(*args: Any, **options: Any) -> R | None:
+        async def led(*args: P.args, **options: P.kwargs) -> R | None:
             return await self.run(partial(function, **options), *args)
 
         return led

@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import pykka
 
@@ -14,7 +14,8 @@ import locks
 from locks import Down, InvalidOption, MisuseError, Node, OperatingError
 from locks.model import check_timeout
 from locks.ownership.worker import check_node
-from locks.program import default_node
+from locks.program import Movable
+from locks.program.origin import Origin
 from locks.runtime import Event, current_client
 from locks.runtime.callables import check_callable, check_callbacks, check_ran
 from locks.runtime.elsewhere import unseen
@@ -28,6 +29,7 @@ from locks_leader.state import ElectionState
 
 __all__ = ["Election", "Leadership"]
 
+P = ParamSpec("P")
 R = TypeVar("R")
 RUN_IN_A_COROUTINE: Final = "in a coroutine use `await locks_leader.aio.Election(name).run(function)`; pass a function that does its work in the call"
 _elections: weakref.WeakSet[Election] = weakref.WeakSet()
@@ -72,7 +74,7 @@ class Leadership:
         self._state.ensure_leading()
 
 
-class Election:
+class Election(Movable):
     """One program's part in an election, of which all that is wanted is to lead at times.
 
         election = Election("nightly-report")
@@ -121,6 +123,29 @@ class Election:
         self._part: _Part | None = None
         self._beginning = native_rlock()
         _elections.add(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._node is not None:
+            raise MisuseError(
+                f"election {self.name!r} can't be copied or pickled: its node, {self._node.name}, is in this process; make it where "
+                "it is needed"
+            )
+        state = super().__getstate__()
+        del state["_part"], state["_beginning"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._part = None
+        self._beginning = native_rlock()
+        _elections.add(self)
+
+    def _origin_now(self) -> Origin | None:
+        """Where it is in this program; nodes that were given no servers elect among all that are connected."""
+        found = super()._origin_now()
+        if found is None or found.servers or not self._home().is_clustered:
+            return found
+        return None
 
     def __repr__(self) -> str:
         return f"<Election {self.name!r}{' leading' if self.leadership else ''}>"
@@ -173,7 +198,7 @@ class Election:
         check_timeout(timeout)
         check_callable(function, "function", RUN_IN_A_COROUTINE)
         # The same one each time, if the leadership is lost before the function has begun.
-        node = self._node or default_node()
+        node = self._node or self._home()
         deadline = None if timeout is None else node.clock() + timeout
         part = before = _Part(self, once=True)
         while True:
@@ -207,17 +232,19 @@ class Election:
             part.check_failed()
             before, part = part, _Part(self, once=True, stopping=part.stopping)
 
-    def __call__(self, function: Callable[..., R]) -> Callable[..., R | None]:
-        """As a decorator: to call the function is to `run` it."""
+    def __call__(self, function: Callable[Concatenate[Leadership, P], R]) -> Callable[P, R | None]:
+        """As a decorator: to call the function is to `run` it. The leadership comes first, before the arguments of the call."""
         check_callable(function, "function", RUN_IN_A_COROUTINE)
 
         @wraps(function)
-        def led(*args: Any, **options: Any) -> R | None:
+        def led(*args: P.args, **options: P.kwargs) -> R | None:
             return self.run(partial(function, **options), *args)
 
         return led
 
     def _begin(self, part: _Part, node: Node | None = None) -> None:
+        if self._origin is not None:
+            self._home()
         with self._beginning:  # in several threads, perhaps
             before = self._part
             free = before is None or before.ending or before.over.is_open

@@ -14,10 +14,11 @@ from locks.cli.observing import (
     say_silent,
     table,
 )
-from locks.facts.around import LOCKS_LEADER, ElectionFact, elections, group_name
+from locks.facts.around import LOCKS_LEADER, ElectionFact, ElectionLock, elections, group_name
 from locks.facts.data import as_json, member_as_data
 from locks.facts.gather import look_around, quorum, requests
 from locks.facts.stories import duration, longest
+from locks.model import show
 
 __all__ = ["add_command"]
 
@@ -49,14 +50,21 @@ def _run(options: argparse.Namespace) -> int:
     around = look_around(timeout=options.timeout)
     _, needed = quorum()
     found = elections(locked.facts, around.members, around.nodes, needed)
-    if options.name is not None:
-        found = [each for each in found if group_name(each.resource) == options.name]
+    names = [group_name(each.resource) for each in found]
+    if options.name is not None:  # as this command prints it, or as the others do
+        typed = (
+            group_name,
+            lambda resource: str(ElectionLock(resource)),
+            lambda resource: show((resource,)),
+        )
+        found = [each for each in found if options.name in [of(each.resource) for of in typed]]
     silent = dict([*locked.silent, *around.silent])
     if options.json:
         print_json({"elections": [_as_data(each) for each in found], "silent": silent})
     else:
         rows = [row for each in found for row in _as_rows(each)]
-        print(table(HEADS, rows) if rows else "There is no election.")
+        there = f" {options.name!r}. There is: {', '.join(names)}" if options.name and names else ""
+        print(table(HEADS, rows) if rows else f"There is no election{there}.")
         say_silent(list(silent.items()))
     if nobody_answers(silent.items()):
         return FAILED

@@ -37,6 +37,9 @@ settings.load_profile("explore" if os.environ.get("LOCKS_EXPLORE") == "1" else "
 DEFAULTS: dict[str, Any] = {"SIGINT": signal.default_int_handler, "SIGQUIT": signal.SIG_DFL}
 if "PYTEST_XDIST_WORKER" in os.environ:
     DEFAULTS["SIGHUP"] = signal.SIG_DFL
+    # The workers share no locks, and each test is a program of its own: users say so by LOCKS_SERVERS=here, which here the
+    # programs that tests start would inherit.
+    os.environ["PYTEST_XDIST_WORKER_COUNT"] = "1"
 for name, default in DEFAULTS.items():
     if signal.getsignal(number := signal.Signals[name]) is signal.SIG_IGN:
         signal.signal(number, default)

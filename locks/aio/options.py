@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
+from locks.errors import LockLost
+from locks.model import Require
+from locks.node.client.owner import Owner
+from locks.node.client.scope import Nodes
 from locks.transactions import OnDeadlock
-
-if TYPE_CHECKING:
-    from locks.errors import LockLost
-    from locks.model import Require
-    from locks.node.client.owner import Owner
-    from locks.node.client.scope import Nodes
 
 __all__ = ["LockOptions", "RunOptions", "TransactionOptions"]
 
@@ -23,6 +21,7 @@ class LockOptions(TypedDict, total=False):
     require: Require | None
     timeout: float | None
     owner: Owner | None
+    label: str | None
 
 
 class RunOptions(LockOptions, total=False):
@@ -30,7 +29,6 @@ class RunOptions(LockOptions, total=False):
 
     await_nodes: bool
     on_lost: Callable[[LockLost], object] | None
-    label: str | None
 
 
 class TransactionOptions(RunOptions, total=False):

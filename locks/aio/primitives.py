@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from locks import primitives as blocking
 from locks.aio.leaving import AsyncBlock
@@ -12,12 +12,10 @@ from locks.aio.tasks import at_once, call, for_its_caller
 from locks.model import Contender, LockId, Mode
 from locks.node.client.owner import Owner
 from locks.node.client.scope import Nodes
+from locks.runtime.hints import Unpack
 from locks.shapes.barrier import Barrier as BlockingBarrier
 from locks.shapes.reentrant import RLock as BlockingRLock
 from locks.shapes.semaphore import Semaphore as BlockingSemaphore
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 __all__ = ["Barrier", "Lock", "RLock", "RWLock", "Semaphore"]
 
@@ -135,6 +133,7 @@ class Semaphore(Lock):
         nodes: As for `locks.Semaphore`.
         timeout: As for `locks.Semaphore`.
         owner: As for `locks.Semaphore`.
+        label: As for `locks.Semaphore`.
     """
 
     _blocking: BlockingSemaphore
@@ -147,9 +146,10 @@ class Semaphore(Lock):
         nodes: Nodes | None = None,
         timeout: float | None = None,
         owner: Owner | None = None,
+        label: str | None = None,
     ) -> None:
         self._blocking = BlockingSemaphore(
-            lock_id, value, nodes=nodes, timeout=timeout, owner=owner
+            lock_id, value, nodes=nodes, timeout=timeout, owner=owner, label=label
         )
 
     def unit(self) -> int:

@@ -19,8 +19,9 @@ from gevent import getcurrent
 from locks.errors import MisuseError
 from locks.node.client.clients import plain_label
 from locks.node.client.owner import Owner
+from locks.node.client.refusals import IN_TRIO
 from locks.runtime import acting
-from locks.runtime.bridge import Bridge
+from locks.runtime.bridge import Bridge, is_in_trio
 from locks.runtime.callables import check_ran
 
 __all__ = ["Awaiting", "Suspended", "at_once", "call", "current_owner", "drive", "for_its_caller"]
@@ -208,6 +209,8 @@ def current_owner() -> Owner:
     Raises:
         MisuseError: No task is running here.
     """
+    if is_in_trio():
+        raise MisuseError(f"locks.aio is for asyncio, and this is a task of trio. {IN_TRIO}")
     owner = acting.get()
     if isinstance(owner, Owner):
         return owner

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from locks import transactions as blocking
 from locks.aio.options import RunOptions, TransactionOptions
@@ -19,9 +19,7 @@ from locks.program import default_node, is_at_hand
 from locks.retries import Learned, Retries
 from locks.runtime import Event
 from locks.runtime.callables import check_awaitable, check_callable, check_can_be_called
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from locks.runtime.hints import Unpack
 
 __all__ = ["Lost", "Transaction", "run_transaction", "transaction"]
 
@@ -290,6 +288,10 @@ async def run_transaction(
         MisuseError: The result can't be awaited: the function is not a coroutine function.
     """
     check_can_be_called(function, "function")
+    if "on_deadlock" in options:
+        raise TypeError(
+            "run_transaction() takes no on_deadlock: it is run again after an abort; use transaction() to surrender instead"
+        )
     again = Retries(retries, retry_on, learn)
     created = (await call(default_node)).now()
     while True:

@@ -12,6 +12,7 @@ from locks.aio.tasks import call, current_owner
 from locks.api import unwatch_on, watch_on
 from locks.errors import MisuseError, NodeNotRunning
 from locks.model import LockId, View, check_lock_id, show
+from locks.node.client.scope import Nodes
 from locks.program import default_node
 from locks.runtime import Down, Monitor, Waiter
 

@@ -12,7 +12,8 @@ from locks.core.steps import steps_of
 from locks.errors import InvalidOption
 from locks.facts.data import deadlock_as_data
 from locks.facts.gather import deadlocks
-from locks.facts.stories import as_typed, duration
+from locks.facts.stories import duration
+from locks.model import show
 
 __all__ = ["add_command"]
 
@@ -59,6 +60,6 @@ def _when(fact: DeadlockFact) -> datetime:
 def _told(fact: DeadlockFact) -> str:
     ago = duration(fact.seconds)
     where = f"broken by {fact.report.server}"
-    steps = enumerate(steps_of(fact.report, lock=as_typed).steps, 1)
+    steps = enumerate(steps_of(fact.report, lock=show).steps, 1)
     lines = [f"{_when(fact):%Y-%m-%d %H:%M:%S%z}, {ago} ago, {where}:"]
     return "\n".join([*lines, *(f"  {number}. {step}" for number, step in steps)])

@@ -19,8 +19,8 @@ from locks.core.facts import RequestFact
 from locks.facts.data import fact_as_data
 from locks.facts.gather import requests
 from locks.facts.graph import Waits, grouped, waits_of
-from locks.facts.stories import as_typed, duration, longest
-from locks.model import AgentId
+from locks.facts.stories import duration, longest
+from locks.model import AgentId, show
 
 __all__ = ["add_command"]
 
@@ -88,7 +88,7 @@ def _as_row(waits: Waits, facts: Sequence[RequestFact]) -> tuple[str, ...]:
         duration(longest(facts).seconds),
         "held" if fact.granted else "waits",
         fact.request.mode,
-        as_typed(fact.request.lock_id),
+        show(fact.request.lock_id),
         fact.label,
         fact.program or "-",
         str(fact.pid or "-"),

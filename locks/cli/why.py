@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from locks.cli.ids import ID_HELP, parse_id
+from locks.cli.ids import ID_HELP, near, parse_id
 from locks.cli.observing import (
     FAILED,
     NOTHING,
@@ -50,13 +50,18 @@ def add_command(commands: Any, about: str) -> None:
 def _run(options: argparse.Namespace) -> int:
     graph = waits(timeout=options.timeout)
     agents = find_agent(graph.agents, options.what)
-    if not agents:  # an id may look like an agent
-        agents = agents_at(graph, parse_id(options.what))
+    meant: list[str] = []
+    if not agents:  # what looks like an agent may be an id, too
+        lock_id = parse_id(options.what)
+        agents = agents_at(graph, lock_id)
+        if not agents:
+            meant = near(lock_id, {each.request.lock_id for each in graph.requests})
     lines = why(graph, agents)
     if options.json:
-        print_json(_as_data(graph, agents, lines))
+        print_json(_as_data(graph, agents, lines) | ({"near": meant} if meant else {}))
     else:
-        print("\n".join(lines) or f"No transaction holds or requests {options.what}.")
+        there = f" There is: {', '.join(meant)}." if meant else ""
+        print("\n".join(lines) or f"No transaction holds or requests {options.what}.{there}")
         say_silent(graph.silent)
     if nobody_answers(graph.silent):
         return FAILED

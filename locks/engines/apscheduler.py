@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
+from queue import SimpleQueue
 from typing import Any
 
 from apscheduler.events import (
@@ -42,8 +43,8 @@ class OneClock:
     leader run late, if their `misfire_grace_time` allows it; APScheduler's default is one second. Jobs need ids.
 
     Args:
-        scheduler: A scheduler of APScheduler 3 with its own thread, not yet started.
-        lock_id: The lock id of the leader; another id makes another clock.
+        scheduler: A scheduler of APScheduler 3, not started yet; with a thread of its own, or in an event loop of asyncio.
+        lock_id: What its leader locks; another id is another clock.
     """
 
     def __init__(self, scheduler: BaseScheduler, lock_id: Sequence[Any] = ("apscheduler",)) -> None:
@@ -51,6 +52,11 @@ class OneClock:
         self._leading = Leading(lock_id, "apscheduler")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="one clock", daemon=True)
+        # What has run in an event loop, which must not wait until its mark is set.
+        self._unmarked: SimpleQueue[dict[str, int] | None] = SimpleQueue()
+        self._marker = threading.Thread(
+            target=self._mark_later, name="one clock, marks", daemon=True
+        )
 
     def start(self) -> None:
         """Start the scheduler and compete for the lead; call it in each worker, after a fork."""
@@ -58,6 +64,7 @@ class OneClock:
         self.scheduler.add_listener(self._has_ended, EVENT_SCHEDULER_SHUTDOWN)
         self.scheduler.start(paused=True)
         self._thread.start()
+        self._marker.start()
 
     def stop(self, wait: bool = True) -> None:
         """Shut the scheduler down; another process takes over. The scheduler's own shutdown has the same effect.
@@ -66,11 +73,16 @@ class OneClock:
             wait: Whether to wait for running jobs.
         """
         self.scheduler.shutdown(wait=wait)
+        self._has_ended(
+            None
+        )  # a scheduler in the caller's event loop says so when the caller has returned
         self._thread.join()
+        self._marker.join()
 
     def _has_ended(self, _: Any) -> None:
         self._stopping.set()
         self._leading.give_up()
+        self._unmarked.put(None)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -113,8 +125,23 @@ class OneClock:
         self._leading.mark({name: at for name, at in marks if name in known or at > recent})
 
     def _has_run(self, event: Any) -> None:
-        """Take the begin of a run, or a run that was skipped because another one is running; called in the scheduler's thread."""
+        """A run was begun, or left out for another one is running; in the scheduler's thread, or in its event loop."""
+        done = {event.job_id: to_mark(max(event.scheduled_run_times))}
         try:
-            self._leading.mark({event.job_id: to_mark(max(event.scheduled_run_times))})
+            self._mark(done)
+        except locks.BlocksEventLoop:
+            self._unmarked.put(done)
+
+    def _mark_later(self) -> None:
+        """Set the marks of what has run in an event loop, one after the other."""
+        for done in iter(self._unmarked.get, None):
+            self._mark(done)
+
+    def _mark(self, done: dict[str, int]) -> None:
+        try:
+            self._leading.mark(done)
+        except locks.BlocksEventLoop:
+            raise
         except locks.LocksError as error:
-            logger.error("can't set the mark for a run of job %r: %s", event.job_id, error)
+            if not self._stopping.is_set():
+                logger.error("can't set the mark for a run of job %r: %s", *done, error)

@@ -13,6 +13,7 @@ from typing import Any
 
 import locks
 from locks.model import LockId, View, check_lock_id
+from locks.node.client.refusals import check_may_wait
 
 __all__ = ["Leading", "from_mark", "to_mark"]
 
@@ -110,8 +111,10 @@ class Leading:
             done: The work that was done, each with its end.
 
         Raises:
+            BlocksEventLoop: The caller runs in an event loop and must not wait; nothing was requested.
             LocksError: This program no longer leads.
         """
+        check_may_wait()
         agent = self._agent
         if agent is None:
             raise locks.NotHeld(

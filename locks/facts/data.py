@@ -6,8 +6,7 @@ from typing import Any
 
 from locks.core.facts import DeadlockFact, MemberFact, RequestFact
 from locks.core.steps import steps_of
-from locks.facts.stories import as_typed
-from locks.model import AgentId, Edge, LockId, RequestRecord
+from locks.model import AgentId, Edge, LockId, RequestRecord, show
 from locks.node.client.clients import parts_of
 from locks.node.observing.elections import election_of
 
@@ -34,7 +33,7 @@ def as_json(value: Any) -> Any:
 
 def id_as_data(lock_id: LockId) -> dict[str, Any]:
     """A lock id; the id of an election's lock also has the subject of the election."""
-    data = {"id": as_json(lock_id), "typed": as_typed(lock_id)}
+    data = {"id": as_json(lock_id), "typed": show(lock_id)}
     election = election_of(lock_id)
     return data if election is None else {**data, "election": as_json(election.resource)}
 
@@ -70,7 +69,7 @@ def fact_as_data(fact: RequestFact) -> dict[str, Any]:
 def deadlock_as_data(fact: DeadlockFact) -> dict[str, Any]:
     """A resolved deadlock."""
     report = fact.report
-    yields, steps = steps_of(report, lambda client: parts_of(client)[0], as_typed)
+    yields, steps = steps_of(report, lambda client: parts_of(client)[0], show)
     return {
         "at": fact.at / 1e6,
         "server": report.server,

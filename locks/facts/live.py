@@ -14,8 +14,8 @@ from typing import NamedTuple
 from locks.core.facts import DeadlockFact, NodeFact, RequestFact
 from locks.facts.graph import Waits, grouped
 from locks.facts.look import Look
-from locks.facts.stories import as_table, as_typed, duration, longest, who, wish
-from locks.model import LockId
+from locks.facts.stories import as_table, duration, longest, who, wish
+from locks.model import LockId, show
 from locks.node.client.clients import parts_of
 
 __all__ = ["frame", "rates"]
@@ -187,7 +187,7 @@ def _hottest(held: list[list[RequestFact]], waiting: list[list[RequestFact]]) ->
             str(len(waits[each])),
             duration(longest(waits[each]).seconds),
             str(holders[each]),
-            as_typed(each),
+            show(each),
         )
         for each in ids
     ]
@@ -220,7 +220,7 @@ def _deadlocks(before: Look | None, now: Look) -> _Section:
         report = fact.report
         circle = " > ".join(_circle(edge.waiter.client for edge in report.cycle))
         ago = duration(fact.seconds)
-        rows.append((f"{ago} ago", new, report.action, as_typed(report.lock_id), circle))
+        rows.append((f"{ago} ago", new, report.action, show(report.lock_id), circle))
     return _Section(("DEADLOCK", "", "ACTION", "ID", "WHO WAITED FOR WHOM"), rows)
 
 

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from locks.core.facts import RequestFact
 from locks.facts.graph import Waits
-from locks.model import AgentId, LockId, is_held_up_id, related
-from locks.node.observing.elections import PREFIX, election_of, is_contest
+from locks.model import AgentId, LockId, is_held_up_id, related, show
+from locks.node.observing.elections import is_contest
 
 __all__ = [
     "agents_at",
     "as_table",
-    "as_typed",
     "duration",
     "holding",
     "longest",
@@ -37,18 +36,6 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days {hours % 24} h"
 
 
-def as_typed(lock_id: LockId) -> str:
-    """A lock id as typed at a command line (`locks.cli.ids`)."""
-    election = election_of(lock_id)
-    if election is not None:
-        return str(election)
-    words = all(
-        type(each) is str and each and each.isprintable() and "/" not in each for each in lock_id
-    )
-    text = "/".join(str(each) for each in lock_id)
-    return text if words and not text.startswith(("(", "[", "-", PREFIX)) else repr(lock_id)
-
-
 def as_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a table; a very long cell shifts only the rest of its own line."""
     lines = [heads, *rows]
@@ -61,7 +48,7 @@ def as_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def wish(fact: RequestFact) -> str:
     """The requested lock and mode."""
-    typed = as_typed(fact.request.lock_id)
+    typed = show(fact.request.lock_id)
     return typed if is_contest(fact.request.lock_id) else f"{fact.request.mode} {typed}"
 
 

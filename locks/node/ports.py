@@ -129,7 +129,7 @@ class OriginalGuard(Protocol):
 class Spans(Protocol):
     """Who wants to know what clients wait for and hold; `locks.tracing` does. Never called in a turn."""
 
-    def waiting(self, agent: Any) -> Callable[[Any], None]:
+    def waiting(self, agent: Any) -> Callable[[Any], None] | None:
         """A client begins to wait; returns what is to be called with the answer, or with `None` if there is none."""
 
     def granted(self, agent: Any, lock_ids: Iterable[LockId]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
@@ -19,7 +17,9 @@ from locks.node.client.scope import HERE, HERE_WORD, Here
 from locks.node.node import Node, Trace
 from locks.node.observing.long_waits import LONG
 from locks.node.ports import Scope
+from locks.program.handed_down import hand_down, handed_down
 from locks.program.settings import arguments, read_settings
+from locks.program.several import one_of_several
 from locks.runtime.executor import check_interpreter_lasts
 from locks.runtime.native import native_lock
 
@@ -28,14 +28,12 @@ if TYPE_CHECKING:
     from locks.otp.names.discovery import Address, Discovery
     from locks.otp.options import TLS, Options
 
-__all__ = ["default_node", "is_at_hand", "preset", "stand_in", "start", "stop"]
+__all__ = ["default_node", "is_at_hand", "preset", "running_node", "stand_in", "start", "stop"]
 
-logger = logging.getLogger("locks.program")
-
-ONE_OF_MANY = (
-    "process %s was started by process %s of the same program and has its own lock table: neither process sees the locks of "
-    'the other. For shared locks, call locks.start(servers="local"), use servers=[...] for several machines, or set '
-    "LOCKS_SERVERS; for private locks, call locks.start(servers=locks.HERE)"
+ONE_OF_SEVERAL = (
+    "process {} can't have locks of its own: {}, and no process would see the locks of the others. For locks that processes "
+    'share, set LOCKS_SERVERS=local or call locks.start(servers="local"), or name servers=[...] on several machines; if each '
+    "process is to have locks of its own, set LOCKS_SERVERS=here or call locks.start(servers=locks.HERE)"
 )
 UNTOLD = (
     "node %s was started in process %s, and process %s was forked from it without Python's knowledge: it has the node's memory "
@@ -48,6 +46,7 @@ _newborn: Node | None = None  # a node that is still waiting for its servers
 _plan: _Plan | None = None  # of the node that was started last
 _preset: Callable[[], Mapping[str, Any]] | None = None
 _next_plan: _Plan | None = None  # of the parent's node, or of a node whose servers have changed
+_may_inherit = True  # whether the settings of the parent's node were not looked up yet
 _starting = native_lock()
 ENDED_WITHIN = 10.0  # seconds to wait for the end of the previous node, whose servers have changed
 CONNECTED_WITHIN = 5.0  # seconds that `start` waits until it is known whether the servers run
@@ -123,6 +122,7 @@ def start(
             within five seconds.
     """
     check_interpreter_lasts()
+    _inherit()
     if isinstance(servers, str):
         servers = HERE if servers == HERE_WORD else _discovery_of(servers)
     elif isinstance(servers, Iterable) and not isinstance(servers, bytes):
@@ -300,8 +300,14 @@ def _plan_of(
 
 
 def _begin(plan: _Plan) -> Node:
-    """Create the node."""
+    """Create the node.
+
+    Raises:
+        MisuseError: This process is one of several, would have locks of its own, and nothing says that this is intended.
+    """
     global _default, _newborn, _plan, _next_plan, _started_in
+    if plan.options is None and not plan.here and (why := one_of_several(forked_from())):
+        raise MisuseError(ONE_OF_SEVERAL.format(os.getpid(), why), node=plan.name)
     _started_in = os.getpid()
     node = _newborn = Node(
         plan.name,
@@ -314,19 +320,21 @@ def _begin(plan: _Plan) -> Node:
     _default = node
     if plan.here:
         node.scope = Scope((plan.name,), "all")
-    elif plan.options is None and (parent := _parent()):
-        node.executor.run_soon(logger.warning, ONE_OF_MANY, os.getpid(), parent)
     _plan, _next_plan = plan._replace(forked=False), None
+    if plan.here or plan.options is not None:
+        hand_down(plan._replace(forked=True, trace=None))
     return node
 
 
-def _parent() -> int | None:
-    """The process of the same program that started this one by a fork or `multiprocessing`, if it is known."""
-    if forked_from():
-        return forked_from()
-    module = sys.modules.get("multiprocessing.process")
-    parent = None if module is None else module.parent_process()
-    return None if parent is None else parent.pid
+def _inherit() -> None:
+    """In a process that `multiprocessing` has started: the node is started with what the parent's was started with."""
+    global _next_plan, _may_inherit
+    if _may_inherit and _preset is None:
+        plan = handed_down()
+        with _starting:
+            if _may_inherit and _default is None and _next_plan is None:
+                _next_plan = plan
+            _may_inherit = False
 
 
 def _ready(node: Node) -> Node:
@@ -418,6 +426,7 @@ def stop() -> None:
         _check_is_here(_default)
     node, _default = _default, None
     if node is not None:
+        hand_down(None)
         node.stop()
 
 
@@ -425,6 +434,12 @@ def is_at_hand() -> bool:
     """Whether this program's node is running and is not waiting for its servers, so that `default_node` does not wait."""
     node = _default
     return node is not None and node.running and node is not _newborn
+
+
+def running_node() -> Node | None:
+    """This program's node, if it runs."""
+    node = _default
+    return node if node is not None and node.running else None
 
 
 def default_node() -> Node:
@@ -435,6 +450,7 @@ def default_node() -> Node:
             _check_is_here(node)
         return _ready(node) if node is _newborn else node
     _let_go_of_outdated()
+    _inherit()
     return start() if _next_plan is None else _start_again()
 
 

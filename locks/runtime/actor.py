@@ -36,6 +36,7 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -61,7 +62,7 @@ from locks.runtime.monitor import (
 from locks.runtime.waiter import Channel, Event, Waiter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from types import TracebackType
 
     from pykka._actor import ActorInbox

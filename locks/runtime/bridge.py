@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-__all__ = ["Bridge", "Parked", "is_in_event_loop"]
+__all__ = ["Bridge", "Parked", "is_in_event_loop", "is_in_trio"]
 
 
 MOST_IDLE = 32  # bridges that a thread keeps
@@ -230,19 +230,25 @@ def _runs_event_loop(current: greenlet.greenlet) -> bool:
 
 
 def is_in_event_loop() -> bool:
-    """Whether the caller is a coroutine, or a callback, of asyncio's event loop, or what it has called: it must not block.
+    """Whether the caller is a coroutine, or a callback, of an event loop, or what it has called: it must not block.
 
-    In a notebook it may: a cell runs in the event loop of its kernel, which has nothing else to do. So may a module
-    that a coroutine imports, as web servers import a program before they serve anybody.
+    The loop is that of asyncio or of trio. In a notebook it may block: a cell runs in the event loop of its kernel, which has nothing
+    else to do. So may a module that a coroutine imports, as web servers import a program before they serve anybody.
     """
     events = sys.modules.get("asyncio.events")
     return (
-        events is not None
-        and events._get_running_loop() is not None
+        ((events is not None and events._get_running_loop() is not None) or is_in_trio())
         and _runs_event_loop(greenlet.getcurrent())
         and "ipykernel" not in sys.modules
         and not _is_imported_by_coroutine()
     )
+
+
+def is_in_trio() -> bool:
+    """Whether trio runs in the caller's thread, and with it the caller."""
+    trio = sys.modules.get("trio")
+    lowlevel = getattr(trio, "lowlevel", None)  # it may be about to be imported
+    return lowlevel is not None and bool(lowlevel.in_trio_run())
 
 
 def _is_imported_by_coroutine() -> bool:

@@ -179,16 +179,18 @@ class Turn:
     def ask(self, question: Callable[..., T], *args: Any) -> T:
         """Take the turn and return the answer to a question, which changes nothing.
 
-        From within a turn of this thread, it is answered as of the beginning of that turn.
+        From within a turn of this thread, it is answered as of the beginning of that turn; from within another question,
+        or between two turns, as things are.
 
         Raises:
             ReentrantCall: From within a turn of this thread, if it can't be.
         """
         lock = self._lock
         if lock._is_owned():
-            self._refuse(question, self._journal.can_tell_past(question))
+            torn = self._journal.torn
+            self._refuse(question, not torn or self._journal.can_tell_past(question))
             if lock._is_owned():
-                return self._journal.tell_past(question, args)
+                return self._journal.tell_past(question, args) if torn else question(*args)
         try:
             with lock:
                 if self._journal.torn:
@@ -373,7 +375,14 @@ class Turn:
 
 _TURNS = {
     function.__code__
-    for function in (Turn.run, Turn.run_surely, Turn.post, Turn.catch_up, Turn._interrupted)
+    for function in (
+        Turn.run,
+        Turn.ask,
+        Turn.run_surely,
+        Turn.post,
+        Turn.catch_up,
+        Turn._interrupted,
+    )
 }
 
 

@@ -42,9 +42,10 @@ import logging
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import gevent
 import greenlet
@@ -57,9 +58,6 @@ from locks.runtime.interrupts import whole
 from locks.runtime.native import insist, is_main_thread
 from locks.runtime.sentinels import Sentinel, sentinels
 from locks.runtime.shown import Shown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = [
     "CannotMonitor",
@@ -82,13 +80,8 @@ logger = logging.getLogger("locks.runtime")
 NativeThread: type[threading.Thread] = monkey.get_original("threading", "Thread")
 _DummyThread: type[threading.Thread] = monkey.get_original("threading", "_DummyThread")
 
-Client = Union[
-    "pykka.ActorRef[Any]",
-    "gevent.Greenlet[..., Any]",
-    greenlet.greenlet,
-    threading.Thread,
-    "Ending",
-]
+if TYPE_CHECKING:
+    Client: TypeAlias = "pykka.ActorRef[Any] | gevent.Greenlet[..., Any] | greenlet.greenlet | threading.Thread | Ending"
 
 _WATCH = "_locks_watch"  # the attribute of a subject that holds its watch
 _NONE: dict[int, Any] = {}
@@ -268,6 +261,9 @@ class Ending:
         """It has ended: its monitors are told. Only the first call counts."""
         self.watch.fire(self, reason)
 
+
+if not TYPE_CHECKING:  # for `typing.get_type_hints`; gevent's greenlets can't be subscripted
+    Client = pykka.ActorRef[Any] | gevent.Greenlet | greenlet.greenlet | threading.Thread | Ending
 
 acting: ContextVar[Ending | None] = ContextVar("acting", default=None)
 """The client that the caller acts for, if it is not the caller itself."""

@@ -49,7 +49,7 @@ from locks.node.node import Node
 from locks.node.ports import Scope
 from locks.node.sendable import check_sendable
 from locks.primitives import ASK, await_servers
-from locks.program import default_node
+from locks.program import Movable
 from locks.runtime import Client, Down, Monitor, Waiter, current_client
 from locks.runtime.leaving import Block, entering
 from locks.runtime.native import insist
@@ -60,8 +60,8 @@ __all__ = ["MOST_PARTIES", "Barrier"]
 MOST_PARTIES = 1_000  # each of them reads all requests
 
 
-class Barrier(metaclass=Shown):
-    """A barrier at which a number of parties wait for each other, like a `threading.Barrier`, across all programs that share lock servers.
+class Barrier(Movable, metaclass=Shown):
+    """A place where a number of parties wait for each other, like a `threading.Barrier`, but over all that share lock servers.
 
     It can be reused: a party that arrives after all have arrived, or that arrives again, waits in the next round. Unlike a
     `threading.Barrier`, it does not break for the others when a party dies or gives up: that party no longer counts.
@@ -140,7 +140,7 @@ class Barrier(metaclass=Shown):
         """
         check_timeout(timeout)
         limit = self.timeout if timeout is None else timeout
-        node = default_node()
+        node = self._home()
         client = current_client() if self._owner is None else self._owner
         party = _Party(self.lock_id, node, self._server(node), limit)
         try:
@@ -183,7 +183,7 @@ class Barrier(metaclass=Shown):
             NodeNotRunning: The lock server can't be reached.
             LockTimeout: It did not answer within five seconds.
         """
-        node = default_node()
+        node = self._home()
         seen = node.view(self.lock_id, self._server(node), ASK)
         return protocol.who_waits(self.lock_id, seen.requests)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from locks.model import Mode, Require
 from locks.node.client.owner import Owner
@@ -13,10 +13,7 @@ from locks.node.client.scope import Nodes
 from locks.runtime.callables import check_callable, check_ran
 from locks.shapes.reentrant import RLock
 
-if TYPE_CHECKING:
-    from typing_extensions import ParamSpec
-
-    P = ParamSpec("P")
+P = ParamSpec("P")
 R = TypeVar("R")
 
 __all__ = ["locked"]

@@ -20,7 +20,6 @@ from locks.node.client.scope import Nodes
 from locks.node.ports import AskedAlready, PendingCall
 from locks.node.sendable import check_sendable
 from locks.primitives import Lock, checked_wait
-from locks.program import default_node
 from locks.runtime.leaving import Block, Hold, entering
 
 __all__ = ["RLock"]
@@ -42,6 +41,7 @@ class RLock(Block):
         require: As for `Lock`.
         timeout: As for `Lock`.
         owner: As for `Lock`.
+        label: As for `Lock`.
     """
 
     def __init__(
@@ -53,8 +53,11 @@ class RLock(Block):
         require: Require | None = None,
         timeout: float | None = None,
         owner: Owner | None = None,
+        label: str | None = None,
     ) -> None:
-        self._lock = Lock(lock_id, mode, nodes=nodes, require=require, timeout=timeout, owner=owner)
+        self._lock = Lock(
+            lock_id, mode, nodes=nodes, require=require, timeout=timeout, owner=owner, label=label
+        )
         self.lock_id = self._lock.lock_id
         self.mode = mode
 
@@ -79,7 +82,7 @@ class RLock(Block):
             raise
 
     def _acquire(self, timeout: float | None, hold: Hold, quiet: bool = False) -> bool:
-        node = default_node()
+        node = self._lock._home()
         client = self._lock.client()
         wanted: Object = (self.lock_id, self.mode, *self._lock.where(node))
         if node.is_clustered:
@@ -88,7 +91,7 @@ class RLock(Block):
             call: PendingCall | None = None
             acquisition = Acquisition()
             try:
-                agent = node.holders.begin(client)
+                agent = node.holders.begin(client, self._lock.label)
                 hold.take((agent, acquisition))
                 agent.enter(self.lock_id, acquisition)
                 call = node.new_call()
@@ -127,11 +130,28 @@ class RLock(Block):
         Raises:
             NotHeld: The caller doesn't hold it.
         """
-        agent = default_node().holders.get(self._lock.client())
+        agent = self._lock._home().holders.get(self._lock.client())
         if agent is None or not agent.has_acquired(self.lock_id):
             is_locks = agent is not None and agent.holds(self.lock_id)
             raise not_held(self.lock_id, by="a Lock" if is_locks else None)
         agent.give_back(self.lock_id, Acquisition(is_release=True))
+
+    def _is_owned(self) -> bool:
+        """For `threading.Condition`, as the two below: it does not try to acquire what the caller may acquire again."""
+        return self.owned()
+
+    def _release_save(self) -> int:
+        """Release all acquisitions; returns how many they were."""
+        number = 0
+        while number == 0 or self.owned():
+            self.release()
+            number += 1
+        return number
+
+    def _acquire_restore(self, number: int) -> None:
+        """Acquire it so many times, after a wait as long as it takes."""
+        for _ in range(number):
+            self.acquire(timeout=None)
 
     def locked(self) -> bool:
         """Whether any client holds it; see `Lock.locked`."""

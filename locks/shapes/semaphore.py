@@ -16,7 +16,6 @@ from locks.node.client.owner import Owner
 from locks.node.client.refusals import not_held
 from locks.node.client.scope import Nodes
 from locks.primitives import Lock, await_servers
-from locks.program import default_node
 from locks.runtime.leaving import Hold
 
 __all__ = ["Semaphore", "units"]
@@ -65,6 +64,7 @@ class Semaphore(Lock):
         nodes: As for `Lock`. If there are several, a unit is needed on all of them.
         timeout: As for `Lock`.
         owner: As for `Lock`.
+        label: As for `Lock`.
     """
 
     def __init__(
@@ -75,9 +75,15 @@ class Semaphore(Lock):
         nodes: Nodes | None = None,
         timeout: float | None = None,
         owner: Owner | None = None,
+        label: str | None = None,
     ) -> None:
         super().__init__(
-            units(lock_id, value), nodes=nodes, require="all", timeout=timeout, owner=owner
+            units(lock_id, value),
+            nodes=nodes,
+            require="all",
+            timeout=timeout,
+            owner=owner,
+            label=label,
         )
         self.value = value
 
@@ -89,8 +95,8 @@ class Semaphore(Lock):
     def _acquire(
         self, timeout: float | None, blocking: bool, hold: Hold, quiet: bool = False
     ) -> bool:
-        node = default_node()
-        await_servers(node, self.where(node), timeout)  # perhaps only a majority is connected
+        node = self._home()
+        await_servers(node, self.where(node), timeout)  # a majority may be there alone
         return super()._acquire(timeout, blocking, hold, quiet)
 
     def locked(self) -> bool:
@@ -105,7 +111,7 @@ class Semaphore(Lock):
         Raises:
             NotHeld: The caller holds no unit.
         """
-        agent = default_node().holders.get(self.client())
+        agent = self._home().holders.get(self.client())
         if agent is None:
             raise not_held(self.lock_id)
         return agent.unit(self.lock_id)

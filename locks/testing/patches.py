@@ -5,7 +5,8 @@ let others go on; `Condition`, `Event`, `Semaphore`, `Barrier` and `Queue` are m
 itself. A thread that a client starts is a client.
 
 Only what is looked up while the patch is there is replaced: a lock that was made before, or `from time import sleep` in the module under
-test, is what it was. The watchdog names the line of a client that hangs in one.
+test, is what it was. A module that a client imports stays, and so do its locks: each is one of whichever simulation runs, and a real one for
+everybody else. The watchdog names the line of a client that hangs in one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 from unittest import mock
 
@@ -136,9 +138,49 @@ class _RLock(_Lock):
         self._owner, self._count = self._application.caller(), count
 
 
+_current: Application | None = None  # the simulation that runs patched
+
+
+class _OfModule:
+    """A lock that a module makes while it is imported within a simulation: it outlives that simulation."""
+
+    def __init__(self, kind: type[_Lock], real: Callable[[], Any]) -> None:
+        self._kind = kind
+        self._real = real()
+        self._simulated: tuple[Application, _Lock] | None = None
+
+    def _here(self) -> Any:
+        """The lock for the caller."""
+        application = _current
+        if application is None or application.here() is None:
+            return self._real
+        if self._simulated is None or self._simulated[0] is not application:
+            self._simulated = application, self._kind(application)
+        return self._simulated[1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._here(), name)
+
+    def __enter__(self) -> bool:
+        return self.acquire()  # type: ignore[no-any-return]
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def _is_imported() -> bool:
+    """Whether the caller is a module that is being imported."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+            return True
+        frame = frame.f_back
+    return False
+
+
 def is_patched(lock: object) -> bool:
     """Whether a lock of `threading` is in virtual time."""
-    return isinstance(lock, _Lock)
+    return isinstance(lock, (_Lock, _OfModule))
 
 
 class _Real:
@@ -159,6 +201,7 @@ def patched(application: Application, begin: Callable[..., Client]) -> Iterator[
         application: Whose clients see it.
         begin: Adds a client.
     """
+    global _current
     main = getcurrent()  # not the thread: in a monkey-patched program greenlets are threads
     threads: dict[threading.Thread, Client] = {}
 
@@ -166,7 +209,12 @@ def patched(application: Application, begin: Callable[..., Client]) -> Iterator[
         return application.here() is not None
 
     def made(kind: type[_Lock], real: Callable[[], Any]) -> Callable[[], Any]:
-        return lambda: kind(application) if is_client() or getcurrent() is main else real()
+        def make() -> Any:
+            if not is_client() and getcurrent() is not main:
+                return real()
+            return _OfModule(kind, real) if _is_imported() else kind(application)
+
+        return make
 
     def sleep(seconds: float) -> None:
         if is_client():
@@ -231,9 +279,11 @@ def patched(application: Application, begin: Callable[..., Client]) -> Iterator[
                 f"this Python has no {where.__name__}.{name}: patch=True needs it ({there})"
             )
     try:
+        _current = application
         with _all(changes):
             yield
     finally:
+        _current = None
         pools = sys.modules.get("concurrent.futures.thread")
         for thread in (
             threads if pools is not None else ()

@@ -49,6 +49,12 @@ class Script(NamedTuple):
         return sum(a != b for a, b in pairwise(clients))
 
     @property
+    def dead(self) -> frozenset[int]:
+        """The clients that are killed, by their numbers."""
+        killed = [step[1:] for step in self.steps if isinstance(step, str)]
+        return frozenset(int(number) for number in killed if number.isdecimal())
+
+    @property
     def faults(self) -> int:
         """How much breaks."""
         broken = [step for step in self.steps if isinstance(step, str)]

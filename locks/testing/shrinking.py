@@ -2,7 +2,8 @@
 
 A run that fails is run again by its schedule (`locks_lab.applications.agenda.Chosen`), and if it fails in the same way, so are shorter ones:
 without some of the clients, then without some of the stretches in which one of them went on. It is the same failure if it is
-an error of the same type, raised at the same line.
+an error of the same type, raised at the same line, and if all clients that were left are left: one that nobody is left to
+prevent is another failure.
 
 A scenario without one of its clients may fail for no other reason: `assert stock == 1` does if one of two orders is left out. So a client is
 left out only if the scenario passes without it when clients go on one after the other, in their order and in the opposite one.
@@ -61,7 +62,7 @@ def shortest(
     scenario: Scenario, simulation: Simulation, error: Exception, patch: bool = False
 ) -> Found | None:
     """The shortest run that was found that fails in the same way; nothing if the very run does not when it is run again."""
-    search = _Search(scenario, simulation._nodes.names, error, patch)
+    search = _Search(scenario, simulation, error, patch)
     found = search.fails(simulation._as_script)
     if found is None:
         return None
@@ -74,9 +75,10 @@ class _Search:
     """Runs a scenario again."""
 
     def __init__(
-        self, scenario: Scenario, nodes: Sequence[str], error: Exception, patch: bool
+        self, scenario: Scenario, first: Simulation, error: Exception, patch: bool
     ) -> None:
-        self._scenario, self._nodes, self._patch = scenario, nodes, patch
+        self._scenario, self._nodes, self._patch = scenario, first._nodes.names, patch
+        self._left = _left(first)
         self._kind = type(error)
         self._place = _place_of(error.__traceback__)
         self._runs, self._events = MOST_RUNS, MOST_EVENTS
@@ -107,7 +109,9 @@ class _Search:
             return None
         same = type(found.error) is self._kind
         same = same and _place_of(found.error.__traceback__) == self._place
-        return found if same else None
+        # Who has died need not be there; but of those who have not, nobody is missed by a run in which others die.
+        dead = found.simulation._as_script.dead
+        return found if same and not (dead and self._left - _left(found.simulation)) else None
 
     def without(self, found: Found, number: int) -> Found | None:
         """It without a client, if it fails by its schedule."""
@@ -144,6 +148,13 @@ class _Search:
                 break
             size = max(1, size // 2)
         return found
+
+
+def _left(simulation: Simulation) -> frozenset[int]:
+    """The clients that are there and are not killed, by their numbers."""
+    script = simulation._as_script
+    clients = frozenset(each.number for each in simulation._application.clients)
+    return clients - script.dead - frozenset(script.without)
 
 
 def _stretches(steps: Sequence[Step]) -> list[list[Step]]:

@@ -45,9 +45,14 @@ class Spans:
         about = {"locks.agent": str(agent.id), "locks.client": agent.machine.client}
         return self._tracer.start_span(name, attributes={**about, "locks.node": agent.node.name})
 
-    def waiting(self, agent: Agent) -> Callable[[Any], None]:
-        """Take the begin of a wait; returns a function to call with the answer, or with `None` if there is none."""
+    def waiting(self, agent: Agent) -> Callable[[Any], None] | None:
+        """A client begins to wait; returns what is to be called with the answer, or with `None` if there is none.
+
+        `None`: it waits for no lock. It waits for a fencing token, or has been granted all by now.
+        """
         wanted = [each.lock_id for each in agent.turn.ask(agent.machine.lock_info) if not each.held]
+        if not wanted:
+            return None
         span = self._begin("locks wait", agent)
         span.set_attribute("locks.ids", [show(lock_id) for lock_id in wanted[:FEW_IDS]])
         return partial(self._waited, agent, span, len(agent.deadlocks()))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
+import gevent
 import pykka
 import pytest
 
 import locks
+from locks.node.client.clients import labelled, this_program
 from locks.runtime import current_client
 from locks.runtime.monitor import CannotMonitor
 from tests.api.clients import Client, Run
@@ -664,3 +667,30 @@ def test_nodes_that_are_no_list_are_refused(run: Run) -> None:
     (client,) = run.begin(1)
     with pytest.raises(locks.InvalidOption, match="list of node names"):
         client.call(lambda: locks.lock(client.agent, A, nodes=5))  # type: ignore[arg-type]
+
+
+def test_a_name_can_not_forge_lines_of_a_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What threads, greenlets and programs are called is shown in one line, without orders for a terminal, wherever it is shown."""
+    forged = "x\n2026-11-25 WARNING forged \x1b[31m"
+    seen: list[str] = []
+
+    def work() -> None:
+        with locks.transaction() as tx:
+            tx.write_lock(("named",))
+            seen.extend(each.client for each in locks.holders(("named",)))
+            seen.extend(str(each) for each in locks.waits().requests)
+            with pytest.raises(locks.LockTimeout) as told, locks.Owner("other"):
+                locks.transaction(owner=None).__enter__().write_lock(("named",), timeout=0)
+            seen.append(str(told.value))
+
+    for client in (threading.Thread(target=work, name=forged), gevent.Greenlet(work)):
+        if isinstance(client, gevent.Greenlet):
+            client.name = forged
+        client.start()
+        client.join()
+    assert len(seen) == 6
+    assert all("forged" in each and each.isprintable() for each in seen)
+    monkeypatch.setattr(sys, "argv", [f"/bin/{forged}"])
+    assert labelled(threading.current_thread(), None, this_program(), False).isprintable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -277,3 +278,49 @@ def test_what_can_not_be_run_with_a_lock() -> None:
     calls = locks.locked(lambda: "report")(lambda: None)
     with pytest.raises(locks.InvalidLockId):
         calls()
+
+
+def test_a_condition_of_the_standard_library_with_an_rlock() -> None:
+    """`threading.Condition` waits with all acquisitions released, and has as many again after the wait."""
+    lock = locks.RLock(A)
+    condition = threading.Condition(lock)  # type: ignore[arg-type]
+    told: list[str] = []
+
+    def wait() -> int:
+        with condition, condition:
+            told.append("waits")
+            assert condition.wait_for(lambda: "done" in told, timeout=LIMIT)
+            lock.release()
+            assert lock.owned()
+            lock.acquire()
+        return int(lock.owned())
+
+    with ThreadPoolExecutor(1) as pool:
+        waiter = pool.submit(wait)
+        with pytest.raises(RuntimeError):
+            condition.notify()
+        while True:
+            with condition:
+                if told:
+                    told.append("done")
+                    condition.notify()
+                    break
+        assert waiter.result(LIMIT) == 0
+
+
+@pytest.mark.parametrize(
+    "lock",
+    [
+        locks.Lock(A, label="nightly import"),
+        locks.RLock(A, label="nightly import"),
+        locks.RWLock(A, label="nightly import").write_lock(),
+        locks.Semaphore(A, 2, label="nightly import"),
+    ],
+)
+def test_labels_of_locks(lock: Any) -> None:
+    """Others see the label in the place of the thread's name; the first `Lock` that a client holds decides."""
+    with lock, locks.Lock(B, label="another"):
+        assert [each.client for each in locks.holders(lock.lock_id)] == ["nightly import"]
+        assert [each.client for each in locks.holders(B)] == ["nightly import"]
+    with pytest.raises(locks.InvalidOption, match="label="):
+        locks.Lock(A, label="two\nlines")

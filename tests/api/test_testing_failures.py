@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 import locks
 from benchmarks.strategies import between
+from locks.ownership import Backlog, Ownership
 from locks.testing import Simulation, simulate
 from locks.testing.schedules import Script, parse
 from locks_pytest import _seeds_for
@@ -65,6 +67,31 @@ def failure_of(scenario: Any, *args: Any, **options: Any) -> tuple[BaseException
 needs_notes = pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no notes")
 
 # --- Failures ---------------------------------------------------------------------------------------
+
+
+@needs_notes
+def test_a_shorter_failure_has_all_that_are_left() -> None:
+    """A run without the client that survives fails, too, for nobody does the work: that is another failure."""
+
+    def scenario(simulation: Simulation) -> None:
+        done: list[int] = []
+        backlog = Backlog([(n, f"r{n % 3}") for n in range(6)], resource=lambda it: it[1], groups=3)
+
+        def work() -> None:
+            Ownership("o", groups=3).run(backlog, handle)
+
+        def handle(task: tuple[int, str], token: int) -> None:
+            done.append(task[0])
+            time.sleep(0.01)
+
+        for _ in range(2):
+            simulation.client(work)
+        simulation.run(deaths=1)
+        assert len(done) == 6, f"{len(done)} done"
+
+    error, story = failure_of(scenario, patch=True)
+    assert "has 2 of 2 clients" in story
+    assert "7 done" in str(error)
 
 
 @needs_notes

@@ -113,3 +113,12 @@ def test_off(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(locks.MisuseError, match="otel"):
         locks.tracing.install()
     assert Agent.spans is None
+
+
+def test_who_waits_for_no_lock_makes_no_wait(traced: Traced) -> None:
+    """A token that is asked for, and locks that were granted just now, are not waited for: there is no span without ids."""
+    spans = Agent.spans
+    assert spans is not None
+    with locks.transaction() as tx:
+        tx.write_lock(("x",))
+        assert spans.waiting(tx.agent) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -456,10 +457,70 @@ if __name__ == "__main__":
         ),
     ],
 )
-def test_processes_without_servers_warn(tmp_path: Path, method: str) -> None:
-    """Each has a lock table of its own, also if their parent has used none; who expected one lock is told so."""
+def test_processes_without_servers_are_refused(tmp_path: Path, method: str) -> None:
+    """No process would see the other's locks, also if their parent has used none; who wants that says so."""
     (tmp_path / "alone.py").write_text(ALONE)
     command = [sys.executable, "alone.py", method]
-    said = run(command, tmp_path, dict(os.environ))
-    assert said.count("no lock of the one is seen by the other") == 1
+    assert "of the same program, and no process would see the locks of the others" in run(
+        command, tmp_path, dict(os.environ)
+    )
     assert run(command, tmp_path, os.environ | {"LOCKS_SERVERS": "here"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "refused"),
+    [
+        ("gunicorn -w 2 web:app", True),
+        ("gunicorn --preload -w 2 web:app", True),
+        ("gunicorn -w 1 web:app", False),
+        ("gunicorn --preload -w 1 web:app", False),
+        pytest.param("uvicorn --workers 2 api:app", True, marks=pytest.mark.explore),
+        pytest.param("uvicorn --reload api:app", False, marks=pytest.mark.explore),
+        ("uvicorn api:app", False),
+    ],
+)
+def test_servers_of_many_workers(tmp_path: Path, command: str, refused: bool) -> None:
+    """Workers whose locks nobody else would see are refused; the only one of its program is served."""
+    with web(command, tmp_path, dict(os.environ)) as (_, url):
+        assert post(f"{url}/invoices") == ("500" if refused else "1\n")
+
+
+XDIST = """
+import locks, pytest
+
+@pytest.mark.parametrize("number", range(2))
+def test_it(number):
+    with locks.Lock(("a",)):
+        pass
+"""
+
+
+def test_workers_of_xdist(tmp_path: Path) -> None:
+    """Tests that are run by several workers share no locks: that is said, or refused."""
+    (tmp_path / "test_it.py").write_text(XDIST)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        "2",
+        "test_it.py",
+    ]
+    environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
+    done = [
+        subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=environment | more,
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stdout
+        for more in ({}, {"LOCKS_SERVERS": "here"})
+    ]
+    assert "one of the workers of pytest-xdist" in done[0]
+    assert "2 failed" in done[0]
+    assert "2 passed" in done[1]

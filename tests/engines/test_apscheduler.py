@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -14,7 +15,7 @@ import pytest
 from tests.cluster.machine import Machine
 from tests.cluster.managed import web
 from tests.engines.programs import Program
-from tests.helpers import eventually
+from tests.helpers import LIMIT, eventually
 
 pytest.importorskip(
     "apscheduler", reason="APScheduler is not installed: pip install pykka-locks[apscheduler]"
@@ -121,3 +122,37 @@ def test_the_next_one_neither_repeats_nor_leaves_out_a_run(
     assert last.do("clock.stop()") is None
     assert last.do("scheduler.running") is False
     eventually(lambda: last.do("len(locks.holders(('apscheduler',)))") == 0)
+
+
+def test_a_scheduler_of_an_event_loop_keeps_one_mark_for_each_job(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """In a loop of asyncio marks are set as well, each in the place of the one before; the loop stops the clock itself."""
+    from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+    import locks
+    from locks.engines.apscheduler import OneClock
+
+    runs: list[int] = []
+
+    def marks() -> int:
+        return sum(each.request.lock_id[:2] == ("loop", "marks") for each in locks.waits().requests)
+
+    async def main() -> None:
+        scheduler = AsyncIOScheduler()
+        scheduler.add_job(lambda: runs.append(marks()), "interval", seconds=0.01, id="tick")
+        clock = OneClock(scheduler, ("loop",))
+        clock.start()
+        until = time.monotonic() + LIMIT
+        while len(runs) < 20 and time.monotonic() < until:
+            await asyncio.sleep(0.01)
+        clock.stop()
+
+    try:
+        asyncio.run(main())
+        assert len(runs) >= 20
+        assert 0 < max(runs) <= 2  # the new one and the old one, for a moment
+        eventually(lambda: marks() == 0)
+        assert not [each for each in caplog.records if each.name.startswith("locks")]
+    finally:
+        locks.stop()

@@ -294,6 +294,8 @@ PURE_OUTSIDE = {
     "enum",
     "difflib",
     "fractions",
+    "json",
+    "re",
     "functools",
     "heapq",
     "itertools",

@@ -12,6 +12,7 @@ InjectedError      an `Exception` is raised there
 KeyboardInterrupt  a `KeyboardInterrupt` is raised there
 SIGINT             a real signal comes there, and `locks` handles it if it has installed its handler
 acquire            a transaction that locks another id is run there, as a finaliser or a hook would
+view               who holds what is asked there, as a signal handler would
 release            another transaction of the same client is ended there
 collection         the n-th allocation begins a collection, in which a finaliser would lock another id
 memory             the n-th allocation fails (`_testcapi.set_nomemory`); where no other client is about
@@ -184,6 +185,29 @@ def _acquiring(case: Case, stage: Stage, at: int) -> Disturbed:
     return done._replace(problems=_unexpected(case, done))
 
 
+def _viewing(case: Case, stage: Stage, at: int) -> Disturbed:
+    views: list[Callable[[], object]] = [
+        lambda: locks.holders(name_id("elsewhere")),
+        lambda: locks.queue(name_id("elsewhere")),
+        lambda: locks.Lock(name_id("elsewhere")).locked(),
+        lambda: locks.Lock(name_id("elsewhere")).owned(),
+        locks.statistics,
+        locks.waits,
+    ]
+    answered: list[object] = []
+
+    def strike() -> None:
+        for view in views:
+            with suppress(locks.ReentrantCall):
+                answered.append(view())
+
+    done = _at_instruction(case, stage, at, strike)
+    problems = _unexpected(case, done)
+    if done.struck and len(answered) < 3:
+        problems.append(f"of the views only {len(answered)} were answered")
+    return done._replace(problems=problems)
+
+
 def _releasing(case: Case, stage: Stage, at: int) -> Disturbed:
     agent = locks.spawn_agent()
     locks.lock(agent, name_id("elsewhere"), timeout=1)
@@ -300,6 +324,7 @@ FAULTS: dict[str, Disturb] = {
     "KeyboardInterrupt": _raising(KeyboardInterrupt),
     "SIGINT": _signalled,
     "acquire": _acquiring,
+    "view": _viewing,
     "release": _releasing,
     "collection": _collecting,
     "memory": _without_memory,
@@ -433,6 +458,7 @@ def _run_child(name: str, kind: str, plan: Plan | None) -> tuple[list[list[Any]]
             status = 1
             try:
                 os.close(read)
+                os.environ["LOCKS_SERVERS"] = "here"  # the trials share no locks
                 os.dup2(errors.fileno(), 2)
                 _child(write, name, kind, plan, errors)
                 status = 0

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from locks.ranges import Range, Size
+from locks.ranges import Range, Size, one_line
 
 Known = Mapping[Any, st.SearchStrategy[Any]]
 
@@ -48,7 +48,8 @@ def _bounded(kind: Any, known: Known) -> st.SearchStrategy[Any]:
         limits = st.sampled_from([bound.least, bound.most])
         return st.integers(bound.least, bound.most) | limits
     if isinstance(bound, Size) and base is str:
-        return st.text(max_size=min(bound.most, 30)) | st.just("x" * bound.most)
+        texts = st.text(max_size=min(bound.most, 30)) | st.just("x" * bound.most)
+        return texts.map(one_line) if get_args(kind)[2:] == ("line",) else texts
     if isinstance(bound, Size):
         return st.lists(values(get_args(base)[0], known), max_size=3).map(tuple)
     raise TypeError(f"say what values of {kind} are")

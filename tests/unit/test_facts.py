@@ -8,9 +8,11 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import locks
-from locks.cli.ids import parse_id
+from locks.cli.ids import near, parse_id
 from locks.core.facts import (
     MOST_CLIENTS,
     AskClients,
@@ -35,8 +37,9 @@ from locks.core.server.tree import Entry
 from locks.facts.around import group_name
 from locks.facts.graph import Waits, waits_of
 from locks.facts.pictures import FORMATS
-from locks.facts.stories import as_typed, duration, why
-from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord, blocks
+from locks.facts.stories import duration, why
+from locks.lock_ids import check_lock_id
+from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord, blocks, show
 from locks.node.client.clients import checked_label, labelled, parts_of, this_program
 from locks.node.history import begin, replay
 from locks.node.observing.record import Record
@@ -195,16 +198,66 @@ def test_a_client_in_its_parts(label: str) -> None:
 )
 def test_ids_as_one_types_them(lock_id: LockId) -> None:
     """What a command prints of an id, a command takes for it."""
-    assert parse_id(as_typed(lock_id)) == lock_id
-    assert as_typed(lock_id).isprintable(), "what a terminal would obey stays text"
+    assert parse_id(show(lock_id)) == lock_id
+    assert show(lock_id).isprintable(), "what a terminal would obey stays text"
+
+
+ELEMENTS = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(10**90, 10**200)
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary(max_size=5)
+    | st.builds(Atom, st.text(max_size=5).filter(str.isprintable))
+    | st.from_regex(r"[-+_0-9.exb'\"(\[*/ ]{1,6}", fullmatch=True),
+    lambda inner: st.lists(inner, min_size=1, max_size=3).map(tuple),
+    max_leaves=4,
+)
+
+
+@given(elements=st.lists(ELEMENTS, min_size=1, max_size=4), units=st.integers(0, 3))
+def test_every_id_is_read_as_it_is_written(elements: list[Any], units: int) -> None:
+    """Whatever plain values it has: the id of logs, errors, spans and pages is what commands take, in its types, too."""
+    lock_id = check_lock_id((*elements, ("$units", units)) if units else tuple(elements))
+    text = show(lock_id)
+    assert text.isprintable()
+    assert repr(parse_id(text)) == repr(lock_id)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("basket/17", ("basket", 17)),
+        ("nightly/2026-11-25", ("nightly", "2026-11-25")),
+        ("v/1.50/007/1_000", ("v", "1.50", "007", "1_000")),
+        ("v/1.5", ("v", 1.5)),
+        ('("basket", 17)', ("basket", 17)),
+        ("licences/5*3", ("licences", 5, ("$units", 3))),
+        ("it's/a b", ("it's", "a b")),
+    ],
+)
+def test_what_one_types(typed: str, meant: LockId) -> None:
+    """A number is one, and what only looks like one is text."""
+    assert parse_id(typed) == meant
+    assert list(map(type, parse_id(typed))) == list(map(type, meant))
+
+
+def test_a_near_miss_is_answered_with_what_is_there() -> None:
+    """Another type, other letters, a letter too few."""
+    there = [("basket", 17), ("Accounts", "ann"), ("other",)]
+    assert near(("basket", "17"), there) == ["basket/17"]
+    assert near(("accounts", "an"), there) == ["Accounts/ann"]
+    assert near(("nothing", "like", "it"), there) == []
 
 
 def test_the_locks_of_elections_have_names() -> None:
     """Also without quotes, as one may type them; what names none is refused."""
     lock_id = (Atom("locks_leader"), "chief")
-    assert as_typed(lock_id) == 'election "chief"'
+    assert show(lock_id) == 'election "chief"'
     assert parse_id("election chief") == lock_id
-    assert as_typed(parse_id("election chief merge")) == 'election "chief" merge'
+    assert show(parse_id("election chief merge")) == 'election "chief" merge'
     assert group_name((Atom("locks_leader"), list(lock_id))) == 'candidates of election "chief"'
     for wrong in ("election ", "election 'a", 'election "a", "b"'):
         with pytest.raises(locks.InvalidLockId, match=r"is not an election"):

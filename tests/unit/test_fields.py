@@ -15,7 +15,7 @@ from locks.otp.bytes import fields
 from locks.otp.bytes.etf import decode, encode
 from locks.otp.bytes.fields import BadMessage, Form, Forms, tag_of
 from locks.otp.bytes.terms import Atom
-from locks.ranges import Number, Range, Size, Text
+from locks.ranges import LONGEST_TEXT, Name, Number, Range, Size, Text
 from locks.wire.messages import TO_SERVERS
 from tests.unit.strategies import replaced, values
 
@@ -192,3 +192,22 @@ def test_the_text_in_the_docstring() -> None:
     for function in (form.pack, form.unpack):
         text = "".join(inspect.getsource(function).split())
         assert text in shown, inspect.getsource(function)
+
+
+class Said(NamedTuple):
+    """A message with a text for people."""
+
+    who: Text
+    node: Name
+
+
+FORGED = "x\n2026-11-25 WARNING forged \x1b[31m\u2028"
+
+
+def test_text_for_people_is_cleaned_as_it_arrives() -> None:
+    """Whoever sends it: it has one line, and no orders for a terminal. It still fits into a message."""
+    form = Forms({}).of(Said)
+    (said, node) = form.unpack((FORGED, "a@h"))
+    assert (said, node) == ("x\\n2026-11-25 WARNING forged \\x1b[31m\\u2028", "a@h")
+    assert form.unpack((said, node)) == (said, node)
+    assert len(Forms({}).of(Text).unpack("\0" * LONGEST_TEXT)) == LONGEST_TEXT

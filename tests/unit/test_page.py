@@ -78,7 +78,7 @@ def test_a_lock_on_several_servers_is_one_row() -> None:
     (row,) = picture["locks"].values()
     assert row["servers"] == ["a@x", "b@x"]
     assert (row["clock"], row["since"]) == ("a@x", 11.0)
-    assert (row["id"], row["typed"], row["held"]) == (["a", 1], "('a', 1)", True)
+    assert (row["id"], row["typed"], row["held"]) == (["a", 1], "a/1", True)
     assert picture["agents"][row["agent"]]["label"] == "ann"
 
 

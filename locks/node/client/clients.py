@@ -19,7 +19,7 @@ from gevent import monkey
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.model import Notification, plain_text
-from locks.ranges import LONGEST_TEXT
+from locks.ranges import LONGEST_TEXT, one_line
 from locks.runtime import Client, tell
 from locks.runtime.addressed import OfAnotherNode
 from locks.runtime.callables import check_callable
@@ -79,8 +79,7 @@ def label_of(client: Client) -> str:
 
 def plain_label(text: str) -> str:
     """A text as a label: cut, and without what can't be shown in a line."""
-    shown_text = "".join(each if each.isprintable() else "?" for each in text[:LONGEST_LABEL])
-    return shown_text or "?"
+    return one_line(text, LONGEST_LABEL) or "?"
 
 
 def labelled(client: Client, label: str | None, program: str, is_caller: bool) -> str:
@@ -98,7 +97,8 @@ def labelled(client: Client, label: str | None, program: str, is_caller: bool) -
     if program:
         at = call_site() if is_caller else ""
         name = f"{name}{at}{program}"
-    return name if name.isascii() and len(name) <= LONGEST_TEXT else _sendable(name)
+    plain = name.isascii() and name.isprintable() and len(name) <= LONGEST_TEXT
+    return name if plain else _sendable(name)
 
 
 def call_site() -> str:
@@ -144,7 +144,8 @@ def _package(frame: FrameType) -> str:
 
 
 def _sendable(text: str) -> str:
-    text = text[:LONGEST_TEXT]
+    """A text as others see it: in one line, as long as a message has room for."""
+    text = one_line(text)
     if text.isascii():
         return text
     return text.encode(errors="replace").decode()  # it is sent, and text with surrogates can't be

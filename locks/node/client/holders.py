@@ -56,14 +56,16 @@ class Holders(ByClient[A], Generic[A]):
         agent = self.get(client)
         return agent if agent is not None and agent.is_alive() else None
 
-    def begin(self, client: Client) -> A:
-        """The agent of a client; a new one if it has none."""
+    def begin(self, client: Client, label: str | None = None) -> A:
+        """The agent of a client; a new one, with this label, if it has none."""
         while True:
             agent = self.living(client)
             if agent is not None:
                 return agent
             try:
-                begun: A = self._node.spawn_agent(client, keep=self._keep, **self._options)
+                begun: A = self._node.spawn_agent(
+                    client, keep=self._keep, label=label, **self._options
+                )
             except _HasBegun:
                 continue
             if not begun.is_alive():  # its owner has ended before it was put in

@@ -26,9 +26,10 @@ from locks.node.client.clients import name_of
 from locks.node.client.one_client import OwnAgent
 from locks.node.ports import NodePort
 from locks.runtime import Client, Down
-from locks.runtime.bridge import is_in_event_loop
+from locks.runtime.bridge import is_in_event_loop, is_in_trio
 
 __all__ = [
+    "IN_TRIO",
     "blocks_event_loop",
     "check_may_wait",
     "client_has_ended",
@@ -80,8 +81,19 @@ def check_may_wait() -> None:
         raise blocks_event_loop()
 
 
+IN_TRIO = (
+    "Call a function that locks, works and releases in a thread, `await trio.to_thread.run_sync(function)`; or make the lock with "
+    'owner=locks.Owner("..."), acquire it in a thread, `await trio.to_thread.run_sync(lock.acquire)`, and release it in the task'
+)
+
+
 def blocks_event_loop() -> BlocksEventLoop:
     """Of a coroutine that calls what blocks."""
+    if is_in_trio():
+        return BlocksEventLoop(
+            "this call may wait, and would stop trio and all its tasks, which would also be one client to locks: there are no locks "
+            f"for trio's tasks. {IN_TRIO}"
+        )
     return BlocksEventLoop(
         "this call may wait, and would block the event loop: in a coroutine use "
         "locks.aio, as in `async with locks.aio.transaction() as tx: await tx.write_lock(...)`, or "

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from locks.lock_ids import Atom, LockId
+from locks.words import ELECTION, ELECTIONS, show_election
+from locks.words import MERGE as MERGE
 
 __all__ = [
     "LOCKS_LEADER",
@@ -22,8 +24,8 @@ __all__ = [
 ]
 
 # The first element of the lock ids of elections, and of their groups, which are named after the lock.
-LOCKS_LEADER, SYNC, WORKERS = Atom("locks_leader"), Atom("sync"), Atom("workers")
-PREFIX, MERGE = "election ", " merge"
+LOCKS_LEADER, SYNC, WORKERS = Atom(ELECTIONS), Atom("sync"), Atom("workers")
+PREFIX = ELECTION
 
 
 class ElectionLock(NamedTuple):
@@ -38,21 +40,13 @@ class ElectionLock(NamedTuple):
     merges: bool = False
 
     def __str__(self) -> str:
-        plain = type(self.resource) is str and self.resource.isprintable()
-        name = quoted(self.resource) if plain else repr(self.resource)
-        return f"{PREFIX}{name}{MERGE if self.merges else ''}"
+        return show_election(self.resource, self.merges)
 
     @property
     def lock_id(self) -> LockId:
         """Its id."""
         kind = (SYNC,) if self.merges else ()
         return (LOCKS_LEADER, *kind, self.resource)
-
-
-def quoted(text: str) -> str:
-    """Printable text in double quotes, as JSON has it."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def election_of(lock_id: LockId) -> ElectionLock | None:

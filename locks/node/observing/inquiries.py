@@ -42,6 +42,7 @@ from locks.otp.process.calls import BlockingCalls
 from locks.otp.process.processes import Processes
 from locks.otp.process.remote import Remotes
 from locks.runtime import Executor
+from locks.runtime.inline import Turn
 from locks.runtime.logs import log_event
 from locks.wire import LOCK_SERVER, BadMessage
 from locks.wire.facts import is_question, pack_answer, pack_question, unpack_answer, unpack_question
@@ -160,10 +161,12 @@ class Inquiries:
         cluster: What the node has to do with others.
         name: The node's name.
         witness: Answers for this node.
+        turn: The node's turn.
     """
 
-    def __init__(self, cluster: _Connections, name: str, witness: Witness) -> None:
+    def __init__(self, cluster: _Connections, name: str, witness: Witness, turn: Turn) -> None:
         self._cluster = cluster
+        self._turn = turn
         self._name = name
         self._witness = witness
         self._passed_on = 0
@@ -181,9 +184,13 @@ class Inquiries:
         if name is not None and name != self._name:
             self._pass_on(caller, tag, question, name)
         else:
-            answer = pack_answer(self._witness.answer(question, self._cluster))
-            self._cluster.remotes.answer_term(caller, tag, answer)
+            # After this step: what has come before the question, such as a release, is carried out in it.
+            self._turn.post(self._answer, caller, tag, question)
         return True
+
+    def _answer(self, caller: Pid, tag: Any, question: Question) -> None:
+        answer = pack_answer(self._witness.answer(question, self._cluster))
+        self._cluster.remotes.answer_term(caller, tag, answer)
 
     def _pass_on(self, caller: Pid, tag: Any, question: Question, name: str) -> None:
         """Put a question to another node, and pass its answer on to who has asked."""

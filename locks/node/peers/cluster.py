@@ -224,7 +224,7 @@ class Cluster:
         self.arrivals = Arrivals(node, self.members, self.distribution.book.has_failed)
         self.views = ViewReader(self)
         self.readers = ViewSender(self)
-        self.inquiries = Inquiries(self, node.name, Witness(node))
+        self.inquiries = Inquiries(self, node.name, Witness(node), node.turn)
         self._monitors: dict[Listener, None] = {}
         self.on_connected: list[Callable[[str], object]] = []
         self.on_silence: dict[Callable[[], object], None] = {}
@@ -576,7 +576,11 @@ class Cluster:
             else:
                 caller, tag, request = call
                 check_speaker(caller, sender.node)
-                if not self.inquiries.take(caller, tag, request):
+                if is_ours(request) and request[1] == VIEW and len(request) == 3:
+                    # After this step: what has come before the question, such as a release, is carried out in it.
+                    lock_id = to_lock_id(request[2])
+                    self.node.turn.post(self._answer_view, caller, tag, lock_id)
+                elif not self.inquiries.take(caller, tag, request):
                     self.remotes.answer_term(caller, tag, self._answer(sender.node, request))
         except StrangeMessage as error:
             self.ignored("ignored a message of %s: %s", sender.node, error)
@@ -630,8 +634,6 @@ class Cluster:
             return self.greeter.take(name, request)
         if is_ours(request) and request[1] == SERVERS:
             return self.agreements.take(name, request)
-        if is_ours(request) and request[1] == VIEW and len(request) == 3:
-            return self._view(to_lock_id(request[2]))
         if is_ours(request) and request[1] == ABOUT and len(request) == 3:
             return self.original_peers.about(request[2])
         return (Atom("error"), Atom("unknown_request"))  # as the original does
@@ -661,6 +663,9 @@ class Cluster:
         return self.original_peers.watcher_request(request)
 
     # --- Watching -------------------------------------------------------------------------------
+
+    def _answer_view(self, caller: Pid, tag: Any, lock_id: LockId) -> None:
+        self.remotes.answer_term(caller, tag, self._view(lock_id))
 
     def _view(self, lock_id: LockId) -> Any:
         """The answer to who asks for a view: the view, if it fits into one page."""

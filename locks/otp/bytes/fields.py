@@ -47,7 +47,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from locks.otp.bytes.control import BadMessage, brief
 from locks.otp.bytes.etf_decode import constant
 from locks.otp.bytes.terms import Atom
-from locks.ranges import Range, Size
+from locks.ranges import Range, Size, one_line
 
 __all__ = ["BadMessage", "Form", "Forms", "brief", "parts", "tag_of", "words"]
 
@@ -149,6 +149,12 @@ def _plain(kind: Any) -> _Plain | None:
     return None
 
 
+def _cleaned(kind: Any, value: str) -> str:
+    """A value that was checked: of text for people, what can't be printed is escaped, for it may come from anybody."""
+    is_line = get_origin(kind) is Annotated and get_args(kind)[2:] == ("line",)
+    return f"({value} if {value}.isprintable() else one_line({value}))" if is_line else value
+
+
 def _test(plain: _Plain, value: str) -> str:
     return plain.test.replace("{}", value)
 
@@ -170,6 +176,7 @@ class _Text:
         self._kind = kind
         self._head = {f"head{number}": part for number, part in enumerate(head)}
         self._names = {**self._head, "kind": kind, "new": tuple.__new__}
+        self._names["one_line"] = one_line
         self._names |= {"wrong": _wrong, "too_long": _too_long, "fitted": _fitted}
         self._names["values"] = tuple(getattr(kind, "_field_defaults", {}).values())
         self._called: dict[Any, int] = {}
@@ -190,7 +197,11 @@ class _Text:
         self._names["fields"] = {} if plain is None else {"": plain}
         check = "" if plain is None else f"if not ({_test(plain, 'term')}):"
         body = f"{check}\n        raise wrong(term, kind, (term,), fields)" if plain else ""
-        value = "term" if plain else self._expression("unpack", "term", self._kind)
+        value = (
+            _cleaned(self._kind, "term")
+            if plain
+            else self._expression("unpack", "term", self._kind)
+        )
         return f"""\
 def pack(value, context=None):
     return {self._expression("pack", "value", self._kind)}
@@ -205,7 +216,7 @@ def unpack(term, context=None):
         self._names["fields"] = plain
         terms = [self._expression("pack", name, kind) for name, kind in fields.items()]
         values = [
-            name if plain[name] else self._expression("unpack", name, kind)
+            _cleaned(kind, name) if plain[name] else self._expression("unpack", name, kind)
             for name, kind in fields.items()
         ]
         is_plain = " and ".join(_test(each, name) for name, each in plain.items() if each)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gevent
 import greenlet
 import pykka
+from pykka._envelope import Envelope
 from pykka.messages import ProxyCall, _ActorStop
 
 from locks.errors import LocksError, MisuseError, OperatingError
@@ -40,8 +41,6 @@ from locks.runtime.monitor import DeathWatch
 from locks.runtime.waiter import Waiter, get_hub_if_exists
 
 if TYPE_CHECKING:
-    from pykka._envelope import Envelope
-
     from locks.runtime import Executor
     from locks.runtime.inline import Turn
 

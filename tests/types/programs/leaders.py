@@ -82,3 +82,14 @@ def test_transfers(simulation: Simulation) -> None:
     simulation.client(print, "ann", name="clerk")
     simulation.run(seed=3)
     simulation.run(sed=3)  # E
+
+
+@locks_leader.Election("typed")
+def typed(leadership: locks_leader.Leadership, number: int, text: str = "") -> float:
+    return leadership.term / number
+
+
+found: float | None = typed(1, text="a")
+typed("1")  # E
+typed(1, 2)  # E
+typed(1, "a", 3)  # E
