@@ -254,7 +254,9 @@ def leader_call(instance: Ref, request: Any, *, timeout: float | None = 5) -> An
             timeout=timeout,
         ) from None
     except pykka.ActorDeadError as error:
-        raise LeaderDied(f"{error}; {request!r:.200} may have been carried out") from error
+        raise LeaderDied(
+            f"{error}; it is unknown whether {request!r:.200} was carried out"
+        ) from error
     except RemoteError as error:
         if error.kind == LeaderDied.__name__:
             raise LeaderDied(str(error)) from error

@@ -22,7 +22,7 @@ import locks
 import locks.testing
 from locks.core.messages import Request
 from locks.model import SERIAL_BITS
-from locks.node.client import waiting
+from locks.node.client import agent as client_agent
 from locks.program import default_node
 from locks.testing import Client, Simulation, Violation, seeds, simulate
 from locks_lab.applications import nodes
@@ -325,7 +325,7 @@ def test_no_retry_is_found() -> None:
 
 def test_stuck_clients_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a deadlock were not resolved, here of a `Lock` within a transaction, it says who waits."""
-    monkeypatch.setattr(waiting, "hold_up_others", lambda *args: None)
+    monkeypatch.setattr(client_agent, "hold_up_others", lambda *args: None)
 
     def scenario(simulation: Simulation) -> None:
         log = locks.Lock(("log",))

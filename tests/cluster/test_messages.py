@@ -88,7 +88,7 @@ def test_what_a_peer_sends_has_the_same_limits(nodes: Nodes, lock_id: Any) -> No
     agent = b.spawn_agent()
     b.turn.run(b.perform, agent, agent.machine.ask(lock_id, "write", (A,), "all"))
     eventually(lambda: [each.node for each in news.told[:1]] == [B])
-    assert "wrong message: lock id" in news.told[0].reason  # type: ignore[union-attr]
+    assert "invalid message: lock id" in news.told[0].reason  # type: ignore[union-attr]
     assert a.view(("x",)).holders[0].agent == holder.id
     assert a.statistics().table.entries == 2
     probe.ensure_held()

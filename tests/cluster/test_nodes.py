@@ -262,7 +262,7 @@ def test_monitor_nodes(nodes: Nodes) -> None:
     assert all(news.reasons())
     assert ended.told == []
     actor.stop()
-    with pytest.raises(locks.InvalidOption, match="neither"):
+    with pytest.raises(locks.InvalidOption, match="must be an actor's reference or a callable"):
         a.monitor_nodes("me")  # type: ignore[arg-type]
 
 

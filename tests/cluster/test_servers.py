@@ -243,7 +243,7 @@ def test_programs_with_other_servers_are_refused(processes: Servers, some: int) 
     """Two that share servers share all of them: otherwise each could have a majority of its own."""
     said = processes.run(once(), processes.addresses[:some])
     assert said.startswith("CannotServe")
-    assert f"one of the servers {', '.join(NAMES)} (require='majority')" in said
+    assert f"has the servers {', '.join(NAMES)} (require='majority')" in said
     wanted = "all" if some == 1 else "majority"
     assert f"started with {', '.join(NAMES[:some])} (require={wanted!r})" in said
 

@@ -80,7 +80,7 @@ def test_a_command_runs_one_at_a_time(machine: Machine, project: Path) -> None:
     eventually(lambda: "begins" in one.log)
     two = manage(project, machine, "bill", str(project / "done"))
     assert two.process.wait(60) == 1
-    assert "CommandError: bill is not run: manage.py bill" in two.log
+    assert "CommandError: bill was not run: manage.py bill" in two.log
     assert f"pid {one.process.pid}" in two.log
     three = manage(project, machine, "bill", str(project / "done"), "--wait", "60")
     one.kill()

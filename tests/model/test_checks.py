@@ -155,7 +155,10 @@ def test_a_loss_that_is_none(monkeypatch: Patch) -> None:
 def test_an_agent_that_vouches_for_what_is_lost(monkeypatch: Patch) -> None:
     """It says that a lock is held that was lost, or is about to be surrendered."""
     monkeypatch.setattr(Ledger, "is_lost", lambda self, request: False)
-    goes_wrong(lambda: loses(await_nodes=True), "does not know that it had a lock: a is asked for")
+    goes_wrong(
+        lambda: loses(await_nodes=True),
+        "does not know that it had a lock: agent-1@n1 has requested a,",
+    )
     goes_wrong(lambda: World(OPPOSITE), "does not know whether [ab] is held")
 
 

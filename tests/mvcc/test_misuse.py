@@ -172,7 +172,7 @@ CASES: dict[str, tuple[Callable[[Scene], object], type[LocksError], str]] = {
     "no update": (
         lambda s: s.table.update_locks("a", "committed"), MisuseError, "is not an update"),  # type: ignore[arg-type]
     "no time": (
-        lambda s: s.table.wait_for(s.reader, -1), InvalidOption, "timeout -1"),
+        lambda s: s.table.wait_for(s.reader, -1), InvalidOption, "timeout=-1 is not a number"),
 }  # fmt: skip
 
 

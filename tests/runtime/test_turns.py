@@ -147,7 +147,7 @@ def test_a_call_from_within_a_turn_is_refused_and_a_release_is_done_at_its_end(
 
     def step() -> None:
         book.write("step")
-        with pytest.raises(ReentrantCall, match=r"\(.*\.py:\d+\) was called in the middle of"):
+        with pytest.raises(ReentrantCall, match=r"\(.*\.py:\d+\) interrupted a step of locks"):
             finaliser()
         assert book.ink == []
 

@@ -121,7 +121,7 @@ def test_point_2_a_collection_within_a_turn_does_not_hang(what: str) -> None:
     "place",
     [
         ("server/table.py", "request"),
-        ("agent/ledger.py", "add_answered"),
+        ("agent/ledger.py", "add_told"),
         ("agent/machine.py", "end"),
     ],
     ids=["table", "ledger", "end"],

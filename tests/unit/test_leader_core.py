@@ -354,7 +354,7 @@ def test_a_follower_that_is_not_sure_is_told_again() -> None:
         (frozenset({(A, 3), (B, 9)}), None),
         (frozenset({(A, 4)}), "lost and regained"),
         (NO_GRANTS, "only 0"),
-        (None, "takes no part"),
+        (None, "does not take part"),
         (ValueError("agent ended"), "agent ended"),
     ],
 )

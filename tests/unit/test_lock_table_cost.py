@@ -31,9 +31,9 @@ class Looks:
         self.count = 0
         look = LockTable._look
 
-        def counted(table: LockTable, entry: Entry) -> None:
+        def counted(table: LockTable, entry: Entry, alone: bool = False) -> None:
             self.count += 1
-            look(table, entry)
+            look(table, entry, alone)
 
         monkeypatch.setattr(LockTable, "_look", counted)
 

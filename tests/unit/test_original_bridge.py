@@ -24,6 +24,7 @@ from locks.node.original import (
 from locks.node.original.forms import OriginalInfo, pack_request, read_info, unpack_request
 from locks.otp.bytes.etf import decode, encode
 from locks.otp.bytes.terms import Atom, Pid, Term
+from locks.ranges import one_line
 from locks.wire import BadMessage, agent_of, pid_of
 
 E, P = "e@h", "p@h"  # a node with the original, and ours
@@ -494,7 +495,7 @@ def test_records_come_back_exactly(contender: Contender) -> None:
     record = unpack_request(pack_request(contender), OURS, P, 77)
     assert record is not None
     assert record[:3] == (P, contender.number, OURS)
-    assert (record.client, record.lock_id) == (contender.client, contender.lock_id)
+    assert (record.client, record.lock_id) == (one_line(contender.client), contender.lock_id)
     assert (record.mode, record.since) == (contender.mode, contender.version)
     assert (record.state == "granted") == contender.granted
     assert (record.place, type(record.place)) == (place, type(place))

@@ -191,7 +191,9 @@ class Notifier:
             for entry in owner.all():
                 if entry.notified:
                     found.add(owner.id)
-                    found |= {other.id for other in entry.notified}
+                    found |= {
+                        other.id for other in entry.notified if other.total
+                    }  # who is gone forgot it
         return found
 
     def load(self, owners: Iterable[EntryOwner]) -> None:
