@@ -539,7 +539,7 @@ def test_strange_names_are_escaped() -> None:
     check_sequence(text)
     assert "wants a#34;#59;b/'#60;x#62;#35;1#92;nend'" in text
     graph = wait_for_graph(world.edges())
-    assert '-- "wants a#34;#59;b/'  # 60;x#62;#35;1#92;nend'" -->' in graph
+    assert "-- \"wants a#34;#59;b/'#60;x#62;#35;1#92;nend'\" -->" in graph
     assert escape("client 2 (2nd try)") == "client 2 (2nd try)"
 
 
