@@ -257,7 +257,7 @@ class GeventActor(pykka.Actor):
             except Exception as error:
                 if reply_to is not None:
                     logger.info(
-                        "%s raised an exception, which its caller gets:", self, exc_info=error
+                        "Exception returned from %s to caller:", self, exc_info=error
                     )
                     if self._is_deferred:
                         self._answer_deferred(reply_to, error)

@@ -87,11 +87,11 @@ def test_what_somebody_sees_and_does(processes: Servers, all_processes: Browser)
                 browser.run("document.querySelector('.box.root text').textContent") == "night <b>"
             )
             processes.run(RING)
-            browser.wait_for("#deadlocks .deadlock", "a circle of 2")
+            browser.wait_for("#deadlocks .deadlock", "a cycle of 2")
             told = browser.run("document.querySelector('.report pre').textContent")
             yielding = told.partition(" ")[0]  # an agent, whose label follows
             (label,) = set(re.findall(rf"(wants \w) \([^()]*\) \({re.escape(yielding)}\)", told))
-            assert browser.text("#deadlocks .step").startswith(f"3. {label} yields")
+            assert browser.text("#deadlocks .step").startswith(f"3. {label} is aborted: ")
             names = "[...document.querySelectorAll('.ring text:not(.soft)')]"
             at = browser.run(f"{names}.findIndex((each) => each.textContent === '{label}')")
             assert browser.run(f"{names}[{at} - 1].previousSibling.matches('circle.yields')")
@@ -107,7 +107,7 @@ def test_what_somebody_sees_and_does(processes: Servers, all_processes: Browser)
             browser.press("ArrowRight")
             browser.press("End")
             browser.press("Enter")
-            browser.wait_for("#details", "It waits for nothing")
+            browser.wait_for("#details", "It is not waiting for any lock")
             browser.run("document.querySelector('#reason').value = 'sleeps, ticket 17'")
             browser.run("document.querySelector('#break button').click()")
             browser.wait_for("#break-said", "was ended")
@@ -131,7 +131,7 @@ def test_without_the_token_the_page_asks_for_it(processes: Servers, all_processe
         browser.wait_for("#quorum", "1 of 1 lock server")
         assert browser.run("document.querySelector('#ask-token').hidden")
     browser.wait_for("#quorum", "not connected")
-    browser.wait_for("#notice", "What is shown is old")
+    browser.wait_for("#notice", "The page is out of date")
 
 
 @pytest.mark.parametrize("width", [360, 700, 1280])
