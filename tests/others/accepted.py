@@ -44,7 +44,7 @@ REPR = Difference(
 )
 PRIVATE = Difference(
     "The interpreter's private names are missing",
-    "`_is_owned`, `_release_save`, `_recursion_count`, `_waiters`, `_value` and `_count` are internals of the interpreter's own classes. `owned()` says whether the caller has a lock.",
+    "`_recursion_count`, `_waiters`, `_value` and `_count` are internals of the interpreter's own classes. `owned()` says whether the caller has a lock.",
 )
 FORK = Difference(
     "There is no `_at_fork_reinit`",
@@ -121,10 +121,7 @@ LOCK_TESTS: Kinds = {
         *("TestRLock::test_repr", "TestRLock::test_locked_repr"),
         *("TestSemaphore::test_repr", "TestBarrier::test_repr"),
     ),
-    PRIVATE: (
-        *("TestRLock::test__is_owned", "TestRLock::test_recursion_count"),
-        "TestRLock::test_release_save_unacquired",
-    ),
+    PRIVATE: ("TestRLock::test_recursion_count",),
     FORK: ("TestLock::test_at_fork_reinit",),
     BREAK: (
         *("TestBarrier::test_abort", "TestBarrier::test_abort_and_reset"),
@@ -202,7 +199,6 @@ ACCEPTED: dict[str, Kinds] = {
                 "with",
             )
         ),
-        PRIVATE: ("TestRLock::test__is_owned",),
         BREAK: LOCK_TESTS[BREAK],
         TIME: LOCK_TESTS[TIME],
         ACTION: LOCK_TESTS[ACTION],
