@@ -37,6 +37,7 @@ SIMULATED = (
     "model",
     "original",
     "unit/test_linearizability.py",
+    "unit/test_marked_search.py",
 )
 """What simulates needs the interpreted modules; on compiled ones it is left out. (Of other files, single tests are.)"""
 

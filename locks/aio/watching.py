@@ -17,7 +17,6 @@ from locks.program import default_node
 from locks.runtime import Down, Monitor, Waiter
 
 if TYPE_CHECKING:
-    from locks.node.client.scope import Nodes
     from locks.node.node import Node
 
 __all__ = ["Views", "watch"]

@@ -256,9 +256,7 @@ class GeventActor(pykka.Actor):
                     reply_to.set(response)
             except Exception as error:
                 if reply_to is not None:
-                    logger.info(
-                        "Exception returned from %s to caller:", self, exc_info=error
-                    )
+                    logger.info("Exception returned from %s to caller:", self, exc_info=error)
                     if self._is_deferred:
                         self._answer_deferred(reply_to, error)
                     else:

@@ -172,7 +172,7 @@ def test_a_saved_state_shares_nothing_that_changes() -> None:
 def test_a_history_makes_its_machine_anew() -> None:
     """Cut where an event was torn, it leads to the state before; begun anew, to the same."""
     agent = AgentMachine(AGENTS[0], "client", (NODE,))
-    made = begin(agent, (AGENTS[0], "client", (NODE,), False, False, False, False))
+    made = begin(agent, (AGENTS[0], "client", (NODE,), *[False] * 4, frozenset()))
     for lock_id in IDS[:3]:
         made.append((agent.ask_all, ([(lock_id, "write", (NODE,), "all")],)))
         agent.ask_all([(lock_id, "write", (NODE,), "all")])
