@@ -165,10 +165,11 @@ def test_what_ps_tells(processes: Servers) -> None:
 
 
 def test_deadlocks_are_remembered(processes: Servers) -> None:
-    """The lock server that has broken one tells it; the newest comes first."""
+    """The lock server that has broken one reports it, in the same steps as the command."""
     assert "DeadlockAborted" in processes.run(RING)
-    (told,) = json.loads(locks(processes, "deadlocks", "--last", "1", "--json").out)["deadlocks"]
-    assert told["action"] == "aborted"
+    found = json.loads(locks(processes, "deadlocks", "--last", "9", "--json").out)["deadlocks"]
+    # At a server that both reach late, another cycle of the two may be broken by a surrender.
+    told = next(each for each in found if each["action"] == "aborted")
     assert {edge["waiter"]["client"].split(" (")[0] for edge in told["cycle"]} == {
         "wants x",
         "wants y",
