@@ -113,8 +113,8 @@ class ServerMachine:
         """Take a request in, whether it came as a message or by a call; its arguments are the fields of `Request`.
 
         Returns:
-            What its agent is to be told: the state of the request, and perhaps of others; and what else is to be
-            done, in this order.
+            First the records for its agent: the request's, perhaps others' as well. Then the other effects, in the
+            order in which they are carried out.
         """
         self.changed = ()
         if type(lock_id[-1]) is tuple:
