@@ -187,6 +187,22 @@ def test_a_reader_that_waits_for_its_upgrade_has_its_read_lock() -> None:
     assert [told.lock_ids for told in net.lost] == [(A,)]
 
 
+def test_what_is_being_surrendered_is_not_held_if_the_client_was_not_told() -> None:
+    """From the moment at which it is sent: the server may have granted it to the other one."""
+    net = Net(N1)
+    agent, other = net.agent(), net.agent()
+    net.do(agent, agent.ask(A, "write", (N1,), "all"))
+    net.do(other, other.ask(A, "write", (N1,), "all"))
+    agent.ensure_held(A)
+    surrender = agent.surrender(A, other.id, (N1,))
+    with pytest.raises(locks.NotHeld):
+        agent.ensure_held(A)
+    net.do(agent, surrender)
+    with pytest.raises(locks.NotHeld):
+        agent.ensure_held(A)
+    other.ensure_held(A)
+
+
 def test_what_was_never_held_or_told_is_not_held() -> None:
     """`ensure_held` refuses an id that was not asked for, and one that is still waited for."""
     net = Net(N1)

@@ -526,7 +526,7 @@ class AgentMachine:
             lock_id: Which lock; `None` for all that it was told it has.
 
         Raises:
-            NotHeld: It is not held, and the client was not told that it is.
+            NotHeld: The client was not told that it is held, and it is not, or may be surrendered: that is under way.
             LockLost: It is lost, with a node or by a surrender, and the client was not told since
                 that it has it again; or a surrender of it is under way.
         """
@@ -539,7 +539,8 @@ class AgentMachine:
         request = self._ledger.request(lock_id)
         if self._ledger.is_lost(request):
             raise locks_lost(self.id, (request,))
-        if not request.held and request.acknowledged is None:
+        is_held = request.held and self._ledger.is_sure(request)
+        if request.acknowledged is None and not is_held:
             raise NotHeld(
                 f"{self.id} has requested {show(lock_id)}, but does not hold it yet",
                 lock_id=lock_id,
