@@ -33,6 +33,7 @@ from locks.program.discovering import (
     none_of_the_servers,
 )
 from locks.program.local import LocalServer
+from locks.program.server_log import FORMATS, parse_levels, start_logging
 from locks.program.serving import open_many_files, settle
 from locks.program.settings import read_settings
 from locks.runtime import Event
@@ -127,7 +128,21 @@ def add_command(commands: Any, about: str) -> None:
         help="serve Prometheus metrics at this address, such as 127.0.0.1:9464; needs pip install 'pykka-locks[metrics]'",
     )
     parser.add_argument(
-        "--verbose", action="store_true", help="log nodes that connect and disconnect"
+        "--log-level",
+        action="append",
+        default=[],
+        metavar="[LOGGER=]LEVEL",
+        help="what is logged, from DEBUG to CRITICAL, of all loggers or of one, such as locks.nodes=INFO; may be "
+        "repeated (default: WARNING)",
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=FORMATS,
+        default="text",
+        help="how a line of the log looks (default: text)",
+    )
+    parser.add_argument(
+        "--verbose", action="store_true", help="log all from INFO on, as --log-level INFO does"
     )
     parser.add_argument(
         "--web",
@@ -178,10 +193,14 @@ def _sources(text: str) -> Discovery:
 
 def _run(options: argparse.Namespace) -> int:
     open_many_files()
-    logging.basicConfig(
-        level=logging.INFO if options.verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    try:
+        levels = parse_levels(options.log_level)
+    except InvalidOption as error:
+        print(f"python -m locks node: {error}", file=sys.stderr)
+        return 2
+    start_logging(FORMATS[options.log_format], logging.INFO if options.verbose else logging.WARNING)
+    for logger, level in levels.items():
+        logging.getLogger(logger).setLevel(level)
     ended = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.open())

@@ -29,6 +29,7 @@ from locks.otp.names.discovery import HostAndPort
 from locks.otp.options import TLS
 from locks.program import start, stop
 from locks.program.local import environment_of_server, python
+from locks.program.server_log import FORMATS, start_logging
 from locks.program.serving import open_many_files, settle
 from locks.runtime import Event
 
@@ -123,7 +124,7 @@ class Beside:
 
 def main() -> int:
     """Serve until the input ends."""
-    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    start_logging(FORMATS["text"])
     open_many_files()
     parent = os.getppid()
     setup = json.loads(sys.stdin.readline())

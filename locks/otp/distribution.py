@@ -148,6 +148,7 @@ class Distribution:
         self._streams: set[Stream] = set()  # those in a handshake
         self._rivals = Rivals(name, turn, self.links, on_doubt)
         self._door: Door | None = None
+        self._hub_ran_at = time.monotonic()  # when the hub has come round last
         # The ticking thread sleeps on it until it is released.
         self._nudge = native_lock()
 
@@ -486,7 +487,12 @@ class Distribution:
         return min([own, *(link.wanted for link in list(self.links.values()))]) / CHECKS / LOOKS
 
     def _keep_ticking(self) -> None:
-        """In a thread of its own: keep other nodes from thinking that this one is dead."""
+        """In a thread of its own: keep other nodes from thinking that this one is dead.
+
+        The hub of a program may be busy: it computes, and its locks are fine. A hub that has nothing to do but the node's work is
+        stuck if it does not run for `net_ticktime`: nobody who asks this node is answered. So it sends no signs of life then, and
+        the others count it as lost, as if it were stopped.
+        """
         while self._running:
             self._nudge.acquire(timeout=self._interval())
             self._turn.run(self._tick)
@@ -495,6 +501,8 @@ class Distribution:
         """Let each link tick at its own pace, however often this is called."""
         own = self.options.net_ticktime or NET_TICKTIME
         now = time.monotonic()
+        if now - self._hub_ran_at > own and self._executor.is_own_thread:
+            return
         for link in list(self.links.values()):
             if now >= link.tick_due and link.relay is None:
                 link.tick_due = now + 0.9 * min(own, link.wanted) / CHECKS / LOOKS
@@ -504,6 +512,7 @@ class Distribution:
         while self._running:
             interval = self._interval()
             gevent.sleep(interval, ref=False)
+            self._hub_ran_at = time.monotonic()
             self._turn.run(self._judge_silence, interval)
 
     def _judge_silence(self, interval: float) -> None:

@@ -498,3 +498,15 @@ def test_a_program_that_computes_is_not_silent(nodes: Nodes, world: World, patch
     agent.lock_all([(("x",), "write", (B,), "all")], 5)
     assert news.told == []
     agent.end()
+
+
+def test_a_node_whose_hub_is_stuck_counts_as_lost(nodes: Nodes, world: World) -> None:
+    """Signs of life prove that it serves: when its hub makes no turn for `net_ticktime` there are none. Later it is found again."""
+    a = nodes.start(A, net_ticktime=1)
+    worker = world.worker(B, [peer(a)], net_ticktime=1)
+    until_members(a, B)
+    news = News(a)
+    worker.do("stick", seconds=4)
+    eventually(lambda: ("down", B) in news.brief)
+    assert "silent for 1 s" in news.reasons()[0]
+    eventually(lambda: ("up", B) in news.brief)

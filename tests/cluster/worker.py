@@ -174,6 +174,10 @@ class Client:
         while time.monotonic() < end:
             pass
 
+    def stick(self, seconds: float) -> None:
+        """Nothing runs in the hub of the program's node for a while."""
+        _node[0].executor.run_soon(time.sleep, seconds)
+
     def work(self, path: str, until: float, **terms: Any) -> dict[str, int]:
         """Read a number from the ledger under a lock, and write it back increased; over and over."""
         return Ledger(path).work(until, **terms)
