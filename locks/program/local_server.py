@@ -27,7 +27,6 @@ from locks.otp.names.discovery import UnixAddress
 from locks.otp.options import Options
 from locks.program.folder import Claim, Folder
 from locks.program.local import READY, server_name
-from locks.program.server_log import start_logging
 from locks.program.serving import open_many_files, settle
 from locks.runtime import Event
 
@@ -115,8 +114,8 @@ def begin(folder: Folder) -> Node:
 def log_to(path: Path) -> None:
     """Write the log into a file of bounded size only."""
     handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_SIZE, backupCount=1)
-    formatter = logging.Formatter("%(asctime)s %(process)d %(levelname)s %(message)s")
-    start_logging(formatter, writer=handler)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logger.setLevel(logging.INFO)
 
 

@@ -2,7 +2,7 @@
 
 Whoever writes a line to a pipe that nobody reads, or to a terminal that was stopped, waits until somebody reads on. A lock server
 must not wait for that: all that ask it for locks would wait, too. So the thread that logs only puts the record into a queue,
-and a thread of the log writes it. The queue has a limit; records that find it full are left out, and the next line that is
+and a thread of the log writes it. (The lock server of a machine writes to a file, which blocks nobody.) The queue has a limit; records that find it full are left out, and the next line that is
 written says how many were.
 """
 
@@ -42,8 +42,12 @@ class StandardError(logging.Handler):
         """Write a line."""
         line = f"{self.format(record)}\n".encode(errors="backslashreplace")
         with suppress(OSError):  # a closed pipe, a full disk: there is nowhere else to say it
-            while line:
-                line = line[os.write(2, line) :]
+            _write_all(line)
+
+
+def _write_all(text: bytes) -> None:
+    while text:
+        text = text[os.write(2, text) :]
 
 
 class Unhindered(logging.Handler):
@@ -152,18 +156,13 @@ def parse_levels(given: list[str]) -> dict[str, str]:
     return levels
 
 
-def start_logging(
-    formatter: logging.Formatter,
-    level: int = logging.WARNING,
-    writer: logging.Handler | None = None,
-) -> None:
-    """Have a thread of the log write all that is logged.
+def start_logging(formatter: logging.Formatter, level: int = logging.WARNING) -> None:
+    """Have a thread of the log write all that is logged to the standard error.
 
     Args:
         formatter: How a line looks.
         level: From which level on loggers log that have none of their own.
-        writer: What writes the lines; by default to the standard error.
     """
-    writer = writer or StandardError()
+    writer = StandardError()
     writer.setFormatter(formatter)
     logging.basicConfig(level=level, handlers=[Unhindered(writer)])
