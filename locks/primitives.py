@@ -34,15 +34,17 @@ from locks.model import (
 )
 from locks.node.client.agent import Agent
 from locks.node.client.clients import checked_label
+from locks.node.client.holders import Holders
 from locks.node.client.owner import Owner, checked_owner
 from locks.node.client.refusals import not_held
 from locks.node.client.scope import Nodes, checked_where, some_of, where
 from locks.node.node import Node
-from locks.node.ports import AskedAlready, Scope
+from locks.node.ports import AskedAlready, PendingCall, Scope
 from locks.node.sendable import check_sendable
 from locks.program import Movable
 from locks.runtime import Client, current_client
 from locks.runtime.leaving import Block, Hold, entering
+from locks.runtime.native import insist
 from locks.runtime.shown import Shown
 
 __all__ = ["ASK", "Lock", "RWLock", "await_servers", "checked_wait"]
@@ -173,16 +175,22 @@ class Lock(Movable, Block, metaclass=Shown):
             except AskedAlready:
                 hold.drop()
             except BaseException as error:
-                if hold.held is not None:
-                    hold.held.withdraw(call, self.lock_id)
-                else:
-                    found = node.holders.get(client)  # it may just have begun
-                    if found is not None:
-                        found.withdraw(None, self.lock_id)
-                hold.drop()
+                insist(self._take_back, node.holders, client, hold, call)
                 # A finaliser may have released all locks of the caller: begin again.
                 if call is None or not (isinstance(error, AgentEnded) and agent.is_over):
                     raise
+
+    def _take_back(
+        self, holders: Holders[Agent], client: Client, hold: Hold, call: PendingCall | None
+    ) -> None:
+        """Withdraw what an `acquire` that failed has asked for."""
+        if hold.held is not None:
+            hold.held.withdraw(call, self.lock_id)
+        else:
+            found = holders.get(client)  # it may just have begun
+            if found is not None:
+                found.withdraw(None, self.lock_id)
+        hold.drop()
 
     def release(self) -> None:
         """Release the lock.
