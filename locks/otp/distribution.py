@@ -123,7 +123,7 @@ class Distribution:
         self._on_up = on_up
         self._on_down = on_down
         self._on_frame = on_frame
-        self._running = True
+        self.is_running = True
         self._contexts = options.tls.contexts() if options.tls is not None else None
         self._challenges = Challenges(secrets.token_bytes(32))
         self._shunned: set[str] = set()  # disconnected on purpose
@@ -188,7 +188,7 @@ class Distribution:
         start_new_thread(self._keep_ticking, ())
 
     def _start_greenlets(self) -> None:
-        if not self._running:  # it was stopped meanwhile
+        if not self.is_running:  # it was stopped meanwhile
             if self._listener is not None:
                 self._listener.close()
             return
@@ -205,9 +205,9 @@ class Distribution:
 
     def stop(self, reason: str = "the node was stopped") -> None:
         """Stop listening, and close all links. In the turn."""
-        if not self._running:
+        if not self.is_running:
             return
-        self._running = False
+        self.is_running = False
         self.pace_changed()
         links = list(self.links.values())
         for link in links:
@@ -230,7 +230,7 @@ class Distribution:
 
     def abandon(self) -> None:
         """In a forked child: let go of all sockets; they belong to the parent."""
-        self._running = False
+        self.is_running = False
         for link in self.links.values():
             link.abandon()
         for stream in list(self._streams):
@@ -251,7 +251,7 @@ class Distribution:
 
     def ask_for(self, peers: dict[str, Address | None], delay: float = 0.0) -> None:
         """Connect to these nodes, after so many seconds, and keep them connected."""
-        if self._running:
+        if self.is_running:
             for name, address in peers.items():
                 self.book.ask_for(name, address, time.monotonic() + delay)
             self._dialling.look_soon()
@@ -284,7 +284,7 @@ class Distribution:
 
     def hear(self, source: str, news: list[News]) -> int:
         """Another node names nodes. Returns how many it has named too many, which are forgotten."""
-        if not self._running:
+        if not self.is_running:
             return 0
         news = [each for each in news if each.name not in self._shunned]
         dropped = self.book.hear(source, news, time.monotonic())
@@ -348,7 +348,7 @@ class Distribution:
 
     def _greet(self, stream: Stream, name: str) -> None:
         """Do the handshake as the side that has connected."""
-        if not self._running or name in self.links:
+        if not self.is_running or name in self.links:
             raise Settled("it is no longer needed")
         address, shake = stream.address, self._new_handshake(name, stream)
         with self._rivals.attempt(name, stream):
@@ -409,7 +409,7 @@ class Distribution:
 
     def _take_name(self, stranger: Stranger, shake: Handshake, name: str) -> list[steps.Event]:
         """What to say to a node that says who it is, and has proven nothing."""
-        if not self._running or name in self._shunned:
+        if not self.is_running or name in self._shunned:
             said = f"{self.name} was told by disconnect() to stay disconnected from {name}"
             return shake.refuse(said, "not wanted")
         over = stranger.stream.over
@@ -441,7 +441,7 @@ class Distribution:
         old = self.links.get(peer.name)
         if old is not None and old is replaced:
             old.lose("its node has connected again")
-        elif old is not None or not self._running or peer.name in self._shunned:
+        elif old is not None or not self.is_running or peer.name in self._shunned:
             sock.close()
             return
         link = Link(
@@ -471,7 +471,7 @@ class Distribution:
         del self.links[name]
         self.book.lost(name, time.monotonic())
         self._on_down(link, reason)
-        if self._running:
+        if self.is_running:
             self._dialling.look_soon()
 
     # --- Heartbeats -----------------------------------------------------------------------------
@@ -493,7 +493,7 @@ class Distribution:
         stuck if it does not run for `net_ticktime`: nobody who asks this node is answered. So it sends no signs of life then, and
         the others count it as lost, as if it were stopped.
         """
-        while self._running:
+        while self.is_running:
             self._nudge.acquire(timeout=self._interval())
             self._turn.run(self._tick)
 
@@ -509,7 +509,7 @@ class Distribution:
                 link.tick()
 
     def _keep_judging(self) -> None:
-        while self._running:
+        while self.is_running:
             interval = self._interval()
             gevent.sleep(interval, ref=False)
             self._hub_ran_at = time.monotonic()

@@ -14,6 +14,7 @@ __all__ = [
     "EVENTS",
     "LOGGERS",
     "LoggedEvent",
+    "Rate",
     "Sparing",
     "describe_events",
     "describe_loggers",
@@ -91,7 +92,7 @@ EVENTS = {
     ),
     "deadlock": LoggedEvent(
         "locks.deadlocks",
-        logging.WARNING,
+        logging.INFO,
         {
             **_NODE,
             "agent": "the agent that gave way",
@@ -101,7 +102,13 @@ EVENTS = {
             "compiled": "whether the node that logs it uses compiled modules",
             "left_out": "how many deadlocks were not logged before this one",
         },
-        "A deadlock was resolved. The node that broke it and the node of the agent that gave way log it.",
+        "A deadlock was resolved. The node that broke it and the node of the agent that gave way log it. At DEBUG, the line has the steps of the cycle.",
+    ),
+    "many_deadlocks": LoggedEvent(
+        "locks.deadlocks",
+        logging.WARNING,
+        {**_NODE, "count": "how many", "seconds": "in how many seconds"},
+        "Many deadlocks were resolved. It is logged once a minute at most.",
     ),
     "lost": LoggedEvent(
         "locks.losses",
@@ -136,6 +143,18 @@ EVENTS = {
             "reason": "why, in words",
         },
         "The connection with a node was lost.",
+    ),
+    "server_down": LoggedEvent(
+        "locks.nodes",
+        logging.WARNING,
+        {**_NODE, "peer": "the server", "server": "`True`", "reason": "why, in words"},
+        "A lock server has lost the connection with another one of the servers.",
+    ),
+    "server_back": LoggedEvent(
+        "locks.nodes",
+        logging.WARNING,
+        {**_NODE, "peer": "the server", "server": "`True`"},
+        "A lock server is connected again with a server that it had lost.",
     ),
     "elected": LoggedEvent(
         "locks.leader", logging.INFO, {**_LEADER, "term": "its term"}, "An instance leads."
@@ -179,6 +198,27 @@ def log_event(event: str, text: str, *args: object, **fields: Any) -> None:
     """
     what = EVENTS[event]
     logging.getLogger(what.logger).log(what.level, text, *args, extra={"event": event, **fields})
+
+
+class Rate:
+    """Tells once in each period that something happens often.
+
+    Args:
+        many: How often is often.
+        period: In how many seconds.
+    """
+
+    def __init__(self, many: int, period: float = 60.0) -> None:
+        self.many, self.period = many, period
+        self._since = float("-inf")
+        self._count = 0
+
+    def is_reached(self, now: float) -> bool:
+        """Count it; whether with this one it has happened often in this period."""
+        if now - self._since >= self.period:
+            self._since, self._count = now, 0
+        self._count += 1
+        return self._count == self.many
 
 
 class Sparing:

@@ -6,13 +6,17 @@ import logging
 import math
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import locks
+from locks.model import AgentId, Deadlock
+from locks.node.observing.news import MANY_DEADLOCKS, News
+from locks.node.observing.statistics import Counters
 from locks.runtime.logs import EVENTS, LOGGERS, Sparing
 from tests.helpers import eventually
 
@@ -218,14 +222,40 @@ def deadlock() -> None:
         thread.join()
 
 
-def test_a_deadlock(caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged once, with its report, and counted by what was done."""
+@pytest.mark.parametrize(("level", "lines"), [(logging.INFO, 1), (logging.DEBUG, 3)])
+def test_a_deadlock(caplog: pytest.LogCaptureFixture, level: int, lines: int) -> None:
+    """It is logged once, in one line, at DEBUG with its steps; with its report, and counted by what was done."""
+    caplog.set_level(level, "locks.deadlocks")
     deadlock()
     eventually(lambda: events(caplog, "deadlock"))
     (record,) = events(caplog, "deadlock")
     assert vars(record)["action"] == "aborted"
     assert "waits for write" in vars(record)["report"]
+    assert len(record.getMessage().splitlines()) == lines
     assert locks.statistics().broken == (0, 1)
+
+
+def test_many_deadlocks_are_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """One deadlock is normal work: a program that configures no logging hears nothing of it. Of many in a minute, it hears once."""
+    caplog.set_level(logging.INFO, "locks.deadlocks")
+    deadlock()
+    eventually(lambda: events(caplog, "deadlock"))
+    report = Deadlock(AgentId(1, "n", 1), X, "n", "aborted", (), "the youngest")
+    news = News("n", Soon(), Counters())
+    for _ in range(3 * MANY_DEADLOCKS):
+        news.broke(report)
+    (many,) = events(caplog, "many_deadlocks")
+    assert vars(many)["count"] == MANY_DEADLOCKS
+    warnings = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert warnings == [many]
+
+
+class Soon:
+    """What is to be done soon is done at once."""
+
+    def run_soon(self, function: Callable[..., object], *args: Any) -> None:
+        """Do it."""
+        function(*args)
 
 
 def test_an_end_from_outside(caplog: pytest.LogCaptureFixture) -> None:

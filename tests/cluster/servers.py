@@ -48,6 +48,10 @@ class Servers:
         """End one of them, as a service manager does, and start it again."""
         self.processes[index].process.terminate()
         assert self.processes[index].process.wait(LIMIT) == 0
+        self.start_again(index)
+
+    def start_again(self, index: int) -> None:
+        """Start one that has ended."""
         self.processes[index] = self._start(self.addresses[index])
         assert self.processes[index].address
 

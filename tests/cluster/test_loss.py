@@ -287,6 +287,7 @@ def test_a_deadlock_over_nodes_is_logged_where_it_is_seen(
     nodes: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The node that broke it says so, and that of the agent that yielded; it is counted by the first."""
+    caplog.set_level(logging.INFO, "locks.deadlocks")
     a, b, c = nodes.meet(A, B, C)
     one, two = Tx(a), Tx(b)
     one.ask(X, [C])

@@ -17,7 +17,7 @@ from locks.node.ports import Scope
 from locks.wire import BadMessage
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, NAMES, Servers
-from tests.helpers import free_port
+from tests.helpers import eventually, free_port
 
 HOLDER = """
 import sys, locks
@@ -212,6 +212,26 @@ def test_all_servers_are_restarted_one_after_the_other(world: World) -> None:
         assert got == f"has it on {name}\n", (got, holder.communicate())
     out, error = holder.communicate(timeout=LIMIT)
     assert (out, error) == ("True\n", "")
+
+
+def test_a_lost_server_is_a_warning_at_the_others(world: World) -> None:
+    """And that it is back. A program that loses it goes on with the others, and says nothing; a server that stops warns of nothing."""
+    servers = Servers(world, net_ticktime=60)
+    holder = servers.program(STAYS, arguments=NAMES)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "has it\n"
+    servers.processes[0].kill()
+    lost = f"lost the connection with server {NAMES[0]}"
+    eventually(lambda: all(lost in each.errors() for each in servers.processes[1:]))
+    servers.start_again(0)
+    back = f"is connected with server {NAMES[0]} again"
+    eventually(lambda: all(back in each.errors() for each in servers.processes[1:]))
+    holder.kill()
+    _, error = holder.communicate()
+    assert error == ""
+    servers.processes[1].process.terminate()
+    assert servers.processes[1].process.wait(LIMIT) == 0
+    assert servers.processes[1].errors().count("lost the connection") == 1
 
 
 def test_a_forked_child_does_not_take_the_name_of_its_parent(processes: Servers) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from typing import Any
 
 from locks.core.messages import Lost
 from locks.form import COMPILED
 from locks.model import AgentId, Deadlock
 from locks.node.observing.statistics import Counters
 from locks.node.ports import Background, NodePort
-from locks.runtime.logs import Sparing, log_event
+from locks.runtime.logs import EVENTS, Rate, Sparing, log_event
 from locks.words import FEW_IDS, show, show_all
 
-__all__ = ["News", "log_peer"]
+__all__ = ["News", "are_servers", "log_node_down", "log_node_up"]
 
 MOST_DEADLOCKS = 20  # that are logged in a minute
+MANY_DEADLOCKS = 60  # in a minute: somebody should know
 MOST_LOSSES = 100
 
 
@@ -32,6 +35,7 @@ class News:
         self._background = background
         self._counters = counters
         self._deadlocks = Sparing(MOST_DEADLOCKS)
+        self._rate = Rate(MANY_DEADLOCKS)
         self._losses = Sparing(MOST_LOSSES)
 
     def yielded(self, report: Deadlock) -> None:
@@ -53,21 +57,35 @@ class News:
     # --- Outside of the turn --------------------------------------------------------------------
 
     def _log_deadlock(self, report: Deadlock) -> None:
-        if not self._deadlocks.admit(time.monotonic()):
+        now = time.monotonic()
+        if self._rate.is_reached(now):
+            log_event(
+                "many_deadlocks",
+                "%s: %d deadlocks were resolved within %d s; transactions that lock in the same order have none",
+                self._name,
+                self._rate.many,
+                self._rate.period,
+                node=self._name,
+                count=self._rate.many,
+                seconds=self._rate.period,
+            )
+        if not self._deadlocks.admit(now):
             return
         left_out = self._deadlocks.take_left_out()
         before = f" ({left_out} more before it are not shown)" if left_out else ""
+        text = str(report)
+        shown = logging.getLogger(EVENTS["deadlock"].logger).isEnabledFor(logging.DEBUG)
         log_event(
             "deadlock",
             "%s: a deadlock was resolved%s: %s",
             self._name,
             before,
-            report,
+            text if shown else text.partition("\n")[0],
             node=self._name,
             agent=str(report.agent),
             lock=show(report.lock_id),
             action=report.action,
-            report=str(report),
+            report=text,
             compiled=COMPILED,
             left_out=left_out,
         )
@@ -89,20 +107,43 @@ class News:
             )
 
 
-def log_peer(node: NodePort, peer: str, reason: str | None) -> None:
-    """Log that a node is connected, or with a reason that it is lost. Outside of the turn."""
-    server = node.scope is not None and peer in node.scope.nodes
-    what = f"server {peer}" if server else peer
-    about = {"node": node.name, "peer": peer, "server": server}
-    if reason is None:
-        log_event("node_up", "%s is connected with %s", node.name, what, **about)
+def log_node_up(node: NodePort, peer: str, was_lost: bool) -> None:
+    """Log that a node is connected. Outside of the turn.
+
+    Args:
+        node: The node that logs it.
+        peer: The other one.
+        was_lost: Whether both are servers, and had lost each other.
+    """
+    what, about = _named(node, peer)
+    if was_lost:
+        log_event("server_back", "%s is connected with %s again", node.name, what, **about)
     else:
-        log_event(
-            "node_down",
-            "%s lost the connection with %s: %s",
-            node.name,
-            what,
-            reason,
-            **about,
-            reason=reason,
-        )
+        log_event("node_up", "%s is connected with %s", node.name, what, **about)
+
+
+def log_node_down(node: NodePort, peer: str, reason: str, matters: bool) -> None:
+    """Log that the connection with a node is lost. Outside of the turn.
+
+    Args:
+        node: The node that logs it.
+        peer: The other one.
+        reason: Why, in words.
+        matters: Whether both are servers, and the node itself does not stop.
+    """
+    what, about = _named(node, peer)
+    event = "server_down" if matters else "node_down"
+    text = "%s lost the connection with %s: %s"
+    log_event(event, text, node.name, what, reason, **about, reason=reason)
+
+
+def _named(node: NodePort, peer: str) -> tuple[str, dict[str, Any]]:
+    """A peer in words, and the fields of what is logged of it."""
+    server = node.scope is not None and peer in node.scope.nodes
+    about = {"node": node.name, "peer": peer, "server": server}
+    return f"server {peer}" if server else peer, about
+
+
+def are_servers(node: NodePort, peer: str) -> bool:
+    """Whether both are lock servers of the same programs."""
+    return node.scope is not None and {node.name, peer} <= set(node.scope.nodes)

@@ -39,7 +39,7 @@ from locks.lock_ids import shown, size_of
 from locks.model import AgentId, LockId, View, agent_numbered
 from locks.node.client.agent import Agent
 from locks.node.observing.inquiries import Inquiries, Witness
-from locks.node.observing.news import log_peer
+from locks.node.observing.news import are_servers, log_node_down, log_node_up
 from locks.node.peers.agreement import SERVERS, Agreements
 from locks.node.peers.arrivals import Arrivals
 from locks.node.peers.greeter import Greeter
@@ -226,6 +226,7 @@ class Cluster:
         self.readers = ViewSender(self)
         self.inquiries = Inquiries(self, node.name, Witness(node), node.turn)
         self._monitors: dict[Listener, None] = {}
+        self._lost_servers: set[str] = set()  # until they are back
         self.on_connected: list[Callable[[str], object]] = []
         self.on_silence: dict[Callable[[], object], None] = {}
         self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
@@ -384,9 +385,17 @@ class Cluster:
         return TrafficStatistics(len(links), *counts)
 
     def _tell(self, news: NodeUp | NodeDown, link: Link) -> None:
-        reason = news.reason if isinstance(news, NodeDown) else None
-        self.node.counters.connections_lost += reason is not None
-        self.executor.run_soon(log_peer, self.node, news.node, reason)
+        name = news.node
+        if isinstance(news, NodeDown):
+            self.node.counters.connections_lost += 1
+            matters = self.distribution.is_running and are_servers(self.node, name)
+            if matters:
+                self._lost_servers.add(name)
+            self.executor.run_soon(log_node_down, self.node, name, news.reason, matters)
+        else:
+            was_lost = name in self._lost_servers
+            self._lost_servers.discard(name)
+            self.executor.run_soon(log_node_up, self.node, name, was_lost)
         for watcher in () if link.peer.hidden else self._monitors:
             self.executor.run_soon(self._tell_one, watcher, news)
 
