@@ -107,4 +107,6 @@ class WholeNotifier(Notifier):
 class WholeServer(ServerMachine):
     """A lock server that looks at everything after each step."""
 
-    notifier_class = WholeNotifier
+    def _begin(self, version: int) -> None:
+        super()._begin(version)
+        self._notifier = WholeNotifier(self.table, self.node)

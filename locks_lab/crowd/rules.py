@@ -13,13 +13,12 @@ from locks.core.agent.ledger import Ledger
 from locks.core.agent.machine import AgentMachine
 from locks.core.agent.requests import LockRequest, NodeRequest, Undo
 from locks.core.agent.terms import Object
-from locks.core.server.machine import ServerMachine
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry
 from locks.model import LockId
 from locks_lab.crowd.links import Fair, Link, RoundRobin, Scheduler
 from locks_lab.crowd.prices import Calls, Flat, Growing, Price
-from locks_lab.worlds.rules import OURS, RULES, Rule
+from locks_lab.worlds.rules import OURS, RULES, OtherAgent, OtherServer, Rule
 
 __all__ = ["CROWD", "CROWD_RULES", "CrowdRule", "Pausing"]
 
@@ -94,7 +93,7 @@ class GateOnlyLedger(Ledger):
             super()._request(request, node_request, several and self._gate is None, spare)
 
 
-class GateOnlyAgent(AgentMachine):
+class GateOnlyAgent(OtherAgent):
     """An agent with such a ledger."""
 
     ledger_class = GateOnlyLedger
@@ -165,7 +164,7 @@ class _BargingTable(LockTable):
         return found
 
 
-class _BargingServer(ServerMachine):
+class _BargingServer(OtherServer):
     table_class = _BargingTable
 
 

@@ -19,6 +19,7 @@ from locks_lab.explorer.freezing import SINGLE, UNORDERED, Labels, freeze
 from locks_lab.worlds.checks import check_done, check_rule, mail_of, serve
 from locks_lab.worlds.client import SERIALS, ScriptedClient
 from locks_lab.worlds.network import Link, Party
+from locks_lab.worlds.study import study, subjects
 from locks_lab.worlds.world import World
 
 __all__ = ["DIE", "KINDS", "NODES", "VANISH", "Reaction", "Reactions"]
@@ -163,7 +164,7 @@ class Reactions:
         if isinstance(party, ScriptedClient):
             # While a surrender is not answered nothing is looked at; the answer is a message.
             unsettled = unsettled and not party.finished
-            unsettled = unsettled and not party.agent.study.giving_up
+            unsettled = unsettled and not study(party.agent).giving_up
             if not party.finished:
                 ref = party.ref
                 own = [SETTLE] if unsettled and (first or not self.fused) else []
@@ -240,7 +241,7 @@ def _agents_in(value: Any) -> Iterator[AgentId]:
 def _mentions(party: ServerMachine | ScriptedClient | None) -> frozenset[AgentId]:
     """The agents that a party knows of, and may tell others of; not a client's own one."""
     if isinstance(party, ServerMachine):
-        return frozenset(party.subjects)
+        return frozenset(subjects(party))
     if isinstance(party, ScriptedClient) and not party.finished:
-        return frozenset(party.agent.study.acquaintances - {party.ref})
+        return frozenset(study(party.agent).acquaintances - {party.ref})
     return frozenset()

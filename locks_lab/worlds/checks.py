@@ -45,6 +45,7 @@ from locks.model import (
 )
 from locks_lab.worlds.client import ScriptedClient, TokenKey
 from locks_lab.worlds.host import Host, Violation, needed
+from locks_lab.worlds.study import study
 
 require_interpreted("the simulator")
 
@@ -102,11 +103,11 @@ def check_standing(
     for info in agent.lock_info() if host.had else ():
         if info.lock_id not in host.had or not info.held or info.lock_id in host.lost:
             continue
-        if not info.require.startswith("majority") or agent.study.giving_up:
+        if not info.require.startswith("majority") or study(agent).giving_up:
             continue
         for node in info.nodes:
             server = servers.get(node)
-            if server is None or node not in agent.study.alive or node in info.granted:
+            if server is None or node not in study(agent).alive or node in info.granted:
                 continue
             if any(entry.yielded for entry in server.table.own(host.ref, info.lock_id)):
                 continue  # surrendered in a deadlock that may go on
@@ -148,7 +149,7 @@ def check_units(one: Host, other: Host, lock_id: LockId, node: str) -> None:
 
 
 def _unit(host: Host, lock_id: LockId, node: str) -> int | None:
-    asked = host.agent.study.asked(lock_id)
+    asked = study(host.agent).asked(lock_id)
     records = asked.records.get(node, ()) if asked is not None else ()
     return next((unit_at(record) for record in records if record.state == "granted"), None)
 
@@ -416,8 +417,8 @@ def check_done(client: ScriptedClient) -> None:
     agent = client.agent
     if agent.ended is None:  # it has crashed
         return
-    if agent.study.remains:
-        raise Violation(f"left in {agent.client}: {', '.join(agent.study.remains)}")
+    if study(agent).remains:
+        raise Violation(f"left in {agent.client}: {', '.join(study(agent).remains)}")
 
 
 # --- The wait-for graph -------------------------------------------------------------------------
@@ -471,7 +472,7 @@ def bound(edges: list[Edge], hosts: Iterable[Host]) -> set[AgentId]:
         there = blockers.setdefault((w.agent, w.node, w.lock_id), {})
         there.setdefault(how_many_block(h.lock_id, w.lock_id), set()).add(h.agent)
     requests = {host.ref: host.agent.lock_info() for host in hosts}
-    gates = {host.ref: host.agent.study.gates for host in hosts}
+    gates = {host.ref: study(host.agent).gates for host in hosts}
     found = {w.agent for w, _ in edges if w.agent in requests}
 
     def is_free(agent: AgentId, node: str, lock_id: LockId) -> bool:

@@ -36,6 +36,7 @@ from locks.model import (
     show,
 )
 from locks_lab.worlds.network import Party
+from locks_lab.worlds.study import study
 
 __all__ = ["ClientEffect", "Had", "Host", "Mail", "Message", "Violation", "needed"]
 
@@ -119,7 +120,7 @@ class Host:
 
         What the client does not have any more by that is what it is told of, before all else.
         """
-        up = self.agent.study.alive
+        up = study(self.agent).alive
         rest = [lock_id for lock_id in self.had if lock_id not in self.lost]
         given_up = {lock_id: self._given_up(lock_id) for lock_id in rest}
         had = {lock_id for lock_id in rest if self._granted(lock_id, up)}
@@ -160,7 +161,7 @@ class Host:
         Several tasks may wait with one agent, each for its own: what others wait for still is not meant.
         """
         infos = [each for each in self.agent.lock_info() if each.held or not self.agent.awaited]
-        alive = self.agent.study.alive
+        alive = study(self.agent).alive
         self.had = {}
         for info in infos:
             if not info.held or len(info.granted) < needed(info.require, info.nodes, alive):
@@ -186,7 +187,7 @@ class Host:
     def withdrawn(self) -> None:
         """The client has abandoned a wait that was over: it does not rely on what it was told by it."""
         for lock_id, had in list(self.had.items()):
-            asked = self.agent.study.asked(lock_id)
+            asked = study(self.agent).asked(lock_id)
             if asked is None:
                 self.let_go(lock_id)
             elif not covers(asked.mode, had.mode):
@@ -238,8 +239,8 @@ class Host:
 
         More may have been granted since; with `since`, that counts, too.
         """
-        alive = self.agent.study.alive if alive is None else alive
-        asked = self.agent.study.asked(lock_id)
+        alive = study(self.agent).alive if alive is None else alive
+        asked = study(self.agent).asked(lock_id)
         if asked is None:
             return []
         mode, nodes, require = self.had[lock_id]
@@ -256,18 +257,18 @@ class Host:
 
     def _rely_on_what_came_since(self, lock_id: LockId) -> None:
         """What the client was told is gone, but more has been granted meanwhile."""
-        asked = self.agent.study.asked(lock_id)
+        asked = study(self.agent).asked(lock_id)
         assert asked is not None
         nodes = tuple(asked.records)
         if asked.require.endswith("_alive"):
-            nodes = tuple(node for node in nodes if node in self.agent.study.alive)
+            nodes = tuple(node for node in nodes if node in study(self.agent).alive)
         self.had[lock_id] = self.had[lock_id]._replace(nodes=nodes)
 
     def _given_up(self, lock_id: LockId) -> list[str]:
         """Where a lock is about to be surrendered, and may be already."""
         return [
             node
-            for node, ids in self.agent.study.giving_up.items()
+            for node, ids in study(self.agent).giving_up.items()
             if any(each is None or related(each, lock_id) for each in ids)
         ]
 

@@ -4,11 +4,11 @@
 more messages or surrenders: they show what is saved (`docs/messages.md`). The rest are wrong in one point each:
 they show that the simulator finds what is wrong, and what that part of our rules is for.
 
-Each is a small variant of one class, which takes the place of that class in the machines:
+Each is a small variant of one class, of which subclasses of the machines are made (`OtherAgent`, `OtherServer`; for a graph `OtherResolver`):
 
     Resolver, WaitGraph   what an agent does about deadlocks, and what it knows   (AgentMachine)
     Ledger, Tokens        what it wants where, how it gets fencing tokens         (AgentMachine)
-    Notifier              whom a lock server tells what                           (ServerMachine)
+    LockTable, Notifier   what is granted, and whom a lock server tells what      (ServerMachine)
 
 `tests/model/test_rules.py` has the smallest world that we know in which each wrong one goes wrong.
 Some of them do no harm in thousands of random worlds.
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
@@ -29,6 +29,7 @@ from locks.core.agent.wait_graph import Exploration, WaitGraph
 from locks.core.messages import Knowledge
 from locks.core.server.machine import ServerMachine
 from locks.core.server.notifier import News, Notifier
+from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, EntryOwner
 from locks.core.server.waits import WaitEdge
 from locks.form import require_interpreted
@@ -36,7 +37,7 @@ from locks.model import AgentId, Edge, RequestRecord
 
 require_interpreted("the simulator")
 
-__all__ = ["OURS", "RULES", "Rule"]
+__all__ = ["OURS", "RULES", "OtherAgent", "OtherResolver", "OtherServer", "Rule"]
 
 
 class Rule(NamedTuple):
@@ -57,6 +58,71 @@ class Rule(NamedTuple):
     right: bool = False
 
 
+# --- Machines that are made of other parts --------------------------------------------------------
+
+
+class OtherAgent(AgentMachine):
+    """An agent's machine that is made of other parts.
+
+    Attributes:
+        ledger_class: What keeps its lock requests.
+        resolver_class: What it does about deadlocks.
+        tokens_class: How it gets fencing tokens.
+    """
+
+    ledger_class: ClassVar[type[Ledger]] = Ledger
+    resolver_class: ClassVar[type[Resolver]] = Resolver
+    tokens_class: ClassVar[type[Tokens]] = Tokens
+
+    def __init__(
+        self, agent: AgentId, client: str, alive: Iterable[str], *args: Any, **options: Any
+    ) -> None:
+        super().__init__(agent, client, (), *args, **options)
+        silent = self._ledger.silent
+        self._resolver = self.resolver_class(agent, self._out)
+        self._ledger = self.ledger_class(agent, client, alive, self._out, self._resolver)
+        self._ledger.silent = self._resolver.silent = silent
+
+    def _my_tokens(self) -> Tokens:
+        if self._tokens is not None:
+            return self._tokens
+        return self.tokens_class(self.id, self._ledger.requests, self._out)
+
+
+class OtherResolver(Resolver):
+    """What an agent does about deadlocks, with another graph.
+
+    Attributes:
+        graph_class: What keeps its knowledge.
+    """
+
+    graph_class: ClassVar[type[WaitGraph]] = WaitGraph
+
+    def begin(self) -> None:
+        """The agent waits, perhaps for some time already."""
+        begins = self.graph is None
+        super().begin()
+        if begins:
+            self.graph = self.graph_class()
+
+
+class OtherServer(ServerMachine):
+    """A lock server's machine that is made of other parts.
+
+    Attributes:
+        table_class: The lock table.
+        notifier_class: What decides which agents are notified of what.
+    """
+
+    table_class: ClassVar[type[LockTable]] = LockTable
+    notifier_class: ClassVar[type[Notifier]] = Notifier
+
+    def _begin(self, version: int) -> None:
+        super()._begin(version)
+        self.table = self.table_class(version)
+        self._notifier = self.notifier_class(self.table, self.node)
+
+
 # --- Right, with more messages ------------------------------------------------------------------
 
 
@@ -71,11 +137,11 @@ class _LargerGraph(WaitGraph):
         return {agent for agent in self._by_agent if agent > me}
 
 
-class _LargerResolver(Resolver):
+class _LargerResolver(OtherResolver):
     graph_class = _LargerGraph
 
 
-class _LargerAgent(AgentMachine):
+class _LargerAgent(OtherAgent):
     resolver_class = _LargerResolver
 
 
@@ -86,7 +152,7 @@ class _EveryoneGraph(_LargerGraph):
         return set(self._by_agent) - {me}
 
 
-class _EveryoneResolver(Resolver):
+class _EveryoneResolver(OtherResolver):
     """What it was told by somebody it need not pass on to that one."""
 
     graph_class = _EveryoneGraph
@@ -99,7 +165,7 @@ class _EveryoneResolver(Resolver):
                 known[record.key] = max(record.version, known.get(record.key, -1))
 
 
-class _EveryoneAgent(AgentMachine):
+class _EveryoneAgent(OtherAgent):
     resolver_class = _EveryoneResolver
 
 
@@ -138,7 +204,7 @@ class _TellAllInformer(Notifier):
         self.closers.clear()
 
 
-class _TellAllServer(ServerMachine):
+class _TellAllServer(OtherServer):
     notifier_class = _TellAllInformer
 
 
@@ -148,7 +214,7 @@ class _PiecewiseInformer(Notifier):
     long = few = sys.maxsize
 
 
-class _PiecewiseServer(ServerMachine):
+class _PiecewiseServer(OtherServer):
     notifier_class = _PiecewiseInformer
 
 
@@ -158,7 +224,7 @@ class _WholeInformer(Notifier):
     long = 0
 
 
-class _WholeServer(ServerMachine):
+class _WholeServer(OtherServer):
     notifier_class = _WholeInformer
 
 
@@ -183,11 +249,11 @@ class _OutdatedGraph(WaitGraph):
         return super().learn(record)
 
 
-class _OutdatedResolver(Resolver):
+class _OutdatedResolver(OtherResolver):
     graph_class = _OutdatedGraph
 
 
-class _OutdatedAgent(AgentMachine):
+class _OutdatedAgent(OtherAgent):
     resolver_class = _OutdatedResolver
 
 
@@ -213,11 +279,11 @@ class _AllYieldGraph(WaitGraph):
         return super().explore(me)._replace(closing=closing, path=path)
 
 
-class _AllYieldResolver(Resolver):
+class _AllYieldResolver(OtherResolver):
     graph_class = _AllYieldGraph
 
 
-class _AllYieldAgent(AgentMachine):
+class _AllYieldAgent(OtherAgent):
     resolver_class = _AllYieldResolver
 
 
@@ -233,7 +299,7 @@ class _SilentResolver(Resolver):
         super().begin()
 
 
-class _SilentAgent(AgentMachine):
+class _SilentAgent(OtherAgent):
     resolver_class = _SilentResolver
 
 
@@ -244,7 +310,7 @@ class _DeafResolver(Resolver):
         pass
 
 
-class _DeafAgent(AgentMachine):
+class _DeafAgent(OtherAgent):
     resolver_class = _DeafResolver
 
 
@@ -263,7 +329,7 @@ class _ContentClaims(Ledger):
                 self._withdraw(request, each)
 
 
-class _ContentAgent(AgentMachine):
+class _ContentAgent(OtherAgent):
     ledger_class = _ContentClaims
 
 
@@ -289,7 +355,7 @@ class _HastyTokens(Tokens):
         return max(request.grants().values())
 
 
-class _HastyAgent(AgentMachine):
+class _HastyAgent(OtherAgent):
     tokens_class = _HastyTokens
 
 
@@ -306,7 +372,7 @@ class _FewInformer(Notifier):
         super()._notify_edge(edge._replace(to=edge.by), news)
 
 
-class _FewServer(ServerMachine):
+class _FewServer(OtherServer):
     notifier_class = _FewInformer
 
 
@@ -321,7 +387,7 @@ class _ConstantInformer(Notifier):
         pass
 
 
-class _ConstantServer(ServerMachine):
+class _ConstantServer(OtherServer):
     notifier_class = _ConstantInformer
 
 
@@ -335,7 +401,7 @@ class _OnceInformer(Notifier):
         pass
 
 
-class _OnceServer(ServerMachine):
+class _OnceServer(OtherServer):
     notifier_class = _OnceInformer
 
 

@@ -22,7 +22,7 @@ from locks_lab.crowd.measures import Report
 from locks_lab.crowd.rules import CROWD, CROWD_RULES, CrowdRule, Pausing
 from locks_lab.crowd.shape import Fault, Shape
 from locks_lab.worlds.host import Violation
-from locks_lab.worlds.rules import OURS, Rule
+from locks_lab.worlds.rules import OURS, OtherServer, Rule
 
 RIGHT = [rule for rule in CROWD_RULES.values() if rule.right]
 READERS = Shape(clients=12, reads=0.5, rounds=10)
@@ -206,7 +206,7 @@ class NoExclusionTable(LockTable):
         return None
 
 
-class NoExclusionServer(ServerMachine):
+class NoExclusionServer(OtherServer):
     table_class = NoExclusionTable
 
 

@@ -25,6 +25,7 @@ from locks_lab.schedules.plan import Plan
 from locks_lab.worlds.host import Host, Violation
 from locks_lab.worlds.rules import OURS, RULES
 from locks_lab.worlds.script import parse_script
+from locks_lab.worlds.study import study
 from locks_lab.worlds.world import Faults, World
 
 LIMIT = 6_000
@@ -133,7 +134,7 @@ def test_a_fault_in_a_rare_state_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     told = AgentMachine.receive
 
     def receive(self: AgentMachine, message: Any) -> Any:
-        unlooked = self.unsettled and self.outlook() is not None and not self.study.giving_up
+        unlooked = self.unsettled and self.outlook() is not None and not study(self).giving_up
         if unlooked and isinstance(message, RequestStates):
             raise Violation("told before it has looked")
         return told(self, message)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from locks.core.server.machine import ServerMachine
 from locks.core.server.notifier import News, Notifier
 from locks.errors import InvalidOption
 from locks_lab.cases.case import Case, case_of, kind_of, parse_case, replay
@@ -22,7 +21,7 @@ from locks_lab.schedules.plan import Plan, Shape, plan
 from locks_lab.schedules.runs import Tally, run_plan, run_seeds
 from locks_lab.schedules.schedule import finish, run
 from locks_lab.worlds.events import Choice
-from locks_lab.worlds.rules import Rule
+from locks_lab.worlds.rules import OtherServer, Rule
 from locks_lab.worlds.world import Faults, World
 
 FAILED = Path(__file__).with_name("failed.txt")
@@ -43,7 +42,7 @@ class TellsNothing(Notifier):
         }
 
 
-class SilentServer(ServerMachine):
+class SilentServer(OtherServer):
     notifier_class = TellsNothing
 
 

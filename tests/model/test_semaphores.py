@@ -16,11 +16,9 @@ import pytest
 
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.exploration import Exploration
-from locks.core.agent.machine import AgentMachine
 from locks.core.agent.wait_graph import WaitGraph
 from locks.core.messages import Surrender
 from locks.core.server import table as lock_table
-from locks.core.server.machine import ServerMachine
 from locks.core.server.notifier import News, Notifier
 from locks.core.server.tree import Entry, EntryOwner
 from locks.model import AgentId, Deadlock
@@ -30,7 +28,7 @@ from locks_lab.schedules.plan import Plan, Shape
 from locks_lab.schedules.runs import Tally, run_seeds
 from locks_lab.schedules.schedule import POLICIES, Policy, run
 from locks_lab.worlds.host import Violation
-from locks_lab.worlds.rules import OURS, Rule
+from locks_lab.worlds.rules import OURS, OtherAgent, OtherResolver, OtherServer, Rule
 from locks_lab.worlds.script import script
 from locks_lab.worlds.world import Faults, World
 
@@ -117,7 +115,7 @@ def test_a_wait_beside_a_majority_is_no_reason_to_abort(policy: Policy) -> None:
                 asked.append(message.report)
             super().surrender(node, message)
 
-    class RecordingAgent(AgentMachine):
+    class RecordingAgent(OtherAgent):
         resolver_class = Recording
 
     where = "on n1,n2,n3 majority"
@@ -197,11 +195,11 @@ class _Circles(WaitGraph):
         return found
 
 
-class _CirclesResolver(Resolver):
+class _CirclesResolver(OtherResolver):
     graph_class = _Circles
 
 
-class _CirclesAgent(AgentMachine):
+class _CirclesAgent(OtherAgent):
     resolver_class = _CirclesResolver
 
 
@@ -215,7 +213,7 @@ class _ShortNotifier(Notifier):
         return found
 
 
-class _ShortServer(ServerMachine):
+class _ShortServer(OtherServer):
     notifier_class = _ShortNotifier
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pytest
 
 from locks.core.agent.deadlocks import Resolver
-from locks.core.agent.machine import AgentMachine
 from locks.errors import InvalidOption
 from locks_lab.schedules.plan import Shape, plan
 from locks_lab.schedules.schedule import run
@@ -17,7 +16,7 @@ from locks_lab.stories.diagrams import escape, sequence_diagram, wait_for_graph
 from locks_lab.stories.formatter import Formatter
 from locks_lab.stories.story import Unfinished, act, tell
 from locks_lab.worlds.host import Violation
-from locks_lab.worlds.rules import Rule
+from locks_lab.worlds.rules import OtherAgent, Rule
 from locks_lab.worlds.world import Faults, World
 
 RING = ["write a; write b", "write b; write c", "write c; write a"]
@@ -56,7 +55,7 @@ class Idle(Resolver):
         """Look at nothing."""
 
 
-class IdleAgent(AgentMachine):
+class IdleAgent(OtherAgent):
     resolver_class = Idle
 
 

@@ -31,6 +31,7 @@ from locks.core.server.tree import Entry
 from locks.model import RequestRecord, blocks
 from locks.node.client.agent import Agent
 from locks.node.node import Node
+from locks_lab.worlds.study import study
 from tests.helpers import eventually
 from tests.lockstep import check_exclusion, check_structure, slots
 
@@ -189,7 +190,7 @@ def check_agents(node: Node) -> None:
 
 def _check_agent(agent: Agent, node: Node) -> None:
     machine = agent.machine
-    ledger = machine.study.ledger
+    ledger = study(machine).ledger
     entries = {(e.slot.lock_id, e.mode): e for e in _entries(node) if e.owner.id == agent.id}
     known: dict[Any, RequestRecord] = {}
     for request in ledger.requests.values():
@@ -214,7 +215,7 @@ def _check_agent(agent: Agent, node: Node) -> None:
     assert set(ledger.open) == unheld, f"{agent.id} has open requests that are not open"
     assert not ledger._unanswered, f"{agent.id} waits for answers"
     assert not ledger.releasing, f"{agent.id} waits for releases"
-    assert not machine.study.giving_up, f"{agent.id} gives up something"
+    assert not study(machine).giving_up, f"{agent.id} gives up something"
     assert not machine._out, f"{agent.id} has effects that were not carried out"
     assert not machine._waits.pending or ledger.open, f"{agent.id} waits for nothing"
 

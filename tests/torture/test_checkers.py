@@ -11,6 +11,7 @@ import pytest
 import locks
 from locks.node.node import Node
 from locks.runtime.inline import Work
+from locks_lab.worlds.study import study
 from tests.torture import invariants
 from tests.torture.invariants import broken, broken_when_empty
 from tests.torture.stage import Stage
@@ -43,7 +44,7 @@ def _agent(node: Node) -> locks.Agent:
 
 
 def _forget_record(node: Node) -> None:
-    ledger = _agent(node).machine.study.ledger
+    ledger = study(_agent(node).machine).ledger
     ledger.requests[A].node_requests[node.name].records.clear()
 
 
@@ -70,7 +71,9 @@ BREAKS: dict[str, tuple[Callable[[Node], object], str]] = {
     "a lock since nobody knows when": (lambda node: node.server.times.got.clear(), "times"),
     "an agent that knows too little": (_forget_record, "agents"),
     "an agent that waits for an answer": (
-        lambda node: _agent(node).machine.study.ledger._unanswered.update({("n", A, "read"): None}),
+        lambda node: study(_agent(node).machine).ledger._unanswered.update(
+            {("n", A, "read"): None}
+        ),
         "agents",
     ),
     "an effect that is not carried out": (
@@ -177,7 +180,7 @@ def test_the_book_notices_two_holders() -> None:
         book.enter(B, "write", two)
         assert book.violations == []
         book.leave([1])
-        two.machine.study.ledger.requests[A] = two.machine.study.ledger.requests[B]
+        study(two.machine).ledger.requests[A] = study(two.machine).ledger.requests[B]
         book.enter(A, "write", two)
         assert len(book.violations) == 1
     finally:

@@ -10,6 +10,7 @@ from locks.core.agent.machine import REPORTS, AgentMachine
 from locks.core.messages import Released, Request, RequestStates, Resolved
 from locks.errors import DeadlockAborted, InvalidLockId
 from locks.model import HELD_UP, Deadlock, LockResult, check_lock_id
+from locks_lab.worlds.study import study
 from tests.unit.net import N1, N2, A, B, Net
 
 C = ("c",)
@@ -98,7 +99,7 @@ def test_held_up_until_the_wait_is_given_up(how: str) -> None:
     assert net.hidden() == []
     for agent in (outer, inner, stranger):
         net.do(agent, agent.end())
-        assert agent.study.remains == []
+        assert study(agent).remains == []
     assert net.servers[N1].table.owners == {}
 
 

@@ -10,6 +10,7 @@ import locks
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AnswerWait, Ended, Lost, Notify, Surrendered, ToAgent, ToServer
 from locks.model import LockId, Require
+from locks_lab.worlds.study import study
 from tests.unit.net import ALL, N1, N2, N3, A, B, Net
 
 
@@ -96,7 +97,7 @@ def test_a_requirement_that_is_still_met_is_no_loss(
     (told,) = net.lost
     assert told.lock_ids == (A,)
     assert lost(agent).nodes == (last,)
-    assert agent.study.lost == (A,)
+    assert study(agent).lost == (A,)
 
 
 @pytest.mark.parametrize("again", ["a wait", "the status", "a notification"])
@@ -120,7 +121,7 @@ def test_a_lost_lock_stays_lost_until_the_client_is_told_again(again: str) -> No
         net.do(agent, agent.set_flag("notify", True))
     agent.ensure_held(A)
     agent.ensure_held(None)
-    assert agent.study.lost == ()
+    assert study(agent).lost == ()
 
 
 def test_a_restart_is_a_loss() -> None:

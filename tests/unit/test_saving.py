@@ -31,6 +31,7 @@ from locks.model import AgentId, RequestRecord
 from locks.node import dispatch
 from locks.node.history import begin, is_outgrown, past, replay
 from locks.program import default_node
+from locks_lab.worlds.study import subjects
 
 NODE = "a@h"
 IDS = [("a",), ("a", "b"), ("a", "c"), ("a", "b", "d"), ("e",)]
@@ -64,7 +65,7 @@ def _what_is_seen(server: ServerMachine) -> Any:
         [server.view(lock_id) for lock_id in IDS],
         server.statistics(),
         server.version,
-        server.subjects,
+        subjects(server),
         [set(server.watchers(lock_id)) for lock_id in IDS],
     )
 

@@ -24,6 +24,7 @@ from locks.otp.links.silence import (
     Suspects,
 )
 from locks_lab.explorer.freezing import UNORDERED, freeze
+from locks_lab.worlds.study import study
 from tests.unit.net import ALL, N1, N2, N3, A, B, Net
 from tests.unit.test_gate import Contest, queue
 
@@ -118,7 +119,7 @@ def test_all_silent_is_as_none() -> None:
     net.do(agent, agent.ask(A, "write", ALL, "majority", "wait"))
     for node in ALL:
         net.hush(node)
-    assert agent.study.gates == {A: N1}
+    assert study(agent).gates == {A: N1}
     for node in ALL:
         net.speak(node)
     assert answer(net, "wait") == "have_all_locks"

@@ -27,7 +27,6 @@ itself. When a node is lost, all begins anew in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import ClassVar
 
 from locks.core.agent.wait_graph import Exploration, WaitGraph
 from locks.core.messages import (
@@ -73,10 +72,7 @@ class Resolver:
         giving_up: What is given up by surrenders that are not answered, by node: an id, or everything.
         unsettled: Whether something was learned since it last settled.
         silent: The nodes that are up and say nothing; whoever makes it says so.
-        graph_class: What keeps its knowledge.
     """
-
-    graph_class: ClassVar[type[WaitGraph]] = WaitGraph
 
     __slots__ = (
         *("_me", "_out", "_passed_on", "_sources"),
@@ -123,23 +119,11 @@ class Resolver:
         """The nodes of the agents that it has told something that may still matter."""
         return {agent.node for agent in self._passed_on}
 
-    @property
-    def acquaintances(self) -> set[AgentId]:
-        """For study: the agents that it may tell something from now on, or tell others of."""
-        known = self.graph.agents if self.graph is not None else ()
-        return {*self._passed_on, *self._sources, *known}
-
-    @property
-    def remains(self) -> list[str]:
-        """For study: names of what is kept that is not empty."""
-        kept = {"active": self.graph is not None, "passed on": self._passed_on}
-        return [name for name, what in kept.items() if what]
-
     def begin(self) -> None:
         """The agent waits, perhaps for some time already."""
         if self.graph is not None:
             return
-        self.graph = self.graph_class()
+        self.graph = WaitGraph()
         for source in sorted(self._sources):
             self._out.append(ToAgent(source, Knowledge(self._me, (), forgot=True)))
         self._sources.clear()

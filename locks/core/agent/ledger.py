@@ -411,12 +411,6 @@ class Ledger:
         """Whether no request waits, or may turn out to wait."""
         return not (self.waiting or self._unanswered)
 
-    @property
-    def remains(self) -> list[str]:
-        """For study: names of what is kept that is not empty."""
-        kept = ("requests", "open", "waiting", "hidden", "_unanswered")
-        return [name.strip("_") for name in kept if getattr(self, name)]
-
     def request(self, lock_id: LockId) -> LockRequest:
         """What was asked for on this id; raises `NotHeld` when nothing was."""
         try:

@@ -12,7 +12,7 @@ what a wait means for the client's other transactions.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from locks.core.agent.counted import another_number, unit_of
 from locks.core.agent.deadlocks import Resolver
@@ -29,7 +29,6 @@ from locks.core.agent.requests import (
     unlocked_meanwhile,
 )
 from locks.core.agent.saving import SavedAgent, load_agent, save_agent
-from locks.core.agent.study import Study
 from locks.core.agent.terms import Object, check_terms
 from locks.core.agent.wait_graph import Exploration
 from locks.core.messages import (
@@ -89,16 +88,7 @@ class AgentMachine:
         monitor_nodes: Notify the client of lock servers that come and go.
         notify: Notify the client of lock infos and changes of status.
         silent: Of the nodes that are up, those that say nothing; kept up to date by `node_silent`, `node_speaks`.
-
-    Attributes:
-        ledger_class: What keeps its lock requests; the simulator has others to choose.
-        resolver_class: What it does about deadlocks; likewise.
-        tokens_class: How it gets fencing tokens; likewise.
     """
-
-    ledger_class: ClassVar[type[Ledger]] = Ledger
-    resolver_class: ClassVar[type[Resolver]] = Resolver
-    tokens_class: ClassVar[type[Tokens]] = Tokens
 
     __slots__ = (
         "_hold_ups",
@@ -140,8 +130,8 @@ class AgentMachine:
         self._out: list[AgentEffect] = []
         self._waits = ClientWaits()
         self._last_status: Status = "no_locks"
-        self._resolver = resolver = self.resolver_class(agent, self._out)
-        self._ledger = ledger = self.ledger_class(agent, client, alive, self._out, resolver)
+        self._resolver = resolver = Resolver(agent, self._out)
+        self._ledger = ledger = Ledger(agent, client, alive, self._out, resolver)
         ledger.silent = resolver.silent = silent
         self._tokens: Tokens | None = None  # most locks are on one node, and have theirs at once
         self._hold_ups: HoldUps | None = None  # most clients have one transaction
@@ -601,16 +591,9 @@ class AgentMachine:
         """What stands for a wait in which the client blocks; nothing if it is over."""
         return None if self._hold_ups is None else self._hold_ups.by_wait.get(wait)
 
-    # --- For study: what simulators look at, and nothing else does --------------------------------
-
     def outlook(self) -> Exploration | None:
         """What it would find if it looked now; nothing if it does not wait."""
         return self._resolver.look()
-
-    @property
-    def study(self) -> Study:
-        """What else it knows, for simulators and their checks."""
-        return Study(self._ledger, self._resolver, self._tokens)
 
     # --- Taking in ------------------------------------------------------------------------------
 
@@ -754,7 +737,7 @@ class AgentMachine:
     def _my_tokens(self) -> Tokens:
         if self._tokens is not None:
             return self._tokens
-        return self.tokens_class(self.id, self._ledger.requests, self._out)
+        return Tokens(self.id, self._ledger.requests, self._out)
 
     def _my_hold_ups(self) -> HoldUps:
         if self._hold_ups is None:

@@ -75,11 +75,6 @@ class WaitGraph:
             self._records[record.node, record.number] = record
             self._put_in(record)
 
-    @property
-    def agents(self) -> set[AgentId]:
-        """The agents whose requests are known, or were."""
-        return {record.agent for record in self._records.values()}
-
     def get(self, key: RequestKey) -> RequestRecord | None:
         """What is known of a request."""
         return self._records.get(key)

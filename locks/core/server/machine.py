@@ -8,7 +8,6 @@ clock, no actor and no network; the actor around it is `locks.node.server`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import ClassVar
 
 from locks.core.messages import (
     OUTSIDE,
@@ -57,12 +56,7 @@ class ServerMachine:
 
     Attributes:
         changed: The entries that the last message has changed, for whoever puts down when.
-        table_class: The lock table; the simulator has wrong ones to choose.
-        notifier_class: What decides which agents are notified of what; likewise.
     """
-
-    table_class: ClassVar[type[LockTable]] = LockTable
-    notifier_class: ClassVar[type[Notifier]] = Notifier
 
     def __init__(self, node: str, first_version: int = 0) -> None:
         self.node = node
@@ -70,8 +64,8 @@ class ServerMachine:
         self._begin(first_version)
 
     def _begin(self, version: int) -> None:
-        self.table = self.table_class(version)
-        self._notifier = self.notifier_class(self.table, self.node)
+        self.table = LockTable(version)
+        self._notifier = Notifier(self.table, self.node)
         self._watchers = Watchers()
 
     def handle(self, message: ServerMessage) -> list[ServerEffect]:
@@ -207,11 +201,6 @@ class ServerMachine:
     def statistics(self) -> TableStatistics:
         """Counters of the lock table."""
         return self.table.statistics()
-
-    @property
-    def subjects(self) -> set[AgentId]:
-        """For study: the agents of which it may tell others, or that it may tell, whatever comes next."""
-        return self._notifier.subjects
 
     # --- Messages -------------------------------------------------------------------------------
 

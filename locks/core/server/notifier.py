@@ -181,21 +181,6 @@ class Notifier:
                 self.closers[owner] = None
                 self._touched.add(owner)
 
-    @property
-    def subjects(self) -> set[AgentId]:
-        """For study: the agents of which it may tell others, whatever happens to them next."""
-        found = {owner.id for owner in self.closers}
-        for owner in self._table.owners.values():
-            if owner.waits or owner.waited:
-                found.add(owner.id)
-            for entry in owner.all():
-                if entry.notified:
-                    found.add(owner.id)
-                    found |= {
-                        other.id for other in entry.notified if other.total
-                    }  # who is gone forgot it
-        return found
-
     def load(self, owners: Iterable[EntryOwner]) -> None:
         """Put down what follows from the state of owners that are put into the table anew."""
         for owner in owners:

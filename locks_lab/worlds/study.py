@@ -1,4 +1,8 @@
-"""What simulators and their checks look at in an agent. The product itself uses none of it."""
+"""What simulators, checkers and tests read of machines, besides what everybody can ask them.
+
+A machine is a plain object without secrets: an agent's is made of a ledger, a resolver and perhaps tokens, a lock server's of a table and a
+notifier. The product has nothing for its study. All that is read of these parts is here, and nothing here changes anything.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +13,22 @@ from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
 from locks.core.agent.gate import gate
 from locks.core.agent.ledger import Ledger
+from locks.core.agent.machine import AgentMachine
+from locks.core.server.machine import ServerMachine
 from locks.model import AgentId, LockId, Mode, RequestRecord, Require
 
-__all__ = ["Asked", "Study"]
+__all__ = ["Asked", "Study", "study", "subjects"]
+
+KEPT = ("requests", "open", "waiting", "hidden", "_unanswered")  # by a ledger
 
 
 class Asked(NamedTuple):
-    """What an agent has asked for on one lock id, for study.
+    """What an agent has asked for on one lock id.
 
     Attributes:
         mode: The strongest mode asked for.
         require: How many of the nodes are needed.
-        records: What is known of the own requests, by node.
+        records: What is known of its own requests, by node.
     """
 
     mode: Mode
@@ -29,7 +37,7 @@ class Asked(NamedTuple):
 
 
 class Study(NamedTuple):
-    """An agent's parts, as `AgentMachine.study` shows them."""
+    """An agent's parts."""
 
     ledger: Ledger
     resolver: Resolver
@@ -61,7 +69,7 @@ class Study(NamedTuple):
 
     @property
     def lost(self) -> tuple[LockId, ...]:
-        """What was lost with a node, and the client was not told since that it has it again."""
+        """What was lost with a node, and the client was not notified since that it holds it again."""
         return tuple(request.lock_id for request in self.ledger.requests.values() if request.lost)
 
     @property
@@ -71,11 +79,35 @@ class Study(NamedTuple):
 
     @property
     def acquaintances(self) -> set[AgentId]:
-        """The agents that it may tell something from now on, or tell others of."""
-        return self.resolver.acquaintances
+        """The agents that it may notify of something from now on, or notify others of."""
+        resolver = self.resolver
+        records = () if resolver.graph is None else resolver.graph._records.values()
+        return {*resolver._passed_on, *resolver._sources, *(record.agent for record in records)}
 
     @property
     def remains(self) -> list[str]:
         """Names of what it still keeps; once it has ended there is nothing."""
-        tokens = ["waits for tokens"] if self.tokens and self.tokens.waits else []
-        return self.ledger.remains + self.resolver.remains + tokens
+        kept = {name.strip("_"): getattr(self.ledger, name) for name in KEPT}
+        kept["active"] = self.resolver.graph is not None
+        kept["passed on"] = self.resolver._passed_on
+        kept["waits for tokens"] = self.tokens is not None and self.tokens.waits
+        return [name for name, what in kept.items() if what]
+
+
+def study(agent: AgentMachine) -> Study:
+    """The parts of an agent's machine."""
+    return Study(agent._ledger, agent._resolver, agent._tokens)
+
+
+def subjects(server: ServerMachine) -> set[AgentId]:
+    """The agents of which a lock server may notify others, or that it may notify, whatever comes next."""
+    found = {owner.id for owner in server._notifier.closers}
+    for owner in server.table.owners.values():
+        if owner.waits or owner.waited:
+            found.add(owner.id)
+        for entry in owner.all():
+            if entry.notified:
+                found.add(owner.id)
+                # Who is gone forgot it.
+                found |= {other.id for other in entry.notified if other.total}
+    return found
