@@ -16,10 +16,10 @@ from locks.lock_ids import shown
 from locks.model import check_lock_id, check_timeout
 from locks.ownership.worker import check_node
 from locks.program import default_node
-from locks.runtime import GeventFuture, current_client
+from locks.runtime import GeventFuture
 from locks.runtime.callables import check_callable
-from locks.runtime.elsewhere import check_actor, note_value
 from locks.runtime.interrupts import whole
+from locks.runtime.port import world
 from locks_leader.behaviour import Behaviour
 from locks_leader.core.messages import Role
 from locks_leader.errors import LeaderDied, LeaderTimeout
@@ -187,7 +187,7 @@ def _check_instance(instance: Any) -> None:
             f"{instance!r:.100} is not an instance of an election; pass the result of start()",
             instance=f"{instance!r:.100}",
         )
-    check_actor(instance)
+    world().check_actor(instance)
 
 
 def call(instance: Ref, request: Any, *, timeout: float | None = 5) -> Any:
@@ -204,7 +204,7 @@ def call(instance: Ref, request: Any, *, timeout: float | None = 5) -> Any:
     """
     check_timeout(timeout)
     _check_instance(instance)
-    note_value(current_client, "calls an instance:", request)
+    world().note(None, "calls an instance: {!r:.60}", request)
     return instance.ask(request, timeout=timeout)
 
 
@@ -232,7 +232,7 @@ def leader_call(instance: Ref, request: Any, *, timeout: float | None = 5) -> An
     """
     check_timeout(timeout)
     _check_instance(instance)
-    note_value(current_client, "calls the leader:", request)
+    world().note(None, "calls the leader: {!r:.60}", request)
     ticket = f"{_PROGRAM}-{os.getpid()}-{next(_tickets)}"
     answered = False  # before it was withdrawn, which is answered, too
     try:
@@ -282,7 +282,7 @@ def leader_cast(instance: Ref, message: Any) -> None:
     While there is no leader it waits for one. It is lost with an instance or a leader that dies.
     """
     _check_instance(instance)
-    note_value(current_client, "casts to the leader:", message)
+    world().note(None, "casts to the leader: {!r:.60}", message)
     instance.tell((wire.LEADER_CAST, message))
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pykka
 
 from locks import MisuseError
-from locks.runtime.elsewhere import unseen
+from locks.runtime.port import world
 from locks_leader.core.events import NOTHING, HandOver, Outcome, SurrenderLeadership
 from locks_leader.state import Caller, ElectionState
 
@@ -130,7 +130,7 @@ class Behaviour:
 def tell_end(callbacks: Behaviour, reason: object, election: ElectionState) -> None:
     """Tell the callbacks that the instance ends."""
     if type(callbacks).terminate is Behaviour.terminate:
-        unseen(reason)
+        world().failed(reason)
     callbacks.terminate(reason, election)
 
 

@@ -18,9 +18,9 @@ from locks.program import Movable
 from locks.program.origin import Origin
 from locks.runtime import Event, current_client
 from locks.runtime.callables import check_callable, check_callbacks, check_ran
-from locks.runtime.elsewhere import unseen
 from locks.runtime.interrupts import whole
 from locks.runtime.native import native_rlock
+from locks.runtime.port import world
 from locks_leader.api import start
 from locks_leader.behaviour import Behaviour
 from locks_leader.errors import LeadershipLost, LeaderTimeout
@@ -346,7 +346,7 @@ class _Part:
         """The actor has ended."""
         self._reason = down.reason
         if not self.once:  # else the caller of `run` is told
-            unseen(down.reason)
+            world().failed(down.reason)
         if self.leadership is not None:
             self.leadership.lost.open()
         self.over.open()

@@ -37,7 +37,7 @@ from locks.otp.bytes.terms import Atom
 from locks.otp.process.remote import RemoteRef
 from locks.program import default_node
 from locks.runtime.callables import check_callable
-from locks.runtime.elsewhere import check_actor
+from locks.runtime.port import world
 
 __all__ = [
     "SCOPE",
@@ -201,7 +201,7 @@ def monitor(
             watcher=repr(watcher),
         )
     if isinstance(watcher, pykka.ActorRef):
-        check_actor(watcher)
+        world().check_actor(watcher)
     else:
         check_callable(watcher, "watcher")
     return _ask(node, scope, lambda found: found.monitor(key, watcher))
@@ -224,7 +224,7 @@ def _check_members(given: tuple[Any, ...]) -> tuple[Ref, ...]:
                 "start(), or actor_ref",
                 member=repr(member),
             )
-        check_actor(member)
+        world().check_actor(member)
     return given
 
 

@@ -29,8 +29,8 @@ from locks.ownership.errors import StaleToken
 from locks.ownership.groups import Grouping
 from locks.runtime import interrupts
 from locks.runtime.callables import check_callable
-from locks.runtime.elsewhere import step
 from locks.runtime.native import native_lock
+from locks.runtime.port import world
 
 __all__ = ["Among", "AtHand", "Backlog", "Doer", "Done", "Run", "SetAside", "TaskState", "Waiting"]
 
@@ -334,7 +334,7 @@ class Backlog(Generic[T]):
             MisuseError: It is closed; nothing was added.
             InvalidOption: The resource of a task has no group; nothing was added.
         """
-        step()
+        world().step()
         self._add(list(map(self.grouping.group_of, map(self._resource, tasks))), tasks)
 
     @interrupts.whole

@@ -36,8 +36,8 @@ from locks.ownership.messages import (
     Welcome,
 )
 from locks.runtime import Client, Event, interrupts, monitor
-from locks.runtime.elsewhere import note
 from locks.runtime.leaving import Block, entering
+from locks.runtime.port import world
 
 __all__ = ["Part"]
 
@@ -143,7 +143,7 @@ class Part:
 
     def granted(self, groups: Collection[int], token: int) -> None:
         """Groups are its own: the callback is told of each, then tasks may be begun."""
-        note(self.client, "owns groups {} of {}, token {}", list(groups), self.name, token)
+        world().note(self.client, "owns groups {} of {}, token {}", list(groups), self.name, token)
         for group in groups:
             if self._on_gained is not None:
                 self._on_gained(group, token)
@@ -196,7 +196,7 @@ class Part:
     def tell_lost(self, groups: Collection[int]) -> None:
         """Tell the callback of groups that were let go."""
         if groups:
-            note(self.client, "has let go groups {} of {}", list(groups), self.name)
+            world().note(self.client, "has let go groups {} of {}", list(groups), self.name)
         if self._on_lost is not None:
             for group in groups:
                 self._on_lost(group)
@@ -246,7 +246,7 @@ class Part:
         if token is None or self.stopping:
             self.end(task)
             return None
-        note(self.client, "works on group {} of {}, token {}", task.group, self.name, token)
+        world().note(self.client, "works on group {} of {}, token {}", task.group, self.name, token)
         return token
 
     def end(self, task: Task) -> None:

@@ -38,7 +38,7 @@ from locks.ownership.session import CoordinatorSession
 from locks.ownership.worker import Worker, check_node, node_of
 from locks.program import default_node
 from locks.runtime import GeventActor, tell
-from locks.runtime.elsewhere import new_greenlet
+from locks.runtime.port import world
 
 __all__ = ["Ownership"]
 
@@ -161,7 +161,7 @@ class _LocalSession:
     def _perform(self, effects: Sequence[SessionEffect]) -> None:
         for effect in effects:
             if isinstance(effect, Agree):
-                new_greenlet(self._agree, self.core.newest).start()
+                world().new_greenlet(self._agree, self.core.newest).start()
             else:
                 tell(effect.worker, effect)
 

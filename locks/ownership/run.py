@@ -20,8 +20,8 @@ from locks.ownership.errors import StaleToken
 from locks.ownership.part import Part, Task
 from locks.ownership.turns import BATCH, QUICK, SLICE, Turns
 from locks.runtime import Waiter
-from locks.runtime.elsewhere import clock, give_way, stepwise
 from locks.runtime.leaving import Block, entering
+from locks.runtime.port import world
 
 __all__ = ["BacklogRun", "check_not_within"]
 
@@ -62,9 +62,10 @@ class BacklogRun(Block, Generic[T]):
         self.caller = id(getcurrent())
         self._part = part
         self._tasks = tasks
-        self._handler = stepwise(handler)
+        here = world()
+        self._handler = here.stepwise(handler)
         self._guards = bool(tasks.retries) or tasks.on_failure != "stop"
-        self._clock = clock()
+        self._clock = here.clock()
         self._turns = Turns(self._clock)
         self._waiter: Waiter | None = None
         self._me: ref[Run] = ref(self)
@@ -133,7 +134,7 @@ class BacklogRun(Block, Generic[T]):
             group = turns.take()
             if group is not None:
                 self._slice(group)
-                give_way()  # to other workers, and callbacks
+                world().give_way()  # to other workers, and callbacks
             elif not self._wait():
                 return
 

@@ -19,10 +19,10 @@ from locks.ownership.run import BacklogRun, check_not_within
 from locks.program import default_node, is_at_hand
 from locks.runtime import current_client
 from locks.runtime.callables import check_callable, check_callbacks
-from locks.runtime.elsewhere import step
 from locks.runtime.interrupts import whole_itself
 from locks.runtime.leaving import Block, Hold, entering
 from locks.runtime.native import native_rlock
+from locks.runtime.port import world
 
 __all__ = ["Statistics", "Worker", "check_node", "node_of"]
 
@@ -184,7 +184,7 @@ class Worker(Block, ABC):
 
         To do one, use `hold`: what was true may have changed.
         """
-        step()
+        world().step()
         part = self._part
         return part is not None and self.grouping.group_of(resource) in part.member.owned
 
@@ -299,7 +299,7 @@ class _Hold(Block, AbstractContextManager[int]):
 
     def __enter__(self) -> int:
         hold = entering(self)
-        step()
+        world().step()
         task = self._worker._task(self._resource)
         hold.take(task)
         try:

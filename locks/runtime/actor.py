@@ -47,7 +47,6 @@ from pykka import ActorDeadError, ActorRegistry
 from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 
-from locks.runtime.elsewhere import clock, new_greenlet
 from locks.runtime.exits import kill_greenlet
 from locks.runtime.interrupts import whole
 from locks.runtime.monitor import (
@@ -59,6 +58,7 @@ from locks.runtime.monitor import (
     end_reason,
     monitor,
 )
+from locks.runtime.port import world
 from locks.runtime.waiter import Channel, Event, Waiter
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class GeventFuture(pykka.Future[T]):
     def get(self, *, timeout: float | None = None) -> Any:
         """Return the value or raise the exception that was set. See `pykka.Future.get`."""
         if self._outcome is None:
-            tell = clock()
+            tell = world().clock()
             deadline = None if timeout is None else tell() + timeout
             while self._outcome is None:
                 left = None if deadline is None else max(0.0, deadline - tell())
@@ -226,7 +226,7 @@ class GeventActor(pykka.Actor):
         self._told_failure = False
 
     def _start_actor_loop(self) -> None:
-        greenlet = new_greenlet(self._actor_loop)
+        greenlet = world().new_greenlet(self._actor_loop)
         greenlet.__dict__[ACTOR_REF] = self._actor_ref
         self.actor_inbox.greenlet = greenlet
         greenlet.rawlink(self._greenlet_ended)

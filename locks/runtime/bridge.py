@@ -23,7 +23,7 @@ from gevent import Greenlet, monkey
 from gevent.hub import Hub
 
 from locks.errors import MisuseError
-from locks.runtime import elsewhere
+from locks.runtime import port
 from locks.runtime.native import get_ident, is_main_thread
 
 if TYPE_CHECKING:
@@ -217,10 +217,12 @@ def _runs_event_loop(current: greenlet.greenlet) -> bool:
     It does if that is a thread's own greenlet, one that this has switched to, as SQLAlchemy runs plain functions for coroutines, or
     that of a simulation's event loop. A bridge waits without the loop, and greenlets of gevent or of a simulation by themselves.
     """
-    if current.parent is None or getattr(current, "is_event_loop", False):
+    if current.parent is None:
         return True
-    if type(current) is Bridge or elsewhere.here() is not None:
+    if type(current) is Bridge:
         return False
+    if (world := port.world()) is not port.REAL:
+        return world.is_event_loop(current)
     above: greenlet.greenlet | None = current
     while above is not None:
         if isinstance(above, (Greenlet, Hub)):

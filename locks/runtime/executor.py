@@ -32,8 +32,9 @@ import gevent
 from gevent import monkey
 
 from locks.errors import MisuseError
-from locks.runtime import elsewhere, interrupts
+from locks.runtime import interrupts
 from locks.runtime.native import is_main_thread, native_lock, start_thread
+from locks.runtime.port import is_simulated
 from locks.runtime.waiter import (
     Channel,
     Event,
@@ -128,7 +129,7 @@ class Executor:
             RuntimeError: after `stop`, or if the worker was killed meanwhile.
             MisuseError: a simulation calls, which has a node of its own.
         """
-        if elsewhere.here() is not None:
+        if is_simulated():
             raise MisuseError(
                 "can't call a node that is not simulated from a simulation: leave node=... out"
             )

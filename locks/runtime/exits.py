@@ -9,8 +9,8 @@ import greenlet
 import pykka
 from gevent.hub import Hub
 
-from locks.runtime.elsewhere import kill_simulated
 from locks.runtime.monitor import Client, Ending, Killed, Mortal, NativeThread
+from locks.runtime.port import world
 from locks.runtime.waiter import get_hub_if_exists, run_in_hub
 
 __all__ = ["exit_client", "kill_greenlet"]
@@ -42,7 +42,7 @@ def exit_client(subject: Client, reason: object) -> None:
 
 def kill_greenlet(subject: greenlet.greenlet, error: BaseException) -> None:
     """Throw `error` into a greenlet soon. From any thread, without waiting."""
-    if kill_simulated(subject, error):
+    if world().kill(subject, error):
         return
     hub: Any = subject.parent
     while hub is not None and not isinstance(hub, Hub):

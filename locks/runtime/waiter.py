@@ -39,9 +39,9 @@ from gevent import getcurrent
 from gevent._hub_local import get_hub_if_exists
 
 from locks.errors import BlocksEventLoop
-from locks.runtime import elsewhere
 from locks.runtime.bridge import Bridge
 from locks.runtime.native import native_lock
+from locks.runtime.port import Place, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -256,8 +256,8 @@ class Waiter:
             return False
         if self._parked is not None:
             raise RuntimeError("another caller is already waiting with this Waiter")
-        if (place := elsewhere.place()) is not None:
-            return self._wait_elsewhere(place, timeout)
+        if (place := world().place()) is not None:
+            return self._wait_at(place, timeout)
         current = getcurrent()
         if type(current) is Bridge:
             return self._wait_in_bridge(current, timeout)
@@ -266,7 +266,7 @@ class Waiter:
             return self._wait_in_thread(timeout)
         return self._wait_in_hub(hub, timeout, idle)
 
-    def _wait_elsewhere(self, place: elsewhere.Place, timeout: float | None) -> bool:
+    def _wait_at(self, place: Place, timeout: float | None) -> bool:
         self._parked = place
         try:
             place.wait(timeout)

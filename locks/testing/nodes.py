@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import pykka
 from gevent import getcurrent
@@ -15,16 +15,20 @@ from locks.errors import MisuseError
 from locks.node.client.agent import Agent
 from locks.program import default as program
 from locks.runtime import Client as AnyClient
-from locks.runtime import client_key, elsewhere
+from locks.runtime import client_key, current_client
 from locks.runtime.bridge import Bridge
+from locks.runtime.port import World, stand_in
 from locks.testing.node import SimulatedAgent, SimulatedNode, greenlet_of, not_simulated
 from locks.testing.owning import two_at_work
 from locks.testing.patches import is_patched
 from locks.testing.spawned import Spawned
 from locks_lab.applications.application import Application, Client
+from locks_lab.applications.event_loop import LoopGreenlet
 from locks_lab.applications.places import Place
 
 __all__ = ["ALONE", "SimulatedNodes"]
+
+T = TypeVar("T")
 
 ALONE = "node@localhost"  # the name of a real node that was given none
 
@@ -43,8 +47,8 @@ class _Place:
         self._application.ready(self._client)
 
 
-class SimulatedNodes:
-    """The nodes of a simulation.
+class SimulatedNodes(World):
+    """The nodes of a simulation, and the world of its clients.
 
     Args:
         names: Their names.
@@ -73,7 +77,7 @@ class SimulatedNodes:
         """
         if isinstance(program._default, SimulatedNode):
             raise MisuseError("a simulation runs already; it can't have another one within it")
-        with program.stand_in(self.by_name[self.names[0]]), elsewhere.stand_in(self):
+        with program.stand_in(self.by_name[self.names[0]]), stand_in(self):
             yield
 
     def place(self) -> _Place | None:
@@ -108,15 +112,19 @@ class SimulatedNodes:
         tasks = self.by_name[running.node].tasks
         return tasks.place() if tasks.is_at_work else self.application.place(running)
 
-    def clock(self) -> float:
-        """The simulation's time in seconds."""
-        return self.application.time
+    def clock(self) -> Callable[[], float]:
+        """What tells the simulation's time in seconds."""
+        return lambda: self.application.time
+
+    def is_event_loop(self, current: greenlet) -> bool:
+        """Whether a greenlet runs the event loop of a node."""
+        return isinstance(current, LoopGreenlet)
 
     def is_here(self) -> bool:
         """Whether the simulation calls: a client, a task, an actor of one, or what is notified of something."""
         return self.application.is_here()
 
-    def new_greenlet(self, function: Callable[..., object], args: tuple[Any, ...]) -> Spawned:
+    def new_greenlet(self, function: Callable[..., object], *args: Any) -> Spawned:
         """A greenlet that is simulated, to be started."""
         running = self.application.running
         node = self.names[0] if running is None else running.node
@@ -149,27 +157,41 @@ class SimulatedNodes:
         if len(self.names) > 1 or not set(names) <= set(self.names):
             raise not_simulated()
 
-    def fail(self, error: Exception) -> None:
+    def failed(self, error: object) -> None:
         """Have the run fail; what runs now is to blame."""
+        if not isinstance(error, Exception):
+            return
         if (running := self.application.running) is not None:
             what = f"raises {type(error).__name__}"
             self.application.note(running.name, what, matters=True)
         self.application.fail(error)
 
-    def note_of(self, client: object, what: str) -> None:
+    def note(self, client: object, what: str, *args: object) -> None:
         """Put down what becomes of a client."""
+        client = current_client() if client is None else client
         if isinstance(client, (Client, pykka.ActorRef)):
             running = client if isinstance(client, Client) else self.application.running
             assert running is not None
-            self.by_name[running.node].note(client, what)
+            self.by_name[running.node].note(client, what.format(*args))
         for node in self.by_name.values():
             if violation := two_at_work(node.counters.workers):
                 self.application.fail(violation)
                 raise violation
 
-    def give_way(self) -> None:
+    def step(self) -> None:
         """Let other clients go first."""
         self.application.pause()
+
+    give_way = step
+
+    def stepwise(self, function: Callable[..., T]) -> Callable[..., T]:
+        """A function before each call of which other clients may go first."""
+
+        def call(*args: Any) -> T:
+            self.step()
+            return function(*args)
+
+        return call
 
     def agents_of(self, client: AnyClient) -> list[SimulatedAgent]:
         """The transactions of a client."""

@@ -26,7 +26,7 @@ from locks.errors import MisuseError
 from locks_lab.applications.application import Application, Client
 from locks_lab.applications.places import Place, of_coroutine
 
-__all__ = ["EventLoop", "Tasks"]
+__all__ = ["EventLoop", "LoopGreenlet", "Tasks"]
 
 LONGEST = 365 * 86400.0  # seconds; a timer that is due later is not waited for
 
@@ -189,7 +189,7 @@ for _name in REFUSED:
     setattr(EventLoop, _name, _refused(_name))
 
 
-class _LoopGreenlet(Client):
+class LoopGreenlet(Client):
     """Where an event loop runs. It is the running loop of asyncio only while it goes on itself, and its task the current one.
 
     Attributes:
@@ -198,7 +198,6 @@ class _LoopGreenlet(Client):
     """
 
     is_helper = True
-    is_event_loop = True
 
     def __init__(self, loop: EventLoop, node: str) -> None:
         super().__init__("event loop", loop.run, (), node)
@@ -207,6 +206,7 @@ class _LoopGreenlet(Client):
         self._running: asyncio.AbstractEventLoop | None = None
 
     def go_on(self, fatal: BaseException | None) -> None:
+        """As a client, but that asyncio knows its loop and its task meanwhile."""
         asyncio._set_running_loop(self._running)
         task, self.task = self.task, None
         if (
@@ -230,7 +230,7 @@ class Tasks:
         self._application = application
         self._node = node
         self._clients: list[Client] = []
-        self._greenlet: _LoopGreenlet | None = None
+        self._greenlet: LoopGreenlet | None = None
 
     @property
     def is_at_work(self) -> bool:
@@ -269,7 +269,7 @@ class Tasks:
                     "an event loop runs here already, and a simulation with async clients has one of its "
                     "own: call simulation.run() in a plain function, not in a coroutine"
                 )
-            self._greenlet = _LoopGreenlet(EventLoop(self._application, self._is_over), self._node)
+            self._greenlet = LoopGreenlet(EventLoop(self._application, self._is_over), self._node)
             self._application.help(self._greenlet)
         return self._greenlet.loop
 

@@ -14,7 +14,7 @@ from locks import Node, View
 from locks.errors import InvalidOption
 from locks.model import check_lock_id
 from locks.runtime import Listener
-from locks.runtime.elsewhere import check_nodes
+from locks.runtime.port import world
 from locks_leader.core.contenders import Contenders
 from locks_leader.policy import Policy
 
@@ -38,7 +38,7 @@ def check_electorate(node: Node, policy: Policy) -> None:
         InvalidOption: It does not.
         MisuseError: In a simulation, there are other nodes.
     """
-    check_nodes(policy.electorate or ())
+    world().check_nodes(policy.electorate or ())
     if is_client(node) and (policy.electorate is None or node.name in policy.electorate):
         raise InvalidOption(
             f"{node.name} is a client node (mesh=False), which other nodes don't see; hold the election on lock "

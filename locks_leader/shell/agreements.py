@@ -12,8 +12,8 @@ from locks import Node, OperatingError
 from locks.ownership.agreements import take_token
 from locks.ownership.messages import AgreementFailed
 from locks.runtime import Waiter, tell
-from locks.runtime.elsewhere import new_greenlet
 from locks.runtime.exits import kill_greenlet
+from locks.runtime.port import world
 from locks_leader.policy import Policy
 from locks_leader.wire.ownership_messages import SessionId
 
@@ -53,7 +53,7 @@ class Agreements:
 
     def take(self, id: SessionId, newest: int, participant: Ref) -> None:
         """Take one, and tell the participant `Agreed` or `AgreementFailed`."""
-        self._greenlet = new_greenlet(self._take, id, newest, participant)
+        self._greenlet = world().new_greenlet(self._take, id, newest, participant)
         self._greenlet.start()
 
     def ignored(self, participant: Ref, error: Exception) -> None:

@@ -19,7 +19,7 @@ import pykka
 
 from locks import LocksError, Node
 from locks.runtime import Waiter, tell
-from locks.runtime.elsewhere import new_greenlet
+from locks.runtime.port import world
 from locks_leader.core.bystanders import Bystanders
 
 __all__ = ["Heard", "Hearing"]
@@ -62,7 +62,7 @@ class Hearing:
         self._asked = {node.name}
         self._ask(self.bystanders.unheard)
         if self.waits:
-            new_greenlet(self._lose_patience).start()
+            world().new_greenlet(self._lose_patience).start()
 
     @property
     def waits(self) -> bool:

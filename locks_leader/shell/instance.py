@@ -34,7 +34,7 @@ from locks import (
 from locks.errors import assert_never
 from locks.model import check_timeout
 from locks.runtime import GeventFuture, tell
-from locks.runtime.elsewhere import note_value
+from locks.runtime.port import world
 from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of, tell_end
 from locks_leader.core.events import (
     ENDS,
@@ -430,7 +430,8 @@ class Instance(GeventActor):
             case "handle_call":
                 self._serve(callbacks.handle_call, what, whom)
             case "surrendered":
-                note_value(lambda: self.actor_ref, "is handed", what)
+                if what is not None:
+                    world().note(self.actor_ref, "is handed {!r:.60}", what)
                 callbacks.surrendered(what, election)
             case "stepped_down":
                 callbacks.stepped_down(election)

@@ -64,7 +64,6 @@ from locks.runtime import (
     exit_client,
 )
 from locks.runtime.bridge import is_in_event_loop
-from locks.runtime.elsewhere import clock
 from locks.runtime.native import insist
 from locks.runtime.shown import Shown
 
@@ -496,10 +495,9 @@ class Agent(Door, metaclass=Shown):
         """
         if is_in_event_loop():
             raise blocks_event_loop()
-        now = clock()
-        until = now() + timeout
+        until = self.node.clock() + timeout
         self._wait_until(lambda: not self.machine.asks_for(lock_id), self.node.new_call(), timeout)
-        return max(0, until - now())
+        return max(0, until - self.node.clock())
 
     def _wait_until(self, is_so: Callable[[], bool], call: PendingCall, timeout: float) -> None:
         """Wait until something is so after an event of the machine, or the time is over."""
