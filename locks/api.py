@@ -38,6 +38,7 @@ from locks.node.client.objects import surrender_to
 from locks.node.client.owner import Owner
 from locks.node.client.scope import Nodes
 from locks.node.node import Node
+from locks.node.ports import PendingCall
 from locks.node.sendable import check_sendable
 from locks.node.server import Watcher, listener
 from locks.program import default_node
@@ -245,7 +246,7 @@ def lock(
     """
     user = agent if type(agent) is Agent else checked_agent(agent)
     wanted = checked_object(user.node, lock_id, mode, nodes, require)
-    call = user.node.new_call()
+    call = PendingCall()
     try:
         return user.lock_by(call, (wanted,), timeout)
     except BaseException:

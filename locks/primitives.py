@@ -165,7 +165,7 @@ class Lock(Movable, Block, metaclass=Shown):
                         'locks.Lock(..., owner=locks.Owner("request 17"))',
                         lock_id=self.lock_id,
                     )
-                call = node.new_call()
+                call = PendingCall()
                 call.checked = True  # the transaction was looked up by its client
                 call.first = True  # another thread of the owner may interfere
                 call.quiet = quiet  # the caller needs to know only that it was not acquired

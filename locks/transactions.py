@@ -27,7 +27,7 @@ from locks.node.client.scope import Nodes, checked_where
 from locks.node.ports import PendingCall
 from locks.program import Movable, default_node
 from locks.retries import Learned, Retries
-from locks.runtime import Event
+from locks.runtime import Event, Waiter
 from locks.runtime.callables import check_callable, check_callbacks, check_ran
 from locks.runtime.leaving import Block, entering
 
@@ -208,7 +208,7 @@ class Transaction(Movable, Block):
     ) -> int | None:
         agent = self.agent
         wanted = self._checked(lock_id, mode, nodes, require)
-        call = agent.node.new_call()
+        call = PendingCall()
         timeout = self._timeout if timeout is None else timeout
         began = agent.node.clock() if timeout else 0.0
         try:
@@ -334,7 +334,7 @@ class Transaction(Movable, Block):
         agent = self.agent
         wanted = [self._checked(i, "write", nodes, require) for i in write]
         wanted += [self._checked(i, "read", nodes, require) for i in read]
-        call = agent.node.new_call()
+        call = PendingCall()
         try:
             self._take(call, wanted, self._timeout if timeout is None else timeout)
         except BaseException:
@@ -487,4 +487,4 @@ def run_transaction(
             if pause is None:
                 raise
         if pause:
-            default_node().new_call().waiter.wait(pause)
+            Waiter().wait(pause)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
@@ -44,7 +44,7 @@ from locks.core.messages import (
 )
 from locks.errors import AgentEnded, assert_never
 from locks.lock_ids import shown
-from locks.model import AgentId, Deadlock
+from locks.model import AgentId
 from locks.node.client.agent import Agent
 from locks.node.history import Event, History, begin, is_outgrown, past, replay
 from locks.node.observing.news import News
@@ -88,10 +88,8 @@ class Dispatch:
         agents: The agents that live.
         cluster: The other nodes, if there are any.
         trace: Called with sender, receiver and message for each message, if it is not `None`.
-        by_messages: Whether agents make all requests by messages, each of which can be late.
     """
 
-    by_messages: ClassVar[bool] = False
     server: Server
 
     def __init__(
@@ -263,8 +261,11 @@ class Dispatch:
                 if not self._is_hopeless(due, error):
                     raise
             outbox.popleft()
-        if self.server.changed:
-            self.put_down()
+        server = self.server
+        if server.changed:
+            for report in server.broken:
+                self._news.broke(report)
+            server.put_down()
         if self._noted:
             self._note()
         if self._queue:  # of what was carried out, something is for an actor here
@@ -281,21 +282,6 @@ class Dispatch:
             del self._over[-1][-AT_ONCE:]
             if not self._over[-1]:
                 self._over.pop()
-
-    def put_down(self) -> None:
-        """The turn is committed: put down what the lock server has changed, and when. Twice is as good as once."""
-        server = self.server
-        server.times.note(server.changed)
-        if server.broken:
-            for report in server.broken:
-                self.log_broken(report)
-                server.record.broke(report)
-            server.broken.clear()
-        server.changed.clear()
-
-    def log_broken(self, report: Deadlock) -> None:
-        """The lock server has broken a deadlock."""
-        self._news.broke(report)
 
     def _shorten(self) -> None:
         """Begin histories anew that have grown long; between two turns, now and then."""

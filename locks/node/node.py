@@ -1,14 +1,15 @@
 """A node: one running instance of `locks`, with its lock server and its agents.
 
 It puts them together: the actors (`locks.node.client.agent`, `locks.node.server`), the queue between them
-(`locks.node.dispatch`), and what it has to do with other nodes (`locks.node.peers.cluster`). What it stands on,
-threads and clocks, is handed in as `Surroundings`; `locks.testing` has simulated ones.
+(`locks.node.dispatch`), and what it has to do with other nodes (`locks.node.peers.cluster`). Its clocks, its turn and
+its background are arguments, so a simulated node is a node, too (`locks.runtime.port`).
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import time
 from collections.abc import Callable, Hashable, Iterable
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from locks.model import (
     LockId,
     View,
     agent_numbered,
+    check_node_name,
     check_nodes,
     check_text,
     check_timeout,
@@ -35,12 +37,12 @@ from locks.node.client.holders import Holders
 from locks.node.client.one_client import join_waits
 from locks.node.client.refusals import owner_has_ended
 from locks.node.client.scope import first_scope
-from locks.node.dispatch import Trace
+from locks.node.dispatch import Dispatch, Trace
 from locks.node.observing.long_waits import LONG, LongWaits
-from locks.node.ports import OriginalGuard
+from locks.node.observing.statistics import Counters
+from locks.node.ports import Background, OriginalGuard
 from locks.node.server import Server, listener
 from locks.node.services import Service, Services
-from locks.node.surroundings import Surroundings
 from locks.runtime import (
     CannotMonitor,
     Client,
@@ -55,6 +57,7 @@ from locks.runtime import (
     monitor,
 )
 from locks.runtime.addressed import OfAnotherNode, register, register_first
+from locks.runtime.inline import Journal, Turn
 from locks.runtime.native import insist
 from locks.runtime.shown import Shown
 
@@ -65,7 +68,7 @@ if TYPE_CHECKING:
     from locks.otp.options import Options
     from locks.otp.process.remote import RemoteRef
 
-__all__ = ["Node", "Service", "Surroundings", "Trace"]
+__all__ = ["Node", "Service", "Trace"]
 
 logger = logging.getLogger("locks.runtime")
 
@@ -77,9 +80,16 @@ class Node(metaclass=Shown):
         name: Its name, `name@host`.
         trace: Called with sender, receiver and message of each message between actors, in order, after its turn.
         options: How it takes part in a cluster; `None` if it stays alone.
-        surroundings: What it stands on.
         register_agents: Whether its agents are in Pykka's registry; the lock server is in any case.
         log_waits_longer_than: See `locks.start`.
+        executor: Where foreign code is called; with another one than its own, the node is simulated: it is in no registry, has any name, and
+            Ctrl-C is not its business.
+        turn: Makes the turn of its actors.
+        counters: What counts as it runs.
+        clocks: What says the time, in nanoseconds since 1970; and in seconds from somewhere on, never set back. The second one
+            measures; the first one says what that is to people.
+        first_version: Where the versions of its lock table start; by default after all that an earlier node of this name has given.
+        agents: Makes its agents.
 
     Attributes:
         alive: The nodes whose lock servers can be asked, its own among them.
@@ -109,24 +119,30 @@ class Node(metaclass=Shown):
         name: str,
         trace: Trace | None = None,
         options: Options | None = None,
-        surroundings: Surroundings | None = None,
         register_agents: bool = False,
         log_waits_longer_than: float = LONG,
+        *,
+        executor: Background | None = None,
+        turn: Callable[[Journal, Callable[..., object]], Turn] = Turn,
+        counters: Counters | None = None,
+        clocks: tuple[Callable[[], int], Callable[[], float]] = (time.time_ns, time.monotonic),
+        first_version: int | None = None,
+        agents: type[Agent] = Agent,
     ) -> None:
-        self._surroundings = around = Surroundings() if surroundings is None else surroundings
-        self.name = around.checked_name(name)
+        simulated = executor is not None
+        self.name = name if simulated else check_node_name(name)
         self.alive = frozenset((name,))
         self.silent: frozenset[str] = frozenset()
         self.scope = first_scope(name, options)
         self.program = "" if options is None else this_program()
         self.running = True
-        self.new_call = around.new_call
-        self.now, self.clock = around.clocks()
-        self.executor = around.executor()
+        self.now, self.clock = clocks
+        self.executor: Background = Executor.choose() if executor is None else executor
         self.refusals: dict[str, str] = {}
-        self.counters = around.counters()
+        self.counters = Counters() if counters is None else counters
         self.lines = Lines()
-        self._dispatch = around.dispatch_class(
+        self._new_agent = agents
+        self._dispatch = Dispatch(
             name, self.executor, self.counters, trace, self._forget, self._broken
         )
         self.agents_by_id = self._dispatch.agents
@@ -135,8 +151,10 @@ class Node(metaclass=Shown):
         self.touched = self._dispatch.touched
         self.unsettled = self._dispatch.unsettled
         self.tell_agents = self._dispatch.tell_agents
-        self.turn = around.turn(self._dispatch, self.executor)
-        self.server = self._dispatch.server = Server(self, around.first_version())
+        self.turn = turn(self._dispatch, self.executor.run_soon)
+        if first_version is None:
+            first_version = self.now() // 1000  # nothing makes a million changes a second
+        self.server = self._dispatch.server = Server(self, first_version)
         self.request = self.server.request
         self.trace = trace
         self.clients: dict[Hashable, dict[Agent, None]] = {}  # the transactions of each
@@ -160,9 +178,9 @@ class Node(metaclass=Shown):
                 self.executor.stop(timeout=5)
                 raise
         self.dependents: set[pykka.ActorRef[Any]] = set()
-        self._shielded = around.shield()
+        self._shielded = not simulated and interrupts.install()
         self._registers = register_agents
-        if around.is_registered:
+        if not simulated:
             register_first(self.server)
         if isinstance(self.executor, Executor) and log_waits_longer_than < inf:
             LongWaits(self.server, self.executor, log_waits_longer_than)
@@ -203,7 +221,7 @@ class Node(metaclass=Shown):
             )
         number = self.new_number(created)
         ref = agent_numbered(number, self.name)
-        agent = self._surroundings.agent_class(self, ref, client, here=here, **options)
+        agent = self._new_agent(self, ref, client, here=here, **options)
         let_go = agent.let_go  # there may be no memory for it when it is needed
         try:
             self.agents_by_id[ref] = agent
@@ -336,7 +354,7 @@ class Node(metaclass=Shown):
     def trace(self, trace: Trace | None) -> None:
         self._dispatch.trace = trace
         # Who traces messages gets to see all.
-        self.server.by_messages = self._dispatch.by_messages or trace is not None
+        self.server.by_messages = trace is not None
 
     # --- What its actors need -------------------------------------------------------------------
 

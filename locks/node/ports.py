@@ -2,8 +2,8 @@
 
 A node makes its lock server and its agents, and carries what they say to each other. They know it by
 these protocols only, so imports go one way: the ports, then `agent` and `server`, then what has to do
-with other nodes, then `dispatch`, then `node`. Whatever keeps a port can stand in for a node:
-`locks.testing` runs the same agents and the same lock server in virtual time.
+with other nodes, then `dispatch`, then `node`. Whatever keeps a port can stand in for a node, as a simulated one does
+(`locks.runtime.port`).
 """
 
 from __future__ import annotations
@@ -40,9 +40,6 @@ class AskedAlready(Exception):
 class PendingCall:
     """One call of a client that waits for its answer.
 
-    Args:
-        waiter: What it waits with; by default one that is made if it has to wait.
-
     Attributes:
         result: The answer, once there is one.
         begun: Whether anything was asked for with it.
@@ -55,7 +52,7 @@ class PendingCall:
 
     __slots__ = ("_waiter", "acquisition", "begun", "checked", "first", "quiet", "result", "token")
 
-    def __init__(self, waiter: Waiter | None = None) -> None:
+    def __init__(self) -> None:
         self.result: LockResult | int | Exception | None = None
         self.token: int | None = None
         self.acquisition: Any = None
@@ -63,7 +60,7 @@ class PendingCall:
         self.checked = False
         self.first = False
         self.quiet = False
-        self._waiter = waiter
+        self._waiter: Waiter | None = None
 
     @property
     def waiter(self) -> Waiter:
@@ -178,9 +175,6 @@ class NodePort(Protocol):
 
     def place_of(self, name: str) -> str | None:
         """Where another node is looked for, in words, if that is known."""
-
-    def new_call(self) -> PendingCall:
-        """A wait for a client that calls."""
 
     def spawn_agent(
         self,

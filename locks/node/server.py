@@ -235,6 +235,15 @@ class Server(Door):
         ):
             self.broken.append(report)
 
+    def put_down(self) -> None:
+        """The turn is committed: put down what was changed, and when. Twice is as good as once."""
+        self.times.note(self.changed)
+        if self.broken:
+            for report in self.broken:
+                self.record.broke(report)
+            self.broken.clear()
+        self.changed.clear()
+
     def fence(self) -> None:
         """It is broken: from now on it takes nothing in, so nothing is granted."""
         self._fenced = True

@@ -313,7 +313,6 @@ def _begin(plan: _Plan) -> Node:
         plan.name,
         plan.trace,
         plan.options,
-        None,
         plan.register_agents,
         plan.log_waits_longer_than,
     )

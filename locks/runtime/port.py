@@ -68,6 +68,9 @@ class World:
         """
         return None
 
+    def look(self) -> None:
+        """The caller looks whether it has an answer, and does not wait: in a simulation, what is under way has arrived."""
+
     def clock(self) -> Callable[[], float]:
         """What tells the caller seconds, also short ones."""
         return time.perf_counter

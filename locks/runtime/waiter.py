@@ -253,7 +253,8 @@ class Waiter:
         if self._woken:
             return True
         if timeout is not None and timeout <= 0:
-            return False
+            world().look()
+            return self._woken
         if self._parked is not None:
             raise RuntimeError("another caller is already waiting with this Waiter")
         if (place := world().place()) is not None:

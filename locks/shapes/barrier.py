@@ -220,7 +220,7 @@ class _Party(Block):
         self._node = node
         self._at = Scope((server,), "all")
         self._deadline = None if timeout is None else node.clock() + timeout
-        self._bell = _Bell(node)
+        self._bell = _Bell()
         self._owners: list[Owner] = []
         self._tie = Monitor(self._client_ended, surely=True)
         self._agents: list[Agent] = []  # of all its transactions
@@ -392,8 +392,7 @@ class _Party(Block):
 class _Bell:
     """Wakes a waiter, which then checks again."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self) -> None:
         self._rings = self._heard = 0
         self._waiter: Waiter | None = None
 
@@ -406,7 +405,7 @@ class _Bell:
 
     def wait(self, timeout: float | None) -> bool:
         """Wait until it rings, unless it has rung since the last call; return whether it rang."""
-        waiter = self._waiter = self._node.new_call().waiter
+        waiter = self._waiter = Waiter()
         try:
             if self._rings == self._heard:
                 waiter.wait(timeout)

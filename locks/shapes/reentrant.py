@@ -94,7 +94,7 @@ class RLock(Block):
                 agent = node.holders.begin(client, self._lock.label)
                 hold.take((agent, acquisition))
                 agent.enter(self.lock_id, acquisition)
-                call = node.new_call()
+                call = PendingCall()
                 call.first = True  # except for acquisitions
                 call.acquisition = acquisition
                 agent.lock_by(call, (wanted,), timeout)

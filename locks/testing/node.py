@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol, TypeGuard, TypeVar
 
 import pykka
@@ -19,20 +19,18 @@ import pykka
 from locks.core.messages import AnswerWait, Ended, Lost, ToAgent, ToWatcher
 from locks.core.statistics import NodeStatistics
 from locks.errors import MisuseError
-from locks.model import AgentId, Deadlock, LockId, LockResult, show
+from locks.model import AgentId, LockId, LockResult, Mode, RequestRecord, show
 from locks.node.client.agent import Agent
 from locks.node.client.clients import label_of
 from locks.node.client.one_client import interrupt_others
 from locks.node.client.owner import Owner
-from locks.node.dispatch import Dispatch
 from locks.node.node import Node, Service
 from locks.node.peers.cluster import Cluster
-from locks.node.ports import Background, NodePort, PendingCall, Scope
+from locks.node.ports import NodePort, Scope
 from locks.node.server import Server
-from locks.node.surroundings import Surroundings
 from locks.program import default as program
 from locks.runtime import Client as AnyClient
-from locks.runtime import Down, Killed, Waiter, client_key, current_client, exit_client
+from locks.runtime import Down, Killed, client_key, current_client, exit_client
 from locks.runtime.actor import Inbox
 from locks.runtime.inline import Journal, Turn
 from locks.runtime.monitor import tell_end
@@ -77,16 +75,19 @@ def not_simulated() -> MisuseError:
 class _Turn(Turn):
     """One client runs at a time, so there is no turn to take; but others may go first."""
 
-    def __init__(self, around: _Surroundings, journal: Journal, background: Background) -> None:
-        super().__init__(journal, background.run_soon)
-        self._around = around
+    def __init__(
+        self, nodes: Neighbours, name: str, journal: Journal, background: Callable[..., object]
+    ) -> None:
+        super().__init__(journal, background)
+        self._nodes = nodes
+        self._name = name
 
     def run(self, function: Callable[..., T], *args: Any) -> T:
-        application = self._around.application
+        application = self._nodes.application
         application.pause()
         found = function(*args)
         if application.at_once:
-            application.finish(self._around.name)
+            application.finish(self._name)
         return found
 
     def run_surely(self, function: Callable[..., object], *args: Any) -> None:
@@ -94,8 +95,8 @@ class _Turn(Turn):
 
     def ask(self, question: Callable[..., T], *args: Any) -> T:
         if getattr(question, "__func__", None) is not Agent.known_token:  # it belongs to the call
-            self._around.application.pause()
-        self._around.application.finish(self._around.name)
+            self._nodes.application.pause()
+        self._nodes.application.finish(self._name)
         return question(*args)
 
     def post(self, function: Callable[..., object], *args: Any) -> None:
@@ -105,14 +106,15 @@ class _Turn(Turn):
 class _Background:
     """Where functions are called that are notified of something."""
 
-    def __init__(self, around: _Surroundings) -> None:
-        self._around = around
+    def __init__(self, nodes: Neighbours, name: str) -> None:
+        self._nodes = nodes
+        self._name = name
 
     def run_soon(self, function: Callable[..., object], *args: Any) -> None:
-        self._around.application.soon(self._around.name, function, *args)
+        self._nodes.application.soon(self._name, function, *args)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        self._around.application.pause()
+        self._nodes.application.pause()
         return function(*args)
 
     def stop(self, timeout: float | None = None) -> object:
@@ -120,19 +122,6 @@ class _Background:
 
     def is_here(self) -> bool:
         return False
-
-
-class _Waiter(Waiter):
-    """A wait of a simulated client for an answer: one that does not wait sees all that is under way."""
-
-    def __init__(self, around: _Surroundings) -> None:
-        super().__init__()
-        self._around = around
-
-    def wait(self, timeout: float | None = None, *, idle: bool = False) -> bool:
-        if timeout is not None and timeout <= 0:
-            self._around.application.finish(self._around.name)
-        return super().wait(timeout, idle=idle) or self._woken
 
 
 class SimulatedAgent(Agent):
@@ -232,83 +221,21 @@ class SimulatedAgent(Agent):
         self.node.perform_here(self, effect)
 
 
-class _Dispatch(Dispatch):
-    """Messages go through the application; what else is to be done is done as ever."""
-
-    by_messages = True
-
-    def deliver(self, receiver: Server | Agent, message: Any) -> None:
-        receiver.handle(message)
-        if self.server.changed:
-            self.put_down()
-
-    def log_broken(self, report: Deadlock) -> None:
-        """A simulation tells its own story."""
-
-    def perform(self, sender: Server | Agent, effects: Sequence[Any]) -> None:
-        if isinstance(sender, SimulatedAgent):
-            if sender.abandons:
-                sender.host.withdrawn()
-            sender.node.application.perform(sender.host, list(effects))
-            return
-        node = self.server.node
-        assert isinstance(node, SimulatedNode)
-        for effect in effects:
-            if isinstance(effect, ToAgent):
-                node.application.send(node.name, effect.agent, effect.message)
-            else:
-                self.perform_here(self.server, effect)
-
-
-class _Surroundings(Surroundings):
-    """Virtual time, and clients of a simulation."""
-
-    agent_class = SimulatedAgent
-    dispatch_class = _Dispatch
-    is_registered = False
-
-    def __init__(self, nodes: Neighbours, name: str, first_version: int) -> None:
-        self._nodes = nodes
-        self.name = name
-        self._first_version = first_version
-
-    @property
-    def application(self) -> Application:
-        """What runs on the node."""
-        return self._nodes.application
-
-    def checked_name(self, name: str) -> str:
-        """Short names, such as n1, will do: nobody looks for them."""
-        return name
-
-    def counters(self) -> Elections:
-        return Elections(self)
-
-    def executor(self) -> Background:
-        return _Background(self)
-
-    def turn(self, journal: Journal, background: Background) -> Turn:
-        return _Turn(self, journal, background)
-
-    def new_call(self) -> PendingCall:
-        return PendingCall(_Waiter(self))
-
-    def clocks(self) -> tuple[Callable[[], int], Callable[[], float]]:
-        return lambda: int(self.application.time * 1e9), lambda: self.application.time
-
-    def first_version(self) -> int:
-        return self._first_version
-
-    def shield(self) -> bool:
-        return False
-
-
 class SimulatedNode(Node):
     """A node whose messages, clients and clock are simulated."""
 
     def __init__(self, nodes: Neighbours, name: str, first_version: int) -> None:
         self.neighbours = nodes
-        super().__init__(name, surroundings=_Surroundings(nodes, name, first_version))
+        super().__init__(
+            name,
+            executor=_Background(nodes, name),
+            turn=partial(_Turn, nodes, name),
+            counters=Elections(nodes),
+            clocks=(lambda: int(nodes.application.time * 1e9), lambda: nodes.application.time),
+            first_version=first_version,
+            agents=SimulatedAgent,
+        )
+        self.deliver, self.perform, self.request = self._deliver, self._perform, self._request
         if len(nodes.names) > 1:
             self.is_clustered = True
             self.scope = Scope(nodes.names, "majority")
@@ -352,6 +279,30 @@ class SimulatedNode(Node):
             agent.client_ended(Down(client, reason))
         tell_end(client, reason)  # to owners that are tied to it
         self.tasks.look()
+
+    # --- Messages go through the application; what else is to be done is done as ever
+
+    def _deliver(self, receiver: Server | Agent, message: Any) -> None:
+        receiver.handle(message)
+        if self.server.changed:
+            self.server.put_down()
+
+    def _perform(self, sender: Server | Agent, effects: Sequence[Any]) -> None:
+        if isinstance(sender, SimulatedAgent):
+            if sender.abandons:
+                sender.host.withdrawn()
+            self.application.perform(sender.host, list(effects))
+            return
+        for effect in effects:
+            if isinstance(effect, ToAgent):
+                self.application.send(self.name, effect.agent, effect.message)
+            else:
+                self.perform_here(self.server, effect)
+
+    def _request(
+        self, agent: AgentId, client: str, lock_id: LockId, mode: Mode
+    ) -> tuple[RequestRecord, ...]:
+        return ()  # it is to be a message, which can be late
 
     # --- As a node
 

@@ -98,6 +98,12 @@ class SimulatedNodes(World):
             )
         return None
 
+    def look(self) -> None:
+        """Let all arrive that is under way on the node of the caller."""
+        node = program._default
+        assert isinstance(node, SimulatedNode)
+        self.application.finish(node.name)
+
     @property
     def is_at_work(self) -> bool:
         """Whether an event loop runs now."""

@@ -14,6 +14,7 @@ from locks.core.agent.machine import AgentMachine
 from locks.node.client.acquisitions import Acquisition
 from locks.node.client.agent import Agent
 from locks.node.client.one_client import note_wait
+from locks.node.ports import PendingCall
 from tests.api.test_owners import Between, holder_of
 from tests.helpers import LIMIT, eventually, interpreted_only
 
@@ -305,7 +306,7 @@ def test_two_threads_that_do_not_want_to_wait_are_both_told(
     interpreted_only()
     owner = locks.Owner("job")
     agent = locks.spawn_agent(client=owner)
-    calls = [agent.node.new_call(), agent.node.new_call()]
+    calls = [PendingCall(), PendingCall()]
     waiters = [call.waiter for call in calls]
     answered = False
     monkeypatch.setattr(AgentMachine, "is_answered", lambda machine, call: answered)

@@ -11,7 +11,7 @@ import pytest
 
 import locks
 from locks.model import SERIAL_BITS
-from locks.node.ports import PendingCall
+from locks.node import ports
 from locks.runtime import Waiter
 from tests.api.clients import Client, Run
 from tests.helpers import eventually
@@ -701,7 +701,6 @@ def test_owner_has_let_go_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client has the lock of its owner; another one lets go of it: it is acquired at the end of the limit."""
     owner = locks.Owner("shared")
     lock = locks.Lock(A, owner=owner)
-    node = locks.start()
     waits: list[float | None] = []
 
     class Meanwhile(Waiter):
@@ -711,7 +710,7 @@ def test_owner_has_let_go_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
             return False
 
     with monkeypatch.context() as patched:
-        patched.setattr(node, "new_call", lambda: PendingCall(None if waits else Meanwhile()))
+        patched.setattr(ports, "Waiter", lambda: Waiter() if waits else Meanwhile())
         assert lock.acquire() is True
         waits.clear()
         assert lock.acquire(timeout=20) is True

@@ -309,7 +309,7 @@ class Agent(Door, metaclass=Shown):
 
     def lock_all(self, objects: Sequence[Object], timeout: float | None) -> LockResult:
         """Ask for locks, and wait for these and all that was asked for before."""
-        call = self.node.new_call()
+        call = PendingCall()
         try:
             return self.lock_by(call, objects, timeout)
         except BaseException:
@@ -376,7 +376,7 @@ class Agent(Door, metaclass=Shown):
         Returns:
             The first one that is not free; `None` if all are locked.
         """
-        call = self.node.new_call()
+        call = PendingCall()
         try:
             if self._await(call, 0, self._ask_all, objects, call) is None:
                 missing = [info.lock_id for info in self._stop_waiting(call)]
@@ -395,7 +395,7 @@ class Agent(Door, metaclass=Shown):
 
     def await_all(self, timeout: float | None) -> LockResult:
         """Wait for all that was asked for."""
-        call = self.node.new_call()
+        call = PendingCall()
         try:
             result: LockResult | None
             result = self._await(call, timeout, self.event, self.machine.await_all, call)
@@ -496,7 +496,7 @@ class Agent(Door, metaclass=Shown):
         if is_in_event_loop():
             raise blocks_event_loop()
         until = self.node.clock() + timeout
-        self._wait_until(lambda: not self.machine.asks_for(lock_id), self.node.new_call(), timeout)
+        self._wait_until(lambda: not self.machine.asks_for(lock_id), PendingCall(), timeout)
         return max(0, until - self.node.clock())
 
     def _wait_until(self, is_so: Callable[[], bool], call: PendingCall, timeout: float) -> None:
@@ -753,7 +753,7 @@ class Agent(Door, metaclass=Shown):
         """The fencing token of a lock that is held; on several nodes they are asked first."""
         token = self.turn.ask(self.known_token, lock_id)
         if token is None:
-            call = self.node.new_call()
+            call = PendingCall()
             try:
                 establish = self.machine.establish_token
                 token = self._await(call, timeout, self.event, establish, lock_id, call)
