@@ -6,6 +6,7 @@ It runs the very machines that the actors run. Its rooms, from the bottom up:
                     script     what a client does: steps, and how they are written
                     network    links between parties, connections between nodes
                     rules      `RULES`: which machines a world is made of, ours and others
+                    study      what is read of a machine
                     host       simulated agents; `Violation`
                     client     their clients
                     events     what can happen, and what has happened
@@ -45,7 +46,7 @@ It runs the very machines that the actors run. Its rooms, from the bottom up:
     commands      the commands `locks sim` and `locks demo`
 
 Programs load none of it: in `locks` only `locks.testing` stands on it, and the command line loads the commands when they are used
-(decision 0080). Import from the modules: `from locks_lab.explorer.explore import explore`. Nothing is exported here: a program that needs
+(decision 0080), and it reaches into them by one port (`locks.runtime.port`). Import from the modules: `from locks_lab.explorer.explore import explore`. Nothing is exported here: a program that needs
 one module does not load the others.
 """
 

@@ -204,7 +204,7 @@ class Dispatch:
     def _send(self, sender: Actor, effect: ToServer | ToAgent) -> None:
         """Send a message to a lock server, or an agent, of another node."""
         if self.cluster is None:
-            return  # an agent that has never been here: the simulator's
+            return  # alone, there is nobody to send it to
         cluster = self.cluster
         if isinstance(effect, ToAgent):
             cluster.to_agent(effect.agent, effect.message)

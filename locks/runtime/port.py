@@ -1,24 +1,24 @@
-"""The port: where a simulation stands in for the world, so that programs and the product run in it unchanged.
+"""The port: the one place where a simulation stands in for the world, so that programs and the product run in it unchanged.
 
-**What it replaces.** The product meets the world in three places, and each has one way in:
+**What is replaced.** The product meets the world in three ways:
 
-* *What a caller meets*: greenlets, waits, a clock, and others who go first. The product asks the `World` of the caller for these
-  (`world`). It is the real one, or that of a simulation, which is a subclass. `stand_in` puts it there, and is the only way to do so.
-  It is the world of the simulation's own clients, of the actors and greenlets that they begin, and of what is notified of something in it:
-  other threads and greenlets of the program go on in the real one, as ever.
-* *What a node is made of*: its clocks, its turn, its background, its counters, its agents. These are arguments of `locks.node.node.Node`. A simulated
-  node is a subclass that passes its own, and carries its actors' messages itself: `deliver`, `perform` and `request` of `locks.node.ports.NodePort`.
-  It takes the place of the program's node as any other one does (`locks.program.default.stand_in`).
-* *Machines* (`locks.core`) meet nothing: events in, effects out. Whoever feeds one chooses order, time and faults. They have nothing for a
-  simulation. Other rules are subclasses, and what is studied of a machine is read from it; both belong to who does so.
+* *A caller* meets greenlets, waits, a clock, and others who run first. The product asks for these where the caller is: `world()` returns the
+  `World`. It is the real one, or a simulated one, which is a subclass. `stand_in` installs it, and nothing else does. A simulated world
+  has its own clients, the actors and greenlets that they begin, and the callbacks that it calls. Other threads and greenlets
+  of the program stay in the real one.
+* *A node* is made of clocks, a turn, a background, counters and agents. These are arguments of `locks.node.node.Node`. A simulated node is a
+  subclass that passes its own, and replaces three functions of `locks.node.ports.NodePort`, `deliver`, `perform` and `request`, because
+  its messages take their time. It replaces the program's node as any node can (`locks.program.default.stand_in`).
+* *Machines* (`locks.core`) meet nothing: events in, effects out. Whoever feeds a machine chooses order, time and faults. So machines have
+  nothing for a simulation. Other rules are subclasses of machines, and a study of a machine reads its parts; both belong to whoever does so.
 
-**Who decides what.** The product says *where* something can happen: where a caller waits, where it begins a greenlet, where others may go first
-(`World.step`, `World.give_way`; and each turn of a node). The simulation says *what* happens there and when, and which calls it refuses because it
-has nothing like it. Faults need no door of their own: a client dies by an exception where it waits, and a connection or a node is lost by the events that
-machines have for it. What the product tells (`World.note`, `World.failed`) changes nothing in it.
+**Who decides.** The product says *where* something can happen: a caller waits, it begins a greenlet, others may run first (`World.step`,
+`World.give_way`, and each turn of a node). The simulation decides *what* happens there and when, and refuses what it can't simulate. Faults need no hook
+of their own: a client dies by an exception where it waits, and machines have events for the loss of a connection or a node. Reports
+to the simulation (`World.note`, `World.failed`) change nothing in the product.
 
-**What it costs.** The real world's methods do nothing, or what a program would do without them. None of them is called to begin a transaction, to
-lock what is free, or to end.
+**What it costs.** The real world's methods do what the product would do without them, or nothing. To begin a transaction, to lock what is free, and
+to end calls none of them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Place(Protocol):
 
 
 class World:
-    """What a caller meets: the real world. A simulation's is a subclass, which has all of it but `is_here` and `stepwise`."""
+    """What a caller meets. This is the real world; a simulated one is a subclass that has its own version of each method."""
 
     # --- Who calls
 
@@ -61,7 +61,7 @@ class World:
     # --- Waits and time
 
     def place(self) -> Place | None:
-        """Where the caller blocks; `None` if it blocks where it is.
+        """Where the caller blocks; `None`: in its own thread or greenlet.
 
         Raises:
             MisuseError: It can't block.
@@ -69,20 +69,20 @@ class World:
         return None
 
     def look(self) -> None:
-        """The caller looks whether it has an answer, and does not wait: in a simulation, what is under way has arrived."""
+        """The caller does not wait for its answer, and looks only: a simulation lets arrive what is under way."""
 
     def clock(self) -> Callable[[], float]:
         """What tells the caller seconds, also short ones."""
         return time.perf_counter
 
     def is_event_loop(self, current: greenlet) -> bool:
-        """Whether a greenlet of this world runs an event loop, which would wait with it."""
+        """Whether it is a greenlet of a simulation that runs an event loop, which would wait with it."""
         return False
 
     # --- Greenlets
 
     def new_greenlet(self, function: Callable[..., object], *args: Any) -> Any:
-        """A greenlet that is to be started, gevent's or one that is used like it."""
+        """A greenlet that is to be started: gevent's, or one that has `start`, `rawlink`, `dead`, `value` and `exception` as gevent's have."""
         return gevent.Greenlet(function, *args)
 
     def kill(self, subject: greenlet, error: BaseException) -> bool:
@@ -97,7 +97,7 @@ class World:
             gevent.sleep(0)
 
     def step(self) -> None:
-        """Where a real thread may be interrupted anyway: in a simulation, let others go first."""
+        """Let others go first in a simulation. A real thread can be interrupted here anyway."""
 
     def stepwise(self, function: Callable[..., T]) -> Callable[..., T]:
         """A function that is called often, with a `step` before each call."""
@@ -106,16 +106,16 @@ class World:
     # --- What a simulation wants to know
 
     def note(self, client: object, what: str, *args: object) -> None:
-        """Put down what a client does, or what becomes of it.
+        """Report what a client does, or what becomes of it.
 
         Args:
             client: The client; `None` for the caller.
             what: What it does, with places for `args` as for `str.format`.
-            *args: What is put there, if anybody puts it down.
+            *args: What is put there, if anybody wants to know.
         """
 
     def failed(self, error: object) -> None:
-        """Something has ended with this, and nobody else is notified; if it is an error, the run fails with it."""
+        """Report that something has ended with this, and nobody else is notified. If it is an error, a simulation fails with it."""
 
     # --- What a simulation refuses
 

@@ -105,7 +105,7 @@ def freeze(
         return frozenset(value)
     if isinstance(value, partial):
         return (value.func.__name__, value.args)
-    if isinstance(value, Tokens) and value.is_idle:
+    if isinstance(value, Tokens) and not value.waits:
         return None  # as if it had not been made
     if id(value) in seen:
         return ("seen", seen[id(value)])

@@ -6,7 +6,7 @@ notifier. The product has nothing for its study. All that is read of these parts
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from locks.core.agent.deadlocks import Resolver
@@ -17,7 +17,7 @@ from locks.core.agent.machine import AgentMachine
 from locks.core.server.machine import ServerMachine
 from locks.model import AgentId, LockId, Mode, RequestRecord, Require
 
-__all__ = ["Asked", "Study", "study", "subjects"]
+__all__ = ["Asked", "Study", "all_watchers", "study", "subjects"]
 
 KEPT = ("requests", "open", "waiting", "hidden", "_unanswered")  # by a ledger
 
@@ -111,3 +111,8 @@ def subjects(server: ServerMachine) -> set[AgentId]:
                 # Who is gone forgot it.
                 found |= {other.id for other in entry.notified if other.total}
     return found
+
+
+def all_watchers(server: ServerMachine) -> list[Hashable]:
+    """The watchers of any lock id."""
+    return list(dict.fromkeys(each for _, there in server._watchers.all() for each in there))

@@ -12,6 +12,7 @@ import pytest
 
 import locks
 from locks.program import stand_in
+from locks_lab.worlds.study import all_watchers
 from tests.cluster.nodes import A, B, Nodes, link, peer, until_connected, until_members
 from tests.helpers import eventually
 
@@ -295,7 +296,7 @@ def test_an_actor_that_watches(nodes: Nodes) -> None:
     eventually(lambda: b.server.watchers(X))
     a.disconnect(B)
     eventually(lambda: b.server.watchers(X) == [])
-    eventually(lambda: b.server.machine.all_watchers() == [])
+    eventually(lambda: all_watchers(b.server.machine) == [])
 
 
 def test_views_of_requests_between_others(nodes: Nodes) -> None:

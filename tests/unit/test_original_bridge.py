@@ -26,6 +26,7 @@ from locks.otp.bytes.etf import decode, encode
 from locks.otp.bytes.terms import Atom, Pid, Term
 from locks.ranges import one_line
 from locks.wire import BadMessage, agent_of, pid_of
+from locks_lab.worlds.study import all_watchers
 
 E, P = "e@h", "p@h"  # a node with the original, and ours
 ONE, TWO, THREE = (Pid(number, E, 7) for number in (101, 102, 103))
@@ -303,7 +304,7 @@ def test_an_agent_goes(world: World) -> None:
             break
         assert world.queue(TWO, "a") == ["r 102"]
         world.perform(world.agents.down(TWO))
-    assert world.machine.all_watchers() == []
+    assert all_watchers(world.machine) == []
 
 
 def test_one_who_never_asked_goes(world: World) -> None:
@@ -387,7 +388,7 @@ def test_what_is_refused_changes_nothing(world: World, term: Any) -> None:
     with pytest.raises(BadMessage):
         world.agents.cast(term, E)
     assert world.machine.version == version
-    assert world.machine.all_watchers() == []
+    assert all_watchers(world.machine) == []
     assert world.cast(*lock(ONE, ["a"])) != []
 
 

@@ -24,6 +24,7 @@ from locks.core.server import table, tree, watchers
 from locks.core.server.machine import ServerMachine
 from locks.core.views import FollowedView
 from locks.model import LockId, View, related
+from locks_lab.worlds.study import all_watchers
 from tests.helpers import lines_of
 from tests.lockstep import agent
 from tests.unit.test_saving import IDS, messages
@@ -100,7 +101,7 @@ def test_who_is_told_of_a_change(ids: list[LockId]) -> None:
         server.handle(Remove(agent(1)))
     for number, lock_id in enumerate(ids):
         server.handle(Unwatch(number, lock_id))
-    assert server.all_watchers() == []
+    assert all_watchers(server) == []
     assert not server._watchers._below
 
 
@@ -115,7 +116,7 @@ def test_those_outside_are_told_what_changes_and_nothing_else() -> None:
     assert lock_id == ("a", 2)
     again = ServerMachine("a@h")
     again.load(server.save())
-    assert again.all_watchers() == [OUTSIDE]
+    assert all_watchers(again) == [OUTSIDE]
     for each in (server, again):
         (effect,) = told(each.handle(Remove(agent(2))))
         assert effect.news == TableChange(((number, lock_id),))

@@ -57,11 +57,6 @@ class Tokens:
         self._out = out
         self.waits: dict[Hashable, LockId] = {}
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nobody waits: it is as if it were made anew."""
-        return not self.waits
-
     def known(self, request: LockRequest) -> int | None:
         """The token of a lock that is held; nothing if it is not established yet.
 

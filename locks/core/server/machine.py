@@ -186,10 +186,6 @@ class ServerMachine:
         """The watchers of exactly this lock id."""
         return list(self._watchers.of(lock_id))
 
-    def all_watchers(self) -> list[Hashable]:
-        """The watchers of any lock id."""
-        return list(dict.fromkeys(each for _, there in self._watchers.all() for each in there))
-
     def watches(self) -> int:
         """How many ids are watched by watchers of this node, counted once for each watcher."""
         return self._watchers.count

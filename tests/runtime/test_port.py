@@ -1,0 +1,100 @@
+"""The port by which a simulation stands in for the world."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from typing import Any
+
+import gevent
+import pytest
+
+import locks
+from locks.runtime import Waiter
+from locks.runtime.port import REAL, World, is_simulated, stand_in, world
+from locks.testing.nodes import SimulatedNodes
+
+
+class Own(World):
+    """A world of the thread that has made it."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.looked = 0
+
+    def is_here(self) -> bool:
+        return threading.get_ident() == self.thread
+
+    def look(self) -> None:
+        self.looked += 1
+
+
+def test_a_simulated_world_has_its_own_version_of_each_method() -> None:
+    """So a new method of `World` that a simulation does not know is noticed."""
+    own = {name for name, _ in inspect.getmembers(World, inspect.isfunction)}
+    assert own
+    assert {name for name in own if getattr(SimulatedNodes, name) is getattr(World, name)} == set()
+
+
+def test_the_real_world_is_the_callers_unless_a_simulation_calls() -> None:
+    """`stand_in` is for those who are in the simulation: other threads stay in the real world, and so does what comes after it."""
+    simulated = Own()
+    found: list[Any] = []
+    assert world() is REAL
+    with stand_in(simulated):
+        assert world() is simulated
+        assert is_simulated()
+        other = threading.Thread(target=lambda: found.append(world()))
+        other.start()
+        other.join()
+        with stand_in(Own()):
+            assert world() is not simulated
+        assert world() is simulated
+    assert found == [REAL]
+    assert not is_simulated()
+
+
+def test_the_real_world_is_that_again_after_an_error() -> None:
+    """An error in a simulation ends it."""
+    with pytest.raises(ZeroDivisionError), stand_in(Own()):
+        raise ZeroDivisionError
+    assert world() is REAL
+
+
+def test_the_real_world_leaves_all_as_it_is() -> None:
+    """It blocks nobody elsewhere, kills nobody, refuses nothing, and its greenlets are gevent's."""
+    greenlet = REAL.new_greenlet(len, "ab")
+    greenlet.start()
+    assert greenlet.get() == 2
+    assert isinstance(greenlet, gevent.Greenlet)
+    assert REAL.place() is None
+    assert REAL.stepwise(len) is len
+    assert not REAL.kill(greenlet, ZeroDivisionError())
+    assert not REAL.is_event_loop(greenlet)
+
+
+def test_who_does_not_wait_looks_first() -> None:
+    """A wait of no time at all lets a simulation do what is under way, and then says whether it was woken."""
+    simulated = Own()
+    waiter = Waiter()
+    with stand_in(simulated):
+        assert not waiter.wait(0)
+        assert simulated.looked == 1
+        waiter.wake()
+        assert waiter.wait(0)
+    assert simulated.looked == 1
+
+
+def test_a_node_is_made_of_what_it_is_given() -> None:
+    """Its clocks and the first version of its lock table are arguments; by default, versions go on from the time."""
+    node = locks.Node("one@localhost", clocks=(lambda: 5_000_000, lambda: 7.0))
+    try:
+        assert (node.now(), node.clock()) == (5_000_000, 7.0)
+        assert node.server.machine.version == 5_000
+    finally:
+        node.stop()
+    node = locks.Node("one@localhost", first_version=17)
+    try:
+        assert node.server.machine.version == 17
+    finally:
+        node.stop()
