@@ -77,14 +77,14 @@ def test_no_modules_import_each_other() -> None:
 
 
 def test_the_laboratory_is_named_in_few_places() -> None:
-    """`locks.testing` stands on it, the command line loads its commands, and its lines do not label a program's clients."""
+    """`locks.testing` stands on it, and the command line loads its commands."""
     knows = {
         module
         for module, path in SOURCES.items()
         if not module.startswith("locks_lab") and "locks_lab" in path.read_text("utf-8")
     }
     outside = {each for each in knows if not each.startswith("locks.testing")}
-    assert outside == {"locks.__main__", "locks.node.client.clients"}
+    assert outside == {"locks.__main__"}
 
 
 def test_few_modules_stand_at_the_top() -> None:

@@ -43,7 +43,7 @@ LONGEST_LABEL = 200  # characters
 MOST_SITES = 1000  # that are remembered
 # The attribute of a greenlet that holds how it is called if nobody has named it.
 _NAME = "_locks_name"
-_NOT_THE_PROGRAM = ("locks", "locks_leader", "locks_lab", "contextlib")
+_NOT_THE_PROGRAM = ("locks", "locks_leader", "contextlib")
 _sites: dict[tuple[CodeType, int], str] = {}
 
 NotifyTarget = bool | Callable[[Notification], object]
