@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +17,7 @@ import locks_leader
 from locks import aio
 from locks.core.server.machine import ServerMachine
 from locks.program import default_node
+from locks.runtime.port import World
 from locks.testing import Simulation, Violation, seeds, simulate
 from locks.testing.node import SimulatedNode
 from locks.testing.nodes import SimulatedNodes
@@ -487,3 +489,13 @@ def test_two_tries_of_one_owner_wait_for_answers_alone() -> None:
         simulation.run()
 
     simulate(scenario, 40, nodes=3)
+
+
+# --- What a simulation is made of ---------------------------------------------------------------
+
+
+def test_a_simulated_world_has_its_own_version_of_each_method() -> None:
+    """So a new method of `World` that a simulation does not know is noticed."""
+    own = {name for name, _ in inspect.getmembers(World, inspect.isfunction)}
+    assert own
+    assert {name for name in own if getattr(SimulatedNodes, name) is getattr(World, name)} == set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 import locks
 from locks.runtime import Waiter
 from locks.runtime.port import REAL, World, is_simulated, stand_in, world
-from locks.testing.nodes import SimulatedNodes
 
 
 class Own(World):
@@ -27,13 +25,6 @@ class Own(World):
 
     def look(self) -> None:
         self.looked += 1
-
-
-def test_a_simulated_world_has_its_own_version_of_each_method() -> None:
-    """So a new method of `World` that a simulation does not know is noticed."""
-    own = {name for name, _ in inspect.getmembers(World, inspect.isfunction)}
-    assert own
-    assert {name for name in own if getattr(SimulatedNodes, name) is getattr(World, name)} == set()
 
 
 def test_the_real_world_is_the_callers_unless_a_simulation_calls() -> None:
