@@ -1,6 +1,6 @@
-"""Names of a package that are loaded when one of them is first used: `import` itself then takes next to nothing.
+"""What is loaded when it is first used: the names of a package, and modules that few programs need.
 
-Type checkers are to see the names' own imports instead, in a block of the package for them.
+Type checkers are to see imports instead, in a block for them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,25 @@ from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["at_first_use"]
+__all__ = ["Unloaded", "at_first_use"]
+
+
+class Unloaded:
+    """Stands for a module, and loads it when something of it is first used.
+
+    `typing.get_type_hints` can evaluate annotations with such a name; an import for type checkers alone would leave it undefined.
+
+    Args:
+        name: The module's full name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # of a tool that looks at all names of a module
+            raise AttributeError(name)
+        return getattr(import_module(self._name), name)
 
 
 def at_first_use(

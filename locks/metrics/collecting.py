@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks.core.statistics import BOUNDS, Durations, TimesStatistics
 from locks.errors import MisuseError
+from locks.form.first_use import Unloaded
 from locks.metrics.names import METRICS
 from locks.node.node import Node
 from locks.node.observing.elections import is_contest
@@ -20,7 +21,9 @@ from locks.program import default_node, is_at_hand
 from locks.words import is_held_up_id
 
 if TYPE_CHECKING:
-    from prometheus_client.core import Metric as Family
+    from prometheus_client import core as prometheus
+else:
+    prometheus = Unloaded("prometheus_client.core")
 
 __all__ = ["Metrics", "Present", "collector", "look"]
 
@@ -90,16 +93,16 @@ class Metrics:
         self._by_first = by_first
         self._node = node
 
-    def describe(self) -> list[Family]:
+    def describe(self) -> list[prometheus.Metric]:
         """All metrics, without figures, so that registering the collector starts no node."""
         return [family(name) for name in METRICS]
 
-    def collect(self) -> Iterator[Family]:
+    def collect(self) -> Iterator[prometheus.Metric]:
         """All metrics with figures, if the node is running."""
         node = self._node()
         if node is None:
             return
-        found: dict[str, Family] = {}
+        found: dict[str, prometheus.Metric] = {}
         for name, labels, value in self._samples(node):
             each = found.setdefault(name, family(name))
             if isinstance(value, Durations):
@@ -171,15 +174,15 @@ def _others(node: Node) -> Iterator[tuple[str, Labels, float]]:
     yield "locks_servers_needed", {}, len(servers) // 2 + 1 if majority else len(servers)
 
 
-def family(name: str) -> Family:
+def family(name: str) -> prometheus.Metric:
     """A metric of `prometheus_client`, without figures yet."""
-    from prometheus_client.core import Metric as Family
-
     metric = METRICS[name]
-    return Family(name.removesuffix("_total"), metric.says, metric.kind)
+    return prometheus.Metric(name.removesuffix("_total"), metric.says, metric.kind)
 
 
-def _add_histogram(each: Family, name: str, labels: Labels, durations: Durations) -> None:
+def _add_histogram(
+    each: prometheus.Metric, name: str, labels: Labels, durations: Durations
+) -> None:
     bounds = [*(f"{bound:g}" for bound in BOUNDS), "+Inf"]
     for bound, count in zip(bounds, accumulate(durations.counts), strict=True):
         each.add_sample(f"{name}_bucket", {**labels, "le": bound}, count)

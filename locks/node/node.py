@@ -19,6 +19,7 @@ import pykka
 from locks.core.agent.lines import Lines
 from locks.core.statistics import NodeStatistics, TrafficStatistics
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning
+from locks.form.first_use import Unloaded
 from locks.lock_ids import Atom, shown
 from locks.model import (
     SERIAL_BITS,
@@ -62,11 +63,17 @@ from locks.runtime.native import insist
 from locks.runtime.shown import Shown
 
 if TYPE_CHECKING:
-    from locks.node.peers.cluster import Cluster, NodeDown, NodeUp
-    from locks.otp.names.discovery import HostAndPort
-    from locks.otp.notices import Notices
-    from locks.otp.options import Options
-    from locks.otp.process.remote import RemoteRef
+    from locks.node.peers import cluster as clusters
+    from locks.otp import notices as noted
+    from locks.otp import options as otp
+    from locks.otp.names import discovery
+    from locks.otp.process import remote as remotes
+else:  # alone it needs nothing of what these stand on
+    clusters = Unloaded("locks.node.peers.cluster")
+    noted = Unloaded("locks.otp.notices")
+    otp = Unloaded("locks.otp.options")
+    discovery = Unloaded("locks.otp.names.discovery")
+    remotes = Unloaded("locks.otp.process.remote")
 
 __all__ = ["Node", "Service", "Trace"]
 
@@ -104,8 +111,8 @@ class Node(metaclass=Shown):
         refusals: Why nodes that run can't be connected, by their names.
     """
 
-    cluster: Cluster | None = None
-    notices: Notices
+    cluster: clusters.Cluster | None = None
+    notices: noted.Notices
     _for_users = frozenset(
         (
             *("address", "agents", "await_nodes", "connect", "disconnect", "link", "monitor_nodes"),
@@ -118,7 +125,7 @@ class Node(metaclass=Shown):
         self,
         name: str,
         trace: Trace | None = None,
-        options: Options | None = None,
+        options: otp.Options | None = None,
         register_agents: bool = False,
         log_waits_longer_than: float = LONG,
         *,
@@ -164,15 +171,10 @@ class Node(metaclass=Shown):
         self._serial = itertools.count(1)
         self.is_clustered = options is not None
         if options is not None:
-            from locks.node.peers.cluster import (
-                Cluster,  # alone it needs nothing of what that stands on
-            )
-            from locks.otp.notices import Notices
-
             assert isinstance(self.executor, Executor)
-            self.notices = Notices(self.executor.run_soon)
+            self.notices = noted.Notices(self.executor.run_soon)
             try:
-                self.cluster = Cluster(self, self.executor, options)
+                self.cluster = clusters.Cluster(self, self.executor, options)
                 self._dispatch.cluster = self.cluster
             except BaseException:
                 self.executor.stop(timeout=5)
@@ -375,7 +377,7 @@ class Node(metaclass=Shown):
         ref = self.agent_ref(agent)
         return None if ref is None else monitor(ref, told)
 
-    def agent_ref(self, agent: AgentId) -> Agent | RemoteRef | None:
+    def agent_ref(self, agent: AgentId) -> Agent | remotes.RemoteRef | None:
         """A reference to an agent, of this node or of one that is connected."""
         if self.cluster is not None and agent.node != self.name:
             return self.cluster.ref_of(agent)
@@ -396,7 +398,7 @@ class Node(metaclass=Shown):
 
     # --- Other nodes ----------------------------------------------------------------------------
 
-    def _needs_cluster(self) -> Cluster:
+    def _needs_cluster(self) -> clusters.Cluster:
         self.check_running()
         if self.cluster is None:
             raise MisuseError(
@@ -411,7 +413,7 @@ class Node(metaclass=Shown):
         return None if self.cluster is None else self.cluster.place_of(name)
 
     @property
-    def address(self) -> HostAndPort | None:
+    def address(self) -> discovery.HostAndPort | None:
         """Where it listens for other nodes, host and port; `None` if it does not."""
         return None if self.cluster is None else self.cluster.distribution.address
 
@@ -440,12 +442,10 @@ class Node(metaclass=Shown):
         """
         cluster = self._needs_cluster()
         check_timeout(timeout)
-        from locks.otp.options import parse_peer  # is there, as is the cluster
-
         distribution = cluster.distribution
         options = distribution.options
         known = options.epmd or options.hidden or peer in distribution.addresses
-        name, address = parse_peer(peer, known)
+        name, address = otp.parse_peer(peer, known)
         if name == self.name:
             raise InvalidOption(f"can't connect {name} to itself; name another node", peer=name)
         if address is not None:
@@ -483,7 +483,9 @@ class Node(metaclass=Shown):
         return was_connected
 
     def monitor_nodes(
-        self, watcher: pykka.ActorRef[Any] | Callable[[NodeUp | NodeDown], object], on: bool = True
+        self,
+        watcher: pykka.ActorRef[Any] | Callable[[clusters.NodeUp | clusters.NodeDown], object],
+        on: bool = True,
     ) -> None:
         """Tell a watcher of nodes that are connected, and of those that are lost; not of client nodes.
 
@@ -509,7 +511,7 @@ class Node(metaclass=Shown):
             )
         self.turn.run(cluster.register, name, actor)
 
-    def remote(self, name: str, node: str) -> RemoteRef:
+    def remote(self, name: str, node: str) -> remotes.RemoteRef:
         """A reference to the actor, or the Erlang process, of this name on another node.
 
         Raises:
@@ -518,7 +520,7 @@ class Node(metaclass=Shown):
         Atom(check_text(name))
         return self._needs_cluster().remotes.ref(check_text(node), check_text(name))
 
-    def link(self, actor: Client, other: RemoteRef) -> None:
+    def link(self, actor: Client, other: remotes.RemoteRef) -> None:
         """Link an actor, a greenlet or a thread of this node to a process of another one.
 
         When one of them ends abnormally, or the connection is lost, the other one is stopped.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks.errors import InvalidOption
+from locks.form.first_use import Unloaded
 from locks.lock_ids import shown
 from locks.model import NODE_NAME, Require, check_node_name, check_require, is_seconds
 from locks.otp.admission.secret import SHORTEST, Cookie
@@ -19,6 +20,8 @@ from locks.otp.names.discovery import Address, Discovery, UnixAddress, place
 
 if TYPE_CHECKING:
     import ssl
+else:
+    ssl = Unloaded("ssl")
 
 __all__ = [
     "TLS",
@@ -55,8 +58,6 @@ class TLS(NamedTuple):
         Raises:
             InvalidOption: A file can't be read, or is not what it should be.
         """
-        import ssl  # few programs need it
-
         made = []
         for purpose in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER):
             context = ssl.SSLContext(purpose)

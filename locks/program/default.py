@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks.errors import InvalidOption, MisuseError
 from locks.form import forked_from
+from locks.form.first_use import Unloaded
 from locks.lock_ids import shown
 from locks.model import NODE_NAME, Require, check_node_name, is_seconds
 from locks.node.client.refusals import check_may_wait
@@ -24,9 +25,9 @@ from locks.runtime.executor import check_interpreter_lasts
 from locks.runtime.native import native_lock
 
 if TYPE_CHECKING:
-    from locks.otp.admission.secret import Cookie
-    from locks.otp.names.discovery import Address, Discovery
-    from locks.otp.options import TLS, Options
+    from locks.program import meeting
+else:
+    meeting = Unloaded("locks.program.meeting")
 
 __all__ = ["default_node", "is_at_hand", "preset", "running_node", "stand_in", "start", "stop"]
 
@@ -56,11 +57,11 @@ def start(
     name: str | None = None,
     *,
     cookie: str | None = None,
-    listen: str | int | Address | bool | None = None,
-    servers: Iterable[str] | Discovery | Here | None = None,
+    listen: str | int | meeting.Address | bool | None = None,
+    servers: Iterable[str] | meeting.Discovery | Here | None = None,
     require: Require | None = None,
     peers: Iterable[str] | None = None,
-    tls: TLS | None = None,
+    tls: meeting.TLS | None = None,
     epmd: bool | None = None,
     net_ticktime: float | None = None,
     mesh: bool | None = None,
@@ -124,12 +125,12 @@ def start(
     check_interpreter_lasts()
     _inherit()
     if isinstance(servers, str):
-        servers = HERE if servers == HERE_WORD else _discovery_of(servers)
+        servers = HERE if servers == HERE_WORD else meeting.discovery_of(servers)
     elif isinstance(servers, Iterable) and not isinstance(servers, bytes):
         servers = tuple(servers)
     given: dict[str, Any] = {
         "name": name,
-        "cookie": None if cookie is None else _hidden(cookie),
+        "cookie": None if cookie is None else meeting.Cookie(cookie),  # no traceback shows it
         "listen": listen,
         "servers": servers,
         "require": require,
@@ -164,7 +165,9 @@ def start(
     return _ready(node)
 
 
-def preset(say: Callable[[], Mapping[str, Any]] | None, servers: Discovery | None = None) -> None:
+def preset(
+    say: Callable[[], Mapping[str, Any]] | None, servers: meeting.Discovery | None = None
+) -> None:
     """Set arguments of `start` that precede the settings outside of the program: a framework that runs the program knows its servers.
 
     They apply to each node that is started later without other servers.
@@ -231,7 +234,7 @@ class _Plan(NamedTuple):
 
     name: str
     anonymous: bool
-    options: Options | None
+    options: meeting.Options | None
     here: bool
     trace: Trace | None
     register_agents: bool
@@ -252,9 +255,7 @@ class _Plan(NamedTuple):
         if self.options is None:
             return self
         if self.anonymous and self.options.hidden:
-            from locks.program.meeting import client_name
-
-            return self._replace(name=client_name())
+            return self._replace(name=meeting.client_name())
         if not self.forked:
             return self
         raise MisuseError(
@@ -290,10 +291,8 @@ def _plan_of(
         )
     made = None
     if not (servers is None or here) or any(each is not None for each in options.values()):
-        from locks.program.meeting import options_of
-
         options["allow_short_cookie"] = allow_short_cookie
-        made = options_of(name, checked, CONNECTED_WITHIN, servers=servers, **options)
+        made = meeting.options_of(name, checked, CONNECTED_WITHIN, servers=servers, **options)
     if checked is None:
         checked = NODE_NAME if made is None else made.name_for(None)
     return _Plan(checked, name is None, made, here, trace, register_agents, long)
@@ -372,9 +371,7 @@ def _start_again() -> Node:
         return default_node()
     plan = plan.again()
     if plan.options is not None:
-        from locks.program.meeting import found_again
-
-        plan = plan._replace(options=found_again(plan.name, plan.options, CONNECTED_WITHIN))
+        plan = plan._replace(options=meeting.found_again(plan.name, plan.options, CONNECTED_WITHIN))
     with _starting:
         node = _default
         if node is None:  # otherwise another thread has done it
@@ -382,28 +379,13 @@ def _start_again() -> Node:
     return _ready(node)
 
 
-def _are_others(node: Node, servers: Iterable[str] | Discovery | Here | None) -> bool:
+def _are_others(node: Node, servers: Iterable[str] | meeting.Discovery | Here | None) -> bool:
     """Whether a node was started with other servers than these."""
     if servers is None:
         return False
     if isinstance(servers, Here):
         return node.scope is None or node.scope.nodes != (node.name,)
-    from locks.program.meeting import are_others
-
-    return are_others(node, servers)
-
-
-def _discovery_of(text: str) -> Discovery:
-    from locks.program.meeting import discovery_of
-
-    return discovery_of(text)
-
-
-def _hidden(cookie: str) -> Cookie:
-    """A cookie that no traceback shows."""
-    from locks.program.meeting import Cookie
-
-    return Cookie(cookie)
+    return meeting.are_others(node, servers)
 
 
 def _requires_other(node: Node, require: Require | None) -> bool:

@@ -14,12 +14,23 @@ from locks.node.client.scope import Here
 from locks.node.node import Node
 from locks.node.peers.cluster import Cluster as Cluster  # which the node needs then
 from locks.otp.admission.secret import Cookie
-from locks.otp.names.discovery import Discovery
-from locks.otp.options import Options, client_name, parse_servers
+from locks.otp.names.discovery import Address, Discovery
+from locks.otp.options import TLS, Options, client_name, parse_servers
 from locks.program.discovering import discovery_of, find_servers, none_of_the_servers
 from locks.program.local import LocalServer
 
-__all__ = ["Cookie", "are_others", "client_name", "discovery_of", "found_again", "options_of"]
+__all__ = [
+    "TLS",
+    "Address",
+    "Cookie",
+    "Discovery",
+    "Options",
+    "are_others",
+    "client_name",
+    "discovery_of",
+    "found_again",
+    "options_of",
+]
 
 
 def options_of(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from locks.errors import InvalidOption, MisuseError
+from locks.form.first_use import Unloaded
 from locks.testing.schedules import Script
 from locks.testing.shrinking import Found, Scenario, shortest
 from locks.testing.simulation import Simulation, check_names
@@ -19,6 +20,8 @@ from locks_lab.applications.strategies import Named, check_strategy
 
 if TYPE_CHECKING:
     import pytest
+else:
+    pytest = Unloaded("pytest")
 
 __all__ = ["Expected", "NothingHappened", "Summary", "check_expected", "seeds", "simulate"]
 
@@ -187,8 +190,6 @@ def seeds(
         expect: What has to happen under one of them at least, such as `("deadlock", "abort")`.
         patch: As for `simulate`.
     """
-    import pytest
-
     check_strategy(strategy)
     check_expected(expect)
     each = seeds if isinstance(seeds, int) else list(seeds)

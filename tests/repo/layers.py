@@ -59,7 +59,10 @@ LIBRARY = [
         "otp/: Erlang's protocol, bytes in, bytes out",
     ),
     Layer(
-        "otp", ("locks.otp*",), (*GROUND, "runtime", "otp bytes"), "otp/: connections, processes"
+        "otp",
+        ("locks.otp*",),
+        ("form", *GROUND, "runtime", "otp bytes"),
+        "otp/: connections, processes",
     ),
     Layer("wire", ("locks.wire*",), (*GROUND, "core", "otp bytes"), "wire/: messages as terms"),
     Layer(
