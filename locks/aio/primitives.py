@@ -3,40 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from locks import primitives as blocking
 from locks.aio.leaving import AsyncBlock
-from locks.aio.options import LockOptions
 from locks.aio.tasks import at_once, call, for_its_caller
-from locks.model import Contender, LockId, Mode
+from locks.model import Contender, LockId, Mode, Require
 from locks.node.client.owner import Owner
 from locks.node.client.scope import Nodes
-from locks.runtime.hints import Unpack
 from locks.shapes.barrier import Barrier as BlockingBarrier
 from locks.shapes.reentrant import RLock as BlockingRLock
 from locks.shapes.semaphore import Semaphore as BlockingSemaphore
 
 __all__ = ["Barrier", "Lock", "RLock", "RWLock", "Semaphore"]
 
+L = TypeVar("L", bound="Lock")
+
 
 class Lock(AsyncBlock):
     """A lock on one id, used like an `asyncio.Lock`.
 
-    All `Lock`s of a task belong to one transaction; see `locks.Lock`.
-
-    Args:
-        lock_id: A non-empty tuple or list of key elements.
-        mode: `"write"` is exclusive, `"read"` is shared.
-        **options: As for `locks.Lock`.
+    All `Lock`s of a task belong to one transaction. The arguments are those of `locks.Lock`.
     """
 
     _blocking: blocking.Lock | BlockingRLock
 
     def __init__(
-        self, lock_id: Sequence[Any], mode: Mode = "write", **options: Unpack[LockOptions]
+        self,
+        lock_id: Sequence[Any],
+        mode: Mode = "write",
+        *,
+        nodes: Nodes | None = None,
+        require: Require | None = None,
+        timeout: float | None = None,
+        owner: Owner | None = None,
+        label: str | None = None,
     ) -> None:
-        self._blocking: blocking.Lock = blocking.Lock(lock_id, mode, **options)
+        self._blocking: blocking.Lock = blocking.Lock(
+            lock_id, mode, nodes=nodes, require=require, timeout=timeout, owner=owner, label=label
+        )
+
+    @classmethod
+    def of(cls: type[L], lock: blocking.Lock | BlockingRLock) -> L:
+        """Wrap a blocking lock for coroutines."""
+        made = cls.__new__(cls)
+        made._blocking = lock
+        return made
 
     def __repr__(self) -> str:
         return f"<aio.Lock {self._blocking!r}>"
@@ -74,38 +86,41 @@ class Lock(AsyncBlock):
 
 
 class RLock(Lock):
-    """A lock on one id that its holder may acquire again, and must release as often; see `locks.RLock`.
-
-    Args:
-        lock_id: A non-empty tuple or list of key elements.
-        mode: `"write"` is exclusive, `"read"` is shared.
-        **options: As for `locks.RLock`.
-    """
+    """A lock on one id that its holder may acquire again, and must release as often. The arguments are those of `locks.RLock`."""
 
     def __init__(
-        self, lock_id: Sequence[Any], mode: Mode = "write", **options: Unpack[LockOptions]
+        self,
+        lock_id: Sequence[Any],
+        mode: Mode = "write",
+        *,
+        nodes: Nodes | None = None,
+        require: Require | None = None,
+        timeout: float | None = None,
+        owner: Owner | None = None,
+        label: str | None = None,
     ) -> None:
-        self._blocking = BlockingRLock(lock_id, mode, **options)
-
-    @classmethod
-    def of(cls, lock: BlockingRLock) -> RLock:
-        """Wrap a blocking lock for coroutines."""
-        made = cls.__new__(cls)
-        made._blocking = lock
-        return made
+        self._blocking = BlockingRLock(
+            lock_id, mode, nodes=nodes, require=require, timeout=timeout, owner=owner, label=label
+        )
 
 
 class RWLock:
-    """A lock on one id for many readers or one writer.
+    """A lock on one id for many readers or one writer. The arguments are those of `locks.RWLock`."""
 
-    Args:
-        lock_id: A non-empty tuple or list of key elements.
-        **options: As for `locks.RWLock`.
-    """
-
-    def __init__(self, lock_id: Sequence[Any], **options: Unpack[LockOptions]) -> None:
-        self._read = Lock(lock_id, "read", **options)
-        self._write = Lock(lock_id, "write", **options)
+    def __init__(
+        self,
+        lock_id: Sequence[Any],
+        *,
+        nodes: Nodes | None = None,
+        require: Require | None = None,
+        timeout: float | None = None,
+        owner: Owner | None = None,
+        label: str | None = None,
+    ) -> None:
+        both = blocking.RWLock(
+            lock_id, nodes=nodes, require=require, timeout=timeout, owner=owner, label=label
+        )
+        self._read, self._write = Lock.of(both.read_lock()), Lock.of(both.write_lock())
 
     def __repr__(self) -> str:
         return f"<aio.RWLock of {self._write!r}>"
@@ -125,16 +140,7 @@ class RWLock:
 
 
 class Semaphore(Lock):
-    """A counted lock on one id, used like an `asyncio.Semaphore`; see `locks.Semaphore`.
-
-    Args:
-        lock_id: A non-empty tuple or list of key elements.
-        value: How many clients may hold it at the same time.
-        nodes: As for `locks.Semaphore`.
-        timeout: As for `locks.Semaphore`.
-        owner: As for `locks.Semaphore`.
-        label: As for `locks.Semaphore`.
-    """
+    """A counted lock on one id, used like an `asyncio.Semaphore`. The arguments are those of `locks.Semaphore`."""
 
     _blocking: BlockingSemaphore
 
@@ -158,17 +164,9 @@ class Semaphore(Lock):
 
 
 class Barrier:
-    """A barrier at which a number of parties wait for each other, like an `asyncio.Barrier`; see `locks.Barrier`.
+    """A barrier at which a number of parties wait for each other, like an `asyncio.Barrier`.
 
-    `async with barrier as number:` waits before its block.
-
-    Args:
-        lock_id: A non-empty tuple or list of key elements.
-        parties: The number of parties.
-        nodes: As for `locks.Barrier`.
-        timeout: As for `locks.Barrier`.
-        label: As for `locks.Barrier`.
-        owner: As for `locks.Barrier`.
+    `async with barrier as number:` waits before its block. The arguments are those of `locks.Barrier`.
     """
 
     def __init__(

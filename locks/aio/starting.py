@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from locks import program
 from locks.aio.tasks import call
-from locks.node.node import Node
+from locks.form.first_use import Unloaded
+from locks.model import Require
+from locks.node.client.scope import Here
+from locks.node.node import Node, Trace
+
+if TYPE_CHECKING:
+    from locks.program import meeting
+else:
+    meeting = Unloaded("locks.program.meeting")
 
 __all__ = ["start"]
 
 
-async def start(name: str | None = None, **options: Any) -> Node:
+async def start(
+    name: str | None = None,
+    *,
+    cookie: str | None = None,
+    listen: str | int | meeting.Address | bool | None = None,
+    servers: Iterable[str] | meeting.Discovery | Here | None = None,
+    require: Require | None = None,
+    peers: Iterable[str] | None = None,
+    tls: meeting.TLS | None = None,
+    epmd: bool | None = None,
+    net_ticktime: float | None = None,
+    mesh: bool | None = None,
+    allow_plaintext: bool | None = None,
+    allow_short_cookie: bool = False,
+    log_waits_longer_than: float | None = None,
+    trace: Trace | None = None,
+    register_agents: bool = False,
+) -> Node:
     """Start this program's node, unless it is running, and wait until it is known whether its servers run.
 
-    The first use of `locks.aio` does the same, with the settings of the environment; see `locks.start`.
-
-    Args:
-        name: As for `locks.start`.
-        **options: As for `locks.start`.
+    The first use of `locks.aio` does the same, with the settings of the environment. The options are those of `locks.start`.
 
     Returns:
         The node. `locks.stop` stops it.
     """
-    return await call(program.start, name, **options)
+    return await call(program.start, **locals())

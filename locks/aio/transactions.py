@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import wraps
 from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from locks import transactions as blocking
-from locks.aio.options import RunOptions, TransactionOptions
 from locks.aio.tasks import at_once, call
 from locks.errors import LockLost, LocksError, MisuseError
-from locks.model import Deadlock, LockId, Mode, Require
+from locks.model import Deadlock, LockId, Require
 from locks.node.client.agent import Agent
+from locks.node.client.owner import Owner
 from locks.node.client.scope import Nodes
 from locks.program import default_node, is_at_hand
 from locks.retries import Learned, Retries
 from locks.runtime import Event
 from locks.runtime.callables import check_awaitable, check_callable, check_can_be_called
-from locks.runtime.hints import Unpack
+from locks.transactions import OnDeadlock, OnLost
 
 __all__ = ["Lost", "Transaction", "run_transaction", "transaction"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -45,6 +47,30 @@ class Lost:
         return self.wait().__await__()
 
 
+def _awaited(
+    method: Callable[Concatenate[blocking.Transaction, P], T],
+) -> Callable[Concatenate[Transaction, P], Coroutine[Any, Any, T]]:
+    """Make a method of the blocking transaction, which may wait, one for coroutines."""
+
+    @wraps(method)
+    async def called(self: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await call(method, self._blocking, *args, **kwargs)
+
+    return called
+
+
+def _at_once(
+    method: Callable[Concatenate[blocking.Transaction, P], T],
+) -> Callable[Concatenate[Transaction, P], T]:
+    """Make a method of the blocking transaction, which does not wait, one of this transaction."""
+
+    @wraps(method)
+    def called(self: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return method(self._blocking, *args, **kwargs)
+
+    return called
+
+
 class Transaction:
     """A transaction as an asynchronous context manager; `locks.aio.transaction` creates it.
 
@@ -54,14 +80,23 @@ class Transaction:
 
     def __init__(
         self,
+        timeout: float | None = None,
+        on_deadlock: OnDeadlock = "abort",
         created: int | None = None,
+        await_nodes: bool = False,
+        on_lost: OnLost | None = None,
+        nodes: Nodes | None = None,
+        require: Require | None = None,
+        label: str | None = None,
+        owner: Owner | None = None,
         learned: Learned | None = None,
-        **options: Unpack[TransactionOptions],
     ) -> None:
-        on_lost = options.get("on_lost")
         if on_lost is not None:
-            options["on_lost"] = _in_loop(on_lost)
-        self._prepared = blocking.Transaction(created=created, learned=learned, **options)
+            on_lost = _in_loop(on_lost)
+        self._prepared = blocking.Transaction(
+            *(timeout, on_deadlock, created, await_nodes, on_lost, nodes, require, label, owner),
+            learned,
+        )
         self._begun: blocking.Transaction | None = None
 
     @property
@@ -97,127 +132,22 @@ class Transaction:
     ) -> None:
         self._blocking._leave(self.agent, error)  # it does not wait, so it can't be cancelled
 
-    @overload
-    async def lock(
-        self,
-        lock_id: Sequence[Any],
-        mode: Mode = "write",
-        *,
-        require: Require | None = None,
-        timeout: float | None = None,
-    ) -> int: ...
-
-    @overload
-    async def lock(
-        self,
-        lock_id: Sequence[Any],
-        mode: Mode = "write",
-        *,
-        nodes: Nodes,
-        require: Require | None = None,
-        timeout: float | None = None,
-    ) -> None: ...
-
-    async def lock(
-        self,
-        lock_id: Sequence[Any],
-        mode: Mode = "write",
-        *,
-        nodes: Nodes | None = None,
-        require: Require | None = None,
-        timeout: float | None = None,
-    ) -> int | None:
-        """Lock an id, and wait until it is granted; see `locks.Transaction.lock`."""
-        return await call(self._blocking._lock, lock_id, mode, nodes, require, timeout)
-
-    @overload
-    async def read_lock(
-        self,
-        lock_id: Sequence[Any],
-        *,
-        require: Require | None = None,
-        timeout: float | None = None,
-    ) -> int: ...
-
-    @overload
-    async def read_lock(
-        self,
-        lock_id: Sequence[Any],
-        *,
-        nodes: Nodes,
-        require: Require | None = None,
-        timeout: float | None = None,
-    ) -> None: ...
-
-    async def read_lock(
-        self,
-        lock_id: Sequence[Any],
-        *,
-        nodes: Nodes | None = None,
-        require: Require | None = None,
-        timeout: float | None = None,
-    ) -> int | None:
-        """Lock an id together with other readers; see `locks.Transaction.lock`."""
-        return await call(self._blocking._lock, lock_id, "read", nodes, require, timeout)
-
-    @overload
-    async def write_lock(
-        self,
-        lock_id: Sequence[Any],
-        *,
-        require: Require | None = None,
-        timeout: float | None = None,
-    ) -> int: ...
-
-    @overload
-    async def write_lock(
-        self,
-        lock_id: Sequence[Any],
-        *,
-        nodes: Nodes,
-        require: Require | None = None,
-        timeout: float | None = None,
-    ) -> None: ...
-
-    async def write_lock(
-        self,
-        lock_id: Sequence[Any],
-        *,
-        nodes: Nodes | None = None,
-        require: Require | None = None,
-        timeout: float | None = None,
-    ) -> int | None:
-        """Lock an id exclusively; see `locks.Transaction.lock`."""
-        return await call(self._blocking._lock, lock_id, "write", nodes, require, timeout)
-
-    async def lock_all(
-        self,
-        write: Iterable[Sequence[Any]] = (),
-        read: Iterable[Sequence[Any]] = (),
-        *,
-        nodes: Nodes | None = None,
-        require: Require | None = None,
-        timeout: float | None = None,
-    ) -> None:
-        """Lock several ids, all or nothing, within one time limit; see `locks.Transaction.lock_all`."""
-        tx = self._blocking
-        await call(tx.lock_all, write, read, nodes=nodes, require=require, timeout=timeout)
-
-    async def token(self, lock_id: Sequence[Any]) -> int:
-        """The fencing token of a held lock; see `locks.fencing_token`."""
-        return await call(self._blocking.token, lock_id)
-
-    def unit(self, lock_id: Sequence[Any]) -> int:
-        """Which unit of a counted lock that is held this is; see `locks.Transaction.unit`."""
-        return self._blocking.unit(lock_id)
-
-    def unlock(self, lock_id: Sequence[Any]) -> None:
-        """Release a lock before the block ends; see `locks.Transaction.unlock`."""
-        self._blocking.unlock(lock_id)
-
-    def ensure_held(self, lock_id: Sequence[Any] | None = None) -> None:
-        """Check that the transaction still holds its locks; see `locks.Transaction.ensure_held`."""
-        self._blocking.ensure_held(lock_id)
+    lock = _awaited(blocking.Transaction.lock)
+    """Lock an id, and wait until it is granted; see `locks.Transaction.lock`."""
+    read_lock = _awaited(blocking.Transaction.read_lock)
+    """Lock an id together with other readers; see `locks.Transaction.lock`."""
+    write_lock = _awaited(blocking.Transaction.write_lock)
+    """Lock an id exclusively; see `locks.Transaction.lock`."""
+    lock_all = _awaited(blocking.Transaction.lock_all)
+    """Lock several ids, all or nothing, within one time limit; see `locks.Transaction.lock_all`."""
+    token = _awaited(blocking.Transaction.token)
+    """The fencing token of a held lock; see `locks.fencing_token`."""
+    unit = _at_once(blocking.Transaction.unit)
+    """The unit of a counted lock that the transaction holds; see `locks.Transaction.unit`."""
+    unlock = _at_once(blocking.Transaction.unlock)
+    """Release a lock before the block ends; see `locks.Transaction.unlock`."""
+    ensure_held = _at_once(blocking.Transaction.ensure_held)
+    """Check that the transaction still holds its locks; see `locks.Transaction.ensure_held`."""
 
     @property
     def lost(self) -> Lost:
@@ -247,36 +177,44 @@ def _in_loop(on_lost: Callable[[LockLost], object]) -> Callable[[LockLost], None
     return tell
 
 
-def transaction(**options: Unpack[TransactionOptions]) -> Transaction:
+def transaction(
+    *,
+    timeout: float | None = None,
+    on_deadlock: OnDeadlock = "abort",
+    await_nodes: bool = False,
+    on_lost: OnLost | None = None,
+    nodes: Nodes | None = None,
+    require: Require | None = None,
+    label: str | None = None,
+    owner: Owner | None = None,
+) -> Transaction:
     """Create a transaction, to be used in an `async with` statement.
 
-    Args:
-        **options: As for `locks.transaction`; `on_lost` is called in the event loop.
-
-    Returns:
-        The transaction.
+    The options are those of `locks.transaction`; `on_lost` is called in the event loop.
     """
-    return Transaction(**options)
+    return Transaction(
+        timeout, on_deadlock, None, await_nodes, on_lost, nodes, require, label, owner
+    )
 
 
 async def run_transaction(
     function: Callable[[Transaction], Awaitable[T]],
     *,
     retries: int = 100,
+    timeout: float | None = None,
+    await_nodes: bool = False,
+    on_lost: OnLost | None = None,
+    nodes: Nodes | None = None,
+    require: Require | None = None,
+    label: str | None = None,
     retry_on: type[LocksError] | tuple[type[LocksError], ...] = (),
+    owner: Owner | None = None,
     learn: bool = True,
-    **options: Unpack[RunOptions],
 ) -> T:
     """Run a coroutine function in a transaction, and again each time the transaction is aborted.
 
-    A transaction that is run again keeps its age, and first takes the locks that earlier runs requested; see `locks.run_transaction`.
-
-    Args:
-        function: Called with the transaction; it must be safe to run more than once.
-        retries: As for `locks.run_transaction`.
-        retry_on: As for `locks.run_transaction`.
-        learn: As for `locks.run_transaction`.
-        **options: As for `transaction`, except `on_deadlock`.
+    A transaction that is run again keeps its age, and first takes the locks that earlier runs requested. The options are those of
+    `locks.run_transaction`; `on_lost` is called in the event loop.
 
     Returns:
         What the function returned.
@@ -288,14 +226,13 @@ async def run_transaction(
         MisuseError: The result can't be awaited: the function is not a coroutine function.
     """
     check_can_be_called(function, "function")
-    if "on_deadlock" in options:
-        raise TypeError(
-            "run_transaction() takes no on_deadlock: it is run again after an abort; use transaction() to surrender instead"
-        )
     again = Retries(retries, retry_on, learn)
     created = (await call(default_node)).now()
     while True:
-        tx = Transaction(created, again.learned, **options)
+        tx = Transaction(
+            *(timeout, "abort", created, await_nodes, on_lost, nodes, require, label, owner),
+            again.learned,
+        )
         try:
             async with tx:
                 if again.learned:

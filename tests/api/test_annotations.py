@@ -1,4 +1,4 @@
-"""What tools read of the public names: annotations that can be evaluated, and options that both faces take alike."""
+"""What tools read of the public names: annotations that can be evaluated, and signatures, which both faces have alike."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import inspect
 import subprocess
 import sys
 import typing
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -75,6 +76,61 @@ assert ssl.SSLContext in typing.get_args(typing.get_type_hints(locks.TLS.context
 """
     done = subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
     assert done.returncode == 0
+
+
+ALIKE = [
+    (blocking, awaited, name)
+    for blocking, awaited in ((locks, locks.aio), (locks_leader, locks_leader.aio))
+    for name in awaited.__all__
+    if name in blocking.__all__
+]
+APART = {  # what only the blocking face has
+    "watch": {"watcher"},  # the other one is an iterator
+    "Election.__init__": {"on_elected", "on_lost"},  # for code in coroutines there are blocks
+}
+ONE_SIDED = {"Election.start", "Leadership.__init__"}  # in a thread of its own; made by an election
+
+
+def of_both(blocking: Any, awaited: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
+    """The functions behind a name, or the methods of a class that both faces have."""
+    one, other = getattr(blocking, name), getattr(awaited, name)
+    if not inspect.isclass(one):
+        yield name, one, other
+        return
+    shown = getattr(one, "_for_users", vars(one))  # what `help` shows
+    for inner, member in vars(one).items():
+        if inspect.isfunction(member) and (
+            inner == "__init__" or (inner[0] != "_" and inner in shown)
+        ):
+            yield f"{name}.{inner}", member, inspect.getattr_static(other, inner, None)
+
+
+@pytest.mark.parametrize(
+    ("blocking", "awaited", "name"), ALIKE, ids=lambda each: getattr(each, "__name__", each)
+)
+def test_both_faces_have_the_same_signatures(blocking: Any, awaited: Any, name: str) -> None:
+    """Spelled out for `help` and editors: the same parameters, kinds, defaults and annotations, but for the function that is called."""
+    for where, one, other in of_both(blocking, awaited, name):
+        if where in ONE_SIDED:
+            continue
+        assert other is not None, where
+        ours, theirs = inspect.signature(one).parameters, inspect.signature(other).parameters
+        assert [each for each in ours if each not in APART.get(where, ())] == list(theirs), where
+        for key, each in theirs.items():
+            assert (each.kind, each.default) == (ours[key].kind, ours[key].default), (where, key)
+            assert key == "function" or each.annotation == ours[key].annotation, (where, key)
+
+
+def test_no_option_is_hidden() -> None:
+    """In what is for coroutines, only `call` passes on whatever it is given."""
+    hidden = [
+        value.__qualname__
+        for value in public(locks.aio)
+        if inspect.isfunction(value)
+        for each in inspect.signature(value).parameters.values()
+        if each.kind is inspect.Parameter.VAR_KEYWORD
+    ]
+    assert hidden == ["call"]
 
 
 def test_a_run_that_surrenders_is_refused_by_both_faces() -> None:

@@ -116,7 +116,7 @@ LIBRARY = [
     Layer(
         "aio",
         ("locks.aio*",),
-        (*GROUND, "runtime", "node", "program", "face"),
+        ("form", *GROUND, "runtime", "node", "program", "face"),
         "aio/: the same for asyncio",
     ),
     # What `import locks` gives: names of the face, and, when it is first used, `locks.aio`, which stands on the face.
