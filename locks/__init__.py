@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         OperatingError,
         ReentrantCall,
         TransactionBroken,
+        TransactionEnded,
         WaitsForItself,
     )
     from locks.facts.gather import break_transaction, statistics, waits
@@ -162,6 +163,7 @@ __all__ = [
     "Semaphore",
     "Transaction",
     "TransactionBroken",
+    "TransactionEnded",
     "View",
     "Wait",
     "Waits",

@@ -205,7 +205,7 @@ def end_transaction(agent: Agent) -> None:
 
     Raises:
         NotClient: The caller is not its client.
-        AgentEnded: It has already ended.
+        TransactionEnded: It has already ended.
     """
     (agent if type(agent) is Agent else checked_agent(agent)).end()
 
@@ -242,7 +242,7 @@ def lock(
             that were surrendered meanwhile.
         NotHeld: Another thread that acts for the same owner unlocked it meanwhile.
         DeadlockAborted: The transaction was aborted (only with `abort_on_deadlock`).
-        AgentEnded: The transaction has ended.
+        TransactionEnded: The transaction has ended.
     """
     user = agent if type(agent) is Agent else checked_agent(agent)
     wanted = checked_object(user.node, lock_id, mode, nodes, require)
@@ -284,7 +284,7 @@ def await_all_locks(agent: Agent, *, timeout: float | None = None) -> LockResult
     Raises:
         LockTimeout: The wait timed out; the requests stay in the queue.
         DeadlockAborted: The transaction was aborted.
-        AgentEnded: The transaction has ended.
+        TransactionEnded: The transaction has ended.
     """
     return checked_agent(agent).await_all(timeout)
 

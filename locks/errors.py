@@ -48,9 +48,11 @@ __all__ = [
     "OperatingError",
     "ReentrantCall",
     "TransactionBroken",
+    "TransactionEnded",
     "WaitsForItself",
     "anew",
     "assert_never",
+    "name_of_kind",
     "nearest",
 ]
 
@@ -86,6 +88,12 @@ def _rebuild(cls: type[LocksError], message: str, about: dict[str, Any]) -> Lock
 def anew(error: LocksError, message: str | None = None) -> LocksError:
     """Return a copy of an error, with the same type and attributes, to raise it elsewhere."""
     return _rebuild(type(error), str(error) if message is None else message, error.about)
+
+
+def name_of_kind(error: BaseException) -> str:
+    """The name of an error's class for other nodes, which may be older: they know renamed classes by the former names."""
+    name = type(error).__name__
+    return {"TransactionEnded": "AgentEnded"}.get(name, name)
 
 
 class MisuseError(LocksError):
@@ -249,7 +257,7 @@ class LockTimeout(OperatingError, TimeoutError):
         )
 
 
-class AgentEnded(OperatingError):
+class TransactionEnded(OperatingError):
     """The transaction has ended: it was ended, its client died, or its node stopped.
 
     Attributes:
@@ -262,7 +270,11 @@ class AgentEnded(OperatingError):
         super().__init__(message, agent=agent)
 
 
-class TransactionBroken(AgentEnded):
+AgentEnded = TransactionEnded
+"""The former name of the same class."""
+
+
+class TransactionBroken(TransactionEnded):
     """An operator has ended the transaction with `locks break`; its locks were released.
 
     Attributes:

@@ -16,12 +16,12 @@ from typing import Any
 
 from locks.core.agent.machine import Object
 from locks.errors import (
-    AgentEnded,
     InvalidOption,
     LockLost,
     LockTimeout,
     MisuseError,
     NotHeld,
+    TransactionEnded,
 )
 from locks.model import (
     Contender,
@@ -177,7 +177,7 @@ class Lock(Movable, Block, metaclass=Shown):
             except BaseException as error:
                 insist(self._take_back, node.holders, client, hold, call)
                 # A finaliser may have released all locks of the caller: begin again.
-                if call is None or not (isinstance(error, AgentEnded) and agent.is_over):
+                if call is None or not (isinstance(error, TransactionEnded) and agent.is_over):
                     raise
 
     def _take_back(

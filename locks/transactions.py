@@ -12,12 +12,12 @@ from typing import Any, Final, Literal, TypeVar, overload
 from locks.arguments import checked_object
 from locks.core.agent.machine import Object
 from locks.errors import (
-    AgentEnded,
     DeadlockAborted,
     InvalidOption,
     LockLost,
     LocksError,
     MisuseError,
+    TransactionEnded,
 )
 from locks.model import Deadlock, LockId, Mode, Require, check_lock_id, check_timeout
 from locks.node.client.agent import ANSWERED_WITHIN, Agent
@@ -46,7 +46,7 @@ class Transaction(Movable, Block):
 
     It begins at the start of the block. It ends at the end of the block, and releases all its locks.
     Exceptions of the block propagate. If the transaction was ended from outside, the end of the
-    block raises `AgentEnded`, because the locks were released before the block was done.
+    block raises `TransactionEnded`, because the locks were released before the block was done.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Transaction(Movable, Block):
         """End the block; see `Block`."""
         try:
             self.agent.leave()
-        except (AgentEnded, DeadlockAborted, LockLost):
+        except (TransactionEnded, DeadlockAborted, LockLost):
             if error is None:
                 raise
 

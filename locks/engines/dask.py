@@ -17,7 +17,7 @@ to ask for the addresses, and makes each task the owner of its locks. All this g
 
 The owner is the task, because the threads that run tasks are reused: the locks of a task are released when the task ends. If
 Dask does not need a task any more (it was cancelled, its worker is closed), its locks are released immediately, and its waits end. Its code
-can't be stopped, so it continues until its next call: `ensure_held` and all other calls raise `AgentEnded`. If Dask needs it again, it is run again.
+can't be stopped, so it continues until its next call: `ensure_held` and all other calls raise `TransactionEnded`. If Dask needs it again, it is run again.
 """
 
 from __future__ import annotations

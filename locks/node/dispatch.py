@@ -42,7 +42,7 @@ from locks.core.messages import (
     ToServer,
     ToWatcher,
 )
-from locks.errors import AgentEnded, assert_never
+from locks.errors import TransactionEnded, assert_never
 from locks.lock_ids import shown
 from locks.model import AgentId
 from locks.node.client.agent import Agent
@@ -383,7 +383,7 @@ class Dispatch:
         if isinstance(culprit, Agent) and culprit.is_alive():
             text = f"transaction {culprit.id} has crashed: {error!r}"
             try:
-                culprit.event(culprit.machine.end, AgentEnded(text, agent=culprit.id))
+                culprit.event(culprit.machine.end, TransactionEnded(text, agent=culprit.id))
                 self.conclude()
                 return True
             except Exception:
@@ -439,4 +439,4 @@ class Dispatch:
         """End all transactions, with the node: it `why`."""
         for agent in list(self.agents.values()):
             text = f"node {self._name} {why}; transaction {agent.id} has ended"
-            agent.event(agent.machine.end, AgentEnded(text, agent=agent.id))
+            agent.event(agent.machine.end, TransactionEnded(text, agent=agent.id))

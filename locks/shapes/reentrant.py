@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from locks.core.agent.machine import Object
-from locks.errors import AgentEnded, LockLost, LockTimeout, MisuseError, NotHeld
+from locks.errors import LockLost, LockTimeout, MisuseError, NotHeld, TransactionEnded
 from locks.model import Mode, Require, show
 from locks.node.client.acquisitions import Acquisition
 from locks.node.client.agent import Agent
@@ -112,7 +112,7 @@ class RLock(Block):
                     return False
                 timeout = agent.sit_out(self.lock_id, timeout)
             except BaseException as error:
-                held, agent_ended = hold.held, isinstance(error, AgentEnded)
+                held, agent_ended = hold.held, isinstance(error, TransactionEnded)
                 if held is not None:
                     held[0].withdraw_acquisition(call, self.lock_id, held[1])
                 else:

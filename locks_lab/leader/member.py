@@ -21,7 +21,7 @@ from locks.core.messages import (
     ToAgent,
     ToServer,
 )
-from locks.errors import AgentEnded, LockLost, NotHeld, assert_never
+from locks.errors import LockLost, NotHeld, TransactionEnded, assert_never
 from locks.model import AgentId, LockId
 from locks_lab.leader.application import Collection, Unsendable, answer_to, can_be_sent
 from locks_lab.leader.parties import Ask, MemberId, Poll, Said, State, ToInstance, Unsure
@@ -292,7 +292,7 @@ class SimulatedInstance:
         """One of its agents ends by itself."""
         for each in self.agents:
             if each.id == agent:
-                self._obey(each, each.end(AgentEnded("stopped", agent=agent)))
+                self._obey(each, each.end(TransactionEnded("stopped", agent=agent)))
 
     def _obey(self, agent: AgentMachine, effects: list[AgentEffect]) -> None:
         """Do what an agent wants done."""

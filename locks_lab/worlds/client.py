@@ -11,12 +11,12 @@ from typing import Any, Literal, NamedTuple
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AnswerWait, Ended, Lost, Notify, Remove
 from locks.errors import (
-    AgentEnded,
     CannotServe,
     DeadlockAborted,
     InvalidOption,
     LockLost,
     NotHeld,
+    TransactionEnded,
     assert_never,
 )
 from locks.model import AgentId, Deadlock, LockId, Mode
@@ -205,7 +205,7 @@ class ScriptedClient:
         """It ends at once, or its agent crashes; then lock servers notice, and nobody else."""
         self._forget()
         if fate == "ends":
-            self.host.perform(self.agent.end(AgentEnded("died", agent=self.ref)))
+            self.host.perform(self.agent.end(TransactionEnded("died", agent=self.ref)))
         else:
             self.host.out += [(self.ref, node, Remove(self.ref)) for node in self.nodes]
         self.finished = True

@@ -18,7 +18,6 @@ import pykka
 
 import locks
 from locks import (
-    AgentEnded,
     Atom,
     Down,
     GeventActor,
@@ -28,6 +27,7 @@ from locks import (
     NodeNotRunning,
     Notification,
     RemoteRef,
+    TransactionEnded,
     View,
     groups,
 )
@@ -208,7 +208,7 @@ class Instance(GeventActor):
         try:
             return self._take(message)
         except Exception as error:
-            if isinstance(error, (AgentEnded, NodeNotRunning)) and not self.node.running:
+            if isinstance(error, (TransactionEnded, NodeNotRunning)) and not self.node.running:
                 self.stop()  # with its node, which was stopped in the middle of it
             elif type(message) is Begin or not self.asked:
                 raise

@@ -15,7 +15,7 @@ from typing import Any
 import pykka
 
 import locks
-from locks import AgentEnded, Atom, Down, LocksError, Node, Notification
+from locks import Atom, Down, LocksError, Node, Notification, TransactionEnded
 from locks.runtime import tell
 from locks_leader.core.events import (
     CONTEST_OPTIONS,
@@ -79,7 +79,7 @@ class Transactions:
 
     def include(self, wanted: IncludeNodes) -> None:
         """Ask for the lock on more nodes."""
-        with suppress(AgentEnded):  # that will be told
+        with suppress(TransactionEnded):  # that will be told
             self._ask(wanted.nodes)
 
     def end_contest(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any, get_args
 import pykka
 
 from locks import Atom, MisuseError, RemoteError
+from locks.errors import name_of_kind
 from locks.otp.bytes.fields import BadMessage, Form, Forms, brief, tag_of
 from locks.ranges import LONGEST_NAME, Version
 from locks.wire.versions import check_version
@@ -109,7 +110,7 @@ def pack_outcome(value: Any, is_here: bool) -> tuple[Any, ...]:
         is_here: Whether it is for an instance of the same node, which can have the exception itself.
     """
     if isinstance(value, Exception) and not is_here:
-        return (RAISED, type(value).__name__, str(value))
+        return (RAISED, name_of_kind(value), str(value))
     return (OK, value)
 
 

@@ -152,7 +152,7 @@ with locks.transaction() as tx:
 @pytest.mark.parametrize(
     ("start", "use", "text"),
     [
-        ("", 'tx.write_lock(("y",))', "AgentEnded can't use transaction agent-N@CLIENT: it belongs to the parent process; begin a new one here"),
+        ("", 'tx.write_lock(("y",))', "TransactionEnded can't use transaction agent-N@CLIENT: it belongs to the parent process; begin a new one here"),
         (
             "locks.start('x@127.0.0.1')",
             "locks.holders(('x',))",

@@ -97,7 +97,7 @@ def test_a_cancelled_task_lets_go(client: Client, tmp_path: Path) -> None:
     first = holder(client, tmp_path)
     first.cancel()
     assert client.submit(tasks.take, pure=False).result(timeout=LIMIT)
-    assert noted(tmp_path, "holder-told") == ["AgentEnded"]
+    assert noted(tmp_path, "holder-told") == ["TransactionEnded"]
 
 
 def test_a_cancelled_wait_ends(client: Client, tmp_path: Path) -> None:

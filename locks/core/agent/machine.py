@@ -48,10 +48,10 @@ from locks.core.messages import (
     VersionRaised,
 )
 from locks.errors import (
-    AgentEnded,
     DeadlockAborted,
     LocksError,
     NotHeld,
+    TransactionEnded,
     assert_never,
 )
 from locks.model import (
@@ -313,7 +313,9 @@ class AgentMachine:
         """End the transaction; everything is released, and all waits are answered with the reason."""
         if self.ended is None:
             if self._waits.pending or self._tokens is not None:
-                error = reason or AgentEnded(f"transaction {self.id} was ended", agent=self.id)
+                error = reason or TransactionEnded(
+                    f"transaction {self.id} was ended", agent=self.id
+                )
                 self._out += [AnswerWait(wait, error) for wait in self._waits.end()]
                 if self._tokens is not None:
                     self._tokens.end(error)

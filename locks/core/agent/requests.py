@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from locks.core.messages import End
 from locks.errors import (
-    AgentEnded,
     CannotServe,
     DeadlockAborted,
     LockLost,
     LocksError,
     NotHeld,
+    TransactionEnded,
     anew,
     assert_never,
 )
@@ -463,11 +463,11 @@ def cannot_serve(lock_id: LockId, nodes: Collection[str], alive: Collection[str]
 def has_ended(agent: AgentId, reason: Exception | None) -> LocksError:
     """The error for who uses a transaction that has ended: the reason again, if there is one for it."""
     error: LocksError
-    if isinstance(reason, (AgentEnded, DeadlockAborted, LockLost)):
+    if isinstance(reason, (TransactionEnded, DeadlockAborted, LockLost)):
         error = anew(reason)
     else:
         why = "; begin a new one" if reason is None else f": {reason}"
-        error = AgentEnded(f"transaction {agent} has ended{why}", agent=agent)
+        error = TransactionEnded(f"transaction {agent} has ended{why}", agent=agent)
     error.__cause__ = reason  # compiled code has no `from`
     return error
 

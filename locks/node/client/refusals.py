@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from locks.errors import (
-    AgentEnded,
     BlocksEventLoop,
     CannotServe,
     InvalidOption,
@@ -19,6 +18,7 @@ from locks.errors import (
     MisuseError,
     NotClient,
     NotHeld,
+    TransactionEnded,
 )
 from locks.lock_ids import shown
 from locks.model import FEW_IDS, RIVALS, AgentId, Contender, LockId, LockInfo, show, show_all
@@ -232,20 +232,20 @@ def token_timed_out(lock_id: LockId, timeout: float | None) -> LockTimeout:
     )
 
 
-def stopped(agent: AgentId, reason: object) -> AgentEnded:
+def stopped(agent: AgentId, reason: object) -> TransactionEnded:
     """Of a client whose agent was stopped, as any actor."""
-    return AgentEnded(f"transaction {agent} was stopped: {reason}", agent=agent)
+    return TransactionEnded(f"transaction {agent} was stopped: {reason}", agent=agent)
 
 
-def client_has_ended(agent: OwnAgent, down: Down) -> AgentEnded:
+def client_has_ended(agent: OwnAgent, down: Down) -> TransactionEnded:
     """Of a transaction whose client has ended."""
     text = f"transaction {agent.id} has ended, because its client {agent.machine.client} has ended"
-    return AgentEnded(f"{text} ({down.reason})", agent=agent.id)
+    return TransactionEnded(f"{text} ({down.reason})", agent=agent.id)
 
 
-def in_the_parent(agent: AgentId) -> AgentEnded:
+def in_the_parent(agent: AgentId) -> TransactionEnded:
     """Of a transaction that a forked child has taken along."""
-    return AgentEnded(
+    return TransactionEnded(
         f"can't use transaction {agent}: it belongs to the parent process; begin a new one here",
         agent=agent,
     )

@@ -34,7 +34,7 @@ from locks.core.messages import (
 )
 from locks.core.parts import in_parts
 from locks.core.statistics import TrafficStatistics
-from locks.errors import AgentEnded, MisuseError
+from locks.errors import MisuseError, TransactionEnded
 from locks.lock_ids import shown, size_of
 from locks.model import AgentId, LockId, View, agent_numbered
 from locks.node.client.agent import Agent
@@ -540,7 +540,7 @@ class Cluster:
         text = f"{shown(message)} of transaction {agent} can't be sent: {error}"
         self.executor.run_soon(logger.error, "%s", text)
         if ours is not None:
-            self.node.turn.post(ours.event, ours.machine.end, AgentEnded(text, agent=agent))
+            self.node.turn.post(ours.event, ours.machine.end, TransactionEnded(text, agent=agent))
 
     def could_not_send(self, error: Exception) -> bool:
         """Whether an error says that something can't be sent."""

@@ -14,12 +14,12 @@ from typing import Any
 from locks.core.agent.flags import Flag
 from locks.core.agent.machine import Object
 from locks.errors import (
-    AgentEnded,
     InvalidOption,
     LocksError,
     LockTimeout,
     MisuseError,
     NotClient,
+    TransactionEnded,
 )
 from locks.model import (
     AgentId,
@@ -181,7 +181,7 @@ class RemoteAgent:
             )
         _, answered, answer = outcome
         if not answered:
-            raise AgentEnded(f"no answer from agent {ref}: {answer}", agent=self.id)
+            raise TransactionEnded(f"no answer from agent {ref}: {answer}", agent=self.id)
         error = self._remotes.errors.unraised(answer)
         if error is not None:
             raise error

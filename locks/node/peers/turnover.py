@@ -13,7 +13,7 @@ import logging
 import gevent
 
 from locks.core.agent.requests import servable
-from locks.errors import AgentEnded
+from locks.errors import TransactionEnded
 from locks.node.peers.local_node import LocalNode
 from locks.node.ports import Scope
 from locks.otp.names.discovery import ChangingDiscovery, Sightings
@@ -100,4 +100,4 @@ class Turnover:
 
     def _end_agents(self) -> None:
         for agent in list(self._node.agents_by_id.values()):
-            agent.event(agent.machine.end, AgentEnded(self.reason, agent=agent.id))
+            agent.event(agent.machine.end, TransactionEnded(self.reason, agent=agent.id))

@@ -21,7 +21,7 @@ import pykka
 from pykka._envelope import Envelope
 from pykka.messages import ProxyCall, _ActorStop
 
-from locks.errors import LocksError, MisuseError, OperatingError
+from locks.errors import LocksError, MisuseError, OperatingError, name_of_kind
 from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.links.budgets import MOST_CALLS, check_budget
@@ -390,7 +390,7 @@ class Errors(NamedTuple):
 
     def raised(self, error: Exception) -> Any:
         """An exception as a term: class, text, and attributes."""
-        return (RAISED, type(error).__name__, sendable_text(error), self.pack(error))
+        return (RAISED, name_of_kind(error), sendable_text(error), self.pack(error))
 
     def unraised(self, answer: Any) -> Exception | None:
         """The exception that an answer stands for, or `None`."""

@@ -29,7 +29,7 @@ except locks.DeadlockAborted as error:
 except locks.LockLost as error:
     assert_type(error.lock_ids, tuple[locks.LockId, ...])
     print(error.lock_id)  # E
-except (locks.AgentEnded, locks.NotClient) as error:
+except (locks.TransactionEnded, locks.AgentEnded, locks.NotClient) as error:
     assert_type(error.agent, locks.AgentId)
 except locks.WaitsForItself as error:
     assert_type((error.lock_id, error.holder), tuple[locks.LockId, locks.AgentId])
