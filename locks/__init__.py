@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from locks import aio
     from locks import metrics as metrics
     from locks import tracing as tracing
+    from locks.actors import LockAgent
     from locks.api import (
         await_all_locks,
         begin_transaction,
@@ -86,7 +87,7 @@ if TYPE_CHECKING:
         Require,
         View,
     )
-    from locks.node.client.actors import LockAgent, LockServer
+    from locks.node.client.actors import LockServer
     from locks.node.client.agent import Agent
     from locks.node.client.owner import Owner
     from locks.node.client.scope import HERE
@@ -219,6 +220,7 @@ _get, __dir__ = at_first_use(
         "locks.node.client.scope",
         "locks.program",
         "locks.api",
+        "locks.actors",
         "locks.primitives",
         "locks.shapes.reentrant",
         "locks.transactions",

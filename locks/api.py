@@ -1,26 +1,19 @@
 """The functions of the original, under their names.
 
-Each function checks its arguments (`locks.arguments`) before it changes anything. Most programs use
+Each function checks its arguments before it changes anything. Most programs use
 `locks.transaction` instead, which is built on them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from locks.arguments import (
-    Pattern,
-    checked_agent,
-    checked_node,
-    checked_nodes,
-    checked_object,
-    checked_pattern,
-    checked_watcher,
-)
+import pykka
+
 from locks.core.agent.flags import Flag
 from locks.core.checked import check_agent_id
-from locks.errors import InvalidOption
+from locks.errors import InvalidOption, MisuseError
 from locks.model import (
     AgentId,
     Contender,
@@ -34,7 +27,14 @@ from locks.model import (
 )
 from locks.node.client.agent import Agent, NotifyTarget
 from locks.node.client.clients import checked_label
-from locks.node.client.objects import surrender_to
+from locks.node.client.objects import (
+    Pattern,
+    checked_node,
+    checked_nodes,
+    checked_object,
+    checked_pattern,
+    surrender_to,
+)
 from locks.node.client.owner import Owner
 from locks.node.client.scope import Nodes
 from locks.node.node import Node
@@ -43,12 +43,19 @@ from locks.node.sendable import check_sendable
 from locks.node.server import Watcher, listener
 from locks.program import default_node
 from locks.runtime import Client, current_client
+from locks.runtime.addressed import OfAnotherNode
+from locks.runtime.callables import check_callable
 from locks.runtime.hints import Unpack
+
+if TYPE_CHECKING:
+    from locks.node.peers.remote_clients import RemoteAgent
 
 __all__ = [
     "await_all_locks",
     "begin_transaction",
     "change_flag",
+    "checked_agent",
+    "checked_label",
     "end_transaction",
     "ensure_held",
     "fencing_token",
@@ -482,3 +489,44 @@ def unwatch_on(node: Node, lock_id: Sequence[Any], nodes: Nodes | None, who: Wat
 def watchers(lock_id: Sequence[Any]) -> list[Any]:
     """The watchers of exactly this lock id, on this program's node."""
     return default_node().server.watchers(check_lock_id(lock_id))
+
+
+# --- Checks of what users pass ------------------------------------------------------------------
+
+
+def checked_agent(agent: Any) -> Agent | RemoteAgent:
+    """Check an agent, on this or another node.
+
+    Raises:
+        MisuseError: It is not an agent.
+    """
+    if isinstance(agent, Agent):
+        return agent
+    if isinstance(agent, OfAnotherNode):
+        cluster = default_node().cluster
+        found = None if cluster is None else cluster.agent_behind(agent)
+        if found is not None:
+            return found
+    raise MisuseError(
+        f"{agent!r} is not an agent; note that begin_transaction() returns a pair (agent, result)",
+        agent=repr(agent),
+    )
+
+
+def checked_watcher(watcher: Watcher | None) -> Watcher:
+    """Check a watcher; the default is the calling actor.
+
+    Raises:
+        InvalidOption: It is neither an actor's reference nor a callable.
+    """
+    who = current_client() if watcher is None else watcher
+    if isinstance(who, pykka.ActorRef):
+        return who
+    if callable(who):
+        check_callable(who, "watcher")
+        return who
+    raise InvalidOption(
+        f"watcher {who!r} is neither an actor's reference nor a callable; pass watcher=function or "
+        "watcher=actor_ref",
+        watcher=repr(who),
+    )

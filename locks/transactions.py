@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, TypeVar, overload
 
-from locks.arguments import checked_object
+from locks import api
 from locks.core.agent.machine import Object
 from locks.errors import (
     DeadlockAborted,
@@ -22,6 +22,7 @@ from locks.errors import (
 from locks.model import Deadlock, LockId, Mode, Require, check_lock_id, check_timeout
 from locks.node.client.agent import ANSWERED_WITHIN, Agent
 from locks.node.client.clients import checked_label
+from locks.node.client.objects import checked_object
 from locks.node.client.owner import Owner, checked_owner
 from locks.node.client.scope import Nodes, checked_where
 from locks.node.ports import PendingCall
@@ -347,11 +348,11 @@ class Transaction(Movable, Block):
         Raises:
             NotHeld: The transaction did not lock exactly this id.
         """
-        self.agent.unlock(check_lock_id(lock_id))
+        api.unlock(self.agent, lock_id)
 
     def token(self, lock_id: Sequence[Any]) -> int:
         """The fencing token of a held lock; see `locks.fencing_token`."""
-        return self.agent.token(check_lock_id(lock_id), self._timeout)
+        return api.fencing_token(self.agent, lock_id, timeout=self._timeout)
 
     def unit(self, lock_id: Sequence[Any]) -> int:
         """The unit of a counted lock that the transaction holds, counted from 0; see `locks.units`."""
@@ -373,7 +374,7 @@ class Transaction(Movable, Block):
         Raises:
             LockLost: A lock is no longer held, or was temporarily lost.
         """
-        self.agent.ensure_held(None if lock_id is None else check_lock_id(lock_id))
+        api.ensure_held(self.agent, lock_id)
 
     @property
     def learned(self) -> tuple[LockId, ...]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import pykka
 
 from locks import Atom, InvalidLockId, InvalidOption, Node, RemoteError
-from locks.arguments import checked_label
+from locks.api import checked_label
 from locks.lock_ids import shown
 from locks.model import check_lock_id, check_timeout
 from locks.ownership.worker import check_node

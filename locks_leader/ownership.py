@@ -41,7 +41,7 @@ from typing import Any, Literal
 import pykka
 
 from locks import InvalidOption, MisuseError, Node
-from locks.arguments import checked_label
+from locks.api import checked_label
 from locks.errors import assert_never
 from locks.lock_ids import shown
 from locks.ownership.agreements import OWNERSHIP

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from locks.arguments import checked_agent
+from locks.api import checked_agent
 from locks.core.checked import check_agent_id
 from locks.core.facts import (
     Answer,

@@ -14,7 +14,7 @@ import pytest
 
 import locks
 from locks import aio
-from locks.node.client.actors import LockAgent
+from locks.actors import LockAgent
 from locks.node.client.agent import Agent
 from locks.node.peers import operations
 from locks.node.peers.remote_clients import RemoteAgent

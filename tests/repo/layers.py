@@ -98,8 +98,8 @@ LIBRARY = [
     Layer(
         "face",
         (
+            "locks.actors",
             "locks.api",
-            "locks.arguments",
             "locks.messages",
             "locks.retries",
             "locks.transactions",

@@ -1,143 +1,23 @@
-"""Lock servers and agents as Pykka finds them behind their references: their operations, as in the original.
+"""The lock server as Pykka finds it behind its reference: its operations, as in the original.
 
-`LockServer` and `LockAgent` are what `actor_class` says, what is in Pykka's registry, and what a proxy shows. Each
-operation has the name of the original's function. Who calls an operation of an agent has to be its client, as with the
-functions of `locks`. Who locks by a lock server itself gets an agent there for that.
+`LockServer` is what `actor_class` says, what is in Pykka's registry, and what a proxy shows. Each operation has the name of the
+original's function. A caller that locks by a lock server itself gets an agent there for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from locks.core.agent.flags import Flag
 from locks.core.checked import check_agent_id
 from locks.errors import InvalidOption, MisuseError, NotHeld
 from locks.lock_ids import shown
-from locks.model import (
-    AgentId,
-    Deadlock,
-    LockInfo,
-    LockResult,
-    Mode,
-    Require,
-    View,
-    check_lock_id,
-    check_mode,
-    show,
-)
-from locks.node.client.objects import Pattern, checked_object, checked_pattern, surrender_to
-from locks.node.client.scope import Nodes
-from locks.runtime import Client
+from locks.model import AgentId, Mode, View, check_lock_id, check_mode, show
+from locks.node.client.objects import checked_object, surrender_to
 from locks.runtime.addressed import Later, TurnActor
 
-__all__ = ["LockAgent", "LockServer"]
-
-
-class LockAgent(TurnActor):
-    """The actor of one transaction's agent; `locks.Agent` is the reference to one.
-
-    What waits for locks is answered when they are granted. An answer that nobody asks for any more stays asked
-    for: `unlock` withdraws it.
-    """
-
-    _begun_by = "begin an agent with locks.begin_transaction() or locks.spawn_agent()"
-    _actor_ref: Any  # `locks.node.client.agent.Agent`, which knows this class
-
-    @property
-    def id(self) -> AgentId:
-        """The agent's id, as views and reports have it."""
-        return self._actor_ref.id  # type: ignore[no-any-return]
-
-    @property
-    def client(self) -> Client:
-        """Whose transaction it is."""
-        return self._actor_ref.client  # type: ignore[no-any-return]
-
-    @property
-    def deadlocks(self) -> tuple[Deadlock, ...]:
-        """The deadlocks of the transaction that were resolved so far."""
-        return self._actor_ref.deadlocks()  # type: ignore[no-any-return]
-
-    # --- Locks ----------------------------------------------------------------------------------
-
-    def lock(
-        self,
-        lock_id: Sequence[Any],
-        mode: Mode = "write",
-        nodes: Nodes | None = None,
-        require: Require | None = None,
-    ) -> Later:
-        """Lock an id; answered by a `LockResult` when this and all earlier requests are granted."""
-        wanted = checked_object(self._actor_ref.node, lock_id, mode, nodes, require)
-        return Later(partial(self._actor_ref.lock_later, (wanted,)))
-
-    def lock_nowait(
-        self,
-        lock_id: Sequence[Any],
-        mode: Mode = "write",
-        nodes: Nodes | None = None,
-        require: Require | None = None,
-    ) -> None:
-        """Ask for a lock; see `await_all_locks`."""
-        agent = self._actor_ref
-        agent.ask_for((checked_object(agent.node, lock_id, mode, nodes, require),))
-
-    def lock_objects(self, objects: Iterable[Pattern]) -> None:
-        """Ask for several locks at once."""
-        agent = self._actor_ref
-        agent.ask_for([checked_pattern(agent.node, pattern) for pattern in objects])
-
-    def await_all_locks(self) -> Later:
-        """Answered by a `LockResult` when all that was asked for is granted."""
-        return Later(self._actor_ref.await_later)
-
-    def async_await_all_locks(self) -> None:
-        """Notify the client, an actor, when all that was asked for is granted."""
-        self._actor_ref.notify_when_held()
-
-    def surrender_nowait(
-        self, lock_id: Sequence[Any], other: Any, nodes: Nodes | None = None
-    ) -> None:
-        """Give up a lock to another agent that waits for it: its reference, or its id."""
-        surrender_to(self._actor_ref, lock_id, _id_of(other), nodes)
-
-    def unlock(self, lock_id: Sequence[Any]) -> None:
-        """Release an id, or withdraw the request for it. The original has no such function."""
-        self._actor_ref.unlock(check_lock_id(lock_id))
-
-    def end_transaction(self) -> None:
-        """End the transaction, and with it the agent."""
-        self._actor_ref.end()
-
-    # --- Questions and options ------------------------------------------------------------------
-
-    def lock_info(self) -> list[LockInfo]:
-        """What was asked for, and what of it is granted."""
-        return self._actor_ref.lock_info()  # type: ignore[no-any-return]
-
-    def transaction_status(self) -> LockResult:
-        """The status, and the deadlocks so far."""
-        return self._actor_ref.status()  # type: ignore[no-any-return]
-
-    def fencing_token(self, lock_id: Sequence[Any]) -> Later:
-        """Answered by the fencing token of a lock that is held. The original has no such function."""
-        return Later(partial(self._actor_ref.token_later, check_lock_id(lock_id)))
-
-    def ensure_held(self, lock_id: Sequence[Any] | None = None) -> None:
-        """Raise `LockLost` unless the client still has what it was told it has."""
-        self._actor_ref.ensure_held(None if lock_id is None else check_lock_id(lock_id))
-
-    def change_flag(self, flag: Flag, value: Any) -> None:
-        """Change an option; see `locks.change_flag`."""
-        self._actor_ref.change_flag(flag, value)
-
-    def monitor_nodes(self, on: bool) -> bool:
-        """Whether the client is told of lock servers that come and go; returns what it was before."""
-        before: bool = self._actor_ref.monitors_nodes()
-        self._actor_ref.change_flag("monitor_nodes", on)
-        return before
+__all__ = ["LockServer"]
 
 
 class LockServer(TurnActor):

@@ -33,7 +33,6 @@ from locks.model import (
     check_timeout,
 )
 from locks.node.client.acquisitions import Acquisition, Acquisitions
-from locks.node.client.actors import LockAgent
 from locks.node.client.clients import Inbox, NotifyTarget, inbox_of, is_patched_thread, labelled
 from locks.node.client.door import Door
 from locks.node.client.one_client import hold_up_others, interrupt_others, note_wait
@@ -96,8 +95,6 @@ class Agent(Door, metaclass=Shown):
     )
     long: ClassVar[int] = 1000
     spans: ClassVar[Spans | None] = None
-    _behind = LockAgent
-
     __slots__ = (
         "_here",
         "_link",
