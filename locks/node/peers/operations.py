@@ -60,7 +60,8 @@ class Operation(NamedTuple):
     by_anybody: bool = False
 
     def pack_arguments(self, values: Sequence[Any]) -> list[Any]:
-        """The terms of the arguments."""
+        """The terms of the arguments; the last ones may be left out."""
+        values = (*values, *[None] * (len(self.arguments) - len(values)))
         return [each.pack(value) for each, value in zip(self.arguments, values, strict=True)]
 
     def unpack_arguments(self, terms: Sequence[Any]) -> list[Any]:

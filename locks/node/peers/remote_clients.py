@@ -9,7 +9,8 @@ when it is over, and withdrawn when the client gives up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from locks.core.agent.flags import Flag
 from locks.core.agent.machine import Object
@@ -56,7 +57,22 @@ __all__ = ["RemoteAgent", "RemoteClients"]
 ABANDON = Atom("abandon")
 Rest = Iterator[tuple[list[Any], bool]]
 PATIENCE = 60.0  # seconds for an answer to what needs no lock
+P = ParamSpec("P")
+T = TypeVar("T")
 READINGS = 16  # answers that clients on one node read by pages at the same time
+
+
+def _called(
+    word: Word, method: Callable[Concatenate[Agent, P], T]
+) -> Callable[Concatenate[RemoteAgent, P], T]:
+    """Make a method of an agent one that has it carried out on the agent's node, by an operation of the table."""
+
+    @wraps(method)
+    def called(self: RemoteAgent, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        answer: T = self._call(word, *args, **kwargs)
+        return answer
+
+    return called
 
 
 class RemoteAgent:
@@ -85,10 +101,6 @@ class RemoteAgent:
     def check_client(self) -> None:
         """Nothing is known here of who its client is; the agent checks each call."""
 
-    def ask_for(self, objects: Sequence[Object]) -> None:
-        """See `Agent.ask_for`."""
-        self._call("ask", objects)
-
     def lock_by(
         self, call: PendingCall, objects: Sequence[Object], timeout: float | None
     ) -> LockResult:
@@ -104,14 +116,6 @@ class RemoteAgent:
         result: LockResult = self._wait(timeout, [], "await")
         return result
 
-    def unlock(self, lock_id: LockId) -> None:
-        """See `Agent.unlock`."""
-        self._call("unlock", lock_id)
-
-    def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
-        """See `Agent.surrender`."""
-        self._call("surrender", lock_id, other, nodes)
-
     def change_flag(self, flag: Flag, value: Any) -> None:
         """See `Agent.change_flag`; a callable can't be called from another node."""
         if not isinstance(value, bool):
@@ -120,11 +124,6 @@ class RemoteAgent:
                 flag=repr(flag),
             )
         self._call("flag", flag, value)
-
-    def status(self) -> LockResult:
-        """See `Agent.status`."""
-        result: LockResult = self._call("status")
-        return result
 
     def lock_info(self) -> list[LockInfo]:
         """See `Agent.lock_info`."""
@@ -148,13 +147,12 @@ class RemoteAgent:
         token: int = self._wait(timeout, [lock_id], "token", lock_id)
         return token
 
-    def ensure_held(self, lock_id: LockId | None = None) -> None:
-        """See `Agent.ensure_held`."""
-        self._call("ensure_held", lock_id)
-
-    def end(self) -> None:
-        """See `Agent.end`."""
-        self._call("end")
+    ask_for = _called("ask", Agent.ask_for)
+    end = _called("end", Agent.end)
+    ensure_held = _called("ensure_held", Agent.ensure_held)
+    status = _called("status", Agent.status)
+    surrender = _called("surrender", Agent.surrender)
+    unlock = _called("unlock", Agent.unlock)
 
     def _call(self, word: Word, *arguments: Any) -> Any:
         return self._wait(PATIENCE, [], word, *arguments)
