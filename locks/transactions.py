@@ -7,7 +7,7 @@ block has already relied on its locks, and must not lose them unnoticed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Literal, TypeVar, overload
+from typing import Any, Final, Literal, TypeVar, cast, overload
 
 from locks import api
 from locks.core.agent.machine import Object
@@ -34,12 +34,18 @@ from locks.runtime.leaving import Block, entering
 
 __all__ = ["Transaction", "run_transaction", "transaction"]
 
+F = TypeVar("F", bound="Callable[..., Any]")
 T = TypeVar("T")
 
 OnDeadlock = Literal["abort", "surrender"]
 OnLost = Callable[[LockLost], object]
 
 RUN_IN_A_COROUTINE: Final = "in a coroutine use `await locks.aio.run_transaction(function)`; pass a function that does its work in the call"
+
+
+def _typed_as(_: F) -> Callable[[Callable[..., Any]], F]:
+    """Say to type checkers that a function takes and returns what another one does: so overloads are written once."""
+    return lambda function: cast("F", function)
 
 
 class Transaction(Movable, Block):
@@ -248,37 +254,6 @@ class Transaction(Movable, Block):
             self._taken = self._learns.take(self.agent)
 
     @overload
-    def read_lock(
-        self,
-        lock_id: Sequence[Any],
-        *,
-        nodes: None = None,
-        require: Require | None = None,
-        timeout: float | None = None,
-    ) -> int: ...
-
-    @overload
-    def read_lock(
-        self,
-        lock_id: Sequence[Any],
-        *,
-        nodes: Nodes,
-        require: Require | None = None,
-        timeout: float | None = None,
-    ) -> None: ...
-
-    def read_lock(
-        self,
-        lock_id: Sequence[Any],
-        *,
-        nodes: Nodes | None = None,
-        require: Require | None = None,
-        timeout: float | None = None,
-    ) -> int | None:
-        """Lock an id together with other readers; see `lock`."""
-        return self._lock(lock_id, "read", nodes, require, timeout)
-
-    @overload
     def write_lock(
         self,
         lock_id: Sequence[Any],
@@ -308,6 +283,18 @@ class Transaction(Movable, Block):
     ) -> int | None:
         """Lock an id exclusively; see `lock`."""
         return self._lock(lock_id, "write", nodes, require, timeout)
+
+    @_typed_as(write_lock)
+    def read_lock(
+        self,
+        lock_id: Sequence[Any],
+        *,
+        nodes: Nodes | None = None,
+        require: Require | None = None,
+        timeout: float | None = None,
+    ) -> int | None:
+        """Lock an id together with other readers; see `lock`."""
+        return self._lock(lock_id, "read", nodes, require, timeout)
 
     def lock_all(
         self,
