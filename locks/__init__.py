@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from locks import aio
     from locks import metrics as metrics
     from locks import tracing as tracing
-    from locks.actors import LockAgent
+    from locks.actors import LockAgent, LockServer
     from locks.api import (
         await_all_locks,
         begin_transaction,
@@ -87,7 +87,6 @@ if TYPE_CHECKING:
         Require,
         View,
     )
-    from locks.node.client.actors import LockServer
     from locks.node.client.agent import Agent
     from locks.node.client.owner import Owner
     from locks.node.client.scope import HERE
@@ -213,7 +212,6 @@ _get, __dir__ = at_first_use(
         "locks.core.facts",
         "locks.core.statistics",
         "locks.runtime",
-        "locks.node.client.actors",
         "locks.node.client.agent",
         "locks.node.node",
         "locks.node.client.owner",

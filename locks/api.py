@@ -22,6 +22,7 @@ from locks.model import (
     Mode,
     Require,
     View,
+    check_bool,
     check_lock_id,
     check_timeout,
 )
@@ -54,7 +55,7 @@ __all__ = [
     "await_all_locks",
     "begin_transaction",
     "change_flag",
-    "checked_agent",
+    "checked_agent_id",
     "checked_label",
     "end_transaction",
     "ensure_held",
@@ -199,9 +200,7 @@ def _spawn_agent(keep: Callable[[Agent], object], **options: Unpack[AgentOptions
     if options:
         for name in FLAGS:
             value = options.get(name, False)
-            if value is not False and value is not True:
-                text = f"{name}={value!r} is wrong; use True or False"
-                raise InvalidOption(text, option=name)
+            check_bool(value, name)
         if options.get("label") is not None:
             options["label"] = checked_label(options["label"])
     return default_node().spawn_agent(keep=keep, **options)
@@ -345,8 +344,7 @@ def surrender_nowait(
         NotHeld: The lock isn't held, or the other agent doesn't wait for it.
     """
     user = checked_agent(agent)
-    to = check_agent_id(other) if isinstance(other, AgentId) else checked_agent(other).id
-    surrender_to(user, lock_id, to, nodes)
+    surrender_to(user, lock_id, checked_agent_id(other), nodes)
 
 
 def fencing_token(agent: Agent, lock_id: Sequence[Any], *, timeout: float | None = None) -> int:
@@ -511,6 +509,11 @@ def checked_agent(agent: Any) -> Agent | RemoteAgent:
         f"{agent!r} is not an agent; note that begin_transaction() returns a pair (agent, result)",
         agent=repr(agent),
     )
+
+
+def checked_agent_id(agent: Any) -> AgentId:
+    """Check an agent, or an agent's id, as in views and reports; return the id."""
+    return check_agent_id(agent) if isinstance(agent, AgentId) else checked_agent(agent).id
 
 
 def checked_watcher(watcher: Watcher | None) -> Watcher:

@@ -247,6 +247,14 @@ def check_timeout(timeout: Any) -> None:
         )
 
 
+def check_bool(value: Any, option: str) -> None:
+    """Raise `InvalidOption` unless the value of an option is `True` or `False`."""
+    if value is not True and value is not False:
+        raise InvalidOption(
+            f"{option}={shown(value)} is wrong; use True or False", value=shown(value)
+        )
+
+
 def check_text(value: Any) -> str:
     """Return a name as a plain `str`, without methods of a subclass; refuse other values."""
     text = plain_text(value)

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from locks.core.agent.machine import Object
 from locks.errors import CannotServe, DeadlockAborted, InvalidOption, LocksError, LockTimeout
 from locks.lock_ids import shown
-from locks.model import SERIAL_BITS, Deadlock, LockId, join, show_all
+from locks.model import SERIAL_BITS, Deadlock, LockId, check_bool, join, show_all
 from locks.node.client.agent import Agent
 
 __all__ = ["Learned", "Retries"]
@@ -179,10 +179,7 @@ class Retries:
                 f"retry_on={retry_on!r} is wrong; use a subclass of LocksError or a tuple of these",
                 value=repr(retry_on),
             )
-        if not isinstance(learn, bool):
-            raise InvalidOption(
-                f"learn={shown(learn)} is wrong; use True or False", value=shown(learn)
-            )
+        check_bool(learn, "learn")
         self.learned = Learned() if learn else None
         self._retries = self._left = retries
         self._runs = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from locks import primitives as blocking
 from locks.aio.leaving import AsyncBlock
@@ -26,6 +26,7 @@ class Lock(AsyncBlock):
     All `Lock`s of a task belong to one transaction. The arguments are those of `locks.Lock`.
     """
 
+    _kind: ClassVar[type[blocking.Lock | BlockingRLock]] = blocking.Lock
     _blocking: blocking.Lock | BlockingRLock
 
     def __init__(
@@ -39,7 +40,7 @@ class Lock(AsyncBlock):
         owner: Owner | None = None,
         label: str | None = None,
     ) -> None:
-        self._blocking: blocking.Lock = blocking.Lock(
+        self._blocking = self._kind(
             lock_id, mode, nodes=nodes, require=require, timeout=timeout, owner=owner, label=label
         )
 
@@ -88,20 +89,7 @@ class Lock(AsyncBlock):
 class RLock(Lock):
     """A lock on one id that its holder may acquire again, and must release as often. The arguments are those of `locks.RLock`."""
 
-    def __init__(
-        self,
-        lock_id: Sequence[Any],
-        mode: Mode = "write",
-        *,
-        nodes: Nodes | None = None,
-        require: Require | None = None,
-        timeout: float | None = None,
-        owner: Owner | None = None,
-        label: str | None = None,
-    ) -> None:
-        self._blocking = BlockingRLock(
-            lock_id, mode, nodes=nodes, require=require, timeout=timeout, owner=owner, label=label
-        )
+    _kind = BlockingRLock
 
 
 class RWLock:

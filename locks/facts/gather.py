@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from locks.api import checked_agent
-from locks.core.checked import check_agent_id
+from locks.api import checked_agent_id
 from locks.core.facts import (
     Answer,
     AskClients,
@@ -229,7 +228,7 @@ def break_transaction(
         NodeNotRunning: It could not be ended, perhaps because it had already ended; or its node did not confirm the end in
             time, as the error then says.
     """
-    name = check_agent_id(agent) if isinstance(agent, AgentId) else checked_agent(agent).id
+    name = checked_agent_id(agent)
     question = Break(name, _said("reason", reason), _said("by", by if by is not None else _me()))
     check_timeout(timeout)
     told = _by_ways(name.node, question, timeout, _is_done)

@@ -38,7 +38,6 @@ from locks.core.views import FollowedView
 from locks.errors import InvalidOption, MisuseError, assert_never
 from locks.lock_ids import shown
 from locks.model import AgentId, Deadlock, LockId, Mode, RequestRecord, View, related
-from locks.node.client.actors import LockServer
 from locks.node.client.door import Door
 from locks.node.client.holders import Holders
 from locks.node.history import begin
@@ -70,7 +69,6 @@ class Server(Door):
     """
 
     long: ClassVar[int] = 200
-    _behind = LockServer
 
     def __init__(self, node: NodePort, first_version: int) -> None:
         super().__init__(node.turn)

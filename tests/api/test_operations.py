@@ -1,7 +1,7 @@
 """Each operation of an agent has the same name, arguments and defaults wherever it is written out.
 
 There are the functions of `locks`, the operations of the actor, the methods of transactions, blocking and for asyncio, and the
-calls from other nodes, which are made of a table. `OPERATIONS` here says which belong together.
+calls from other nodes. Some are made from others; `OPERATIONS` here says which belong together.
 """
 
 from __future__ import annotations
@@ -98,6 +98,13 @@ def test_functions_and_actors_agree(name: str) -> None:
         key: each.default for key, each in function.items()
     }
     assert (inspect.signature(found).return_annotation == "Later") is operation.waits
+
+
+@pytest.mark.parametrize("name", [name for name, each in OPERATIONS.items() if each.word])
+def test_an_operation_that_does_not_wait_is_the_function(name: str) -> None:
+    """The actor has no checks and no code of its own for it."""
+    made_from = getattr(getattr(LockAgent, name), "__wrapped__", None)
+    assert made_from is (None if OPERATIONS[name].waits else getattr(locks, name))
 
 
 def test_no_operation_is_left_out() -> None:

@@ -19,7 +19,6 @@ from locks.errors import (
     LocksError,
     LockTimeout,
     MisuseError,
-    NotClient,
     TransactionEnded,
 )
 from locks.model import (
@@ -32,6 +31,7 @@ from locks.model import (
 )
 from locks.node.client.agent import Agent
 from locks.node.client.one_client import hold_up_others
+from locks.node.client.refusals import not_client
 from locks.node.peers.operations import OPERATIONS, Word
 from locks.node.ports import NodePort, PendingCall
 from locks.otp.bytes import etf
@@ -233,13 +233,10 @@ class RemoteClients:
             if type(client) is not Pid or client.node != caller.node:
                 raise BadMessage(f"{brief(client)} did not send {brief(request)}")
             operation = OPERATIONS.get(verb.name)
-            mine = client_key(self._remotes.client_of(client)) == agent.client_key
+            who = self._remotes.client_of(client)
+            mine = client_key(who) == agent.client_key
             if not mine and not (operation is not None and operation.by_anybody):
-                raise NotClient(
-                    f"transaction {agent.id} belongs to {agent.machine.client}; "
-                    f"{client} can't use it",
-                    agent=agent.id,
-                )
+                raise not_client(agent, who)
             agent.machine.check_alive()
             if operation is None:
                 raise BadMessage(f"an agent can't be asked to {brief(verb)}")
