@@ -32,7 +32,7 @@ MODULES = [
 
 
 def public(module: ModuleType) -> list[Any]:
-    """Functions and classes of a module, with what is public in these."""
+    """Functions and classes of a module, with what programs use of these."""
     found: list[Any] = []
     for name in module.__all__:
         value = getattr(module, name)
@@ -41,11 +41,19 @@ def public(module: ModuleType) -> list[Any]:
         if inspect.isfunction(value) or (inspect.isclass(value) and not of_pykka):
             found.append(value)
         if inspect.isclass(value):
-            for inner, member in vars(value).items():
-                function = getattr(member, "__func__", getattr(member, "fget", member))
-                if inspect.isfunction(function) and (inner == "__init__" or inner[0] != "_"):
-                    found.append(function)
+            found += [function for _, function in methods(value)]
     return found
+
+
+def methods(kind: type) -> Iterator[tuple[str, Any]]:
+    """What programs call of a class: what `help` shows, and `__init__`."""
+    shown = getattr(kind, "_for_users", vars(kind))
+    for name, member in vars(kind).items():
+        function = getattr(member, "__func__", getattr(member, "fget", member))
+        if inspect.isfunction(function) and (
+            name == "__init__" or (name[0] != "_" and name in shown)
+        ):
+            yield name, function
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.__name__))
@@ -97,12 +105,10 @@ def of_both(blocking: Any, awaited: Any, name: str) -> Iterator[tuple[str, Any, 
     if not inspect.isclass(one):
         yield name, one, other
         return
-    shown = getattr(one, "_for_users", vars(one))  # what `help` shows
-    for inner, member in vars(one).items():
-        if inspect.isfunction(member) and (
-            inner == "__init__" or (inner[0] != "_" and inner in shown)
-        ):
-            yield f"{name}.{inner}", member, inspect.getattr_static(other, inner, None)
+    for inner, method in methods(one):
+        twin = inspect.getattr_static(other, inner, None)
+        if inspect.isfunction(vars(one)[inner]):
+            yield f"{name}.{inner}", method, twin
 
 
 @pytest.mark.parametrize(
