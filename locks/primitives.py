@@ -11,7 +11,9 @@ raises an error instead of waiting for ever, and an `acquire` with a time limit 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 from locks.core.agent.machine import Object
@@ -33,6 +35,7 @@ from locks.model import (
     show,
 )
 from locks.node.client.agent import Agent
+from locks.node.client.blocks import note_block
 from locks.node.client.clients import checked_label
 from locks.node.client.holders import Holders
 from locks.node.client.owner import Owner, checked_owner
@@ -43,7 +46,7 @@ from locks.node.ports import AskedAlready, PendingCall, Scope
 from locks.node.sendable import check_sendable
 from locks.program import Movable
 from locks.runtime import Client, current_client
-from locks.runtime.leaving import Block, Hold, entering
+from locks.runtime.leaving import CONTEXTLIB, IN_GENERATOR, Block, Hold, entering, generator_of
 from locks.runtime.native import insist
 from locks.runtime.shown import Shown
 
@@ -73,6 +76,7 @@ class Lock(Movable, Block, metaclass=Shown):
         label: The label.
     """
 
+    _block: Hold | None = None  # of a generator, which holds it
     _for_users = frozenset(("acquire", "locked", "owned", "release", "token"))
 
     def __init__(
@@ -200,9 +204,19 @@ class Lock(Movable, Block, metaclass=Shown):
         """
         client = current_client() if self._owner is None else self._owner
         agent = self._home().holders.get(client)
-        if agent is None:
-            raise not_held(self.lock_id)
+        if agent is None or agent.blocks or self._block is not None:
+            agent = self._agent()
+            if agent is None:
+                raise not_held(self.lock_id)
         agent.release(self.lock_id)
+
+    def _agent(self) -> Agent | None:
+        """The transaction of the block that it was made for, or else that of the caller's locks, if there is one."""
+        held = None if self._block is None else self._block.held
+        if held is not None:
+            return held if isinstance(held, Agent) else held[0]
+        agent = self._home().holders.get(self.client())
+        return None if agent is None or (agent.blocks and agent.has_parted()) else agent
 
     def locked(self) -> bool:
         """Whether any client holds a lock on exactly this id, or on one that covers it.
@@ -223,12 +237,12 @@ class Lock(Movable, Block, metaclass=Shown):
 
     def owned(self) -> bool:
         """Whether the caller holds it."""
-        agent = self._home().holders.get(self.client())
+        agent = self._agent()
         return agent is not None and agent.holds(self.lock_id)
 
     def token(self, *, timeout: float | None = None) -> int:
         """The fencing token, while the caller holds it; see `locks.fencing_token`."""
-        agent = self._home().holders.get(self.client())
+        agent = self._agent()
         if agent is None:
             raise NotHeld(
                 f"{show(self.lock_id)} has no fencing token: the caller does not hold it",
@@ -237,8 +251,28 @@ class Lock(Movable, Block, metaclass=Shown):
         return agent.token(self.lock_id, timeout)
 
     def __enter__(self) -> Lock:
-        self._enter(entering(self))
+        hold = entering(self)
+        self._enter(hold)
+        frame = sys._getframe(1)
+        if frame.f_code.co_flags & IN_GENERATOR or frame.f_globals is CONTEXTLIB:
+            generator = generator_of(hold, frame)
+            if generator is not None:
+                return self._of_generator(hold, generator)
         return self
+
+    def _of_generator(self, hold: Hold, frame: FrameType | None = None) -> Lock:
+        """A block of a generator was entered; returns what its code has of the lock, wherever that runs."""
+        made: Lock = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, _block=hold)
+        agent = made._agent()
+        assert agent is not None
+        note_block(hold, agent, self._owner, self.lock_id, frame)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        state.pop("_block", None)
+        return state
 
     def _enter(self, hold: Hold) -> None:
         """Acquire it for a block."""

@@ -6,6 +6,7 @@ block has already relied on its locks, and must not lose them unnoticed.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, TypeVar, cast, overload
 
@@ -21,6 +22,7 @@ from locks.errors import (
 )
 from locks.model import Deadlock, LockId, Mode, Require, check_lock_id, check_timeout
 from locks.node.client.agent import ANSWERED_WITHIN, Agent
+from locks.node.client.blocks import note_block
 from locks.node.client.clients import checked_label
 from locks.node.client.objects import checked_object
 from locks.node.client.owner import Owner, checked_owner
@@ -29,8 +31,8 @@ from locks.node.ports import PendingCall
 from locks.program import Movable, default_node
 from locks.retries import Learned, Retries
 from locks.runtime import Event, Waiter
-from locks.runtime.callables import check_callable, check_callbacks, check_ran
-from locks.runtime.leaving import Block, entering
+from locks.runtime.callables import check_callable, check_ran
+from locks.runtime.leaving import CONTEXTLIB, IN_GENERATOR, Block, Hold, entering, generator_of
 
 __all__ = ["Transaction", "run_transaction", "transaction"]
 
@@ -80,7 +82,8 @@ class Transaction(Movable, Block):
         self._created = created
         self._await_nodes = await_nodes
         self._on_lost = on_lost
-        check_callbacks(on_lost=on_lost)
+        if on_lost is not None:
+            check_callable(on_lost, "on_lost")
         checked_where(nodes, require)
         self._nodes = nodes
         self._require = require
@@ -109,25 +112,31 @@ class Transaction(Movable, Block):
         if self._agent is not None:
             raise MisuseError("can't enter a transaction twice; create a new one")
         hold = entering(self)
+        self._enter(hold)
+        frame = sys._getframe(1)
+        if frame.f_code.co_flags & IN_GENERATOR or frame.f_globals is CONTEXTLIB:
+            generator = generator_of(hold, frame)
+            if generator is not None:
+                note_block(hold, self.agent, self._owner, frame=generator)
+        return self
+
+    def _enter(self, hold: Hold) -> None:
+        """Begin it for a block."""
         try:
             agent = self._home().spawn_agent(
                 self._owner,
                 created=self._created,
-                keep=self._keep,
+                keep=hold.take,
                 abort_on_deadlock=self._abort,
                 await_nodes=self._await_nodes,
                 label=self._label,
             )
             agent.on_lost = self._on_lost
-            hold.take(agent)
-            return self
+            self._agent = agent
         except BaseException:
-            if self._agent is not None:
-                self._agent.let_go()
+            if hold.held is not None:
+                hold.held.let_go()
             raise
-
-    def _keep(self, agent: Agent) -> None:
-        self._agent = agent
 
     def _leave(self, held: Agent | None, error: BaseException | None) -> None:
         """End the block; see `Block`."""
@@ -396,7 +405,7 @@ def transaction(
             `False` ends the transaction (`CannotServe`, `LockLost`); `True` waits until they are back, and
             then locks again.
         on_lost: Called with a `LockLost` when locks that you know the transaction holds are
-            lost with a node. It runs in the node's background greenlet.
+            lost with a node. It runs in another thread, and may block.
         nodes: Default of `nodes` in `Transaction.lock` and the other methods.
         require: Default of `require`, likewise.
         label: The client's name as shown to others, such as "nightly import"; by default the name of its

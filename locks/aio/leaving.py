@@ -7,13 +7,14 @@ too, looks up `__aexit__` before it calls `__aenter__`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Coroutine
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import ref
 
 from locks.aio.tasks import at_once, call
-from locks.runtime.leaving import Hold
+from locks.runtime.leaving import Block, Exit, Hold, generator_of, stacked_hold
 from locks.runtime.native import get_ident
 
 if TYPE_CHECKING:
@@ -34,14 +35,19 @@ class BlockingBlock(Protocol):
         """End the block, without waiting."""
 
 
-async def _leave(
+def _leave(
     hold: Hold,
     kind: type[BaseException] | None = None,
     error: BaseException | None = None,
     traceback: TracebackType | None = None,
-) -> None:
-    subject: Any = hold.subject
-    subject._leave(hold.held, error)
+) -> Coroutine[Any, Any, None]:
+    held = hold.held
+    hold.drop()  # it is left by what is returned; the `Exit` may be dropped before that runs
+    return _end(hold.subject, held, error)
+
+
+async def _end(subject: Block, held: Any, error: BaseException | None) -> None:
+    subject._leave(held, error)
 
 
 async def _leave_without_hold(
@@ -50,7 +56,11 @@ async def _leave_without_hold(
     error: BaseException | None = None,
     traceback: TracebackType | None = None,
 ) -> None:
-    at_once(subject._blocking._leave, None, error)
+    hold = stacked_hold(subject._block, sys._getframe(1))
+    if hold is None:
+        at_once(subject._block._leave, None, error)
+    else:
+        await _leave(hold, kind, error, traceback)
 
 
 class _Leaving:
@@ -63,26 +73,42 @@ class _Leaving:
     ) -> Callable[..., Coroutine[Any, Any, None]]:
         if subject is None:  # an `AsyncExitStack`
             return _leave_without_hold
-        blocking: Any = subject._blocking
-        hold = _looked_up[get_ident()] = Hold(blocking)
-        return partial(_leave, hold)
+        hold = _looked_up[get_ident()] = Hold(subject._block)
+        exit = Exit(_leave, hold)
+        hold.exit = ref(exit)
+        return exit
 
 
 class AsyncBlock:
-    """An asynchronous context manager that tasks may share; a subclass sets `_blocking`."""
+    """An asynchronous context manager that tasks may share."""
 
-    _blocking: BlockingBlock
+    @property
+    def _block(self) -> Any:
+        """The same kind of block for `with` statements; a `BlockingBlock`."""
+        raise NotImplementedError
 
     def __aenter__(self) -> Coroutine[Any, Any, Self]:
         hold = _looked_up.pop(get_ident(), None)
-        blocking: Any = self._blocking
-        return self._enter(
-            hold if hold is not None and hold.subject is blocking else Hold(blocking)
-        )
+        block = self._block
+        if hold is None or hold.subject is not block:
+            hold = Hold(block)
+        if generator_of(hold, sys._getframe(1)) is not None:
+            return self._enter_generator(hold)
+        hold.exit = None  # a block of a coroutine ends with its task at the latest, and needs no finaliser
+        return self._enter(hold)
 
     async def _enter(self, hold: Hold) -> Self:
-        await call(self._blocking._enter, hold)
+        await call(self._block._enter, hold)
         return self
+
+    async def _enter_generator(self, hold: Hold) -> Self:
+        """Enter a block of a generator; returns what its code has, whatever task runs that."""
+        await self._enter(hold)
+        return self._of_generator(hold)
+
+    def _of_generator(self, hold: Hold) -> Self:
+        """The block was entered; in the task."""
+        raise NotImplementedError
 
     if TYPE_CHECKING:
 

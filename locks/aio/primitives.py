@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from locks import primitives as blocking
 from locks.aio.leaving import AsyncBlock
@@ -11,9 +11,13 @@ from locks.aio.tasks import at_once, call, for_its_caller
 from locks.model import Contender, LockId, Mode, Require
 from locks.node.client.owner import Owner
 from locks.node.client.scope import Nodes
+from locks.runtime.leaving import Hold
 from locks.shapes.barrier import Barrier as BlockingBarrier
 from locks.shapes.reentrant import RLock as BlockingRLock
 from locks.shapes.semaphore import Semaphore as BlockingSemaphore
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["Barrier", "Lock", "RLock", "RWLock", "Semaphore"]
 
@@ -53,6 +57,15 @@ class Lock(AsyncBlock):
 
     def __repr__(self) -> str:
         return f"<aio.Lock {self._blocking!r}>"
+
+    @property
+    def _block(self) -> blocking.Lock | BlockingRLock:
+        return self._blocking
+
+    def _of_generator(self, hold: Hold) -> Self:
+        made = object.__new__(type(self))
+        made._blocking = self._blocking._of_generator(hold)
+        return made
 
     @property
     def lock_id(self) -> LockId:

@@ -6,20 +6,22 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import wraps
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from locks import transactions as blocking
+from locks.aio.leaving import AsyncBlock
 from locks.aio.tasks import at_once, call
 from locks.errors import LockLost, LocksError, MisuseError
 from locks.model import Deadlock, LockId, Require
 from locks.node.client.agent import Agent
+from locks.node.client.blocks import note_block
 from locks.node.client.owner import Owner
 from locks.node.client.scope import Nodes
 from locks.program import default_node, is_at_hand
 from locks.retries import Learned, Retries
 from locks.runtime import Event
 from locks.runtime.callables import check_awaitable, check_callable, check_can_be_called
+from locks.runtime.leaving import Hold
 from locks.transactions import OnDeadlock, OnLost
 
 __all__ = ["Lost", "Transaction", "run_transaction", "transaction"]
@@ -71,7 +73,7 @@ def _at_once(
     return called
 
 
-class Transaction:
+class Transaction(AsyncBlock):
     """A transaction as an asynchronous context manager; `locks.aio.transaction` creates it.
 
     It belongs to the task that enters the block, or to the owner that this task acts for. Other tasks may use it
@@ -110,27 +112,27 @@ class Transaction:
         """The agent, for the functions of `locks` that take one."""
         return self._blocking.agent
 
-    async def __aenter__(self) -> Transaction:
+    @property
+    def _block(self) -> blocking.Transaction:
+        return self._prepared
+
+    async def _enter(self, hold: Hold) -> Transaction:
         if self._begun is not None:
             raise MisuseError("can't enter a transaction twice; create a new one")
         self._begun = begun = self._prepared
         try:
             if is_at_hand():
-                at_once(begun.__enter__)
+                at_once(begun._enter, hold)
             else:
-                await call(begun.__enter__)
+                await call(begun._enter, hold)
         except BaseException:
             self._begun = None
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._blocking._leave(self.agent, error)  # it does not wait, so it can't be cancelled
+    def _of_generator(self, hold: Hold) -> Transaction:
+        note_block(hold, self.agent, self._prepared._owner)
+        return self
 
     lock = _awaited(blocking.Transaction.lock)
     """Lock an id, and wait until it is granted; see `locks.Transaction.lock`."""

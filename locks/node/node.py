@@ -263,8 +263,15 @@ class Node(metaclass=Shown):
             if self.clients.get(key) is own:
                 return
 
-    def _forget(self, agent: Agent) -> None:
-        """An agent has ended."""
+    def hand_over(self, agent: Agent, client: Ending) -> None:
+        """An agent has another client from now on; in a turn."""
+        self._forget(agent, has_ended=False)
+        agent.kept_by = None
+        agent.client = agent.client_key = client
+        self._enlist(agent)
+
+    def _forget(self, agent: Agent, has_ended: bool = True) -> None:
+        """An agent has ended, or gets another client."""
         key = agent.client_key
         own = self.clients.get(key)
         if own is not None:
@@ -274,7 +281,7 @@ class Node(metaclass=Shown):
                     self._enlist(begun)
         if agent.kept_by is not None:
             agent.kept_by.forget(key, agent)
-        if self._registers:
+        if self._registers and has_ended:
             self.executor.run_soon(pykka.ActorRegistry.unregister, agent)
 
     def new_number(self, created: int | None = None) -> int:

@@ -17,7 +17,7 @@ from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerM
 from locks.model import AgentId, LockId, LockResult, Mode, RequestRecord, Require, View
 from locks.node.history import Event
 from locks.node.observing.statistics import Counters
-from locks.runtime import Client, Down, Monitor, Waiter
+from locks.runtime import Client, Down, Ending, Monitor, Waiter
 from locks.runtime.inline import Turn
 
 __all__ = [
@@ -184,6 +184,9 @@ class NodePort(Protocol):
         **options: Any,
     ) -> Any:
         """Begin a transaction, of the caller by default; not in a turn."""
+
+    def hand_over(self, agent: Any, client: Ending) -> None:
+        """An agent has another client from now on."""
 
     def agent_ref(self, agent: AgentId) -> Any:
         """A reference to an agent, of this node or of one that is connected; `None` if there is none."""

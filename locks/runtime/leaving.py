@@ -16,7 +16,9 @@ out because of the first one.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import sys
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -25,9 +27,22 @@ from locks.runtime.native import get_ident, insist
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
+    from types import FrameType, TracebackType
 
-__all__ = ["Block", "Hold", "entering"]
+__all__ = [
+    "CONTEXTLIB",
+    "IN_GENERATOR",
+    "Block",
+    "Exit",
+    "Hold",
+    "entering",
+    "generator_of",
+    "stacked_hold",
+]
+
+IN_GENERATOR = 0x20 | 0x200  # CO_GENERATOR, CO_ASYNC_GENERATOR: `inspect` takes long to import
+CONTEXTLIB = vars(contextlib)  # the globals of the code of an `ExitStack`
+_STACKED = "_locks_stacked"  # the attribute of a subject with the holds of blocks that an `ExitStack` has entered
 
 # By native thread: between the look-up and the call of `__enter__` no other greenlet runs.
 _looked_up: dict[int, Hold] = {}
@@ -39,13 +54,15 @@ class Hold:
     Attributes:
         subject: The context manager.
         held: What is to be let go; `None` while, or as soon as, there is nothing.
+        within: The `id` of the frame that has to run for the client to be in the block, if one has to (`locks.node.client.blocks`).
     """
 
-    __slots__ = ("exit", "held", "subject")
+    __slots__ = ("exit", "held", "subject", "within")
 
     def __init__(self, subject: Block) -> None:
         self.subject = subject
         self.held: Any = None
+        self.within: int | None = None
         self.exit: Callable[[], Any] | None = None
 
     @property
@@ -65,7 +82,7 @@ class Hold:
         self.held = None
         exit = None if self.exit is None else self.exit()
         if exit is not None:
-            exit.__class__ = _Exit
+            exit.__class__ = Exit
 
 
 def entering(subject: Block) -> Hold:
@@ -74,8 +91,46 @@ def entering(subject: Block) -> Hold:
     return hold if hold is not None and hold.subject is subject else Hold(subject)
 
 
-class _Exit(functools.partial[None]):
-    """The `__exit__` of one `with` statement.
+def generator_of(hold: Hold, frame: FrameType) -> FrameType | None:
+    """The generator's frame in which the block stands that this frame enters, if it stands in one.
+
+    If an `ExitStack` has entered it, that looks `__exit__` up in the class: so the hold is kept for it (`stacked_hold`).
+    """
+    if frame.f_code.co_flags & IN_GENERATOR:
+        return frame
+    above = _caller_of_stack(frame)
+    if above is None or not above.f_code.co_flags & IN_GENERATOR:
+        return None
+    subject = hold.subject
+    known = [each for each in getattr(subject, _STACKED, ()) if each[1].held is not None]
+    setattr(subject, _STACKED, (*known, (id(above), hold)))
+    return above
+
+
+def stacked_hold(subject: object, frame: FrameType) -> Hold | None:
+    """Take out the hold of the block that an `ExitStack` leaves in this frame, if one is kept."""
+    holds = getattr(subject, _STACKED, ())
+    above = _caller_of_stack(frame) if holds else None
+    found = [each for frame_id, each in holds if frame_id == id(above) and each.held is not None]
+    if not found:
+        return None
+    rest = tuple(each for each in holds if each[1] is not found[-1])
+    if rest:
+        setattr(subject, _STACKED, rest)
+    else:
+        delattr(subject, _STACKED)
+    return found[-1]  # type: ignore[no-any-return]
+
+
+def _caller_of_stack(frame: FrameType) -> FrameType | None:
+    above: FrameType | None = frame
+    while above is not None and above.f_globals is CONTEXTLIB:
+        above = above.f_back
+    return above
+
+
+class Exit(functools.partial[Any]):
+    """The `__exit__` of one `with` statement, or the `__aexit__` of one `async with`.
 
     It has no finaliser: what comes up in one is lost, and this one is dropped after each block.
     """
@@ -83,7 +138,7 @@ class _Exit(functools.partial[None]):
     __slots__ = ()
 
 
-class _ArmedExit(_Exit):
+class _ArmedExit(Exit):
     """The same while there is something to be let go."""
 
     __slots__ = ()
@@ -94,6 +149,7 @@ class _ArmedExit(_Exit):
         if hold.held is not None:
             try:
                 insist(hold.subject._let_go, hold.held)
+                hold.held = None
             except RecursionError:
                 return  # it is posted, and somebody else does it
 
@@ -116,7 +172,11 @@ def _leave_without_hold(
     error: BaseException | None = None,
     traceback: TracebackType | None = None,
 ) -> None:
-    subject._leave(None, error)
+    hold = stacked_hold(subject, sys._getframe(1))
+    if hold is None:
+        subject._leave(None, error)
+    else:
+        _leave(hold, kind, error, traceback)
 
 
 class _Leaving:
@@ -128,7 +188,7 @@ class _Leaving:
         if subject is None:
             return _leave_without_hold
         hold = Hold(subject)
-        exit = _Exit(_leave, hold)
+        exit = Exit(_leave, hold)
         hold.exit = ref(exit)
         _looked_up[get_ident()] = hold
         return exit

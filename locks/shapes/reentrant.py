@@ -6,7 +6,9 @@ an object, not a number, so that an interrupted caller can take it back without 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 from locks.core.agent.machine import Object
@@ -20,7 +22,7 @@ from locks.node.client.scope import Nodes
 from locks.node.ports import AskedAlready, PendingCall
 from locks.node.sendable import check_sendable
 from locks.primitives import Lock, checked_wait
-from locks.runtime.leaving import Block, Hold, entering
+from locks.runtime.leaving import CONTEXTLIB, IN_GENERATOR, Block, Hold, entering, generator_of
 
 __all__ = ["RLock"]
 
@@ -130,7 +132,7 @@ class RLock(Block):
         Raises:
             NotHeld: The caller doesn't hold it.
         """
-        agent = self._lock._home().holders.get(self._lock.client())
+        agent = self._lock._agent()
         if agent is None or not agent.has_acquired(self.lock_id):
             is_locks = agent is not None and agent.holds(self.lock_id)
             raise not_held(self.lock_id, by="a Lock" if is_locks else None)
@@ -166,8 +168,20 @@ class RLock(Block):
         return self._lock.token(timeout=timeout)
 
     def __enter__(self) -> RLock:
-        self._enter(entering(self))
+        hold = entering(self)
+        self._enter(hold)
+        frame = sys._getframe(1)
+        if frame.f_code.co_flags & IN_GENERATOR or frame.f_globals is CONTEXTLIB:
+            generator = generator_of(hold, frame)
+            if generator is not None:
+                return self._of_generator(hold, generator)
         return self
+
+    def _of_generator(self, hold: Hold, frame: FrameType | None = None) -> RLock:
+        """See `Lock._of_generator`."""
+        made: RLock = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, _lock=self._lock._of_generator(hold, frame))
+        return made
 
     def _enter(self, hold: Hold) -> None:
         """Acquire it for a block."""

@@ -111,7 +111,7 @@ class Semaphore(Lock):
         Raises:
             NotHeld: The caller holds no unit.
         """
-        agent = self._home().holders.get(self.client())
+        agent = self._agent()
         if agent is None:
             raise not_held(self.lock_id)
         return agent.unit(self.lock_id)

@@ -11,7 +11,7 @@ into it, withdraws its requests; an answer that comes in this very moment counts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -33,9 +33,18 @@ from locks.model import (
     check_timeout,
 )
 from locks.node.client.acquisitions import Acquisition, Acquisitions
-from locks.node.client.clients import Inbox, NotifyTarget, inbox_of, is_patched_thread, labelled
+from locks.node.client.blocks import has_entered
+from locks.node.client.clients import (
+    Inbox,
+    NotifyTarget,
+    inbox_of,
+    is_patched_thread,
+    labelled,
+    plain_label,
+)
 from locks.node.client.door import Door
 from locks.node.client.one_client import hold_up_others, interrupt_others, note_wait
+from locks.node.client.owner import Owner
 from locks.node.client.refusals import (
     blocks_event_loop,
     client_has_ended,
@@ -63,6 +72,7 @@ from locks.runtime import (
     exit_client,
 )
 from locks.runtime.bridge import is_in_event_loop
+from locks.runtime.leaving import Hold
 from locks.runtime.native import insist
 from locks.runtime.shown import Shown
 
@@ -84,6 +94,8 @@ class Agent(Door, metaclass=Shown):
         client: Whose transaction it is.
         client_key: What stands for the client in dictionaries.
         kept_by: What keeps it for its client (`locks.node.client.holders`), if anything does, and is to forget it when it ends.
+        blocks: The blocks of generators by which its client holds something, and which lock each of them holds, `None` for all;
+            some may have been left; see `locks.node.client.blocks`.
         acquisitions: How often its client has acquired each of its `locks.RLock`s; `None` if it never has.
         on_lost: Called with the error when locks are lost with a node, in the node's background
             greenlet.
@@ -103,6 +115,7 @@ class Agent(Door, metaclass=Shown):
         "_notified",
         "_tries",
         "acquisitions",
+        "blocks",
         "client",
         "client_key",
         "history",
@@ -156,6 +169,7 @@ class Agent(Door, metaclass=Shown):
         # Those who wait until something is so, if no lock is it.
         self._tries: dict[PendingCall, Callable[[], bool]] | None = None
         self.kept_by: Any = None
+        self.blocks: dict[Hold, LockId | None] | None = None
         self.on_lost: Callable[[LockLost], object] | None = None
 
     def __str__(self) -> str:
@@ -275,8 +289,48 @@ class Agent(Door, metaclass=Shown):
         self.turn.post(self.client_ended, down)
 
     def client_ended(self, down: Down) -> None:
-        """The client has ended, and the transaction ends with it; in a turn."""
-        self.event(self.machine.end, client_has_ended(self, down))
+        """The client has ended, and the transaction ends with it, except for what blocks of generators hold; in a turn."""
+        blocks = self._open_blocks()
+        if not blocks or self.machine.ended is not None:
+            self.event(self.machine.end, client_has_ended(self, down))
+            return
+        for lock_id in self._beside(blocks):
+            self.event(self.machine.unlock, lock_id)
+        self.part()
+
+    # --- Blocks of generators -------------------------------------------------------------------
+
+    def note_block(self, hold: Hold, lock_id: LockId | None = None) -> None:
+        """A block of a generator holds a lock, or the transaction; it may be left elsewhere than here."""
+        self.blocks = {**self._open_blocks(), hold: lock_id}
+        self._here = None
+
+    def _open_blocks(self) -> dict[Hold, LockId | None]:
+        """The blocks of generators that were not left."""
+        return {each: i for each, i in (self.blocks or {}).items() if each.held is not None}
+
+    def _beside(self, blocks: Mapping[Hold, LockId | None]) -> list[LockId]:
+        """The ids that the client has requested otherwise than by these blocks."""
+        ids = set(blocks.values())
+        if None in ids:
+            return []
+        return [info.lock_id for info in self.machine.lock_info() if info.lock_id not in ids]
+
+    def has_parted(self) -> bool:
+        """Whether it belongs to blocks that the client, who calls, has left to others. If it does, it is parted from the client."""
+        blocks = self._open_blocks()
+        if not blocks or has_entered(blocks) or self.turn.ask(self._beside, blocks):
+            return False
+        self.turn.run(self.part)
+        return True
+
+    def part(self) -> None:
+        """From now on it belongs to its blocks, not to its client; in a turn."""
+        if self._monitor is not None:
+            self._monitor.cancel()
+            self._monitor = None
+        self.blocks = None
+        self.node.hand_over(self, Owner(plain_label(self.machine.client)))
 
     # --- Requests -------------------------------------------------------------------------------
 
@@ -285,6 +339,10 @@ class Agent(Door, metaclass=Shown):
         if self._here is not None and getcurrent() is self._here:
             return
         client = current_client()
+        if self.blocks and not isinstance(self.client, Ending):
+            blocks = self._open_blocks()
+            if blocks and not (self._is_client(client) and has_entered(blocks)):
+                self.turn.run(self.part)
         if (
             client is not self.client
             and not isinstance(self.client, Ending)  # whoever has it acts for its owner
@@ -465,7 +523,10 @@ class Agent(Door, metaclass=Shown):
         if call.result is None:
             if isinstance(self.client, Ending):
                 note_wait(self)
-            if len(self.node.clients.get(self.client_key, ())) > 1:
+            if len(own := self.node.clients.get(self.client_key, ())) > 1:
+                for each in list(own):
+                    if each.blocks and each is not self:
+                        each.has_parted()
                 self.turn.run(hold_up_others, self, call, timeout != 0)
             over = None if self.spans is None else self.spans.waiting(self)
             try:

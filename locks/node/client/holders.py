@@ -24,9 +24,13 @@ class Holder(Protocol):
 
     client_key: object
     kept_by: Any  # the `Holders` that has it, if one has
+    blocks: Any  # of generators, by which its client holds something, if it does
 
     def is_alive(self) -> bool:
         """Whether its transaction has not ended."""
+
+    def has_parted(self) -> bool:
+        """Whether it belongs to blocks of generators that its client has left to others."""
 
 
 A = TypeVar("A", bound=Holder)
@@ -54,7 +58,9 @@ class Holders(ByClient[A], Generic[A]):
     def living(self, client: Client) -> A | None:
         """The agent of a client, unless it has ended; `None` if there is none."""
         agent = self.get(client)
-        return agent if agent is not None and agent.is_alive() else None
+        if agent is None or not agent.is_alive() or (agent.blocks and agent.has_parted()):
+            return None
+        return agent
 
     def begin(self, client: Client, label: str | None = None) -> A:
         """The agent of a client; a new one, with this label, if it has none."""

@@ -56,7 +56,8 @@ def not_client(agent: OwnAgent, caller: Client) -> NotClient:
     return NotClient(
         f"{name_of(caller)} can't use transaction {agent.id}: it belongs to "
         f"{agent.machine.client}. Begin a transaction there, or name "
-        "the client when it begins (client=...); a transaction of a locks.Owner (owner=...) may be used anywhere",
+        "the client when it begins (client=...). To use one transaction in several threads, give it an owner: "
+        'with locks.transaction(owner=locks.Owner("request 17")) as tx',
         agent=agent.id,
     )
 
@@ -138,7 +139,8 @@ def no_units(lock_id: LockId) -> InvalidOption:
 def not_held(lock_id: LockId, by: str | None = None) -> NotHeld:
     """Of a client that releases what it does not hold; or holds `by` another kind of lock."""
     why = (
-        ": the caller does not hold it"
+        ": the caller does not hold it. If another thread or task is to release what this one acquires, give the lock an owner: "
+        'locks.Lock(..., owner=locks.Owner("request 17"))'
         if by is None
         else f": the caller holds it by {by}; release that"
     )

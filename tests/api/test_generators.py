@@ -1,0 +1,601 @@
+"""`with` blocks in generators, which are left in another thread or task than they were entered in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from functools import partial
+from typing import Any
+
+import gevent
+import pytest
+
+import locks
+from locks import aio
+from locks.program import default_node
+from tests.helpers import LIMIT, eventually
+
+A, B, C = ("a",), ("b",), ("c",)
+
+
+class Thread:
+    """A worker thread, which does each job in a copy of the context of whoever gives it, as those of anyio do."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1)
+
+    def do(self, function: Callable[..., Any], *args: Any) -> Any:
+        """What a function returns, or raises, in this thread."""
+        return self.begin(function, *args).result(LIMIT)
+
+    def begin(self, function: Callable[..., Any], *args: Any) -> Any:
+        """The same, without waiting."""
+        return self._pool.submit(self._run, contextvars.copy_context(), function, args)
+
+    @staticmethod
+    def _run(context: contextvars.Context, function: Callable[..., Any], args: Any) -> Any:
+        return context.run(function, *args)
+
+    def end(self) -> None:
+        """End the thread."""
+        self._pool.shutdown()
+
+
+@pytest.fixture
+def threads() -> Iterator[tuple[Thread, Thread]]:
+    """Two of them."""
+    both = Thread(), Thread()
+    yield both
+    for each in both:
+        each.end()
+
+
+def by_lock() -> AbstractContextManager[Any]:
+    """A block with a `Lock`."""
+    return locks.Lock(A, timeout=LIMIT)
+
+
+def by_rlock() -> AbstractContextManager[Any]:
+    """A block with an `RLock`."""
+    return locks.RLock(A, timeout=LIMIT)
+
+
+def by_semaphore() -> AbstractContextManager[Any]:
+    """A block with a `Semaphore` that only one client may hold."""
+    return locks.Semaphore(A, 1, timeout=LIMIT)
+
+
+@contextmanager
+def by_transaction() -> Iterator[locks.Transaction]:
+    """A block with a transaction."""
+    with locks.transaction(timeout=LIMIT) as tx:
+        tx.write_lock(A)
+        yield tx
+
+
+@contextmanager
+def by_stack() -> Iterator[Any]:
+    """A block that an `ExitStack` enters."""
+    with ExitStack() as stack:
+        yield stack.enter_context(locks.Lock(A, timeout=LIMIT))
+
+
+@contextmanager
+def by_rlocks() -> Iterator[Any]:
+    """Two blocks of one lock that an `ExitStack` enters."""
+    lock = locks.RLock(A, timeout=LIMIT)
+    with ExitStack() as stack:
+        stack.enter_context(lock)
+        yield stack.enter_context(lock)
+
+
+KINDS = [by_lock, by_rlock, by_semaphore, by_transaction, by_stack, by_rlocks]
+
+
+@contextmanager
+def dependency(kind: Callable[[], AbstractContextManager[Any]]) -> Iterator[Any]:
+    """A block in a generator."""
+    with kind() as what:
+        yield what
+
+
+def is_held(lock_id: tuple[str, ...] = A) -> bool:
+    """Whether anybody holds an id, or something below it."""
+    return bool(locks.holders(lock_id))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_block_is_left_in_another_thread(
+    kind: Callable[[], AbstractContextManager[Any]], threads: tuple[Thread, Thread]
+) -> None:
+    """The thread that has entered the block waits for the next request's; that gets it when another thread leaves the first one."""
+    one, other = threads
+    first, second = dependency(kind), dependency(kind)
+    one.do(first.__enter__)
+    waits = one.begin(second.__enter__)
+    eventually(lambda: bool(locks.queue(A).waiting))
+    other.do(first.__exit__, None, None, None)
+    waits.result(LIMIT)
+    assert is_held()
+    other.do(second.__exit__, None, None, None)
+    assert not is_held()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_block_outlives_the_thread_that_entered_it(
+    kind: Callable[[], AbstractContextManager[Any]], threads: tuple[Thread, Thread]
+) -> None:
+    """A pool may end an idle thread: the lock is held on, and released when the block is left."""
+    block = dependency(kind)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(contextvars.copy_context().run, block.__enter__).result(LIMIT)
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+    assert is_held()
+    threads[0].do(block.__exit__, None, None, None)
+    assert not is_held()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_generator_that_is_collected_releases(
+    kind: Callable[[], AbstractContextManager[Any]], threads: tuple[Thread, Thread]
+) -> None:
+    """Nobody has left the block, and its thread goes on: what it held is released with the generator."""
+    block = dependency(kind)
+    threads[0].do(block.__enter__)
+    assert is_held()
+    del block
+    gc.collect()
+    eventually(lambda: not is_held())
+
+
+def test_a_block_that_nobody_has_parted_ends_with_its_generator_not_with_its_thread() -> None:
+    """A thread that ends leaves what it has acquired by itself, and keeps the lock of a generator that is still suspended."""
+    block = dependency(by_lock)
+
+    def run() -> None:
+        block.__enter__()
+        locks.Lock(B).acquire()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    eventually(lambda: not is_held(B))
+    assert is_held()
+    block.__exit__(None, None, None)
+    assert not is_held()
+
+
+def test_what_the_block_gives_is_used_in_any_thread(threads: tuple[Thread, Thread]) -> None:
+    """A dependency's value says that the lock is held, and has its token, in the thread of the endpoint; as no other lock does."""
+    one, other = threads
+    lock = locks.Lock(A)
+
+    @contextmanager
+    def own() -> Iterator[locks.Lock]:
+        with lock as held:
+            yield held
+
+    block = own()
+    held = one.do(block.__enter__)
+    assert other.do(held.owned)
+    assert isinstance(other.do(held.token), int)
+    assert not other.do(lock.owned)
+    other.do(block.__exit__, None, None, None)
+    assert not other.do(held.owned)
+    assert not one.do(lock.owned)
+
+
+def test_a_transaction_of_a_block_is_used_in_any_thread(threads: tuple[Thread, Thread]) -> None:
+    """An endpoint locks more by its dependency's transaction; the thread that has entered it is another client by then."""
+    one, other = threads
+    block = by_transaction()
+    tx = one.do(block.__enter__)
+    assert isinstance(other.do(tx.write_lock, B), int)
+    with pytest.raises(locks.LockTimeout):
+        one.do(locks.Lock(B, timeout=0).__enter__)
+    one.do(tx.ensure_held)
+    one.do(block.__exit__, None, None, None)
+    assert not is_held()
+    assert not is_held(B)
+
+
+def test_a_pool_that_copies_no_context(threads: tuple[Thread, Thread]) -> None:
+    """`loop.run_in_executor` has nothing but the generator to call, so its thread is free when that has yielded."""
+    with ThreadPoolExecutor(1) as pool, ThreadPoolExecutor(1) as another:
+        first, second = dependency(by_lock), dependency(by_lock)
+        pool.submit(first.__enter__).result(LIMIT)
+        waits = pool.submit(second.__enter__)
+        eventually(lambda: bool(locks.queue(A).waiting))
+        another.submit(first.__exit__, None, None, None).result(LIMIT)
+        waits.result(LIMIT)
+        another.submit(second.__exit__, None, None, None).result(LIMIT)
+    assert not is_held()
+
+
+def test_a_generator_that_a_pool_calls_has_one_transaction() -> None:
+    """While it runs, its blocks are one client's: a lock below another one is granted."""
+
+    def parts() -> Iterator[str]:
+        with locks.Lock(A), locks.Lock((*A, "row"), timeout=0):
+            yield "before"
+            with (
+                dependency(lambda: locks.RLock(B)),
+                locks.RLock((*B, "row")),
+                dependency(lambda: locks.RLock(B)),
+            ):
+                yield "after"
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(list, parts()).result(LIMIT) == ["before", "after"]
+        first, second = parts(), parts()
+        assert pool.submit(next, first).result(LIMIT) == "before"
+        waits = pool.submit(next, second)
+        eventually(lambda: bool(locks.queue(A).waiting))
+        assert list(first) == ["after"]
+        assert waits.result(LIMIT) == "before"
+        assert pool.submit(list, second).result(LIMIT) == ["after"]
+    assert not is_held()
+    assert not is_held(B)
+
+
+def test_a_stream_that_each_time_another_thread_continues(threads: tuple[Thread, Thread]) -> None:
+    """The body of a streaming response: each part is made in whatever thread is free."""
+
+    def parts() -> Iterator[bool]:
+        with locks.Lock(A) as lock:
+            for _ in range(4):
+                yield lock.owned()
+
+    stream = parts()
+    assert [threads[n % 2].do(next, stream) for n in range(4)] == [True] * 4
+    assert threads[0].do(partial(locks.Lock(A).acquire, timeout=0)) is False
+    assert threads[0].do(next, stream, None) is None
+    assert not is_held()
+
+
+# --- In one thread, everything is as in a function ---------------------------------------------
+
+
+def test_in_one_thread_a_lock_is_not_re_entrant() -> None:
+    """A second block of the same client, in a function or in a generator, is refused and does not wait; the owner is named."""
+    for outer, inner in (
+        (dependency(by_lock), by_lock()),
+        (dependency(by_lock), dependency(by_lock)),
+        (by_lock(), dependency(by_lock)),
+    ):
+        with outer, pytest.raises(locks.MisuseError, match=r"owner=locks\.Owner\("), inner:
+            pass
+        assert not is_held()
+
+
+def test_in_one_thread_an_rlock_is_re_entrant() -> None:
+    """Acquisitions by generators and by functions count together."""
+    with dependency(by_rlock), by_rlock(), dependency(by_rlock):
+        assert locks.RLock(A).owned()
+        locks.RLock(A).acquire()
+        locks.RLock(A).release()
+        assert is_held()
+    assert not is_held()
+
+
+def test_in_one_thread_a_lock_covers_what_is_below_it() -> None:
+    """All locks of a client are in one transaction, also those of generators."""
+    with dependency(by_lock), locks.Lock((*A, "row"), timeout=0):
+        assert locks.Lock(A).owned()
+        locks.Lock(B).acquire()
+    assert locks.Lock(B).owned()
+    locks.Lock(B).release()
+
+
+def test_in_one_thread_a_lock_within_a_transaction_is_refused() -> None:
+    """A client would wait for itself: by a generator as by a function."""
+    with by_transaction(), pytest.raises(locks.WaitsForItself), dependency(by_lock):
+        pass
+    with dependency(by_lock), pytest.raises(locks.WaitsForItself), by_transaction():
+        pass
+    assert not is_held()
+
+
+@pytest.mark.parametrize("spawn", ["thread", "greenlet"])
+def test_a_deadlock_through_blocks_of_generators_is_found(spawn: str) -> None:
+    """Two clients, each with one lock by a generator and one by a transaction: one of them is aborted."""
+    inside = [0]
+    aborted: list[str] = []
+
+    def client(first: tuple[str, ...], second: tuple[str, ...]) -> None:
+        try:
+            with dependency(lambda: locks.Lock(first, timeout=LIMIT)):
+                inside[0] += 1
+                eventually(lambda: inside[0] == 2)
+                with locks.transaction(timeout=LIMIT) as tx:
+                    tx.write_lock(second)
+        except locks.DeadlockAborted:
+            aborted.append(str(first))
+
+    if spawn == "thread":
+        running = [threading.Thread(target=client, args=ids) for ids in ((A, B), (B, A))]
+        for each in running:
+            each.start()
+        for each in running:
+            each.join(LIMIT)
+    else:
+        gevent.joinall([gevent.spawn(client, *ids) for ids in ((A, B), (B, A))], LIMIT)
+    assert len(aborted) == 1
+    assert not is_held()
+    assert not is_held(B)
+
+
+def test_a_wait_of_a_thread_does_not_hold_up_the_block_that_it_has_left(
+    threads: tuple[Thread, Thread],
+) -> None:
+    """A thread has entered the first request's block, and waits for the second request: no deadlock is seen through the first one.
+
+    The client that the second one waits for waits for the first one: were that still the thread's, this would be a circle.
+    """
+    one, _other = threads
+    block = dependency(by_lock)
+    one.do(block.__enter__)
+    with locks.transaction() as tx:
+        tx.write_lock(B)
+
+        def second() -> None:
+            with locks.transaction() as mine:
+                mine.write_lock(B)
+
+        waits = one.begin(second)
+        eventually(lambda: bool(locks.queue(B).waiting))
+        third = Thread()
+        left = third.begin(lambda: eventually(lambda: bool(locks.queue(A).waiting)))
+        gone = third.begin(block.__exit__, None, None, None)
+        tx.write_lock(A)
+        left.result(LIMIT)
+        gone.result(LIMIT)
+        third.end()
+    waits.result(LIMIT)
+    assert not is_held()
+
+
+def test_an_owner_of_the_program_comes_first(threads: tuple[Thread, Thread]) -> None:
+    """What is locked for an owner ends with it, also by a generator."""
+    owner = locks.Owner("session")
+    block = dependency(lambda: locks.Lock(A, owner=owner))
+    threads[0].do(block.__enter__)
+    owner.end()
+    assert not is_held()
+    with pytest.raises(locks.LockLost):
+        threads[1].do(block.__exit__, None, None, None)
+
+
+def test_nothing_is_left_of_blocks(threads: tuple[Thread, Thread]) -> None:
+    """The node knows no client and no agent more than before."""
+    node = default_node()
+    before = len(node.clients), len(node.agents_by_id), len(node.holders)
+    for _ in range(20):
+        for kind in KINDS:
+            block = dependency(kind)
+            threads[0].do(block.__enter__)
+            threads[1].do(block.__exit__, None, None, None)
+    assert (len(node.clients), len(node.agents_by_id), len(node.holders)) == before
+
+
+# --- Tasks --------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def fixture() -> AsyncIterator[aio.Lock]:
+    """A lock, as a fixture has it."""
+    async with aio.Lock(A) as lock:
+        yield lock
+
+
+@asynccontextmanager
+async def transaction_fixture() -> AsyncIterator[aio.Transaction]:
+    """A transaction, likewise."""
+    async with aio.transaction() as tx:
+        await tx.write_lock(A)
+        yield tx
+
+
+@asynccontextmanager
+async def stack_fixture() -> AsyncIterator[aio.Lock]:
+    """A lock that an `AsyncExitStack` enters."""
+    async with AsyncExitStack() as stack:
+        yield await stack.enter_async_context(aio.RLock(A))
+
+
+FIXTURES = [fixture, transaction_fixture, stack_fixture]
+
+
+@pytest.mark.parametrize("make", FIXTURES)
+def test_a_fixture_is_set_up_in_a_task_of_its_own(make: Callable[[], Any]) -> None:
+    """The task has ended when the test runs in another one: the lock is held until a third one tears the fixture down."""
+
+    async def main() -> None:
+        block = make()
+        held = await asyncio.create_task(block.__aenter__())
+        assert await aio.Lock(A).locked()
+        assert await asyncio.create_task(aio.Lock(A).locked())
+        if isinstance(held, aio.Lock):
+            assert held.owned()
+            assert await held.token()
+        else:
+            held.ensure_held(A)
+            await held.write_lock(B)
+        await asyncio.create_task(block.__aexit__(None, None, None))
+        assert not await aio.Lock(A).locked()
+        assert not await aio.Lock(B).locked()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("make", FIXTURES[:2])
+def test_a_fixture_that_is_never_torn_down_goes_with_its_generator(make: Callable[[], Any]) -> None:
+    """Its loop is closed and can't close the generator: the lock is released when that is collected."""
+
+    async def main() -> None:
+        blocks.append(make())
+        await asyncio.create_task(blocks[0].__aenter__())
+
+    blocks: list[Any] = []
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(main())
+    loop.close()
+    assert is_held()
+    blocks.clear()
+    gc.collect()
+    eventually(lambda: not is_held())
+
+
+def test_in_one_task_a_lock_is_not_re_entrant() -> None:
+    """As in one thread."""
+
+    async def main() -> None:
+        async with fixture():
+            with pytest.raises(locks.MisuseError):
+                await aio.Lock(A).acquire(timeout=None)
+            with pytest.raises(locks.MisuseError):
+                await fixture().__aenter__()
+            assert aio.Lock(A).owned()
+        assert not await aio.Lock(A).locked()
+
+    asyncio.run(main())
+
+
+def test_a_task_that_ends_releases_what_coroutines_have_locked() -> None:
+    """Only blocks in generators outlive their task."""
+
+    async def careless() -> None:
+        await aio.Lock(B).acquire()
+        await aio.Lock(A).__aenter__()
+
+    async def main() -> None:
+        await asyncio.create_task(careless())
+        await asyncio.sleep(0)
+        assert not await aio.Lock(A).locked()
+        assert not await aio.Lock(B).locked()
+
+    asyncio.run(main())
+
+
+async def _status(app: Any, path: str) -> int:
+    """The status of a request, made as a server makes it."""
+    found: list[int] = []
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "scheme": "http",
+        "headers": [],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 2),
+    }
+
+    received: list[bool] = []
+
+    async def receive() -> dict[str, Any]:
+        if received:
+            await asyncio.Event().wait()  # the client does not disconnect
+        received.append(True)
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            found.append(message["status"])
+
+    await app(scope, receive, send)
+    return found[0]
+
+
+@pytest.mark.parametrize("path", ["/plain", "/coroutine", "/stream"])
+@pytest.mark.parametrize("which", ["lock", "transaction", "aio"])
+def test_dependencies_of_fastapi(path: str, which: str) -> None:
+    """Sixty requests, twelve at once, each with a dependency that holds the same lock: all are served, one after the other.
+
+    With forty at once, their dependencies would wait in all threads that anyio has, and none would be left for an endpoint.
+    """
+    fastapi = pytest.importorskip("fastapi")
+    from fastapi.responses import StreamingResponse
+
+    def lock() -> Iterator[locks.Lock]:
+        with locks.Lock(A, timeout=LIMIT) as held:
+            yield held
+
+    def transaction() -> Iterator[locks.Transaction]:
+        with by_transaction() as tx:
+            yield tx
+
+    async def asynchronous() -> AsyncIterator[aio.Lock]:
+        async with fixture() as held:
+            yield held
+
+    needs = fastapi.Depends({"lock": lock, "transaction": transaction, "aio": asynchronous}[which])
+    app = fastapi.FastAPI()
+    inside, worst = [0], [0]
+
+    def enter() -> None:
+        inside[0] += 1
+        worst[0] = max(worst[0], inside[0])
+
+    def leave() -> None:
+        inside[0] -= 1
+
+    def plain(held: Any = needs) -> None:
+        enter()
+        if which == "transaction":
+            assert held.write_lock(B)
+        elif which == "lock":
+            assert held.owned()
+        leave()
+
+    async def coroutine(held: Any = needs) -> None:
+        enter()
+        await asyncio.sleep(0)
+        leave()
+
+    def stream(held: Any = needs) -> StreamingResponse:
+        def body() -> Iterator[bytes]:
+            with locks.Lock(C, timeout=LIMIT) as lock:
+                for _ in range(3):
+                    enter()
+                    assert lock.owned()
+                    leave()
+                    yield b"."
+
+        return StreamingResponse(body())
+
+    for function in (plain, coroutine, stream):
+        function.__annotations__.clear()
+        app.get(f"/{function.__name__}", response_model=None)(function)
+
+    async def main() -> list[int]:
+        await aio.start()
+        some = asyncio.Semaphore(12)
+
+        async def request() -> int:
+            async with some:
+                return await _status(app, path)
+
+        return await asyncio.gather(*(request() for _ in range(60)))
+
+    assert asyncio.run(main()) == [200] * 60
+    assert worst == [1]
+    eventually(lambda: not is_held())
+    assert not is_held(C)
