@@ -441,7 +441,7 @@ def watch(
         nodes: Names of the nodes; by default those on which this program takes its locks. The views of a node
             that is down come when it is back.
         watcher: The reference of an actor, which gets the views as messages, or a callable; by default the calling
-            actor. A callable runs in the node's background greenlet.
+            actor. A callable gets its views in order. It may block: only its own later views wait for it.
 
     Raises:
         InvalidOption: There is no watcher.

@@ -10,13 +10,12 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import pykka
 
-import locks
 from locks import Down, InvalidOption, MisuseError, Node, OperatingError
 from locks.model import check_timeout
 from locks.ownership.worker import check_node
 from locks.program import Movable
 from locks.program.origin import Origin
-from locks.runtime import Event, current_client
+from locks.runtime import Event, current_client, watch_end
 from locks.runtime.callables import check_callable, check_callbacks, check_ran
 from locks.runtime.interrupts import whole
 from locks.runtime.native import native_rlock
@@ -292,7 +291,7 @@ class _Part:
     def begin(self, instance: pykka.ActorRef[Any]) -> None:
         """In the actor: it stands for election; or does not any more, if it was stopped meanwhile."""
         self.instance = instance
-        locks.monitor(instance, self.has_ended)
+        watch_end(instance, self.has_ended)
         if self.stopping:
             self.stop()
         if self.ending:

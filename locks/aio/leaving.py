@@ -94,7 +94,9 @@ class AsyncBlock:
             hold = Hold(block)
         if generator_of(hold, sys._getframe(1)) is not None:
             return self._enter_generator(hold)
-        hold.exit = None  # a block of a coroutine ends with its task at the latest, and needs no finaliser
+        hold.exit = (
+            None  # a block of a coroutine ends with its task at the latest, and needs no finaliser
+        )
         return self._enter(hold)
 
     async def _enter(self, hold: Hold) -> Self:

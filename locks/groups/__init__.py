@@ -176,7 +176,7 @@ def monitor(
     Args:
         group: The name of the group; it need not have members.
         watcher: An actor's reference, which gets `Joined` and `Left` as messages, or a callable. A
-            callable runs in the node's background greenlet. The monitor of an actor ends with it.
+            callable may block: only its own later news wait for it. The monitor of an actor ends with it.
         scope: The name space of the group.
         node: The node to ask; this program's node by default.
 

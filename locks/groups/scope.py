@@ -40,7 +40,7 @@ from locks.otp.bytes.control import StrangeMessage, check_speaker
 from locks.otp.bytes.terms import Pid
 from locks.otp.links.budgets import MOST_MEMBERSHIPS, Tally
 from locks.otp.process.processes import Local
-from locks.runtime import Monitor, monitor
+from locks.runtime import Monitor, watch_end
 
 __all__ = ["GroupMonitor", "Joined", "Left", "Ref", "Scope", "Watcher", "scope_of"]
 
@@ -107,7 +107,7 @@ class GroupMonitor:
     def begin(self) -> None:
         """Begin to watch the watcher, so that the monitor ends with it."""
         if isinstance(self._watcher, pykka.ActorRef):
-            self._watching = monitor(self._watcher, lambda _: self.cancel())
+            self._watching = watch_end(self._watcher, lambda _: self.cancel())
 
     def tell(self, news: Joined | Left) -> None:
         """Notify the watcher; called by the node's executor."""
@@ -270,7 +270,7 @@ class Scope:
                 self._tell(effect)
             elif isinstance(effect, WatchMember):
                 member: Any = effect.member
-                self._watches[member] = monitor(member, partial(self._member_ended, member))
+                self._watches[member] = watch_end(member, partial(self._member_ended, member))
             elif isinstance(effect, UnwatchMember):
                 self._watches.pop(effect.member).cancel()
                 left.append(effect.member)
@@ -290,7 +290,7 @@ class Scope:
         kind = Joined if effect.joined else Left
         told = effect.monitor
         assert isinstance(told, GroupMonitor)
-        self.node.executor.run_soon(told.tell, kind(told.group, self._refs(effect.members)))
+        self.node.executor.tell(told.tell, kind(told.group, self._refs(effect.members)))
 
     def _send(self, peer: Hashable, message: Message) -> None:
         assert self._me is not None

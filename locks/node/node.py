@@ -55,7 +55,7 @@ from locks.runtime import (
     current_client,
     end_all,
     interrupts,
-    monitor,
+    watch_end,
 )
 from locks.runtime.addressed import OfAnotherNode, register, register_first
 from locks.runtime.inline import Journal, Turn
@@ -301,7 +301,8 @@ class Node(metaclass=Shown):
                 interrupts.uninstall()
             watch = self.server.ended()
             if watch is not None:
-                self.executor.run_soon(watch.fire, self.server, "normal")
+                fire = (self.server, "normal", "noproc", self.executor.tell)
+                self.executor.run_soon(watch.fire, *fire)
             self.turn.run_surely(self.services.end)
             self.executor.stop(timeout=5)
 
@@ -382,7 +383,7 @@ class Node(metaclass=Shown):
     def monitor_agent(self, agent: AgentId, told: Callable[[Down], object]) -> Monitor | None:
         """Have the end of an agent told, of this node or of one that is connected; not in a turn."""
         ref = self.agent_ref(agent)
-        return None if ref is None else monitor(ref, told)
+        return None if ref is None else watch_end(ref, told)
 
     def agent_ref(self, agent: AgentId) -> Agent | remotes.RemoteRef | None:
         """A reference to an agent, of this node or of one that is connected."""
@@ -498,7 +499,7 @@ class Node(metaclass=Shown):
 
         Args:
             watcher: An actor's reference, which gets `NodeUp` and `NodeDown` as messages, or a
-                callable. A callable runs in the node's background greenlet.
+                callable. A callable may block: only its own later news wait for it.
             on: `False` ends it.
         """
         cluster = self._needs_cluster()

@@ -91,6 +91,9 @@ class Background(Protocol):
     def run_soon(self, function: Callable[..., object], *args: Any) -> None:
         """Call a function soon, after all that was given before."""
 
+    def tell(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function of the program, which may block, after its earlier calls; functions that are equal are one."""
+
     def call(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function there, and wait for what it returns."""
 

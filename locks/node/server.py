@@ -45,7 +45,7 @@ from locks.node.observing.record import Record
 from locks.node.observing.times import Times
 from locks.node.ports import NodePort
 from locks.node.sendable import check_sendable
-from locks.runtime import Down, Listener, Monitor, current_client, monitor
+from locks.runtime import Down, Listener, Monitor, current_client, watch_end
 from locks.runtime.addressed import Later
 
 __all__ = ["Server", "Watcher"]
@@ -300,7 +300,7 @@ class Server(Door):
         """End the watches of an actor when it ends."""
         if watcher.is_actor and watcher not in self._monitors:
             down = partial(self._watcher_down, watcher)
-            self._monitors[watcher] = monitor(watcher.target, down)
+            self._monitors[watcher] = watch_end(watcher.target, down)
             if not watcher.target.is_alive():
                 self._monitors.pop(watcher, None)
 
@@ -316,11 +316,11 @@ class Server(Door):
         """Tell a watcher of this node a view; by the executor, in the order of the news."""
         if isinstance(news, View):
             self._followed[news.lock_id] = FollowedView.of(news)
-            watcher(news)
+            watcher.tell(self.node.executor, news)
             return
         followed = self._followed.get(news.lock_id)
         if followed is not None:  # nobody watches it any more
-            watcher(followed.changed(news))
+            watcher.tell(self.node.executor, followed.changed(news))
 
     def _forget_view(self, lock_id: LockId) -> None:
         """Keep a view no longer that nobody watches here; by the executor."""

@@ -35,7 +35,7 @@ from locks.ownership.messages import (
     ToParticipant,
     Welcome,
 )
-from locks.runtime import Client, Event, interrupts, monitor
+from locks.runtime import Client, Event, interrupts, watch_end
 from locks.runtime.leaving import Block, entering
 from locks.runtime.port import world
 
@@ -86,7 +86,7 @@ class Part:
         self._seen_in: dict[object, Callable[[], tuple[str, int, int, int]]] = {}
         self.runs: dict[Run, None] = {}  # the one that runs a backlog, and those that find that out
         try:
-            self._monitor = monitor(client, lambda _: self._tell(Gone()))
+            self._monitor = watch_end(client, lambda _: self._tell(Gone()))
         except (TypeError, ValueError) as error:
             raise InvalidOption(
                 f"nobody could tell when the caller, {client!r}, has ended: {error}. Join in a "

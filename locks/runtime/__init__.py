@@ -18,6 +18,7 @@ from locks.runtime.monitor import (
     acting,
     current_client,
     monitor,
+    watch_end,
 )
 from locks.runtime.waiter import Channel, Event, Waiter
 
@@ -44,4 +45,5 @@ __all__ = [
     "kill",
     "monitor",
     "tell",
+    "watch_end",
 ]

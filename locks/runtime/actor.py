@@ -56,7 +56,7 @@ from locks.runtime.monitor import (
     Mortal,
     current_client,
     end_reason,
-    monitor,
+    watch_end,
 )
 from locks.runtime.port import world
 from locks.runtime.waiter import Channel, Event, Waiter
@@ -392,7 +392,7 @@ def end_all(refs: Iterable[pykka.ActorRef[Any]], timeout: float = 1) -> None:
     me = current_client()
     ending = {ref: Event() for ref in list(refs) if ref != me}
     for ref, gone in ending.items():
-        monitor(ref, partial(_open, gone))
+        watch_end(ref, partial(_open, gone))
     for end in (_stop_soon, kill):
         for ref in ending:
             end(ref)

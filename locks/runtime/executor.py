@@ -4,7 +4,8 @@ A program that is monkey-patched, and first uses the node in its main thread, ge
 thread's hub. Any other program gets a native daemon thread with a hub of its own, also if the first user has a hub:
 that hub ends with the user's thread, and a client that computes for a minute neither looks dead nor holds up others.
 
-One greenlet, the worker, does what `run_soon` is given, in order. It waits for work as an idle
+One greenlet, the worker, does what `run_soon` is given, in order. The program's own functions are given to `tell`: other workers
+call them (`locks.runtime.telling`), so that one that blocks holds up nothing else. The worker waits for work as an idle
 greenlet: it keeps neither the process nor a loop running, so a program that blocks for ever in its
 own hub gets gevent's `LoopExit` as it always would. In a thread of its own, the thread's main
 greenlet waits for `stop` and so keeps that loop running; it also takes what gevent throws at main
@@ -33,8 +34,10 @@ from gevent import monkey
 
 from locks.errors import MisuseError
 from locks.runtime import interrupts
+from locks.runtime.away import begin_in_thread
 from locks.runtime.native import is_main_thread, native_lock, start_thread
 from locks.runtime.port import is_simulated
+from locks.runtime.telling import Teller
 from locks.runtime.waiter import (
     Channel,
     Event,
@@ -54,6 +57,7 @@ __all__ = ["Executor", "check_interpreter_lasts"]
 logger = logging.getLogger("locks.runtime")
 
 T = TypeVar("T")
+LAST_CALLS = 5.0  # seconds to wait, when it is stopped, until the program's functions have returned
 PATIENCE = 1.0  # seconds to wait, at the end, until the thread rests, or its greenlets have ended
 
 Work = tuple["Callable[..., object]", tuple[Any, ...]]
@@ -86,6 +90,8 @@ class Executor:
         self._movable = [True]  # taken by whoever starts a thread in the place of a dead hub
         self._join: Callable[[float | None], bool] | None = None
         self._greenlets: set[gevent.Greenlet[..., Any]] = set()  # begun, and not ended
+        begin = self.spawn if _is_patched() else begin_in_thread
+        self._teller = Teller(begin, self._run_if_running)
         self.is_own_thread = own_thread
         """Whether the work runs in a thread of its own, not in the program's hub."""
         if own_thread:
@@ -105,8 +111,7 @@ class Executor:
     @classmethod
     def choose(cls) -> Executor:
         """Return an executor in the main thread's hub, if that is right, or in a thread of its own."""
-        is_patched = monkey.is_module_patched("threading") or monkey.is_module_patched("socket")
-        return cls(own_thread=not (is_patched and is_main_thread()))
+        return cls(own_thread=not (_is_patched() and is_main_thread()))
 
     def run_soon(self, function: Callable[..., object], *args: Any) -> None:
         """Have the worker call `function(*args)`, after everything that it was given before.
@@ -121,6 +126,23 @@ class Executor:
             raise RuntimeError("this executor was stopped")
         self._work.send((function, args))
         self._look_after()
+
+    def _run_if_running(self, function: Callable[..., object]) -> None:
+        if not self._stopping:
+            self.run_soon(function)
+
+    def tell(self, function: Callable[..., object], *args: Any) -> None:
+        """Have a function of the program called, in its own order: it may block, which holds up nothing but its own further calls.
+
+        From any thread. Functions that are equal are one function. An exception is logged.
+
+        Raises:
+            RuntimeError: after `stop`.
+        """
+        if self.is_here():
+            self._teller.tell(function, args)
+        else:
+            self.run_soon(self._teller.tell, function, args)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function in the hub, from any thread, and return what it returns.
@@ -183,7 +205,7 @@ class Executor:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         self._finish_soon()
-        if self.is_here():
+        if self.is_here() or self._teller.is_here():
             if self._join is not None:  # the interpreter's end must not come into the hub's
                 atexit.register(self._join, timeout)
             return False
@@ -238,7 +260,8 @@ class Executor:
         atexit.register(self._rest)
 
     def _rest(self) -> None:
-        """The interpreter ends: have the thread sleep."""
+        """The interpreter ends: have the thread sleep, when the program's functions have returned."""
+        self._teller.wait(PATIENCE)
         mailbox = mailbox_if_exists(self.hub)
         if mailbox is None or self.hub.loop is None or self._ended.is_open:
             return
@@ -258,6 +281,7 @@ class Executor:
         while True:
             work = self._work.receive()
             if work is None:
+                self._teller.wait(LAST_CALLS)
                 self._done = True
                 return
             function, args = work
@@ -297,6 +321,10 @@ class Executor:
         gevent.killall([each for each in self._greenlets if each.parent is hub], timeout=PATIENCE)
         hub.destroy()
         hub.throw(gevent.GreenletExit)
+
+
+def _is_patched() -> bool:
+    return monkey.is_module_patched("threading") or monkey.is_module_patched("socket")
 
 
 def _nobody_waits() -> None:

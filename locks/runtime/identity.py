@@ -7,7 +7,7 @@ from each other, foreign code must not run: it might raise, block, or say that t
 from __future__ import annotations
 
 from types import BuiltinFunctionType, MethodType, MethodWrapperType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import pykka
 
@@ -96,6 +96,13 @@ class ByClient(Generic[T]):
         return len(self._found)
 
 
+class Telling(Protocol):
+    """What calls functions of the program; `locks.runtime.Executor` is the real one."""
+
+    def tell(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function, after its earlier calls."""
+
+
 class Listener:
     """Who is to be told something: an actor, or a function. It is made before the turn.
 
@@ -146,3 +153,10 @@ class Listener:
             tell(self.target, news)
         else:
             call(news)
+
+    def tell(self, background: Telling, news: object) -> None:
+        """The same, by what calls functions of the program: an actor is told at once, which does not block."""
+        if self.is_actor:
+            self(news)
+        else:
+            background.tell(self, news)

@@ -39,6 +39,7 @@ What a thread's function raised can't be seen from outside, so a thread always e
 from __future__ import annotations
 
 import logging
+import operator
 import sys
 import threading
 import weakref
@@ -72,6 +73,7 @@ __all__ = [
     "current_client",
     "monitor",
     "tell_end",
+    "watch_end",
 ]
 
 logger = logging.getLogger("locks.runtime")
@@ -120,15 +122,23 @@ class Monitor(metaclass=Shown):
         callback: What is called.
         surely: Whether it is called again if it was interrupted, in which case it may be called twice.
             What it raises is raised where the end was noticed; else it is logged.
+        is_programs: Whether the callback is the program's, and may block: it is called after all others.
     """
 
     _for_users = frozenset(("cancel",))
 
-    __slots__ = ("_callback", "_watch", "surely")
+    __slots__ = ("_callback", "_is_cancelled", "_watch", "is_programs", "surely")
 
-    def __init__(self, callback: Callable[[Down], object], surely: bool = False) -> None:
+    def __init__(
+        self,
+        callback: Callable[[Down], object],
+        surely: bool = False,
+        is_programs: bool = False,
+    ) -> None:
         self._callback = callback
+        self._is_cancelled = False
         self.surely = surely
+        self.is_programs = is_programs
         self._watch: DeathWatch | None = None
 
     def begin(self, subject: Client) -> None:
@@ -144,6 +154,7 @@ class Monitor(metaclass=Shown):
 
     def cancel(self) -> None:
         """Don't call back. Does nothing when the callback has run or is running."""
+        self._is_cancelled = True
         watch = self._watch
         if (
             watch is not None
@@ -152,6 +163,16 @@ class Monitor(metaclass=Shown):
             and type(watch) is not DeathWatch
         ):
             watch.forsaken()
+
+    @property
+    def target(self) -> Callable[[Down], object]:
+        """The callback."""
+        return self._callback
+
+    def __call__(self, down: Down) -> None:
+        """Call back, in a thread that may be blocked, unless it was cancelled meanwhile."""
+        if not self._is_cancelled:
+            self._notify(down)
 
     def _notify(self, down: Down) -> None:
         if self.surely:
@@ -178,25 +199,34 @@ class DeathWatch:
         self._late: object = "noproc"
 
     @whole
-    def fire(self, subject: object, reason: object, late: object = "noproc") -> None:
+    def fire(
+        self,
+        subject: object,
+        reason: object,
+        late: object = "noproc",
+        tell: Callable[..., object] | None = None,
+    ) -> None:
         """The subject has ended. Only the first call counts.
 
         Args:
             subject: what has ended.
             reason: why.
             late: the reason that later monitors are told.
+            tell: what calls the program's callbacks with their arguments; without it, they are called here.
         """
         try:
-            self._fire(subject, reason, late)
+            self._fire(subject, reason, late, tell)
         except BaseException:  # whatever interrupts this: who is left is told
-            insist(self._fire, subject, reason, late)
+            insist(self._fire, subject, reason, late, tell)
             raise
 
-    def _fire(self, subject: object, reason: object, late: object) -> None:
+    def _fire(
+        self, subject: object, reason: object, late: object, tell: Callable[..., object] | None
+    ) -> None:
         self._late = late
         self.ended = True
         if self.monitors:
-            self._notify_all(Down(subject, reason))
+            self._notify_all(Down(subject, reason), tell)
 
     def add(self, monitor: Monitor, subject: object) -> None:
         """Tell the monitor of the end, at once if it has come."""
@@ -209,20 +239,26 @@ class DeathWatch:
     def forsaken(self) -> None:
         """No monitor is left: the last one was cancelled."""
 
-    def _notify_all(self, down: Down) -> None:
+    def _notify_all(self, down: Down, tell: Callable[..., object] | None = None) -> None:
         at_hand: Monitor | None = None
         try:
-            for monitor in tuple(self.monitors):
+            for monitor in sorted(self.monitors, key=_is_programs):
                 at_hand = monitor if monitor.surely else None
                 if self.monitors.pop(monitor, down) is not None:
                     continue
-                monitor._notify(down)
+                if tell is not None and monitor.is_programs:
+                    tell(monitor, down)
+                else:
+                    monitor._notify(down)
         except BaseException:
             if at_hand is not None:  # whether it was told is not known
                 self.monitors[at_hand] = None
                 at_hand._notify(down)
                 self.monitors.pop(at_hand, None)
             raise
+
+
+_is_programs = operator.attrgetter("is_programs")
 
 
 class Mortal:
@@ -269,11 +305,19 @@ acting: ContextVar[Ending | None] = ContextVar("acting", default=None)
 """The client that the caller acts for, if it is not the caller itself."""
 
 
+def watch_end(subject: Client, callback: Callable[[Down], object]) -> Monitor:
+    """The same as `monitor`, for callbacks of `locks` itself: they never block, and are called before those of the program."""
+    new = Monitor(callback)
+    new.begin(subject)
+    return new
+
+
 def monitor(subject: Client, callback: Callable[[Down], object]) -> Monitor:
     """Call `callback(Down)` once, as soon as the subject ends, or now if it has ended.
 
-    The callback runs in whatever thread notices the end, perhaps in a hub or in a thread that is
-    nearly gone: it must be quick, must not block and must be safe there. It is not called after
+    The callback runs in the thread that notices the end, perhaps in a hub or in a thread that is
+    nearly gone; of a transaction, and of what is on another node, in a thread for the program's callbacks. If it blocks, it holds up
+    that thread and the program's other monitors of the same subject, and nothing else. It is not called after
     `cancel` has returned, unless it is being called at that moment by another thread.
 
     Raises:
@@ -283,7 +327,7 @@ def monitor(subject: Client, callback: Callable[[Down], object]) -> Monitor:
         InvalidOption: The callback can't be called, or is a coroutine function or a generator.
     """
     check_callable(callback, "callback")
-    new = Monitor(callback)
+    new = Monitor(callback, is_programs=True)
     new.begin(subject)
     return new
 
@@ -452,7 +496,7 @@ def _watch_of_thread(subject: threading.Thread) -> DeathWatch | None:
     elif subject is _thread_here():
         current = getcurrent()
         if isinstance(current, gevent.Greenlet) and _green_thread(current) is subject:
-            monitor(current, lambda down: new.fire(subject, down.reason))
+            watch_end(current, lambda down: new.fire(subject, down.reason))
         else:
             sentinels()[subject] = Sentinel(subject, partial(new.fire, subject, "normal"))
     elif subject.ident is None:

@@ -113,6 +113,8 @@ class _Background:
     def run_soon(self, function: Callable[..., object], *args: Any) -> None:
         self._nodes.application.soon(self._name, function, *args)
 
+    tell = run_soon
+
     def call(self, function: Callable[..., T], *args: Any) -> T:
         self._nodes.application.pause()
         return function(*args)

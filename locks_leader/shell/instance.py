@@ -33,7 +33,7 @@ from locks import (
 )
 from locks.errors import assert_never
 from locks.model import check_timeout
-from locks.runtime import GeventFuture, tell
+from locks.runtime import GeventFuture, tell, watch_end
 from locks.runtime.port import world
 from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of, tell_end
 from locks_leader.core.events import (
@@ -153,7 +153,7 @@ class Instance(GeventActor):
         self._begun = True
         observer = self.node.spawn_agent(self.actor_ref, notify=self._node_news, monitor_nodes=True)
         # Without its lock server the node can vouch for nothing.
-        locks.monitor(observer, lambda _: self.actor_ref.stop(block=False))
+        watch_end(observer, lambda _: self.actor_ref.stop(block=False))
         self.node.dependents.add(self.actor_ref)
         if self.node.cluster is not None:
             self.node.cluster.on_silence[self._hears] = None
@@ -399,7 +399,7 @@ class Instance(GeventActor):
                 transactions.end_merge()
             case MonitorMember():
                 member: Any = effect.member
-                self._watched[member] = locks.monitor(member, partial(self._member_down, member))
+                self._watched[member] = watch_end(member, partial(self._member_down, member))
             case CastLost():
                 logger.error("%s can't forward a message to the leader: %s", self, effect.error)
             case _:

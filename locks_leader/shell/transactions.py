@@ -16,7 +16,7 @@ import pykka
 
 import locks
 from locks import Atom, Down, LocksError, Node, Notification, TransactionEnded
-from locks.runtime import tell
+from locks.runtime import tell, watch_end
 from locks_leader.core.events import (
     CONTEST_OPTIONS,
     ENDS,
@@ -181,7 +181,7 @@ class Transactions:
         agent = self._node.spawn_agent(
             self._client, **options | {"notify": news, "label": self._label}
         )
-        locks.monitor(agent, partial(self._tell_gone, gone))
+        watch_end(agent, partial(self._tell_gone, gone))
         return agent
 
     def _tell_gone(self, gone: Incoming, down: Down) -> None:

@@ -66,6 +66,7 @@ from locks.runtime import (
     Down,
     Ending,
     Event,
+    Listener,
     Monitor,
     client_key,
     current_client,
@@ -237,7 +238,7 @@ class Agent(Door, metaclass=Shown):
     def notify(self, notification: Notification) -> None:
         """Tell the client something that it asked to be told."""
         if self._notified is not None:
-            self.node.executor.run_soon(self._notified, notification)
+            self.node.executor.tell(Listener(self._notified), notification)
 
     def has_lost(self, lost: Lost) -> None:
         """Locks that the client was told it has are gone with a node."""
@@ -245,7 +246,7 @@ class Agent(Door, metaclass=Shown):
         assert self._lost is not None
         self._lost.open()
         if self.on_lost is not None:
-            self.node.executor.run_soon(self.on_lost, lost.error)
+            self.node.executor.tell(Listener(self.on_lost), lost.error)
 
     def has_ended(self, ended: Ended) -> None:
         """The machine has ended; so does the actor."""
@@ -262,7 +263,7 @@ class Agent(Door, metaclass=Shown):
         watch = self.ended()
         if watch is not None:
             reason = "normal" if ended.reason is None else ended.reason
-            self.node.executor.run_soon(watch.fire, self, reason)
+            self.node.executor.run_soon(watch.fire, self, reason, "noproc", self.node.executor.tell)
         if self.spans is not None:
             self.node.executor.run_soon(self.spans.ended, self.id, ended.reason)
         if self._link and ended.reason is not None:

@@ -404,7 +404,7 @@ class Cluster:
         if watcher.is_actor and not watcher.target.is_alive():
             self.node.turn.run(self.monitor_nodes, watcher, False)
         else:
-            watcher(news)
+            watcher.tell(self.executor, news)
 
     def register(self, name: str, actor: pykka.ActorRef[Any]) -> None:
         """Let an actor be reached from other nodes by a name, for as long as it lives."""

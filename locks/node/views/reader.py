@@ -302,7 +302,10 @@ class ViewReader:
             self._cluster.node.turn.run(self._lose, reading.node, str(error))
             return
         for listener, view in told:
-            self._cluster.executor.run_soon(listener, view)
+            if isinstance(listener, Listener):
+                listener.tell(self._cluster.executor, view)
+            else:
+                self._cluster.executor.run_soon(listener, view)
 
     def _lose(self, name: str, error: str) -> None:
         """What a node says of its views can't be relied on: the connection has to begin anew."""

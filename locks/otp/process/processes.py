@@ -31,7 +31,7 @@ from locks.otp.links.link import Link
 from locks.otp.links.reading import Reading
 from locks.otp.process.local import Local
 from locks.otp.process.reasons import reason_term, reason_value
-from locks.runtime import Client, Down, Monitor, exit_client, monitor
+from locks.runtime import Client, Down, Monitor, exit_client, watch_end
 from locks.runtime.identity import ByClient
 from locks.runtime.waiter import Waiter
 
@@ -146,7 +146,7 @@ class Processes:
             number = self._new_number()
             self._numbers[subject] = number
             self.add(number, Local(deliver, subject))
-            monitor(subject, lambda _: self._turn.post(self._forget, subject))
+            watch_end(subject, lambda _: self._turn.post(self._forget, subject))
         return Pid(number, self._distribution.name, self._distribution.creation)
 
     def _forget(self, subject: Client) -> None:
@@ -400,7 +400,7 @@ class Processes:
             def ended(down: Down) -> None:
                 self._turn.post(self._monitored_down, link, message, down.reason)
 
-            watching = monitor(local.subject, ended)
+            watching = watch_end(local.subject, ended)
             if ref in monitored:
                 monitored[ref] = watching
 
@@ -452,7 +452,7 @@ class Processes:
         def ended(down: Down) -> None:
             self._turn.post(self._linked_ended, pid, theirs, down.reason)
 
-        watching = monitor(ours, ended)
+        watching = watch_end(ours, ended)
         if (pid, theirs) in links:
             links[pid, theirs] = watching
 

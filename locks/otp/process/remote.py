@@ -35,7 +35,7 @@ from locks.otp.process.processes import (
 )
 from locks.otp.process.proxied import RemoteActor, RemoteProxy, call_of, term_of
 from locks.otp.process.reasons import sendable_text
-from locks.runtime import Client, GeventFuture, Monitor, ask, monitor, tell
+from locks.runtime import Client, GeventFuture, Monitor, ask, tell, watch_end
 from locks.runtime.addressed import OfAnotherNode
 from locks.runtime.monitor import DeathWatch
 from locks.runtime.waiter import Waiter, get_hub_if_exists
@@ -185,7 +185,8 @@ class _RemoteWatch(DeathWatch):
         self._over = True
         self._reference = None
         self._ref.has_ended(reason)
-        self._remotes.executor.run_soon(self.fire, self._ref, reason, reason)
+        executor = self._remotes.executor
+        executor.run_soon(self.fire, self._ref, reason, reason, executor.tell)
 
 
 class Remotes:
@@ -216,7 +217,7 @@ class Remotes:
     def register(self, name: str, subject: Client) -> None:
         """Let an actor be reached from other nodes by a name, while it lives. In the turn."""
         self.processes.register(name, Local(self._delivery(subject), subject))
-        monitor(subject, lambda _: self.turn.post(self.processes.unregister, name))
+        watch_end(subject, lambda _: self.turn.post(self.processes.unregister, name))
 
     def pid_of(self, subject: Client) -> Pid:
         """The pid of an actor, a greenlet or a thread, of this node or another. In the turn."""
