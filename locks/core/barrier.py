@@ -1,49 +1,69 @@
-"""How parties meet at a barrier, by locks alone: what one party does, step by step. Pure.
+"""How parties meet at a barrier by locks alone: the steps of one party. Pure.
 
 Theory of operation
 -------------------
-All of it happens in the lock table of one lock server, below an id that no program locks (`root_of`), so it has one
-order. There is one lock, the *mutex*, that is held for a moment: by who arrives, by the host when it looks whether all
-are there, and by who gives up. The first to arrive is the *host* of a round. It has two locks, to write: the round's
-*host lock* and its *turnstile*. Each other party asks to read both of them, the host lock first, and waits; its
-lock below the turnstile has its number of arrival. The last one, and whoever comes when all are there already, *calls*
-the host: that is a lock that the host watches. The host enters the mutex and looks. If all are there, it releases the turnstile, and
-all are granted it in one step. If not, it lets go of everything, and all arrive again.
+Everything happens in the lock table of one lock server, below an id that no program locks
+(`root_of`). So all steps have one order. These are the locks:
 
-**Who has passed** sees it by what it was granted, at any later time, and needs nobody else for it: a host that opens
-releases the turnstile alone, and the host lock later. When a host dies, gives up or is cut off, the lock server removes both of its locks
-in one step, and grants what waits for them in the order in which it was asked for: the host lock first. So who has the turnstile
-before the host lock has passed; who has the host lock first has not (`has_passed`), and arrives again. That holds, too, for who
-asked when the host was gone already: it asked for the host lock first.
+* The *mutex* is held briefly: by a party that arrives, by the host when it checks whether all have
+  arrived, and by a party that gives up.
+* The first party to arrive is the *host* of a round. It holds two write locks: the round's *host
+  lock* and its *turnstile*.
+* Each other party requests read locks, first on the host lock, then on its own id below the
+  turnstile. This id contains its number of arrival. Then it waits for one of the two.
+* The last party, and each party that arrives when all have arrived, *calls* the host: it locks an
+  id that the host watches.
 
-**When the round is complete**: at the host's look. Then as many as there must be were at the lock server, all in one moment. None of them
-can give up between that look and the release of the turnstile: for that it has to enter the mutex, and in there it sees whether it was
-opened. One that dies, or is cancelled, in between has met the others before. Rounds have ids of their own, by their
-host, so who comes again is in another one.
+When it is called, the host enters the mutex and looks. If all have arrived, it releases the
+turnstile, and all others get their read locks in one step. If not, it releases everything, and all
+parties arrive again.
 
-What if, at each point:
+**Has a party passed?** It sees this from its own grants, at any later time. A host that opens the
+round releases the turnstile alone, and the host lock later. If a host dies, gives up or is cut off,
+the lock server removes both locks in one step, and grants the waiting requests in the order in
+which they were made: the host lock first. So a party that got the turnstile before the host lock
+has passed. A party that got the host lock first has not (`has_passed`), and arrives again. This
+also holds for a party that made its requests after the host had gone, because it requested the host
+lock first.
 
-* *A party dies that is not the host*: its requests are gone, and its number is free. If the last one had called already,
-  the host does not find all of them, and all arrive again, also who came too late to be one of them. A caller that
-  dies before the host has noticed has called for nothing: the round waits for a party in its place, or, if somebody
-  came too late, that one has called as well.
-* *Somebody dies in the mutex*: it is free. What was asked for there is gone with who has asked.
-* *The host dies*, before it has opened: all get the host lock first, and arrive again. After that: all have passed.
-* *A party's time is over*: within the mutex, so not while the host decides. It has passed, or it is not counted. If it finds all there,
-  the host was called; it gives it a moment. If the mutex is not to be had, because somebody in there hangs, it can't know whether
-  it is counted: the barrier is `Broken` for it. The host itself just goes, as nobody passes without it.
-* *The host hangs*, or is slow: as with any party that has not come, the others wait, until their time is over.
-* *A connection is lost*: the lock server removes the party's requests. If the party had the mutex, it notices that before it relies on what
-  it has asked for in there (`Stand`). A host that has opened asks whether that has arrived. Whoever has waited, and was not told the
-  outcome, gets an error.
-* *The lock server is lost*: the same for all who were not told yet. Who was told has passed.
+**When is a round complete?** When the host looks. At that time all parties were at the lock server.
+None of them can give up between this look and the release of the turnstile: to give up, a party
+must enter the mutex, and there it sees whether the turnstile was opened. A party that dies or is
+cancelled in between had met the others before. The ids of a round contain its host, so a party that
+arrives again is in another round.
 
-Nobody waits for a lock while it is in the mutex, and who is in a turnstile's queue has nothing that others wait for. So
-there is no circle of waits among these locks; and as they are nobody else's, there is none through them.
+What happens if, at any point,
 
-Rejected: *units of a counted lock as arrivals, with a lock that says "open"*: all who wait must be told before that may go, so a
-hung party stops the next round, and each wakes each. *The look at the release itself*, without a mutex for who gives up: then one
-gets `LockTimeout` and the others pass with it.
+* *a party other than the host dies*? Its requests are removed, and its number is free. If the last
+  party has called already, the host does not find all of them. Then all arrive again, late parties
+  included. If the caller dies before the host notices the call, the call has no effect. Then the
+  round waits for a party in its place, or a late party has called as well.
+* *a party dies in the mutex*? The mutex is free. Requests that were made there are removed with
+  their party.
+* *the host dies*? Before it opens the round, all others get the host lock first, and arrive again.
+  After that, all have passed.
+* *a party times out*? It enters the mutex, so the host is not deciding meanwhile. Either it has
+  passed, or it is not counted. If it finds that all have arrived, the host was called, and it gives
+  the host a moment. If it can't get the mutex, because a party hangs there, it can't know whether
+  it is counted: the barrier is `Broken` for it. A host that times out just leaves, because no party
+  passes without it.
+* *the host hangs or is slow*? The others wait until they time out, as for a party that has not
+  arrived.
+* *a connection is lost*? The lock server removes the party's requests. A party that held the mutex
+  notices the loss before it relies on requests that it made there (`Stand`). A host that has opened
+  the round checks that the release arrived. A waiting party that was not notified of the outcome
+  gets an error.
+* *the lock server is lost*? The same holds for all parties that were not notified yet. The others
+  have passed.
+
+No party waits for a lock while it holds the mutex, and a party in a turnstile's queue holds nothing
+that others wait for. So there is no cycle of waits among these locks. Nothing else uses them, so
+there is no cycle through them either.
+
+Rejected: *Units of a counted lock as arrivals, and a lock that says "open"*. That lock may be
+released only after all waiting parties have been notified, so a hung party would block the next
+round, and each party would wake each other one. *The check at the release itself, without a mutex
+for giving up*. Then a party may get `LockTimeout` while the others pass with it.
 """
 
 from __future__ import annotations
@@ -82,17 +102,17 @@ BARRIER = "$barrier"
 
 
 def root_of(lock_id: LockId) -> LockId:
-    """The id that covers all locks of a barrier. It is related to no other barrier's, and to none that programs lock."""
+    """The id above all locks of a barrier; it is related to no other barrier, and to no program's id."""
     return (BARRIER, lock_id)
 
 
 class Round(NamedTuple):
-    """One time that the parties meet.
+    """One meeting of the parties.
 
     Attributes:
         root: The barrier's id.
-        parties: How many have to come.
-        host: The agent of the first one.
+        parties: The number of parties.
+        host: The agent of the first party.
     """
 
     root: LockId
@@ -105,25 +125,25 @@ class Round(NamedTuple):
 
     @property
     def turnstile(self) -> LockId:
-        """What all others wait for; each below it, with its number."""
+        """The lock for which the other parties wait, each below it with its number."""
         return (*self._id, "turnstile")
 
     @property
     def host_lock(self) -> LockId:
-        """What the host has until it goes."""
+        """The lock that the host holds until it leaves."""
         return (*self._id, "host")
 
     @property
     def call(self) -> LockId:
-        """What is locked to call the host."""
+        """The lock that calls the host."""
         return (*self._id, "call")
 
     def turn(self, number: int) -> LockId:
-        """What the party with this number waits for."""
+        """The lock for which the party with this number waits."""
         return (*self.turnstile, number)
 
     def numbers(self, seen: Iterable[Contender]) -> set[int]:
-        """Of those who wait at the turnstile."""
+        """The numbers of the parties that wait at the turnstile."""
         turnstile = self.turnstile
         return {
             each.lock_id[-1]  # type: ignore[misc]
@@ -132,16 +152,16 @@ class Round(NamedTuple):
         }
 
     def has_host(self, seen: Iterable[Contender]) -> bool:
-        """Whether its host is there."""
+        """Whether its host is present."""
         return any(each.lock_id == self.host_lock and each.agent == self.host for each in seen)
 
     def is_full(self, seen: Collection[Contender]) -> bool:
-        """Whether all are there."""
+        """Whether all parties are present."""
         return self.has_host(seen) and self.numbers(seen).issuperset(range(1, self.parties))
 
 
 def present_round(root: LockId, seen: Iterable[Contender]) -> Round | None:
-    """The round that was not opened yet; at most one host has a turnstile."""
+    """The round that was not opened yet; at most one host holds a turnstile."""
     depth = len(root)
     for each in seen:
         lock_id = each.lock_id
@@ -162,12 +182,12 @@ def who_waits(root: LockId, seen: Collection[Contender]) -> tuple[Contender, ...
     return tuple(sorted(own, key=lambda each: each.lock_id[depth:]))
 
 
-# --- What a party wants done, and what it is told then ---------------------------------------------
+# --- The steps of a party, and the answer to each -------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Enter:
-    """Enter the mutex. Told: whether that was done before the time was over, and a moment more."""
+    """Enter the mutex. Answer: whether this succeeded before the deadline and a moment more."""
 
 
 @dataclass(frozen=True)
@@ -177,17 +197,17 @@ class Leave:
 
 @dataclass(frozen=True)
 class Look:
-    """Told: all requests at the barrier, as they are now."""
+    """Answer: all requests at the barrier, as they are now."""
 
 
 @dataclass(frozen=True)
 class Begin:
-    """Begin a transaction. Told: its agent."""
+    """Begin a transaction. Answer: its agent."""
 
 
 @dataclass(frozen=True)
 class Stand:
-    """Ask for locks in that transaction, in this order, and wait for none; it fails if the mutex was lost before that."""
+    """Request locks in that transaction, in order, without waiting; fails if the mutex was lost."""
 
     wanted: tuple[tuple[LockId, Mode], ...]
 
@@ -197,11 +217,11 @@ Patience = Literal["deadline", "moment", "none"]
 
 @dataclass(frozen=True)
 class Await:
-    """Wait until one of some locks is granted. Told: those that are, with the versions of the grants.
+    """Wait until one of some locks is granted. Answer: the granted ones, with the grants' versions.
 
     Attributes:
         wanted: The locks.
-        patience: Until the time is over; then a moment more; or not at all.
+        patience: How long: until the deadline; after it, a moment more; or not at all.
     """
 
     wanted: tuple[LockId, ...]
@@ -210,7 +230,7 @@ class Await:
 
 @dataclass(frozen=True)
 class AwaitCall:
-    """Wait until the host is called. Told: whether that was before the time was over."""
+    """Wait until the host is called. Answer: whether that was before the deadline."""
 
     call: LockId
 
@@ -232,17 +252,17 @@ Step = Enter | Leave | Look | Begin | Stand | Await | AwaitCall | Open | End
 
 @dataclass(frozen=True)
 class Passed:
-    """All have come; this one's number of arrival."""
+    """All parties have arrived; this one has the number `number`."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class TimedOut:
-    """The time is over. The party is not counted; nobody passes because of it.
+    """The party timed out. It is not counted, so no other party passes because of it.
 
     Attributes:
-        seen: What was seen last.
+        seen: The requests that it saw last.
     """
 
     seen: tuple[Contender, ...] = ()
@@ -250,7 +270,7 @@ class TimedOut:
 
 @dataclass(frozen=True)
 class Broken:
-    """It is not known whether the others pass with this one."""
+    """It is unknown whether the others pass with this party."""
 
 
 @dataclass(frozen=True)
@@ -266,12 +286,12 @@ Part = Generator[Step, Any, Outcome | None]
 
 
 def has_passed(grants: Mapping[LockId, int], turn: LockId, host_lock: LockId) -> bool:
-    """Whether the turnstile was opened for a party, by the versions of what it was granted."""
+    """Whether the turnstile was opened for a party, according to the versions of its grants."""
     return turn in grants and (host_lock not in grants or grants[turn] < grants[host_lock])
 
 
 def attend(root: LockId, parties: int) -> Party:
-    """What a party does; whoever runs this carries each step out, and ends everything afterwards."""
+    """The steps of a party; the caller carries each one out, and ends everything afterwards."""
     while True:
         if not (yield Enter()):
             return TimedOut()
@@ -287,11 +307,11 @@ def attend(root: LockId, parties: int) -> Party:
         )
         if outcome is not None:
             return outcome
-        yield End()  # the host has gone, or this one is the host, and somebody else has gone
+        yield End()  # the host has left; or this is the host, and another party has left
 
 
 def _host(own: Round) -> Part:
-    """The first of a round has entered the mutex."""
+    """The steps of the first party of a round, from inside the mutex."""
     yield Stand(((own.host_lock, "write"), (own.turnstile, "write")))
     yield Leave()
     if not (yield AwaitCall(own.call)):
@@ -303,16 +323,16 @@ def _host(own: Round) -> Part:
     yield Open(own.turnstile)
     while True:
         seen = yield Look()
-        if present_round(own.root, seen) != own:  # else that is under way still
+        if present_round(own.root, seen) != own:  # otherwise the release is still under way
             return Passed(0) if own.has_host(seen) else Broken()
 
 
 def _member(there: Round, seen: tuple[Contender, ...]) -> Part:
-    """Another one has entered the mutex."""
+    """The steps of another party, from inside the mutex."""
     taken = there.numbers(seen)
     free = [number for number in range(1, there.parties) if number not in taken]
     host_lock = there.host_lock
-    wanted: list[tuple[LockId, Mode]] = [(host_lock, "read")]  # first: see above
+    wanted: list[tuple[LockId, Mode]] = [(host_lock, "read")]  # first: see `has_passed`
     if free:
         wanted.append((there.turn(free[0]), "read"))
     if len(free) <= 1:
@@ -326,7 +346,7 @@ def _member(there: Round, seen: tuple[Contender, ...]) -> Part:
     patience: Patience = "deadline"
     while True:
         grants = yield Await(both, patience)
-        if not grants:  # the time is over
+        if not grants:  # timed out
             if not (yield Enter()):
                 return Broken()
             grants = yield Await(both, "none")

@@ -1,12 +1,13 @@
-"""Messages that come from a program, checked field by field.
+"""Checks of messages from a program, field by field.
 
-Lock servers and agents are Pykka actors, so a program can tell them whatever it likes. A message is a
-named tuple, and the annotations of its fields say what it is made of, and how large it may be
-(`locks.ranges`). From them one function is made for each type, once, at import: it returns the value, with lock ids in their canonical form, or raises
-`MisuseError`. So a new message or a new field needs nothing here, unless it has a type that is not in
-the table below; then the import fails and says which.
+Lock servers and agents are Pykka actors, so a program can send them anything. A message is a named
+tuple. The annotations of its fields define its types and its bounds (`locks.ranges`). At import,
+one check function is made from them for each type. It returns the value, with lock ids in their
+canonical form, or raises `MisuseError`. So a new message or field needs no code here, unless it has
+a type that is not in the table below. Then the import fails and names the type.
 
-What other nodes send is checked where its terms are unpacked (`locks.wire`), by the same annotations.
+Messages from other nodes are checked by the same annotations where their terms are unpacked
+(`locks.wire`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Check = Callable[[Any], Any]
 
 
 class _Wrong(Exception):
-    """A value is not what it should be; the argument says what that is."""
+    """A value is wrong; the argument says which value, and what it should be."""
 
 
 def _exactly(kind: type) -> Check:
@@ -70,13 +71,13 @@ def _anything(value: Any) -> Any:
     return value
 
 
-# What the fields of messages are made of, besides named tuples, tuples and words.
+# The types of message fields, apart from named tuples, tuples and literals.
 _CHECKS: dict[Any, Check] = {
     bool: _exactly(bool),
     NoneType: _exactly(NoneType),
     LockId: check_lock_id,
     Place: _place,
-    Hashable: _anything,  # a watcher, of which its receiver knows more
+    Hashable: _anything,  # a watcher: its receiver checks it
 }
 
 
@@ -132,7 +133,7 @@ def _parts(kind: Any, names: list[str], checks: list[Check]) -> Check:
 
 
 def _check_of(kind: Any) -> Check:
-    """The check of a type; those of its parts are made with it."""
+    """The check of a type, made together with the checks of its parts."""
     found = _CHECKS.get(kind)
     if found is not None:
         return found
@@ -159,7 +160,7 @@ def _check_of(kind: Any) -> Check:
 
 
 def _bounded(kind: Any) -> Check:
-    """The check of a type that says how large its values may be."""
+    """The check of a type with a bound."""
     base, bound = get_args(kind)[:2]
     if base is int and isinstance(bound, Range):
         return _number(bound)
@@ -182,14 +183,14 @@ def check_server_message(message: Any) -> ServerMessage:
     """Return a message for a lock server, in its canonical form.
 
     Raises:
-        MisuseError: It is none, or a field of it is wrong.
+        MisuseError: It is not such a message, or one of its fields is wrong.
     """
     checked: ServerMessage = _checked(message, _SERVER, "a lock server")
     return checked
 
 
 def check_agent_id(value: Any) -> AgentId:
-    """Return an agent's reference; raises `MisuseError` of what is none."""
+    """Return an agent's reference; raises `MisuseError` for any other value."""
     try:
         checked: AgentId = _check_of(AgentId)(value)
     except _Wrong as wrong:

@@ -1,8 +1,8 @@
-"""What a lock server tells of itself: its requests with their times, its deadlocks, its node.
+"""Questions to a lock server about itself, and its answers: requests, deadlocks, its node.
 
-Values, as they are told to other nodes (`locks.wire.facts`). Times are microseconds since 1970 by the clock of the
-lock server's node; each answer says what that clock is, so whoever asks needs no clock of its own to say how long
-something takes.
+These are plain values, sent between nodes as terms (`locks.wire.facts`). Times are microseconds
+since 1970 by the clock of the lock server's node. Each answer contains the present time of that
+clock, so durations do not depend on the clock of the node that asks.
 """
 
 from __future__ import annotations
@@ -39,21 +39,22 @@ __all__ = [
 ]
 
 MOST_CLIENTS = 1000  # in one page
-MOST_DEADLOCKS = 100  # that a lock server remembers
+MOST_DEADLOCKS = 100  # remembered by a lock server
 
 
 class RequestFact(NamedTuple):
-    """One request at one lock server, with what an operator wants to know of it.
+    """One request at one lock server, with times and origin for operators.
 
     Attributes:
         request: The request.
-        asked: When it was asked for, or last surrendered; 0 if that is not known.
+        asked: When it was made, or last surrendered; 0 if unknown.
         since: When it was granted; 0 if it waits.
-        now: When this was told.
-        label: What its client is called; its name, if the program has given it no label.
-        program: The file of the client's program; empty if that is not known.
-        pid: The number of the program's process; 0 if that is not known.
-        address: From where the client's node is connected, `host:port`; empty if it is the lock server's own node.
+        now: The time of this answer.
+        label: The label that the program gave its client, or else the client's name.
+        program: The file of the client's program; empty if unknown.
+        pid: The process id of the program; 0 if unknown.
+        address: The address of the client's node, `host:port`; empty for the lock server's own
+            node.
     """
 
     request: RequestRecord
@@ -72,13 +73,13 @@ class RequestFact(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """For how long it is granted, or waits."""
+        """How long it has been granted, or has waited."""
         begun = self.since if self.granted else self.asked
         return max(0, self.now - begun) / 1e6 if begun else 0.0
 
 
 class RequestPage(NamedTuple):
-    """Some of the requests of a lock server, in the order in which they were asked for.
+    """Some of the requests of a lock server, in the order in which they were made.
 
     Attributes:
         requests: The requests.
@@ -90,12 +91,12 @@ class RequestPage(NamedTuple):
 
 
 class DeadlockFact(NamedTuple):
-    """A deadlock that a lock server has broken, on the word of the agent that yielded.
+    """A deadlock that a lock server has broken, as reported by the agent that yielded.
 
     Attributes:
-        number: Which one it is, counted from 1 since the lock server began.
-        at: When.
-        now: When this was told.
+        number: Its number, counted from 1 since the lock server began.
+        at: When it was broken.
+        now: The time of this answer.
         report: The deadlock.
     """
 
@@ -106,7 +107,7 @@ class DeadlockFact(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long ago that was."""
+        """How long ago it was broken."""
         return max(0, self.now - self.at) / 1e6
 
 
@@ -123,17 +124,17 @@ class DeadlockPage(NamedTuple):
 
 
 class NodeFact(NamedTuple):
-    """A node at one moment.
+    """The state of a node at one time.
 
     Attributes:
         node: Its name.
         version: The version of `locks` that it runs.
-        program: Its program, and the number of its process.
+        program: Its program, and the process id.
         started: When it was started.
-        now: What its clock says.
-        servers: The nodes whose lock servers it can ask, its own among them.
-        clients: How many client nodes are connected with it.
-        statistics: What it has counted.
+        now: The time of its clock.
+        servers: The nodes whose lock servers it can reach, its own included.
+        clients: The number of client nodes that are connected with it.
+        statistics: Its counters.
     """
 
     node: Name
@@ -147,11 +148,11 @@ class NodeFact(NamedTuple):
 
     @property
     def uptime(self) -> float:
-        """For how many seconds it has run."""
+        """How long it has run, in seconds."""
         return max(0, self.now - self.started) / 1e6
 
     def ahead_of(self, clock: float) -> float:
-        """How far its clock is ahead of another one, in seconds; what is finer than a tenth, the way there has made."""
+        """How far its clock is ahead of another, in seconds; in tenths, as the answer took some time."""
         return round(self.now / 1e6 - clock, 1) + 0.0  # never -0.0
 
 
@@ -173,10 +174,10 @@ class MemberFact(NamedTuple):
     Attributes:
         scope: The scope of the group.
         group: The group, as other nodes see it.
-        member: What the actor is called.
+        member: The name of the actor.
         node: Its node.
         program: The file of its program.
-        pid: The number of the program's process.
+        pid: The process id of the program.
     """
 
     scope: Name
@@ -188,7 +189,7 @@ class MemberFact(NamedTuple):
 
 
 class MemberPage(NamedTuple):
-    """Some of the actors of a node that are members of process groups; one that has joined twice is there twice.
+    """Some of a node's members of process groups; an actor that joined twice is listed twice.
 
     Attributes:
         members: The members.
@@ -206,8 +207,8 @@ class AskRequests(NamedTuple):
     """Which requests are there? The answer is a `RequestPage`.
 
     Attributes:
-        prefix: Those on this lock id, above it and below it; all, if there is none.
-        after: Those with larger numbers than this.
+        prefix: Only requests related to this lock id; `None` for all.
+        after: Only requests with larger numbers than this.
     """
 
     prefix: LockId | None
@@ -218,14 +219,14 @@ class AskDeadlocks(NamedTuple):
     """Which deadlocks were there? The answer is a `DeadlockPage`.
 
     Attributes:
-        after: Those with larger numbers than this.
+        after: Only deadlocks with larger numbers than this.
     """
 
     after: Number
 
 
 class AskNode(NamedTuple):
-    """What is a node? The answer is a `NodeFact`.
+    """What is the state of a node? The answer is a `NodeFact`.
 
     Attributes:
         node: The node.
@@ -238,7 +239,7 @@ class AskClients(NamedTuple):
     """Which client nodes are connected with you? The answer is a `ClientPage`.
 
     Attributes:
-        after: Those whose names come after this one.
+        after: Only nodes whose names come after this one.
     """
 
     after: Name
@@ -249,7 +250,7 @@ class AskMembers(NamedTuple):
 
     Attributes:
         node: The node.
-        after: Only those after so many.
+        after: How many members to skip.
     """
 
     node: Name
@@ -262,7 +263,7 @@ class Break(NamedTuple):
     Attributes:
         agent: The transaction's agent.
         reason: Why.
-        by: Who wants it.
+        by: The operator who requests it.
     """
 
     agent: AgentId
@@ -271,11 +272,11 @@ class Break(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """What has become of a `Break`.
+    """The outcome of a `Break`.
 
     Attributes:
         done: Whether the transaction was ended.
-        why: Why not.
+        why: If it was not, why.
     """
 
     done: bool
@@ -283,10 +284,10 @@ class Broken(NamedTuple):
 
 
 class Untold(NamedTuple):
-    """A question was not answered, for it could not be passed on.
+    """A question was not answered, because it could not be passed on.
 
     Attributes:
-        why: Why not.
+        why: Why it could not be passed on.
     """
 
     why: Text
@@ -297,7 +298,7 @@ Answer = RequestPage | DeadlockPage | NodeFact | ClientPage | MemberPage | Broke
 
 
 def node_of(question: Question) -> str | None:
-    """The node that a question is for, if it is a certain one; lock servers pass it on to that one."""
+    """The node to which lock servers pass a question on; `None` if any of them can answer it."""
     match question:
         case AskNode(node) | AskMembers(node):
             return node

@@ -1,7 +1,7 @@
-"""What lock servers and agents say to each other, and what they want done.
+"""The messages between lock servers and agents, and the effects of their machines.
 
-Messages and effects are immutable values. `ServerMessage` and `AgentMessage` are all that the two
-machines take in, `ServerEffect` and `AgentEffect` all that they may ask for; both are closed.
+Messages and effects are immutable values in closed unions. `ServerMessage` and `AgentMessage` are
+what the two machines take in; `ServerEffect` and `AgentEffect` are what they return.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from locks.ranges import MOST_IN_KNOT, MOST_RECORDS, Name, Number, Size, Text, V
 
 Records = Annotated[tuple[RequestRecord, ...], Size(MOST_RECORDS)]
 End = tuple[Number, Version]
-"""Of an edge: a request's number, and its `since`."""
+"""One end of an edge: a request's number, and its `since`."""
 Ends = Annotated[tuple[End, ...], Size(MOST_IN_KNOT)]
 
-# --- What agents tell each other ----------------------------------------------------------------
+# --- Messages between agents --------------------------------------------------------------------
 
 
 class Knowledge(NamedTuple):
-    """An agent passes on what it knows.
+    """An agent passes on request records.
 
     Attributes:
-        sender: The agent that passes it on.
+        sender: The agent that passes them on.
         records: Request records, each new to the receiver as far as the sender knows.
-        forgot: The sender has forgotten what it was told before, because it did not wait for a
-            while; it must be told again.
+        forgot: Whether the sender has forgotten all records that it received before, because it did
+            not wait for a while. Then the receiver must send them again.
     """
 
     sender: AgentId
@@ -50,10 +50,11 @@ class Knowledge(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Ask for a lock; with what the agent does at other nodes (see `StandingElsewhere`).
+    """Request a lock; contains the agent's standing at other nodes (see `StandingElsewhere`).
 
-    A *spare* request stands in the queue and is granted in its turn, but its agent does not wait for it: it holds the
-    lock by what other nodes have granted. To ask for the same id again makes requests there spare, or needed again.
+    A *spare* request is queued and granted like others, but its agent does not wait for it: it
+    holds the lock by the grants of other nodes. Another request for the same id makes the waiting
+    requests there spare, or needed again.
     """
 
     agent: AgentId
@@ -66,7 +67,7 @@ class Request(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Take the agent's requests on exactly this id out, granted or waiting; of one mode, or all."""
+    """Take out the agent's requests on exactly this id, granted or waiting, in one mode or all."""
 
     agent: AgentId
     lock_id: LockId
@@ -74,21 +75,22 @@ class Release(NamedTuple):
 
 
 class Surrender(NamedTuple):
-    """Give up a lock id for one edge; ignored when that edge is no longer there.
+    """Give up a lock id for one edge; refused if that edge no longer exists.
 
-    With an edge and no report, the agent *gives way* to a spare request: that one is put ahead of what the agent has
-    there, and the agent keeps its place otherwise.
+    With an edge and without a report, the agent *gives way* to a spare request: the spare request
+    is put ahead of the agent's requests there. Otherwise these keep their places.
 
     Attributes:
         agent: The agent that surrenders.
-        lock_id: All of the agent's requests related to this id lose their grant and stand last.
-        waiter: Key number and `since` of the request that waits, or `None` to surrender whatever
-            waits (the client itself wants to surrender).
-        holder: Key number and `since` of the own request that it waits for, likewise.
-        report: The deadlock for which it is done; reported to the agents of the cycle. When its
-            action is `"aborted"`, all of the agent's requests are taken out instead.
-        knot: Where counted locks are part of the deadlock: the requests of it at this lock server (1,000 at most), the
-            same way. It is ignored when any of them is not as it was, too, or its agent waits no more.
+        lock_id: All requests of the agent related to this id lose their grant and move to the end.
+        waiter: Number and `since` of the waiting request, or `None` to surrender without an edge
+            (at the client's wish).
+        holder: Number and `since` of the agent's own request that it waits for, likewise.
+        report: The deadlock to be resolved; it is reported to the agents of the cycle. If its
+            action is `"aborted"`, all requests of the agent are taken out instead.
+        knot: If counted locks are part of the deadlock, its requests at this lock server (1,000 at
+            most), in the same form. The surrender is also refused if one of them has changed, or
+            its agent no longer waits.
     """
 
     agent: AgentId
@@ -105,13 +107,13 @@ class Surrender(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """Take all requests of an agent out: it ended, or is lost."""
+    """Take out all requests of an agent that has ended or is lost."""
 
     agent: AgentId
 
 
 class StandingElsewhere(NamedTuple):
-    """What an agent does at other nodes has changed: whether it has requests, and waits there."""
+    """An agent's standing at other nodes changed: whether it has requests there, and waits there."""
 
     agent: AgentId
     requests_elsewhere: bool
@@ -119,22 +121,22 @@ class StandingElsewhere(NamedTuple):
 
 
 class Inquire(NamedTuple):
-    """The agent has forgotten what it was notified of; notify it again of what still matters."""
+    """The agent has forgotten the records of others; send those again that still matter."""
 
     agent: AgentId
 
 
 class RaiseVersion(NamedTuple):
-    """Give no version from now on that is not larger, if the agent still has this grant.
+    """Assign only larger versions than this one from now on, if the agent still has this grant.
 
-    So the agent that is granted the lock here next gets a larger fencing token
+    So the next agent that is granted the lock here gets a larger fencing token
     (`locks.core.agent.fencing`).
 
     Attributes:
         agent: The agent that has the grant.
-        lock_id: On exactly this id.
+        lock_id: The id of the grant.
         since: The version of the grant.
-        version: The version to be raised to.
+        version: The version to confirm.
     """
 
     agent: AgentId
@@ -144,7 +146,7 @@ class RaiseVersion(NamedTuple):
 
 
 class _Outside:
-    """There is one of it: `OUTSIDE`."""
+    """The type of `OUTSIDE`, its only instance."""
 
     __slots__ = ()
 
@@ -153,7 +155,7 @@ class _Outside:
 
 
 OUTSIDE = _Outside()
-"""Stands for all watchers on other nodes: they read the lock table by parts, of what has changed."""
+"""Stands for all watchers on other nodes, which read the changed parts of the lock table."""
 
 
 class Watch(NamedTuple):
@@ -188,8 +190,8 @@ ServerMessage = (
 class RequestStates(NamedTuple):
     """A lock server notifies an agent of the present states of requests.
 
-    Those of its own that have changed are always among them; others, as far as they may be part of
-    a deadlock.
+    These are all of the agent's own requests that have changed, and requests of others that may be
+    part of a deadlock.
     """
 
     node: Name
@@ -211,12 +213,12 @@ class Released(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A lock server's answer to a `Request` for a counted id: others use that id with another number of units.
+    """A lock server refuses a `Request` for a counted id, because its number of units is another.
 
     Attributes:
         node: The server's node.
-        lock_id: What was asked for.
-        units: How many units there are; 0 if the lock server knows no counted locks.
+        lock_id: The requested id.
+        units: The number of units in use; 0 if the lock server does not support counted locks.
     """
 
     node: Name
@@ -231,8 +233,8 @@ class VersionRaised(NamedTuple):
         node: The server's node.
         lock_id: The id of the grant.
         since: The version of the grant.
-        version: The version that was asked for.
-        done: Whether the grant was still there, and all later versions are larger.
+        version: The version to confirm.
+        done: Whether it is confirmed: the grant still existed, and all later versions are larger.
     """
 
     node: Name
@@ -247,13 +249,13 @@ class Surrendered(NamedTuple):
 
     Attributes:
         node: The server's node.
-        message: The message that is answered.
+        message: The surrender.
         done: Whether it was carried out.
-        records: What the agent is to know now, as in `RequestStates`; the requests of its edge are among
-            them if they are still in the table.
+        records: Request records as in `RequestStates`; both requests of the edge are included if
+            they are still in the table.
         version: The table's version; a request of the edge that is not in `records` is gone.
-        gone: The numbers of requests of the knot that are gone, if it is refused. Those of it that have
-            changed are in `records`.
+        gone: If the surrender is refused, the numbers of requests of the knot that are gone. Those
+            that have changed are in `records`.
     """
 
     node: Name
@@ -267,12 +269,12 @@ class Surrendered(NamedTuple):
 class Resolved(NamedTuple):
     """A lock server notifies the other agents of a cycle that it was broken, and how.
 
-    An agent that learns so forgets what served this deadlock. The server knows that, and says with it
-    what still matters at its node.
+    An agent that receives this forgets the records of this deadlock. So the server adds the records
+    that still matter at its node.
 
     Attributes:
         report: The deadlock.
-        records: What the agent is to know now, as in `RequestStates`.
+        records: Request records as in `RequestStates`.
     """
 
     report: Deadlock
@@ -283,7 +285,7 @@ AgentMessage = (
     RequestStates | Released | Refused | VersionRaised | Surrendered | Resolved | Knowledge
 )
 
-# --- What the machines want done ----------------------------------------------------------------
+# --- Effects of the machines --------------------------------------------------------------------
 
 
 class ToServer(NamedTuple):
@@ -301,13 +303,13 @@ class ToAgent(NamedTuple):
 
 
 class ViewChange(NamedTuple):
-    """What one step of a lock table has changed in the view of a lock id.
+    """The change of one lock id's view by one step of the lock table.
 
     Attributes:
-        lock_id: The lock id that the view is of.
-        node: The node whose lock table it is.
-        gone: The numbers of requests that are no longer there.
-        requests: Those that are new, or in another state or place.
+        lock_id: The lock id.
+        node: The node of the lock table.
+        gone: The numbers of requests that were taken out.
+        requests: The requests that are new, or have another state or place.
         version: The lock table's version after the step.
     """
 
@@ -319,7 +321,7 @@ class ViewChange(NamedTuple):
 
 
 class TableChange(NamedTuple):
-    """Which requests of a lock table one step has changed, in whatever view they are.
+    """The requests of a lock table that one step has changed, in any view.
 
     Attributes:
         changed: Their numbers and lock ids.
@@ -329,7 +331,7 @@ class TableChange(NamedTuple):
 
 
 class ToWatcher(NamedTuple):
-    """Tell a watcher of a lock id: the present view when it begins, and then what has changed."""
+    """Notify a watcher of a lock id: first of the present view, then of each change."""
 
     watcher: Hashable
     news: View | ViewChange | TableChange
@@ -343,17 +345,17 @@ class AnswerWait(NamedTuple):
 
 
 class Notify(NamedTuple):
-    """Tell the client something that it asked to be told (options notify and monitor_nodes)."""
+    """Notify the client of something that it subscribed to (options notify and monitor_nodes)."""
 
     notification: Notification
 
 
 class Lost(NamedTuple):
-    """Locks that the client was told it has are gone with a node; told before all else.
+    """Acknowledged locks were lost with a node; this comes before all other effects.
 
     Attributes:
         lock_ids: Which locks.
-        error: What to raise where the client relies on them.
+        error: The error to raise where the client relies on them.
     """
 
     lock_ids: tuple[LockId, ...]

@@ -1,22 +1,25 @@
-"""What agents are told, in parts of bounded size.
+"""Messages to agents, in parts of bounded size.
 
-What a lock server or an agent tells an agent grows with the number of rows and of agents. Between nodes
-it goes in parts (`in_parts`), each a message by itself:
+A message to an agent grows with the number of rows and of agents. Between nodes it is sent in parts
+(`in_parts`), each a message of its own:
 
-* Records are true one by one, each with its version, and an agent takes in each by itself. With a part
-  of them it knows less than with all, as if the rest had not happened yet. Nothing in them takes a lock
-  from it: that comes only with the answer to its own surrender. So it never thinks that it has more than
-  it has.
-* An agent keeps what concerns deadlocks from the moment on that it waits and is told of another agent. So
-  the first part has a record of another agent, and one of an own request that waits, if there are.
-* `Surrendered` is that answer. What the agent has lost by it is told before it, for until it has the
-  answer it takes nothing for granted. With the answer come the two ends of the edge, because what is not
-  in it is gone. What else matters follows, also what was told before: the agent may have forgotten it.
-* `Resolved` comes first, because the agent forgets; then what still matters.
+* Each record is true by itself, with its own version, and an agent takes in each by itself. With
+  some of the records, the agent knows less than with all, as if the rest had not happened yet.
+  Records never take a lock from it: only the answer to its own surrender does. So the agent never
+  assumes that it holds more than it does.
+* An agent keeps records of others only after it waits and receives a record of another agent. So
+  the first part contains a record of another agent, and one of the agent's own waiting requests, if
+  there are such records.
+* `Surrendered` is the answer to a surrender. Records of the requests that it changed come before
+  it, because the agent relies on no grant until the answer arrives. The answer itself contains both
+  ends of the edge, because an end that is missing in it is gone. All other records follow it, those
+  of the first parts again: the agent may have forgotten them.
+* `Resolved` comes first, because the agent then forgets its records. The records that still matter
+  follow.
 
-A cycle may have any number of agents. A report has its first edges (`shown_cycle`), and only the agents
-of these are told of it. For the others nothing is lost: they go on knowing what they knew, and lock
-servers tell them each change of it.
+A cycle may have any number of agents. A report contains its first edges (`shown_cycle`), and only
+their agents are notified of it. The other agents lose nothing: they keep their records, and lock
+servers notify them of each change.
 """
 
 from __future__ import annotations
@@ -43,12 +46,12 @@ __all__ = ["FEW", "MOST_RECORDS", "in_parts", "newest", "pieces", "shown_cycle"]
 FEW = 16  # records that fit into a message, whatever ids they have
 MOST_RECORDS = 100  # in one part
 LARGEST_PART = 64 * 1024  # by the size of lock ids
-MOST_REPORTED = 200  # edges of all the reports that a client elsewhere is told at once
+MOST_REPORTED = 200  # edges of all reports that are sent at once to a client on another node
 
 
 def in_parts(message: AgentMessage, receiver: AgentId) -> Sequence[AgentMessage]:
-    """A message to an agent of another node, as messages that can be sent."""
-    if len(getattr(message, "records", ())) <= FEW:  # as nearly always
+    """Split a message to an agent of another node into messages of bounded size."""
+    if len(getattr(message, "records", ())) <= FEW:  # the usual case
         return (message,)
     match message:
         case RequestStates(node, records):
@@ -83,7 +86,7 @@ def _states(node: str, records: Iterable[RequestRecord]) -> list[AgentMessage]:
 
 
 def _in_order(records: Sequence[RequestRecord], me: AgentId) -> list[RequestRecord]:
-    """The same records, such that the first part has what makes the receiver keep the others."""
+    """The same records, in an order in which the first part makes the receiver keep the others."""
     other = next((r for r in records if r.agent != me), None)
     waiting = next((r for r in records if r.agent == me and r.state == "waiting"), None)
     first = [record for record in (other, waiting) if record is not None]
@@ -91,7 +94,7 @@ def _in_order(records: Sequence[RequestRecord], me: AgentId) -> list[RequestReco
 
 
 def pieces(records: Iterable[RequestRecord]) -> Iterator[tuple[RequestRecord, ...]]:
-    """Records in parts; none if there are none."""
+    """Records in parts; no part if there are no records."""
     part: list[RequestRecord] = []
     size = 0
     for record in records:
@@ -105,7 +108,7 @@ def pieces(records: Iterable[RequestRecord]) -> Iterator[tuple[RequestRecord, ..
 
 
 def shown_cycle(cycle: tuple[Edge, ...]) -> tuple[Edge, ...]:
-    """As much of a cycle as a report has: its first edges, two at least."""
+    """The edges of a cycle that its report contains: the first ones, two at least."""
     size = 0
     for count, edge in enumerate(cycle):
         if count >= MOST_EDGES or (count >= 2 and size >= LARGEST_PART):
@@ -115,7 +118,7 @@ def shown_cycle(cycle: tuple[Edge, ...]) -> tuple[Edge, ...]:
 
 
 def newest(reports: Sequence[Deadlock]) -> tuple[Deadlock, ...]:
-    """As many of the newest reports as are told a client elsewhere at once."""
+    """The newest reports, as many as are sent at once to a client on another node."""
     size = edges = 0
     for count, report in enumerate(reversed(reports)):
         edges += len(report.cycle)

@@ -1,7 +1,8 @@
-"""What a node counts, as values: for its own program, for observers elsewhere, for metrics.
+"""A node's counters as values: for its own program, for observers on other nodes, and for metrics.
 
-One tree. The actors around the machines count (`locks.node.observing.statistics`, `locks.node.observing.times`), but for what the lock table
-counts itself. Each field says by its annotation how large it may be, so all of it can be told to other nodes.
+All counters form one tree. The lock table counts its own operations. The actors around the machines
+count everything else (`locks.node.observing.statistics`, `locks.node.observing.times`). Each
+field's annotation is its bound, so all counters can be sent to other nodes.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ BOUNDS = (
     *(0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1),
     *(0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 3600.0),
 )
-"""Upper bounds of the buckets of all histograms, in seconds; one more has what is above."""
+"""Upper bounds of the buckets of all histograms, in seconds; one more bucket has all larger values."""
 
-MOST_BUCKETS = 100  # of a histogram; versions to come may have others
-MOST_ELECTIONS = 1000  # that are told of
+MOST_BUCKETS = 100  # of a histogram; later versions may have other buckets
+MOST_ELECTIONS = 1000  # that are reported
 MOST_OWNERSHIPS = 1000  # likewise
 
 
 class Durations(NamedTuple):
-    """How often something took how long.
+    """A histogram of durations.
 
     Attributes:
-        counts: How often, for each bucket of `BOUNDS`, and for what is above the last one.
-        microseconds: The sum of all.
+        counts: The count of each bucket of `BOUNDS`, and of all larger values.
+        microseconds: The sum of all durations.
     """
 
     counts: Annotated[tuple[Number, ...], Size(MOST_BUCKETS)]
@@ -48,22 +49,23 @@ class Durations(NamedTuple):
 
     @property
     def total(self) -> int:
-        """How often."""
+        """The number of durations."""
         return sum(self.counts)
 
     @property
     def seconds(self) -> float:
-        """The sum of all."""
+        """The sum of all durations, in seconds."""
         return self.microseconds / 1e6
 
 
 class TimesStatistics(NamedTuple):
-    """How long locks of one lock server were waited for and held, since it began.
+    """How long clients waited for and held the locks of one lock server, since it began.
 
     Attributes:
-        waits: Waits that ended with the lock. What was granted at once did not wait.
-        given_up: Waits that ended without it: by a timeout, an abort, an end.
-        holds: How long locks were held that were given back, or surrendered.
+        waits: Waits that ended with the lock. A request that is granted at once does not count.
+        given_up: Waits that ended without it: by a timeout, an abort, or the end of the
+            transaction.
+        holds: How long locks were held, up to their release or surrender.
     """
 
     waits: Durations
@@ -72,11 +74,11 @@ class TimesStatistics(NamedTuple):
 
 
 class BrokenStatistics(NamedTuple):
-    """Deadlocks that a lock server has broken, by what the agent did that yielded.
+    """Deadlocks that a lock server has broken, by the action of the agent that yielded.
 
     Attributes:
-        surrendered: It gave up its place for a lock.
-        aborted: It gave up its transaction.
+        surrendered: The agent surrendered a lock.
+        aborted: The agent aborted its transaction.
     """
 
     surrendered: Number
@@ -87,9 +89,9 @@ class Leading(NamedTuple):
     """An election in which instances of a node take part.
 
     Attributes:
-        name: What it is about.
-        leads: Whether one of them leads.
-        term: Its term, or that of the last leader that is known.
+        name: The name of the election.
+        leads: Whether one of these instances leads.
+        term: Its term, or else that of the last known leader.
     """
 
     name: Text
@@ -98,14 +100,14 @@ class Leading(NamedTuple):
 
 
 class TrafficStatistics(NamedTuple):
-    """What goes between a node and others.
+    """Traffic between a node and others.
 
     Attributes:
         connections: Nodes that are connected now.
-        messages_sent: Messages of the protocol sent to them, since this node began; heartbeats don't count.
-        messages_received: Likewise received.
-        bytes_sent: How large these were, before TLS.
-        bytes_received: Likewise.
+        messages_sent: Messages sent since this node began, without heartbeats.
+        messages_received: Likewise, messages received.
+        bytes_sent: The size of the messages sent, before TLS.
+        bytes_received: Likewise, of the messages received.
     """
 
     connections: Number = 0
@@ -119,10 +121,10 @@ class Owning(NamedTuple):
     """An ownership in which a worker of a node takes part.
 
     Attributes:
-        name: What is owned.
+        name: The name of the ownership.
         groups: How many groups of resources there are.
-        owned: How many of them are the worker's own.
-        done: How many tasks it has done.
+        owned: How many of them the worker owns.
+        done: How many tasks the worker has done.
     """
 
     name: Text
@@ -143,15 +145,17 @@ class NodeStatistics(NamedTuple):
         knowledge: Messages by which agents passed knowledge on.
         table: Counters of the lock table.
         broken: Deadlocks that this node's lock server has broken; the agents may be of other nodes.
-        times: How long locks of this node were waited for and held.
-        timeouts: Waits of this node's clients that were given up because their time was over.
-        lost: Locks that this node's clients were told they have, and that were lost.
+        times: How long clients waited for and held locks of this node.
+        timeouts: Waits of this node's clients that timed out.
+        lost: Locks of this node's clients that were acknowledged, and then lost.
         connections_lost: Connections with other nodes that were lost.
         leaders: The elections in which instances of this node take part, by name; the first 1,000.
         elected: How often one of these instances began to lead.
-        traffic: What goes between this node and others.
-        ownership: The ownerships in which workers of this node take part, one for each worker, by name; the first 1,000.
-        watches: Lock ids of this node's lock server that are watched now, by whomever; once for each watcher.
+        traffic: Traffic between this node and others.
+        ownership: The ownerships in which workers of this node take part, one for each worker, by
+            name; the first 1,000.
+        watches: How many lock ids of this node's lock server are watched now; an id counts once for
+            each watcher.
     """
 
     name: Name

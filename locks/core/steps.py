@@ -1,4 +1,4 @@
-"""A deadlock, told step by step from its report: for the live page, for `locks deadlocks`, and for the simulator. Pure."""
+"""A deadlock step by step, for the live page, `locks deadlocks` and the simulator. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["Told", "steps_of"]
 
 
 class Told(NamedTuple):
-    """What is told of a deadlock.
+    """A deadlock in sentences.
 
     Attributes:
-        yields: Who yielded.
-        steps: Who waited for whom, up to the wait that closed the circle; and at last what was done. The edges are
-            those of the report, the broken one last.
+        yields: The client whose agent yielded.
+        steps: A sentence for each edge of the report, the broken edge last; then one for the
+            resolution.
     """
 
     yields: str
@@ -32,12 +32,12 @@ def steps_of(
     client: Callable[[str], str] = _same,
     lock: Callable[[LockId], str] = show,
 ) -> Told:
-    """Tell a deadlock.
+    """Describe a deadlock step by step.
 
     Args:
         report: Its report.
-        client: How a client is to be called.
-        lock: How a lock is to be called.
+        client: Maps a client's name to the name to show.
+        lock: Shows a lock id.
     """
 
     def wish(record: RequestRecord) -> str:
@@ -71,4 +71,4 @@ def _who_yields(report: Deadlock, client: Callable[[str], str]) -> str:
         for record in (edge.waiter, edge.holder):
             if record.agent == report.agent:
                 return client(record.client)
-    return str(report.agent)  # a large circle is told in part
+    return str(report.agent)  # the report of a large cycle has only some edges

@@ -1,8 +1,9 @@
-"""A view that is kept up to date by what changes in it.
+"""A view that is kept up to date from its changes.
 
-A view of a lock id has a request for each row below it. So a lock server does not make a view anew
-after each change, which would take time in the number of rows; it says what has changed, and whoever
-tells the watcher makes the view of that. Each of these views is one that the lock table had.
+A view of a lock id contains a request for each row below it. To make a whole view after each change
+would take time in the number of rows. So a lock server sends only the changes, and the part that
+notifies the watcher makes the view from them. Each view made in this way is one that the lock table
+really had.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from locks.model import Contender, LockId, Place, View
 
 __all__ = ["FollowedView"]
 
-FEW = 32  # changes that are put in one by one; with more of them all is sorted anew
+FEW = 32  # up to so many changes are put in one by one; with more, the view is sorted again
 
 
 class FollowedView:
-    """The view of one lock id, as far as is known.
+    """The view of one lock id, as far as known.
 
     Args:
         lock_id: The lock id.
@@ -35,8 +36,10 @@ class FollowedView:
         self._known: dict[int, Contender] = {}
         self._keys: list[tuple[Place, int]] = []  # of the requests in their order
         self._requests: list[Contender] = []
-        self._in_order = True  # whether these two are as `_known` is
-        self._change: ViewChange | None = None  # what was taken in last, and the view since then
+        self._in_order = True  # whether these two agree with `_known`
+        self._change: ViewChange | None = (
+            None  # the last one taken in; `_view` is the view after it
+        )
         self._view = View(lock_id, node, (), 0)
 
     @classmethod
@@ -53,7 +56,7 @@ class FollowedView:
         self._known.clear()
 
     def changed(self, change: ViewChange) -> View:
-        """Take in what a step of the lock table has changed; return the view after it."""
+        """Take in the change of one step of the lock table; return the view after it."""
         if change is not self._change:
             self.take(change.gone, change.requests)
             self.view(change.version)
@@ -61,7 +64,7 @@ class FollowedView:
         return self._view
 
     def take(self, gone: Iterable[int], requests: Iterable[Contender]) -> None:
-        """Take in that requests are gone, by their numbers, and how others are now."""
+        """Take in the numbers of requests that are gone, and the new states of others."""
         gone, requests = list(gone), list(requests)
         ordered = self._in_order and len(gone) + len(requests) <= FEW
         self._in_order = False
@@ -83,10 +86,10 @@ class FollowedView:
             known.update([(request.number, request) for request in requests])
 
     def view(self, version: int) -> View:
-        """The view as it is now.
+        """The present view.
 
         Args:
-            version: The lock table's version for which that is true.
+            version: The lock table's version to which it belongs.
         """
         if not self._in_order:
             pairs = sorted([(_key(each), each) for each in self._known.values()], key=itemgetter(0))
@@ -105,5 +108,5 @@ class FollowedView:
 
 
 def _key(request: Contender) -> tuple[Place, int]:
-    """What requests stand in the order of; see `locks.core.server.tree.order_of`."""
+    """Sort key of requests; see `locks.core.server.tree.order_of`."""
     return (request.place, request.number)

@@ -1,4 +1,4 @@
-"""What is different for an agent that asks for a unit of a counted lock."""
+"""Rules for an agent's requests for counted locks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ __all__ = ["another_number", "check_counted", "unit_of"]
 
 
 def check_counted(lock_id: LockId, mode: Mode, nodes: tuple[str, ...], require: Require) -> None:
-    """Refuse what there is not of counted locks.
+    """Refuse requests that counted locks do not support.
 
-    With n units at each of several nodes, and a majority needed, more than n could have a majority: of 9
-    units on 3 nodes 4 clients could have 2 each (decision 0038).
+    If each of several nodes has n units and a majority of the nodes is enough, more than n clients
+    can hold the lock. With 3 units on each of 3 nodes there are 9 units, and 4 clients can hold 2
+    each (decision 0038).
 
     Raises:
-        InvalidOption: It is to be read, or is needed on some of several nodes.
+        InvalidOption: The mode is not write, or the lock is not required on all of several nodes.
     """
     if not units_of(lock_id):
         return
@@ -36,9 +37,9 @@ def check_counted(lock_id: LockId, mode: Mode, nodes: tuple[str, ...], require: 
 
 
 def another_number(lock_id: LockId, units: int, node: str) -> ConflictingRequest:
-    """The error for who asks for a counted lock that others use with another number of units.
+    """The error for a request whose number of units differs from the number in use.
 
-    There are none at a lock server that knows no counted locks.
+    `units` is 0 if the lock server does not support counted locks.
     """
     if not units:
         return ConflictingRequest(
@@ -54,6 +55,6 @@ def another_number(lock_id: LockId, units: int, node: str) -> ConflictingRequest
 
 
 def unit_of(request: LockRequest) -> int | None:
-    """Which unit an agent has by a lock request that is held, counted from 0; on several nodes, at the first."""
+    """The number of the unit that a request holds, from 0; on several nodes, that at the first one."""
     grant = request.node_requests[min(request.node_requests)].grant(request.mode)
     return None if grant is None else unit_at(grant)

@@ -1,27 +1,31 @@
 """An agent's part in finding and resolving deadlocks.
 
-While the agent waits it keeps what it is told in a `WaitGraph`, and after taking in all that is
-there (`settle`) it looks at its surroundings (`WaitGraph.explore`):
+While an agent waits, it keeps the request records that it receives in a `WaitGraph`. When it has
+taken in all messages that have arrived (`settle`), it searches the graph around itself
+(`WaitGraph.explore`):
 
-* If it is the largest in a cycle, it *yields*: it surrenders the lock id on which its neighbour in
-  the cycle waits, or aborts, and waits for the lock server's answer before it looks again. The
-  server carries it out only if that edge of the graph still stands, so outdated knowledge rarely
-  does harm, and each refusal removes some of it. If its neighbour waits for no lock but is held up by it
-  (`locks.core.agent.hold_ups`), there is nothing to surrender: it aborts.
-* Otherwise it *passes on* what it found to the agents that `explore` names, which are all larger;
-  nothing twice. If what it found has changed since, that is newer, and is passed on as well.
+* If it is the largest agent of a cycle, it *yields*: it surrenders the lock id on which its
+  neighbour in the cycle waits, or it aborts. It searches again only after the lock server has
+  answered. The server carries out a surrender only if the edge still exists. So outdated knowledge
+  rarely does harm, and each refusal removes some of it. If the neighbour waits for no lock but is
+  held up by this agent (`locks.core.agent.hold_ups`), there is nothing to surrender, and this agent
+  aborts.
+* Otherwise it *passes on* the records that it found to the agents that `explore` names. These are
+  all larger than itself. It sends nothing twice: a record is sent again only if it has changed.
 
-What it passed on and is not true any more is not taken back. Nobody who needs a record has an old
-one for good: the lock servers tell each change to those whose own requests it concerns, and these
-pass it on while it is part of what they find. An edge that is gone can make a circle out of what is
-none. Then a surrender is superfluous, but the edge for which it is made is a real one, or the lock
-server refuses it: so it hands a lock to an older agent that waits for it. (Decision 0004 has figures.)
+An agent does not take back records that it passed on, even when they become outdated. Yet no agent
+that needs a record keeps an old one for good. Lock servers report each change to the agents whose
+own requests it concerns, and these pass the change on while it is part of what they find. An edge
+that no longer exists can make a false cycle. Then a surrender is superfluous, but safe: the lock
+server refuses it unless its own edge exists, so it can only hand a lock to an older agent that
+waits for that lock. (Decision 0004 has figures.)
 
-An agent that ceases to wait, or whose deadlock is resolved, forgets all: so what is known stays as
-small as the deadlocks that are going on. If it waits (again), it lets those know who told it
-something, and they tell it anew (`Knowledge.forgot`); and after a deadlock it asks the lock servers
-what still matters (`Inquire`), so that the next one is found. The one that has resolved it tells by
-itself. When a node is lost, all begins anew in the same way.
+An agent that stops waiting, or whose deadlock is resolved, forgets all records. So agents know no
+more than the current deadlocks require. If the agent still waits, or waits again, it notifies the
+agents that sent it records (`Knowledge.forgot`), and they send them again. After a deadlock it also
+queries the lock servers for the records that still matter (`Inquire`), so that the next deadlock is
+found. The lock server that resolved the deadlock sends them without a query. After a node is lost,
+the agent starts again in the same way.
 """
 
 from __future__ import annotations
@@ -61,17 +65,19 @@ HELD_UP = (
 
 
 class Resolver:
-    """What one agent knows about deadlocks, and does about them.
+    """One agent's knowledge of deadlocks, and its decisions about them.
 
     Args:
         me: The agent.
-        out: Where effects are put.
+        out: The list to which effects are appended.
 
     Attributes:
-        graph: What it knows, while the agent waits and has been told something that may concern it; else nothing.
-        giving_up: What is given up by surrenders that are not answered, by node: an id, or everything.
-        unsettled: Whether something was learned since it last settled.
-        silent: The nodes that are up and say nothing; whoever makes it says so.
+        graph: The records that it knows; `None` unless the agent waits and was notified of other
+            agents' requests.
+        giving_up: The ids of unanswered surrenders, by node; `None` stands for an abort, which
+            gives up everything.
+        unsettled: Whether knowledge has changed since the last `settle`.
+        silent: The nodes that are connected but do not answer; set by the owner of this object.
     """
 
     __slots__ = (
@@ -83,15 +89,15 @@ class Resolver:
         self._me = me
         self._out = out
         self.unsettled = False
-        # Most agents never need it: they hold what they asked for, or nobody waits for them.
+        # Most agents never need a graph: they do not wait, or no other agent waits for them.
         self.graph: WaitGraph | None = None
         self.giving_up: dict[str, list[LockId | None]] = {}
-        self._passed_on: dict[AgentId, dict[RequestKey, int]] = {}  # the versions, by receiver
-        self._sources: dict[AgentId, None] = {}  # who has told the agent something since it forgot
+        self._passed_on: dict[AgentId, dict[RequestKey, int]] = {}  # versions sent, by receiver
+        self._sources: dict[AgentId, None] = {}  # senders of records since it last forgot
         self.silent: frozenset[str] = frozenset()
 
     def given_up(self, lock_id: LockId) -> list[str]:
-        """The nodes where this id is given up by a surrender that is not answered yet."""
+        """The nodes where an unanswered surrender gives up this id."""
         return [
             node
             for node, ids in self.giving_up.items()
@@ -100,9 +106,10 @@ class Resolver:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether there are surrenders that a lock server is about to answer: until then, nothing else is done.
+        """Whether the agent must wait for the answer to a surrender before it does anything else.
 
-        One that is silent is not waited for, unless it may abort the transaction: what is given up there counts as gone.
+        It does not wait for the answer of a silent lock server: the locks given up there count as
+        gone. The exception is a surrender that aborts the transaction.
         """
         giving_up = self.giving_up
         if not giving_up or not self.silent:
@@ -111,16 +118,16 @@ class Resolver:
 
     @property
     def in_touch(self) -> bool:
-        """Whether it has told others something, or was told."""
+        """Whether it has sent records to other agents, or received some."""
         return bool(self._passed_on or self._sources)
 
     @property
     def partners(self) -> set[str]:
-        """The nodes of the agents that it has told something that may still matter."""
+        """The nodes of the agents to which it sent records that may still matter."""
         return {agent.node for agent in self._passed_on}
 
     def begin(self) -> None:
-        """The agent waits, perhaps for some time already."""
+        """Start to keep knowledge, because the agent waits; calling it again has no effect."""
         if self.graph is not None:
             return
         self.graph = WaitGraph()
@@ -129,31 +136,31 @@ class Resolver:
         self._sources.clear()
 
     def cease(self) -> None:
-        """The agent waits for nothing (any more)."""
+        """Forget all knowledge, because the agent waits for nothing."""
         if self.graph is not None:
             self._passed_on.clear()
             self.graph = None
             self.unsettled = False
 
     def forget(self, nodes: Iterable[str]) -> None:
-        """A deadlock is resolved: what was known served it; be told again what still matters."""
+        """Forget the records of a resolved deadlock; query these nodes for those that still matter."""
         if self.graph is not None:
             self.cease()
             self.begin()
             self._out += [ToServer(node, Inquire(self._me)) for node in nodes]
 
     def learn(self, record: RequestRecord) -> None:
-        """Take in what a lock server or another agent knows of a request."""
+        """Take in a record from a lock server or another agent."""
         if self.graph is not None and self.graph.learn(record):
             self.unsettled = True
 
     def spare(self, record: RequestRecord) -> None:
-        """The agent waits with an own request no more, but leaves it where it is."""
+        """Note that one of the agent's requests became spare: the agent no longer waits for it."""
         if self.graph is not None:
             self.graph.put(record)
 
     def gone(self, keys: Iterable[RequestKey]) -> None:
-        """Own requests were taken out: the agent is in no circle over them any more."""
+        """Note that the agent's own requests were taken out, so that no cycle goes through them."""
         if self.graph is not None:
             for key in keys:
                 known = self.graph.get(key)
@@ -161,7 +168,7 @@ class Resolver:
                     self.graph.learn(known._replace(state="gone"))
 
     def learn_from(self, message: Knowledge) -> None:
-        """Take in what another agent passes on; without waiting, nothing is of interest."""
+        """Take in the records that another agent passes on; ignore them if this one does not wait."""
         sender = message.sender
         if message.records:
             self._sources[sender] = None
@@ -175,15 +182,16 @@ class Resolver:
                 self.learn(record)
 
     def look(self) -> Exploration | None:
-        """What is found in what is known; nothing if the agent does not wait."""
+        """Search the known graph around the agent; `None` if the agent does not wait."""
         return None if self.graph is None else self.graph.explore(self._me)
 
     def settle(self, acknowledged: Callable[[Edge], bool], abort_on_deadlock: bool) -> None:
         """Look for deadlocks; yield, or pass on what was found.
 
         Args:
-            acknowledged: Whether yielding for an edge takes a lock that the client was told it has.
-            abort_on_deadlock: Abort rather than surrender such a lock.
+            acknowledged: Whether yielding for an edge gives up a lock that the client was told it
+                holds.
+            abort_on_deadlock: Abort instead of surrendering such a lock.
         """
         graph = self.graph
         if graph is None or not self.unsettled or self.is_in_doubt:
@@ -191,7 +199,7 @@ class Resolver:
         self.unsettled = False
         found = graph.explore(self._me)
         closing = found.closing
-        if self.silent:  # nothing comes of a surrender there: either it speaks again, or it is lost
+        if self.silent:  # they would not answer a surrender: wait until they do, or are lost
             closing = [e for e in closing if e.waiter.node not in self.silent]
         if closing:
             by_locks = [e for e in closing if not e.is_hold_up] or closing
@@ -210,7 +218,7 @@ class Resolver:
         self._out.append(ToServer(node, message))
 
     def expects(self, answer: Surrendered) -> bool:
-        """Whether a lock server's answer is to a surrender that was not answered yet."""
+        """Whether this is the answer to an unanswered surrender."""
         message = answer.message
         given_up = None if message.aborts else message.lock_id
         return given_up in self.giving_up.get(answer.node, ())
@@ -237,10 +245,10 @@ class Resolver:
         self.unsettled = True
 
     def node_down(self, node: str, others: Iterable[str]) -> None:
-        """A node is lost: begin anew with what the others know.
+        """Start again with the knowledge of the other nodes, because a node is lost.
 
-        What its lock server has is not known any more (it may go on, and come back with the same
-        requests), and what was sent to agents there may not have arrived.
+        The state of its lock server is unknown: the server may continue and return with the same
+        requests. Messages to agents on that node may not have arrived.
         """
         self.giving_up.pop(node, None)
         self.silent -= {node}
@@ -249,21 +257,25 @@ class Resolver:
         self.unsettled = self.graph is not None
 
     def node_up(self, node: str) -> None:
-        """A node is connected (again): its agents know nothing of what they were told meanwhile."""
+        """Send records again to the agents of a node that connects: earlier ones may be lost."""
         self._tell_anew(node)
 
     def peer_down(self, node: str) -> None:
-        """A node without a lock server is gone, and what was sent there may not have arrived."""
+        """Forget what was exchanged with a node that is gone and had no lock server."""
         self._forget_sources(node)
         self._tell_anew(node)
 
     def _forget_sources(self, node: str) -> None:
-        """The agents of a node that is lost notice it, too: they need not be told that this one has forgotten."""
+        """Drop a lost node's agents from the sources.
+
+        They notice the loss as well, so they need no message that this agent has forgotten their
+        records.
+        """
         for source in [source for source in self._sources if source.node == node]:
             del self._sources[source]
 
     def _tell_anew(self, node: str) -> None:
-        """Of what was passed on to agents of a node, nothing counts."""
+        """Treat records that were passed on to agents of this node as not sent."""
         for agent in [agent for agent in self._passed_on if agent.node == node]:
             del self._passed_on[agent]
         self.unsettled = self.graph is not None
@@ -277,7 +289,7 @@ class Resolver:
     ) -> None:
         """Give up the id on which the neighbour in the cycle waits."""
         waiter, holder = edge
-        # To users a hold-up is no lock: what is given up is the place that the agent waits at.
+        # Users do not see hold-ups as locks: the report names the lock that this agent waits for.
         given_up = cycle[1].waiter if edge.is_hold_up else waiter
         rule = (HELD_UP if edge.is_hold_up else ABORTS) if abort else YIELDS
         shown = shown_cycle(cycle)
@@ -303,7 +315,7 @@ class Resolver:
         self.surrender(waiter.node, message)
 
     def _pass_on(self, target: AgentId, records: Iterable[RequestRecord]) -> None:
-        """Send an agent those of the records that it was not sent yet, if there are any."""
+        """Send an agent the records that were not sent to it yet, if there are any."""
         assert self.graph is not None
         sent = self._passed_on.setdefault(target, {})
         new = tuple(r for r in records if r.agent != target and sent.get(r.key, -1) < r.version)

@@ -1,4 +1,4 @@
-"""What an agent finds when it looks at its surroundings in the wait-for graph."""
+"""The result of an agent's search in the wait-for graph."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["Exploration", "smaller_of_pairs"]
 
 
 class Exploration(NamedTuple):
-    """What an agent's look at its surroundings found.
+    """The result of an agent's search in the wait-for graph.
 
     Attributes:
-        closing: Edges that close a cycle in which the agent is the largest: a request of a
-            smaller agent, reached from here, that waits for a request of this agent.
-        path: For each smaller agent that is reached, the edge by which it was reached first.
-        targets: The larger agents that are to be told.
+        closing: The edges that close a cycle in which this agent is the largest. In each of them, a
+            smaller agent that this agent reaches waits for a request of this agent.
+        path: For each smaller agent that this agent reaches, the edge that reached it first.
+        targets: The larger agents to which the edges are passed on.
         edges: All edges found, from request to request.
-        knot: Where counted locks matter, the requests by which the agent is in a deadlock.
+        knot: With counted locks, the requests that make the deadlock; else empty.
     """
 
     closing: list[Edge]

@@ -1,26 +1,27 @@
-"""Fencing tokens of locks that are wanted on several nodes.
+"""Fencing tokens of locks on several nodes.
 
-The token of a lock on one node is the version of its grant. Versions of different nodes have nothing
-to do with each other. So for a lock on several nodes one version is chosen, the largest of those of the
-grants, and the lock servers are asked to *confirm* it (`RaiseVersion`): one that does so, while its grant
-still stands, gives larger versions only from then on. A version is the token when so many have
-confirmed it, for grants that are not larger, as the lock is needed on. One whose grant has this very
-version need not be asked.
+The token of a lock on one node is the version of its grant. Versions of different nodes are
+unrelated. So for a lock on several nodes the agent chooses one version, the largest of its grants,
+and requests the lock servers to *confirm* it (`RaiseVersion`). A lock server confirms it if its
+grant still exists, and assigns only larger versions from then on. The version becomes the token
+when as many nodes have confirmed it as the lock needs. A confirmation counts only if the node's
+grant is not larger than the version. A node whose grant has exactly this version counts as
+confirmed.
 
-Whoever has asked for the lock on the same nodes, and gets it next, gets it on a quorum that has a node in
-common with this one, if the lock is needed on all nodes or on a majority. That node had confirmed this
-token before it granted the lock to the next one, whose grant therefore has a larger version, and whose
-token is not smaller than that. It makes no difference whether the former holder has released the
-lock, has died, or was given up. A lock that is needed on all nodes that are up (`all_alive`) may have
-holders in several parts of a network; then all of the part confirm the token, and it is larger than
-that of each earlier holder that had the lock on one of these nodes.
+Why are tokens of later holders larger? Take a lock that needs all its nodes or a majority. The
+quorum of the next holder has a node in common with the quorum of this one. That node confirmed this
+token before it granted the lock again. So the next grant has a larger version there, and the next
+token is at least as large as that grant. It makes no difference how the former holder lost the
+lock: by release, by its death or by surrender. A lock with `all_alive` may have holders in several
+parts of a split network. There, all nodes of one part confirm the token. So it is larger than the
+token of each earlier holder that held the lock on one of these nodes.
 
-A lock server forgets what it has confirmed when it is restarted, so its new versions must begin above
-it: decision 0005 says how that is made sure of, and what is assumed.
+A lock server forgets its confirmations when it restarts, so its new versions must begin above them.
+Decision 0005 says how this is ensured, and under which assumptions.
 
-Rejected: the largest version of the grants without asking (the next holder's quorum may be another
-one: the simulator's rule `hasty`); one node of all that counts (it would have to be up);
-asking with the request itself (at that time nobody knows the versions of the others).
+Rejected: the largest version of the grants without confirmation (the next holder may have another
+quorum; the simulator's rule `hasty` shows it); one distinguished node (it would have to be up); a
+confirmation together with the request (at that time no one knows the versions of the other nodes).
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ __all__ = ["Tokens"]
 
 
 class Tokens:
-    """The fencing tokens of one agent's locks, and who waits for them.
+    """The fencing tokens of one agent's locks, and the waits for them.
 
     Args:
         agent: The agent.
         requests: Its lock requests, by lock id.
-        out: Where effects are put.
+        out: The list to which effects are appended.
 
     Attributes:
-        waits: Who waits for a token, and of which lock.
+        waits: The pending waits for tokens, each with its lock id.
     """
 
     __slots__ = ("_agent", "_out", "_requests", "waits")
@@ -58,10 +59,10 @@ class Tokens:
         self.waits: dict[Hashable, LockId] = {}
 
     def known(self, request: LockRequest) -> int | None:
-        """The token of a lock that is held; nothing if it is not established yet.
+        """The token of a lock that is held; `None` if it is not established yet.
 
         Raises:
-            InvalidOption: There is none for what the lock requires.
+            InvalidOption: Locks with this `require` have no token.
         """
         grants = request.grants()
         if len(request.node_requests) == 1:
@@ -80,15 +81,15 @@ class Tokens:
         return confirmed.token if self._is_enough(request, grants, confirmed.token) else None
 
     def wait(self, lock_id: LockId, wait: Hashable) -> None:
-        """Establish the token of a lock that is held, and answer `wait`."""
+        """Answer `wait` when the token of this held lock is established."""
         self.waits[wait] = lock_id
 
     def abandon(self, wait: Hashable) -> None:
-        """Nobody waits for the answer any more."""
+        """Forget a wait: its answer is no longer needed."""
         self.waits.pop(wait, None)
 
     def raised(self, message: VersionRaised) -> None:
-        """Take in a lock server's answer."""
+        """Take in a lock server's confirmation, or its refusal."""
         request = self._requests.get(message.lock_id)
         if message.done and request is not None and request.confirmed is not None:
             reached = request.confirmed.reached
@@ -97,7 +98,7 @@ class Tokens:
                 reached[message.node] = now
 
     def refusal(self, lock_id: LockId) -> LocksError | None:
-        """Why a lock can't have a token now, if it can't."""
+        """The error that says why a lock has no token now; `None` if it can have one."""
         request = self._requests.get(lock_id)
         if request is not None and (request.lost or (request.lost is not None and request.held)):
             return locks_lost(self._agent, (request,))
@@ -114,7 +115,7 @@ class Tokens:
         return None
 
     def go_on(self) -> None:
-        """After each event: answer those who can be answered, and ask whom there is to ask."""
+        """After each event: answer waits whose token is established; request confirmations."""
         for wait, lock_id in list(self.waits.items()):
             answer: int | Exception | None = self.refusal(lock_id)
             if answer is None:
@@ -124,12 +125,12 @@ class Tokens:
                 self._out.append(AnswerWait(wait, answer))
 
     def end(self, reason: Exception) -> None:
-        """The agent ends: tell those who wait."""
+        """Answer all waits with the reason for which the agent ends."""
         self._out += [AnswerWait(wait, reason) for wait in self.waits]
         self.waits.clear()
 
     def _established(self, request: LockRequest) -> int | None:
-        """The token, if enough lock servers have confirmed one; ask those that have not."""
+        """The token, if enough lock servers have confirmed one; otherwise request confirmations."""
         token = self.known(request)
         if token is not None:
             return token
@@ -144,7 +145,8 @@ class Tokens:
                 return version
         version = max(versions)
         for node, since in grants.items():
-            # More are asked than are needed, so that nobody who is slow is waited for.
+            # All nodes with a grant are asked, more than needed, so that no slow node delays the
+            # token.
             asked = confirmed.asked.get(node) == (since, version)
             if not asked and self._reached(request, node, since) < version:
                 confirmed.asked[node] = (since, version)
@@ -153,19 +155,19 @@ class Tokens:
         return None
 
     def _is_enough(self, request: LockRequest, grants: dict[str, int], version: int) -> bool:
-        """Whether enough lock servers have confirmed a version, for grants that still stand."""
+        """Whether enough lock servers have confirmed a version, for grants that still exist."""
         confirmed = [
             node
             for node, since in grants.items()
             if since <= version <= self._reached(request, node, since)
         ]
-        if request.require == "all_alive":  # it is held: so all that are up have granted it
+        if request.require == "all_alive":  # held, so all nodes that are up have granted it
             return len(confirmed) == len(grants)
         return len(confirmed) >= needed(request.require, request.node_requests, ())
 
     @staticmethod
     def _reached(request: LockRequest, node: str, since: int) -> int:
-        """What a lock server has confirmed for a grant; the grant itself is as good."""
+        """The version that a node has confirmed for a grant, at least the grant's own version."""
         assert request.confirmed is not None
         for_grant, version = request.confirmed.reached.get(node, (0, 0))
         return max(since, version) if for_grant == since else since

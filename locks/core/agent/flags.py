@@ -1,4 +1,4 @@
-"""The options of a transaction that its client can change while it runs."""
+"""The options of a transaction that its client can change during the transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLAGS: dict[str, Flag] = {
 
 
 def check_flag(flag: Any, value: Any) -> Flag:
-    """Return the name of an option, without the methods that a subclass of `str` may have.
+    """Return the name of an option as a plain `str`, free of a subclass's own methods.
 
     Raises:
         InvalidOption: There is no such option, or the value is not a bool.

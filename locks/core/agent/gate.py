@@ -1,26 +1,32 @@
-"""Where those who want a majority of some nodes queue: at one of them first, the *gate*.
+"""The *gate*: the one node at which requests for a majority queue first.
 
-If all nodes were asked in the same way, those who ask at the same time would stand in another order at each
-node. Each two of them would be a circle, and be told apart by a surrender. So one node comes first: of the
-nodes of the lock that are up, the first by name. A request for a majority goes to all of them at once, as
-most find nobody there. But
+Without a gate, simultaneous requests could queue in a different order at each node. Each pair of
+them would then be a deadlock, to be resolved by a surrender. So one node decides first: of the
+lock's nodes that are up, the first by name. A request for a majority still goes to all nodes at
+once, because most locks are free. But
 
-* it is not held before the gate has granted it (what is held already stays so, whatever becomes of the gate);
-* until the gate has answered, a wait at another node is not told to anybody: it may be given up;
-* who has to wait at the gate gives up what it has or waits for at the other nodes, and asks them again
-  when the gate has granted it.
+* The lock is not held before the gate has granted it. A lock that is already held stays held,
+  whatever happens to the gate.
+* Until the gate has answered, a wait at another node is reported neither to the client nor to other
+  lock servers, because it may be withdrawn.
+* A request that is queued at the gate is withdrawn from the other nodes, whether granted or waiting
+  there. It is sent to them again when the gate has granted it.
 
-So all but one stand in one queue, and wait in no circle with each other. If the gate is lost, or says nothing
-(`locks.otp.links.silence`), the next node is the gate. Who sees other nodes up has another gate: then there may be circles, which
-are resolved like all others.
+So all requests but one stand in a single queue, and no two of them form a cycle. If the gate is
+lost or silent (`locks.otp.links.silence`), the next node becomes the gate. Agents that see
+different nodes up have different gates. Then cycles are possible, and are resolved like all others.
 
-A reader that waits for its upgrade keeps what its client relies on, everywhere. (Decisions 0040, 0076.)
+A read lock that waits for its upgrade keeps its grants on all nodes, because its client relies on
+them. (Decisions 0040, 0076.)
 
-What is held is requested at the other nodes, too, by *spare* requests: nobody waits for these, and they stand ahead of all that
-wait. So a lock that is held stands on all nodes that are up, as soon as nothing is in flight. Where a grant keeps a spare
-request waiting, its agent gives way if it does not hold the lock: it can't hold it before the other one releases it.
+An agent that holds a lock by majority also requests it at the remaining nodes, by *spare* requests.
+The agent does not wait for them, and they are ahead of all waiting requests. So once no message is
+in flight, a held lock has a request on every node that is up. If the grant of another agent blocks
+a spare request, and that agent does not hold the lock, it gives way: it can't get the lock before
+the holder releases it.
 
-A program whose agents already wait at the gate has its next ones request there alone (`Lines`). (Decision 0073.)
+If an agent of a program already waits at the gate, the program's next requests go to the gate only
+(`Lines`). (Decision 0073.)
 """
 
 from __future__ import annotations
@@ -43,7 +49,7 @@ __all__ = [
     "waited_at",
 ]
 
-NOBODY: frozenset[str] = frozenset()  # no node is silent, as mostly
+NOBODY: frozenset[str] = frozenset()  # the usual case: no node is silent
 Turn = Literal["needed", "spare", "withdrawn"]
 BY_MAJORITY: Final = frozenset(("majority", "majority_alive"))
 
@@ -51,9 +57,10 @@ BY_MAJORITY: Final = frozenset(("majority", "majority_alive"))
 def gate(
     request: LockRequest, alive: Collection[str], silent: Collection[str] = NOBODY
 ) -> NodeRequest | None:
-    """Where a lock request has to be granted first; nothing if that is nowhere.
+    """The node request that must be granted first; `None` if there is no gate.
 
-    Of the nodes that are up, it is the first by name that is not silent; if all are silent, the first one.
+    The gate is the first node by name that is up and not silent. If all are silent, it is the first
+    that is up.
     """
     if request.require != "majority" or len(request.node_requests) == 1:
         return None
@@ -64,13 +71,13 @@ def gate(
 
 
 def is_open(request: LockRequest, alive: Collection[str], silent: Collection[str] = NOBODY) -> bool:
-    """Whether the gate, if there is one, has granted a lock request."""
+    """Whether the gate has granted a lock request, or there is no gate."""
     first = gate(request, alive, silent)
     return first is None or first.grant(request.mode) is not None
 
 
 def is_held(request: LockRequest, alive: Collection[str], silent: Collection[str] = NOBODY) -> bool:
-    """Whether enough is granted for a lock request; the gate among it, unless it was held before."""
+    """Whether enough nodes have granted a request, among them the gate unless it was held before."""
     granted = request.serves(request.mode, alive)
     return granted and (
         len(request.node_requests) == 1 or request.held or is_open(request, alive, silent)
@@ -80,20 +87,21 @@ def is_held(request: LockRequest, alive: Collection[str], silent: Collection[str
 def is_held_beside(
     request: LockRequest, alive: Collection[str], silent: Collection[str] = NOBODY
 ) -> bool:
-    """Whether a majority has granted a lock request, so that it is spare at all other nodes."""
+    """Whether a majority has granted a lock request: its requests at other nodes are spare then."""
     return request.held and request.require in BY_MAJORITY and is_held(request, alive, silent)
 
 
 def turns(
     request: LockRequest, alive: Collection[str], silent: Collection[str] = NOBODY
 ) -> Iterator[tuple[NodeRequest, Turn]]:
-    """What is to become of node requests, as far as that changes.
+    """The node requests whose turn changes.
 
-    A lock that a majority has granted is requested at the other nodes, but its agent does not wait for it there. Of one that
-    any node may grant, what still waits is withdrawn: another client may get it there.
+    If a majority has granted the lock, requests at the other nodes are spare. If one node was
+    enough (`any`), requests that still wait are withdrawn, so that other clients can get the lock
+    there.
 
     Yields:
-        Node requests; with each, what it is to be.
+        Node requests, each with its new turn.
     """
     mode = request.mode
     if request.held:
@@ -123,7 +131,7 @@ def waited_at(
     alive: Collection[str],
     silent: Collection[str] = NOBODY,
 ) -> Iterator[str]:
-    """The nodes of those requests that wait, but for waits that end when the gate says so."""
+    """The nodes of waiting requests; a wait behind a gate does not count until the gate has granted."""
     for (node, _), request in waiting.items():
         first = gate(request, alive, silent)
         if first is None or first.node == node or is_open(request, alive, silent):
@@ -131,10 +139,10 @@ def waited_at(
 
 
 def answered(request: LockRequest, alive: frozenset[str], silent: frozenset[str] = NOBODY) -> bool:
-    """Whether lock servers have said that a lock request is held, or has to wait; silent ones are not waited for.
+    """Whether it is known that a lock request is held or must wait, silent nodes apart.
 
-    At nodes behind the gate it may have to wait for those who are just about to give up what they have there: that is
-    not the answer.
+    With a gate only the gate's answer counts. At the other nodes the request may wait for grants
+    that are about to be withdrawn.
     """
     if request.held:
         return True

@@ -1,27 +1,31 @@
-"""What a client's wait in one transaction means for its other ones.
+"""Hold-ups: how a client's wait in one transaction blocks its other transactions.
 
-A client may have several transactions, each with an agent of its own: nested ones, or `Lock`s beside
-one. It blocks in one call of one of them at a time. While it does, it can't end the others: who wants
-what it has there waits for that call, too. That is an edge of the wait-for graph which no lock has brought
-about. So one is made for it. As long as the wait lasts,
+A client may have several transactions, each with its own agent: nested ones, or `Lock`s beside a
+transaction. It blocks in one call of one of them at a time. During that call it can't end the
+others. So an agent that waits for the locks of the others waits for that call, too. No lock causes
+this edge of the wait-for graph, so the client's agents make one. As long as the wait lasts,
 
-* the agent in whose call the client blocks has a lock that stands for this wait, to write (`HoldUps.begin`);
-* the client's other agents wait to read it: they are *held up* (`HoldUps.join`).
+* the agent in whose call the client blocks holds a write lock that stands for this wait
+  (`HoldUps.begin`);
+* the client's other agents wait for a read lock on the same id: they are *held up*
+  (`HoldUps.join`).
 
-These are requests at the lock server of their node like any others, with ids that nobody else has
-(`HELD_UP`). So they are found in cycles by the same rules, on any number of nodes. The client knows nothing
-of them. They are taken out in the event that answers the wait, or in which it is given up; then those
-who are held up are granted what they asked for, and let go of it.
+These are ordinary requests at the lock server of their node, on ids that no other client uses
+(`HELD_UP`). So cycles through them are found by the same rules, on any number of nodes. The client
+does not see them. They are taken out in the event that answers the wait, or that ends it otherwise.
+Then the requests of the other agents are granted, and released at once.
 
-Such a lock is never surrendered: if the agent that has it must yield, it aborts
-(`locks.core.agent.deadlocks`). If another agent of the client is aborted, the call in which the client
-waits is answered with that, or it would go on in the belief that it has the other locks.
+A hold-up lock is never surrendered: if its holder must yield, it aborts
+(`locks.core.agent.deadlocks`). If another agent of the client is aborted, the call in which the
+client waits raises that error. Otherwise the client would continue in the belief that it still
+holds the locks of the aborted transaction.
 
-To read: of two that are held up none waits for the other.
+Held-up agents request to read, so that they do not wait for each other.
 
-An owner (`locks.Owner`) may wait in several of its transactions at once, by several threads, and get
-something in one while it waits in another. Of two in which it waits none is held up by the other: each depends on its
-own wait. It is when its wait is over, or as soon as it has asked for something, if the other wait lasts still.
+An owner (`locks.Owner`) may wait in several of its transactions at once, from several threads, and
+may get a lock in one while it waits in another. While both transaction A and transaction B wait,
+neither is held up by the other, because each depends on its own wait. A becomes held up by B when
+the wait of A is over and A has requests, if B still waits then.
 """
 
 from __future__ import annotations
@@ -36,15 +40,15 @@ __all__ = ["HoldUps"]
 
 
 class HoldUps:
-    """How one agent waits for others of its client, and these for it.
+    """The hold-ups of one agent: those that it causes, and those that it suffers.
 
     Args:
         agent: The agent.
         ledger: Its lock requests.
-        waits: Who waits for them.
+        waits: The client's waits for them.
 
     Attributes:
-        by_wait: The waits in which the client blocks, and can't go on elsewhere; with their ids.
+        by_wait: The waits in which the client blocks, each with the id of its hold-up lock.
     """
 
     __slots__ = ("_agent", "_ledger", "_number", "_postponed", "_waits", "by_wait")
@@ -54,11 +58,11 @@ class HoldUps:
         self._ledger = ledger
         self._waits = waits
         self._number = 0
-        self._postponed: dict[LockId, None] = {}  # other waits, which do not hold it up yet
+        self._postponed: dict[LockId, None] = {}  # waits that do not hold it up yet
         self.by_wait: dict[Hashable, LockId] = {}
 
     def begin(self, wait: Hashable) -> None:
-        """The client blocks in this wait, unless it is answered; here it is not held up any more."""
+        """Begin a hold-up: the client blocks in this wait. This agent itself is not held up then."""
         for lock_id in self._held_up_by():
             self._ledger.drop(lock_id)
             self._postponed[lock_id] = None
@@ -69,11 +73,12 @@ class HoldUps:
             self._ledger.hide(lock_id, "write")
 
     def join(self, lock_id: LockId, beside: bool = False) -> None:
-        """The client blocks in another transaction of its own; it may have something in this one.
+        """Hold this agent up if it has requests: the client blocks in another of its transactions.
 
         Args:
-            lock_id: What stands for that wait.
-            beside: Whether it is an owner, that may do something in this one meanwhile, or waits in it.
+            lock_id: The id of the hold-up lock for that wait.
+            beside: Whether the client is an owner, which may use this transaction, or wait in it,
+                at the same time.
         """
         if beside and (self.by_wait or not self._ledger.requests):
             self._postponed[lock_id] = None
@@ -81,7 +86,7 @@ class HoldUps:
             self._ledger.hide(lock_id, "read")
 
     def tidy(self) -> None:
-        """After each event: nobody is held up by a wait that is over."""
+        """After each event: end hold-ups of waits that are over, and begin postponed ones."""
         unanswered = self._waits.unanswered
         for wait in [wait for wait in self.by_wait if wait not in unanswered]:
             self._ledger.drop(self.by_wait.pop(wait))
@@ -90,11 +95,12 @@ class HoldUps:
                 self._ledger.drop(lock_id)
         if self._postponed and not self.by_wait and self._ledger.requests:
             postponed, self._postponed = self._postponed, {}
-            # It may have waited for nothing in between, and forgotten all: lock servers have to know that.
+            # Between the two waits the agent may have forgotten its knowledge; lock servers must
+            # know that.
             self._ledger.tell_standing()
-            for lock_id in postponed:  # of a wait that is over it is granted at once
+            for lock_id in postponed:  # if that wait is over, the request is granted at once
                 self.join(lock_id)
 
     def _held_up_by(self) -> list[LockId]:
-        """The ids that stand for waits in other transactions of the client."""
+        """The ids of hold-up locks of the client's other transactions."""
         return [i for i, request in self._ledger.hidden.items() if request.mode == "read"]

@@ -1,30 +1,35 @@
-"""Deadlocks where somebody waits for a unit of a counted lock: knots, not circles.
+"""Knots: deadlocks in which an agent waits for a unit of a counted lock.
 
-Who waits for a lock waits for each of those in its way. Who waits for a unit waits for *any* of those who have
-one: it gets one as soon as fewer of them, and of those ahead of it, are in the way than there are units
-(`locks.model.how_many_block`). So a circle in the wait-for graph need not be a deadlock. An agent is *stuck* when
+An agent that waits for a lock waits for *every* agent whose request conflicts with it. An agent
+that waits for one of n units waits for *any* of the agents that hold a unit: it gets one as soon as
+fewer than n requests are granted or ahead of it (`locks.model.how_many_block`). So a cycle in the
+wait-for graph need not be a deadlock. An agent is *stuck* when
 
-* it waits for a lock, and one of those in its way is stuck, or
-* it waits for a unit of a lock that has n of them, and n of those who have one or stand ahead are stuck.
+* it waits for a lock, and an agent that it waits for is stuck, or
+* it waits for one of n units, and n of the agents that hold one or are ahead in the queue are
+  stuck.
 
-Who is stuck can't go on unless one who is stuck gives way: each of those ahead that is not stuck lets go some
-day, and each that is takes a unit for good. The largest set for which this holds is found by striking out agents
-who are not stuck, as long as there are any. An agent is in a *knot* with those of the set that it reaches, and
-that reach it, by the edges of requests that are stuck. The largest agent of a knot must yield.
+Stuck agents continue only if one of them gives way. An agent that is not stuck releases its unit
+sooner or later; a stuck agent never does. To find the largest set of stuck agents, start with all
+agents, and remove those that are not stuck until none is left to remove. An agent forms a *knot*
+with the agents of this set that it reaches, and that reach it, by edges of stuck requests. The
+largest agent of a knot must yield.
 
-So it must get to know the knot, and not one of its circles alone. It does, by the very rule for circles
-(`locks.core.agent.wait_graph`): each edge of a knot lies on a way from its largest agent through smaller ones back
-to itself, perhaps through some of them twice. Take the agents on that way in increasing order. Each one, in its
-turn, tells the smaller one of those before and behind it, and what it tells has all edges between these in it. In the end
-the largest is left, and it knows all edges of all such ways.
+So that agent must learn the whole knot, and not only one of its cycles. The rule for cycles
+(`locks.core.agent.wait_graph`) is enough for this. Each edge of a knot lies on a path from the
+largest agent through smaller ones back to itself, which may visit some of them twice. Take the
+agents on that path in increasing order. Each in turn informs the smaller of its two neighbours on
+the path, and its message contains all edges between them. In the end only the largest agent is
+left, and it knows all edges of all such paths.
 
-What others have told may be outdated. Where a circle is none any more, a surrender does little harm: it hands a lock to
-somebody older who waits for it. In a knot that is not so sure, for who waits may be about to get another unit. So
-a surrender names the requests of the knot at its lock server, and is refused if one of them has changed.
+Records from other agents may be outdated. For a cycle this does little harm: a superfluous
+surrender hands a lock to an older agent that waits for it. In a knot it could do harm, because the
+waiting agent may be about to get another unit. So a surrender names the requests of the knot at its
+lock server, and is refused if one of them has changed.
 
-One thing is more than is needed: an agent may be the largest of a knot whose others are stuck without it as well, in
-another one. Then it yields, although it would have been enough that the other knot is resolved. To hold back until then
-would be wrong: nobody tells it when an edge there is gone.
+In one case an agent yields without need: it is the largest of a knot, and the other agents of that
+knot are also stuck in a second knot without it. Resolving the second knot would be enough. But the
+agent must not wait for that, because no message tells it when an edge of the second knot is gone.
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ __all__ = ["only_knots", "stuck_edges"]
 
 
 def only_knots(found: Exploration, me: AgentId) -> Exploration:
-    """Of the circles that were found through `me` and smaller agents, keep those that lie in a knot."""
+    """Keep only those cycles through `me` and smaller agents that lie in a knot."""
     if not found.closing:
         return found
     follow: dict[AgentId, list[Edge]] = {}
@@ -62,7 +67,13 @@ def only_knots(found: Exploration, me: AgentId) -> Exploration:
 
 
 class _Wait:
-    """A waiting request: its edges, and how many there are of those of which it takes so many to let it wait."""
+    """A waiting request.
+
+    Attributes:
+        edges: Its edges.
+        left: How many of its edges lead to agents that may be stuck, by the number of them that is
+            enough to block the request.
+    """
 
     __slots__ = ("edges", "left")
 
@@ -76,7 +87,7 @@ class _Wait:
 
 
 def stuck_edges(edges: Iterable[Edge]) -> list[Edge]:
-    """Of these edges those by which an agent is stuck that waits, for one that is stuck itself."""
+    """The edges from a stuck request to a stuck agent, among these edges."""
     waits: dict[RequestKey, _Wait] = {}
     edges_to: dict[AgentId, list[Edge]] = {}
     for edge in {(edge.waiter.key, edge.holder.key): edge for edge in edges}.values():

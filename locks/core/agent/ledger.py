@@ -1,12 +1,13 @@
-"""What a client wants, and what was asked for it on which node.
+"""An agent's account of its lock requests.
 
-What a client wants of one lock id is a `LockRequest`; on each node that is asked it has a `NodeRequest`
-(`locks.core.agent.requests`). The `Ledger` keeps all lock requests of one agent: it asks lock servers,
-takes in what they answer, and knows at any time which lock requests are held.
+A client's request for one lock id is a `LockRequest`. It has a `NodeRequest` for each node where it
+is requested (`locks.core.agent.requests`). The `Ledger` keeps all lock requests of one agent. It
+sends requests to lock servers, takes in their answers, and knows at any time which lock requests
+are held.
 
-A lock server answers each `Release`. Until it has, what it tells of that id is taken in only if it
-is about a request that is known and still wanted, because it may be about the one that was released;
-and a new request for the id is held back.
+A lock server answers each `Release`. Until the answer arrives, a record of that id may still be
+about the released request. So the ledger takes in only records of requests that it knows and still
+wants, and holds back new requests for the id.
 """
 
 from __future__ import annotations
@@ -64,20 +65,22 @@ class Ledger:
         agent: The agent.
         client: Name of its client.
         alive: The nodes whose lock servers are up.
-        out: Where effects are put.
-        resolver: What is to know what happens to the own requests.
+        out: The list to which effects are appended.
+        resolver: It is notified of what happens to the agent's requests.
 
     Attributes:
         alive: The nodes whose lock servers are up.
-        requests: The lock requests, by lock id.
+        requests: The client's lock requests, by lock id.
         open: Those that are not held.
-        waiting: The own requests that wait, with what they are for.
-        hidden: Requests that are not the client's, but stand for its waits (`locks.core.agent.hold_ups`).
-        releasing: How many releases are not answered, by node and lock id.
-        seq: Number of the last lock request.
-        silent: The nodes that are up, and say nothing.
-        standings: What lock servers were told last of what the agent has, and waits for, at others.
-        used: The nodes that are asked for anything, by the number of node requests.
+        waiting: The lock requests of the agent's waiting request records.
+        hidden: Lock requests that stand for the client's waits, and that it does not see
+            (`locks.core.agent.hold_ups`).
+        releasing: The number of unanswered releases, by node and lock id.
+        seq: The number of the last lock request.
+        silent: The nodes that are connected but do not answer.
+        standings: The last standing that was sent to each lock server: whether the agent has
+            requests elsewhere, and whether it waits elsewhere.
+        used: The number of node requests sent to each node, for nodes that have any.
     """
 
     __slots__ = (
@@ -94,7 +97,7 @@ class Ledger:
         out: list[AgentEffect],
         resolver: Resolver,
     ) -> None:
-        # The node's own, not a copy, which compiled modules would make.
+        # Share the node's own set: in compiled modules `frozenset(...)` would copy it.
         self.alive = alive if isinstance(alive, frozenset) else frozenset(alive)
         self.silent: frozenset[str] = NOBODY
         self.requests: dict[LockId, LockRequest] = {}
@@ -113,11 +116,12 @@ class Ledger:
         self.standings: dict[str, tuple[bool, bool]] = {}
 
     def add(self, wanted: Object, queued: bool = False) -> Undo:
-        """Take a lock request in; return what withdraws it, as far as there is anything new in it.
+        """Take a lock request in, and return how to withdraw the part of it that is new.
 
         Args:
-            wanted: What is wanted.
-            queued: Whether it is known that it has to wait at its gate: then only that is asked, if it is new.
+            wanted: The lock, with mode, nodes and requirement.
+            queued: Whether it is known that the request must wait at its gate. Then a new request
+                goes to the gate only.
         """
         lock_id, mode, nodes, require = wanted
         request = self.requests.get(lock_id)
@@ -129,7 +133,7 @@ class Ledger:
             undo = Undo(lock_id, mode, mode)
         else:
             self.seq += 1
-            if request.held:  # else those who wait for it would be told that they have it
+            if request.held:  # an open one keeps its number: earlier waits include it
                 request.seq = self.seq
             before, request.mode = request.mode, join(request.mode, mode)
             undo = Undo(lock_id, request.mode, before)
@@ -141,14 +145,14 @@ class Ledger:
             if node not in request.node_requests:
                 node_request = request.node_requests[node] = NodeRequest(node)
                 self._request(request, node_request, len(nodes) > 1)
-        if undo.mode is None and len(nodes) == 1:  # nothing is known of it
+        if undo.mode is None and len(nodes) == 1:  # new, so nothing can be granted yet
             self.open[lock_id] = self._unacknowledged[lock_id] = request
         else:
             self._weigh(request)
         return undo
 
     def _queue(self, request: LockRequest, nodes: Iterable[str]) -> None:
-        """Ask only the gate, if there is one that is up; the others when that has granted it."""
+        """Request the lock at the gate only, if there is one; others follow after the gate's grant."""
         for node in nodes:
             request.node_requests[node] = NodeRequest(node)
         first = gate(request, self.alive, self.silent)
@@ -160,7 +164,7 @@ class Ledger:
         self._request(request, first)
 
     def add_told(self, wanted: Object, record: RequestRecord) -> Undo:
-        """The same as `add` and `update`, of a new lock request on one node that was requested already."""
+        """Do the same as `add` and `update` for a new request on one node that is answered already."""
         lock_id, mode, _, require = wanted
         self.seq += 1
         request = self.requests[lock_id] = LockRequest(lock_id, mode, require, self.seq)
@@ -171,7 +175,7 @@ class Ledger:
         return Undo(lock_id)
 
     def hide(self, lock_id: LockId, mode: Mode) -> None:
-        """Ask the own node for something that is hidden from the client."""
+        """Request something on the agent's own node that the client does not see."""
         request = self.hidden[lock_id] = LockRequest(lock_id, mode, "all", HIDDEN)
         node = self._agent.node
         request.node_requests[node] = NodeRequest(node)
@@ -199,7 +203,7 @@ class Ledger:
         self._unanswered.clear()
 
     def node_up(self, node: str) -> None:
-        """Ask a lock server that is there (again) for what is wanted of it."""
+        """Send the requests for a node to its lock server, which has come up."""
         self.alive |= {node}
         for request in self.requests.values():
             if node in request.node_requests:
@@ -209,7 +213,7 @@ class Ledger:
                 self._weigh(request)
 
     def node_down(self, node: str) -> list[LockRequest]:
-        """Forget what a lock server had granted that is gone; return what is lost by that."""
+        """Forget the grants of a node that is down; return the lock requests that are lost by that."""
         given_up = {r.lock_id for r in self.requests.values() if self._is_given_up(r)}
         self.alive -= {node}
         self.silent -= {node}
@@ -220,7 +224,7 @@ class Ledger:
         return [each for each in asked if self._loses(each, node, each.lock_id in given_up)]
 
     def hear(self, silent: frozenset[str]) -> None:
-        """These nodes say nothing; what waits for one of them as its gate waits for another one now."""
+        """Note which nodes are silent; requests whose gate becomes silent get another gate."""
         changed = self.silent ^ silent
         self.silent = silent
         for request in list(self.requests.values()):
@@ -228,12 +232,12 @@ class Ledger:
                 self._weigh(request)
 
     def _loses(self, request: LockRequest, node: str, given_up: bool) -> bool:
-        """Forget what a lock request had on a node; whether its lock is lost by that.
+        """Forget a lock request's grants on a node; return whether its lock is lost by that.
 
         Args:
             request: The lock request.
             node: The node.
-            given_up: Whether it was lost already by a surrender that is under way.
+            given_up: Whether it was lost before, by a surrender that is under way.
         """
         node_request = request.node_requests[node]
         self._forget_requests(request, node_request)
@@ -249,14 +253,14 @@ class Ledger:
         self._unacknowledged[request.lock_id] = request
         return True
 
-    # --- What lock servers answer ---------------------------------------------------------------
+    # --- Answers of lock servers ----------------------------------------------------------------
 
     def _own(self, lock_id: LockId) -> LockRequest | None:
-        """The own request for a lock, the client's or a hidden one."""
+        """The lock request for an id, the client's or a hidden one."""
         return self.requests.get(lock_id) or self.hidden.get(lock_id)
 
     def update(self, record: RequestRecord) -> bool:
-        """Take in the present state of an own request; tell whether it is of interest to the client."""
+        """Take in a record of the agent's own request; return whether it is news for the client."""
         node, lock_id, mode = record.node, record.lock_id, record.mode
         request = self.requests.get(lock_id) or self._own(lock_id)
         node_request = request.node_requests.get(node) if request is not None else None
@@ -265,7 +269,7 @@ class Ledger:
         known = node_request.records.get(mode)
         if known is None or known.number != record.number:
             if self.releasing and (node, lock_id) in self.releasing:
-                return False  # it may be the one that was released
+                return False  # it may be about the released request
         elif known.version > record.version:
             return False
         if self._unanswered:
@@ -276,13 +280,13 @@ class Ledger:
     def _take_in(
         self, request: LockRequest, node_request: NodeRequest, record: RequestRecord
     ) -> None:
-        """Take in what a lock server has told of an own request, whichever way."""
+        """Take in a record of one of the agent's requests that is known to be current."""
         if record.state == "granted":
             node_request.spare = False
         else:
             record = node_request.as_wanted(record)
         node_request.records[record.mode] = record
-        if node_request.asked is None:  # or it is withdrawn, and the server can't release
+        if node_request.asked is None:  # withdrawn, but the server could not release it
             self._use(node_request, record.mode)
         if record.state == "waiting":
             self.waiting[record.node, record.number] = request
@@ -291,12 +295,12 @@ class Ledger:
         self._weigh(request)
 
     def may_be_released(self, record: RequestRecord) -> bool:
-        """Whether a release is under way that may be of this own request."""
+        """Whether an unanswered release may be of this request of the agent."""
         own = self._own(record.lock_id)
         return (record.node, record.lock_id) in self.releasing and not (own and own.has(record))
 
     def released(self, message: Released) -> None:
-        """A release was carried out; what is left there is as the message says."""
+        """Take in the answer to a release, with the requests that are left on the id."""
         slot = (message.node, message.lock_id)
         left = self.releasing.get(slot, 0) - 1
         if left > 0:
@@ -312,7 +316,7 @@ class Ledger:
                 self._request(request, node_request, spare=node_request.spare)
 
     def refused(self, node: str, lock_id: LockId) -> bool:
-        """Drop a request that a lock server refuses; whether it is still wanted there."""
+        """Drop a request that a lock server refuses; return whether it was still wanted there."""
         request = self.requests.get(lock_id)
         asked = None if request is None else request.node_requests.get(node)
         if asked is None or asked.records or (node, lock_id) in self.releasing:
@@ -321,16 +325,17 @@ class Ledger:
         return True
 
     def known(self, record: RequestRecord) -> RequestRecord:
-        """What is to be known of an own request of which a lock server has told."""
+        """The agent's own record as it is wanted: the lock server may not know yet that it is spare."""
         own = self._own(record.lock_id)
         asked = own.node_requests.get(record.node) if own is not None else None
         return record if asked is None else asked.as_wanted(record)
 
     def way_for(self, spare: RequestRecord) -> tuple[End, End] | None:
-        """The edge for which to give way to a spare request, which an own grant keeps waiting.
+        """The edge for which the agent gives way to a spare request that one of its grants blocks.
 
-        There is none if a lock is held by such a grant, or if it was given way for before: then the lock server has
-        refused, and tells when there is another reason.
+        `None` if the agent holds a lock by such a grant. Also `None` if the agent gave way for this
+        edge before: then the lock server refused, and sends the record again if there is another
+        reason.
         """
         found: tuple[NodeRequest, RequestRecord] | None = None
         for request in self.requests.values():
@@ -351,7 +356,7 @@ class Ledger:
         return ends
 
     def queues_for(self, lock_id: LockId) -> bool:
-        """Whether a lock request waits at its gate."""
+        """Whether the request for a lock waits at its gate, or was not answered there."""
         request = self.open.get(lock_id)
         first = None if request is None else gate(request, self.alive, self.silent)
         if request is None or first is None:
@@ -359,7 +364,11 @@ class Ledger:
         return first.waits(request.mode) or (first.node, lock_id, request.mode) in self._unanswered
 
     def postpone(self, answer: Surrendered) -> None:
-        """Withdraw what was surrendered until all else is granted, if others wait for it: they would be blocked by it next."""
+        """Withdraw surrendered requests until all others are granted.
+
+        This is done only if other agents wait for the surrendered id: the requests would be the
+        next to block them.
+        """
         node, lock_id = answer.node, answer.message.lock_id
         if any(r.agent != self._agent and r.state == "waiting" for r in answer.records) and any(
             not related(each.lock_id, lock_id) for each in self.waiting.values()
@@ -367,14 +376,14 @@ class Ledger:
             for request in self.open.values():
                 each = request.node_requests.get(node)
                 if each is None or len(request.node_requests) > 1:
-                    continue  # of several nodes the gate says when to ask
+                    continue  # with several nodes, the gate decides when to request
                 if request.acknowledged is not None:
-                    continue  # an upgrade: the client relies on what is granted of it
+                    continue  # an upgrade: the client relies on its read lock
                 if related(request.lock_id, lock_id) and each.waits(request.mode):
                     self._withdraw(request, each)
 
     def resume(self) -> None:
-        """Nothing is waited for any more: request what was postponed."""
+        """Request what was postponed, because no request waits any more."""
         for request in self.open.values():
             if len(request.node_requests) == 1:
                 for each in request.node_requests.values():
@@ -382,14 +391,14 @@ class Ledger:
                         self._request(request, each)
 
     def acknowledge(self, upto: int) -> None:
-        """The client was told that it has all locks up to the lock request numbered `upto`."""
+        """Note that the client was told that it holds all locks up to the number `upto`."""
         for request in list(self._unacknowledged.values()):
             if request.held and request.seq <= upto:
                 request.acknowledge(self.alive)
                 del self._unacknowledged[request.lock_id]
 
     def tell_standing(self) -> None:
-        """Tell each lock server what the agent does at the others, where that has changed."""
+        """Notify each lock server of the agent's standing at the others, if that has changed."""
         if not self.standings and len(self.used) < 2:
             return
         several = len(self.used) > 1
@@ -408,11 +417,11 @@ class Ledger:
 
     @property
     def idle(self) -> bool:
-        """Whether no request waits, or may turn out to wait."""
+        """Whether no request waits, and none is unanswered."""
         return not (self.waiting or self._unanswered)
 
     def request(self, lock_id: LockId) -> LockRequest:
-        """What was asked for on this id; raises `NotHeld` when nothing was."""
+        """The client's request for this id; raises `NotHeld` if there is none."""
         try:
             return self.requests[lock_id]
         except KeyError:
@@ -421,7 +430,7 @@ class Ledger:
             ) from None
 
     def unservable(self) -> LockRequest | None:
-        """A lock request that the nodes that are up can't meet, if there is one; a lost one first."""
+        """An open lock request for which too few nodes are up, if there is any; a lost one first."""
         found = None
         for request in self.open.values():
             if not servable(request.require, request.node_requests, self.alive):
@@ -431,22 +440,22 @@ class Ledger:
         return found
 
     def lost(self) -> list[LockRequest]:
-        """What the client was told it has, and must not rely on any more."""
+        """The lock requests on which the client was told to rely, and must not rely any more."""
         return [request for request in self.requests.values() if self.is_lost(request)]
 
     def ending(self, missing: LockRequest) -> LocksError:
-        """The reason for which the transaction ends when a lock request can't be granted any more."""
+        """The error that ends the transaction when a lock request can't be granted any more."""
         if missing.lost is not None:
             missing.lose(node for node in missing.node_requests if node not in self.alive)
             return locks_lost(self._agent, self.lost(), ended=True)
         return cannot_serve(missing.lock_id, missing.node_requests, self.alive)
 
     def is_lost(self, request: LockRequest) -> bool:
-        """Whether a lock request is lost, or may be: its surrender is under way."""
+        """Whether a lock request is lost, or may be lost because its surrender is under way."""
         return request.lost is not None or self._is_given_up(request)
 
     def is_sure(self, request: LockRequest) -> bool:
-        """Whether what is granted is enough also without what is given up by surrenders that are under way."""
+        """Whether enough is granted even without the grants that unanswered surrenders give up."""
         given_up = self._resolver.given_up(request.lock_id)
         return request.serves(request.mode, self.alive, given_up)
 
@@ -456,7 +465,7 @@ class Ledger:
         return not request.vouched_for(self.alive, self._resolver.given_up(request.lock_id))
 
     def is_acknowledged(self, edge: Edge) -> bool:
-        """Whether yielding for this edge takes something that the client was told it has."""
+        """Whether yielding for this edge gives up a lock that the client was told it holds."""
         node, lock_id = edge.waiter.node, edge.waiter.lock_id
         return any(
             request.acknowledged is not None
@@ -466,7 +475,7 @@ class Ledger:
             for request in self.requests.values()
         )
 
-    # --- Asking and releasing -------------------------------------------------------------------
+    # --- Requesting and releasing ---------------------------------------------------------------
 
     def _request(
         self,
@@ -475,12 +484,12 @@ class Ledger:
         several: bool = False,
         spare: bool = False,
     ) -> None:
-        """Ask a node for what the lock request wants there, unless it is down or still releasing.
+        """Send a node request, unless its node is down or an earlier release there is unanswered.
 
         Args:
             request: The lock request.
-            node_request: What it wants of the node.
-            several: Whether other nodes are asked at the same time.
+            node_request: Its part for the node.
+            several: Whether requests go to other nodes at the same time.
             spare: Whether the agent does not wait for it.
         """
         node = node_request.node
@@ -519,7 +528,7 @@ class Ledger:
     def _forget_requests(
         self, request: LockRequest, node_request: NodeRequest, modes: Iterable[Mode] = MODES
     ) -> None:
-        """Requests on a node are no more: neither they nor answers to them are waited for."""
+        """Forget requests on a node that are gone, and the answers that were expected for them."""
         gone = [record.key for mode, record in node_request.records.items() if mode in modes]
         for mode in modes:
             self._unanswered.pop((node_request.node, request.lock_id, mode), None)
@@ -528,20 +537,20 @@ class Ledger:
             self.waiting.pop(key, None)
 
     def _use(self, node_request: NodeRequest, mode: Mode) -> None:
-        """A node request is asked for in this mode."""
+        """Note that a node request was sent in this mode."""
         if node_request.asked is None:
             self.used[node_request.node] = self.used.get(node_request.node, 0) + 1
         node_request.asked = mode
 
     def _unused(self, node_request: NodeRequest) -> None:
-        """A node request is no more."""
+        """Note that a node request is gone."""
         if node_request.asked is not None:
             self.used[node_request.node] -= 1
             if not self.used[node_request.node]:
                 del self.used[node_request.node]
 
     def _withdraw(self, request: LockRequest, node_request: NodeRequest) -> None:
-        """Give up what is not needed now, so that no agent yields for it; a held lock's grants stay."""
+        """Withdraw a node request, so that no agent yields for it; a held lock keeps its grants."""
         node_request.withdrawn = True
         records = node_request.records.items() if request.held else ()
         granted = [mode for mode, record in records if record.state == "granted"]
@@ -554,7 +563,7 @@ class Ledger:
         self._keep(node_request, granted)
 
     def downgrade(self, lock_id: LockId, mode: Mode, before: Mode) -> None:
-        """Withdraw an upgrade to `mode`: what was asked for before is still wanted, and kept."""
+        """Withdraw an upgrade to `mode`, but keep the request in the mode `before`."""
         request = self.requests.get(lock_id)
         if request is not None and request.mode == mode:
             request.mode = before
@@ -565,7 +574,7 @@ class Ledger:
             self._weigh(request)
 
     def _asked_modes(self, request: LockRequest, node_request: NodeRequest) -> list[Mode]:
-        """The modes in which there are requests on a node, as far as is known."""
+        """The modes in which there are requests on a node, as far as known."""
         node, lock_id = node_request.node, request.lock_id
         return [
             mode
@@ -574,7 +583,7 @@ class Ledger:
         ]
 
     def _keep(self, node_request: NodeRequest, modes: list[Mode]) -> None:
-        """The requests on a node are given up but for those in these modes."""
+        """Forget the requests on a node, except those in these modes."""
         node_request.records = {m: r for m, r in node_request.records.items() if m in modes}
         if node_request.asked is not None:
             if not modes:
@@ -582,10 +591,10 @@ class Ledger:
             node_request.asked = join(*modes) if modes else None
 
     def _weigh(self, request: LockRequest) -> None:
-        """Find out whether a lock request is held, and keep account of it."""
+        """Work out whether a lock request is held, and update the account."""
         if len(request.node_requests) > 1:
             request.held = is_held(request, self.alive, self.silent)
-        else:  # the same, and most are
+        else:  # the same in the most frequent case, a lock on one node
             (only,) = request.node_requests.values()
             record = only.records.get(request.mode)
             granted = record is not None and record.state == "granted"
@@ -599,7 +608,7 @@ class Ledger:
             self.open[request.lock_id] = request
         if request.acknowledged is not None and not request.as_acknowledged(self.alive):
             if request.held:
-                request.rely(self.alive)  # on what was granted since
+                request.rely(self.alive)  # on nodes that have granted it since
             else:
                 request.lose()
         if request.acknowledged is None or not request.fully_acknowledged:
@@ -608,7 +617,7 @@ class Ledger:
             self._take_turns(request)
 
     def _take_turns(self, request: LockRequest) -> None:
-        """Request and withdraw what is to be from now on."""
+        """Request or withdraw node requests whose turn has changed."""
         for each, turn in turns(request, self.alive, self.silent):
             if turn == "withdrawn":
                 self._withdraw(request, each)

@@ -1,4 +1,4 @@
-"""Which agents of a program wait at the gates of majority locks (`locks.core.agent.gate`)."""
+"""The agents of a program that wait at the gates of majority locks (`locks.core.agent.gate`)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ __all__ = ["Lines"]
 
 
 class Lines:
-    """Who of a program requested a majority lock last.
+    """For each majority lock, the agent of this program that requested it last.
 
-    If that one waits at the gate, the next one has to wait behind it, and need not request anything of the other nodes
-    yet. It is a hint, and does no harm if it is wrong: then the other nodes are asked one round trip later, or too early.
+    If that agent waits at the gate, the next agent must wait behind it, and need not send requests
+    to the other nodes yet. This is only a hint. If it is wrong, the requests reach the other nodes
+    one round trip later, or too early.
 
     Attributes:
-        by_agent: Which majority locks each agent has requested.
+        by_agent: The majority locks that each agent has requested.
     """
 
     __slots__ = ("_last", "by_agent")
@@ -28,7 +29,7 @@ class Lines:
         self.by_agent: dict[AgentId, dict[LockId, None]] = {}
 
     def join(self, agent: AgentMachine, objects: Iterable[Object]) -> tuple[LockId, ...]:
-        """An agent is about to request locks; for which of them the last one of this program waits at the gate."""
+        """Note an agent's requests; return the locks for which this program already waits at the gate."""
         queued: list[LockId] = []
         for lock_id, _, nodes, require in objects:
             if require != "majority" or len(nodes) == 1:
@@ -41,7 +42,7 @@ class Lines:
         return tuple(queued)
 
     def leave(self, agent: AgentId) -> None:
-        """An agent has ended."""
+        """Forget an agent that has ended."""
         for lock_id in self.by_agent.pop(agent, ()):
             last = self._last.get(lock_id)
             if last is not None and last.id == agent:

@@ -1,12 +1,11 @@
 """The transaction's agent as a pure state machine: events in, effects out.
 
-An agent asks lock servers for the locks that its client wants, tells the client when it has them,
-and finds and resolves deadlocks together with the agents that it meets. Each method is an event
-and returns what is to be done; a call that is refused raises before anything is changed. It knows
-no clock, no actor and no network. The machine is composed of parts, each with
-its own state: `ledger` keeps what the client wants and what was requested for it, `requests` who waits for
-that, `deadlocks` what the agent does about deadlocks, `fencing` how it gets fencing tokens, and `hold_ups`
-what a wait means for the client's other transactions.
+An agent requests locks for its client, notifies the client when it holds them, and finds and
+resolves deadlocks together with other agents. Each method is an event, and returns the effects to
+carry out. A method that refuses a call raises before it changes anything. The machine has no clock,
+actor or network. It has parts, each with its own state: `ledger` keeps the lock requests,
+`requests` the client's waits for them, `deadlocks` the knowledge of deadlocks, `fencing` the
+fencing tokens, and `hold_ups` the effect of a wait on the client's other transactions.
 """
 
 from __future__ import annotations
@@ -71,9 +70,9 @@ from locks.model import (
 __all__ = ["AgentMachine", "Flag", "Object"]
 
 HAVE_ALL: Final = "have_all_locks"
-GRANTED: Final = LockResult(HAVE_ALL, ())  # what nearly all are answered
-NORMALLY: Final = Ended(None)  # likewise what nearly all end with
-REPORTS = 100  # of so many deadlocks, the newest ones, an agent keeps the reports
+GRANTED: Final = LockResult(HAVE_ALL, ())  # the answer to nearly all waits
+NORMALLY: Final = Ended(None)  # the end of nearly all transactions
+REPORTS = 100  # an agent keeps the reports of its newest deadlocks
 
 
 class AgentMachine:
@@ -83,11 +82,12 @@ class AgentMachine:
         agent: Its reference.
         client: Name of its client, for people.
         alive: The nodes whose lock servers are up; kept up to date by `node_up`, `node_down`.
-        abort_on_deadlock: Abort instead of surrendering a lock that the client was told it has.
-        await_nodes: Wait for nodes that are needed and down, instead of aborting.
+        abort_on_deadlock: Abort instead of surrendering a lock that the client was told it holds.
+        await_nodes: Wait for needed nodes that are down, instead of aborting.
         monitor_nodes: Notify the client of lock servers that come and go.
         notify: Notify the client of lock infos and changes of status.
-        silent: Of the nodes that are up, those that say nothing; kept up to date by `node_silent`, `node_speaks`.
+        silent: The nodes that are up but do not answer; kept up to date by `node_silent`,
+            `node_speaks`.
     """
 
     __slots__ = (
@@ -133,19 +133,19 @@ class AgentMachine:
         self._resolver = resolver = Resolver(agent, self._out)
         self._ledger = ledger = Ledger(agent, client, alive, self._out, resolver)
         ledger.silent = resolver.silent = silent
-        self._tokens: Tokens | None = None  # most locks are on one node, and have theirs at once
-        self._hold_ups: HoldUps | None = None  # most clients have one transaction
+        self._tokens: Tokens | None = None  # locks on one node, the usual case, need none
+        self._hold_ups: HoldUps | None = None  # clients with one transaction need none
 
     def save(self) -> SavedAgent:
-        """Its state, to go back to with `load`."""
+        """Return the state, for `load`."""
         return save_agent(self)
 
     def load(self, saved: SavedAgent) -> None:
-        """Go back to a state that was saved."""
+        """Return to a saved state."""
         load_agent(self, saved)
 
     def another(self) -> AgentMachine:
-        """A machine of the same agent that has nothing yet, to `load` a state."""
+        """Make an empty machine of the same agent, into which a state can be loaded."""
         return type(self)(self.id, self.client, ())
 
     # --- The client's calls ---------------------------------------------------------------------
@@ -158,7 +158,7 @@ class AgentMachine:
         require: Require,
         wait: Hashable | None = None,
     ) -> list[AgentEffect]:
-        """Ask for a lock; the same as `ask_all` for one."""
+        """Request a lock; the same as `ask_all` for one."""
         return self.ask_all(((lock_id, mode, nodes, require),), wait)
 
     def ask_all(
@@ -167,17 +167,18 @@ class AgentMachine:
         wait: Hashable | None = None,
         queued: Collection[LockId] = (),
     ) -> list[AgentEffect]:
-        """Ask for locks; with `wait`, answer when these and all earlier lock requests are held.
+        """Request locks; with `wait`, answer when these and all earlier lock requests are held.
 
         Args:
             objects: The locks.
-            wait: Who waits for them.
-            queued: Those for which this program waits at the gate already (`locks.core.agent.gate.Lines`).
+            wait: The wait to answer.
+            queued: The locks for which this program already waits at the gate
+                (`locks.core.agent.lines.Lines`).
 
         Raises:
-            ConflictingRequest: An id was asked for before with another requirement, or an
+            ConflictingRequest: An id was requested before with another requirement, or an
                 upgrade names other nodes.
-            InvalidOption: It is a counted lock, which can't be asked for like this.
+            InvalidOption: Counted locks do not support such a request.
             CannotServe: Too few of the nodes are up, and `await_nodes` is off.
         """
         if self.ended is not None:
@@ -195,9 +196,10 @@ class AgentMachine:
         return self._conclude()
 
     def asks_alone(self, objects: Sequence[Object]) -> bool:
-        """Whether `ask_all` would send one request only, to its own node, and nothing else is under way.
+        """Whether `ask_all` would just send one request to the agent's own node.
 
-        Then the request may be made by a call, and `ask_told` takes the place of `ask_all`.
+        If so, and nothing else is under way, a direct call may make the request. Then `ask_told`
+        takes the place of `ask_all`.
         """
         if len(objects) != 1:
             return False
@@ -221,11 +223,11 @@ class AgentMachine:
     def ask_told(
         self, wanted: Object, told: tuple[RequestRecord, ...], wait: Hashable
     ) -> list[AgentEffect]:
-        """The same as `ask_all`, and what follows, of what `asks_alone`, when the request was made by a call.
+        """Do the same as `ask_all`, and take in the lock server's answer, after a direct call.
 
         Args:
             wanted: The lock.
-            told: What the lock server has told: the state of the request, and perhaps of others.
+            told: The records that the lock server returned: of the request, and perhaps of others.
             wait: As for `ask_all`.
         """
         ledger = self._ledger
@@ -241,13 +243,13 @@ class AgentMachine:
         return self._conclude()
 
     def await_all(self, wait: Hashable) -> list[AgentEffect]:
-        """Answer `wait` when everything asked for so far is held; at once if nothing was."""
+        """Answer `wait` when all lock requests so far are held; at once if there are none."""
         self.check_alive()
         self._waits.begin(wait, self._ledger.seq)
         return self._conclude()
 
     def abandon(self, wait: Hashable) -> list[AgentEffect]:
-        """A client gave up waiting, or the last answer: withdraw what only this wait was for."""
+        """Withdraw the requests of a wait that the client gave up, or whose answer it did not receive."""
         self._withdraw(wait)
         if self._tokens is not None:
             self._tokens.abandon(wait)
@@ -256,11 +258,11 @@ class AgentMachine:
     def establish_token(self, lock_id: LockId, wait: Hashable) -> list[AgentEffect]:
         """Answer `wait` with the fencing token of a lock that is held, at once if it is known.
 
-        Otherwise lock servers are asked to confirm it. If the lock is lost, surrendered or
-        unlocked meanwhile, or the transaction ends, the answer is the error that says so.
+        Otherwise lock servers confirm it first. If the lock is lost, surrendered or unlocked
+        meanwhile, or the transaction ends, the answer is the corresponding error.
 
         Raises:
-            NotHeld: It is not held now; as for `token`, with its other errors.
+            NotHeld: The lock is not held now. Other errors are those of `token`.
         """
         self.token(lock_id)
         self._tokens = self._my_tokens()
@@ -270,10 +272,11 @@ class AgentMachine:
     def unlock(self, lock_id: LockId) -> list[AgentEffect]:
         """Release a lock, or cancel the request for it, before the transaction ends.
 
-        Whoever has asked for it and still waits for all that he has asked for, in another thread of an owner, is told so.
+        If another thread of the same owner is waiting for this lock, its wait is answered with
+        `NotHeld`.
 
         Raises:
-            NotHeld: The transaction has not asked for this id.
+            NotHeld: The transaction has not requested this id.
         """
         self.check_alive()
         self._ledger.request(lock_id)
@@ -285,7 +288,7 @@ class AgentMachine:
     def surrender(
         self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]
     ) -> list[AgentEffect]:
-        """Give up a lock because the client wants to, and stand last behind all that wait for it.
+        """Give up a lock at the client's wish, and move to the end of its queue.
 
         Raises:
             NotHeld: The transaction doesn't hold it on all of these nodes.
@@ -297,7 +300,7 @@ class AgentMachine:
         return self._conclude()
 
     def set_flag(self, flag: Any, value: Any) -> list[AgentEffect]:
-        """Change an option; switching `notify` on tells the present status at once.
+        """Change an option; `notify=True` notifies the client of the present status at once.
 
         Raises:
             InvalidOption: There is no such flag, or the value is not a bool.
@@ -310,7 +313,7 @@ class AgentMachine:
         return self._conclude()
 
     def end(self, reason: LocksError | None = None) -> list[AgentEffect]:
-        """End the transaction; everything is released, and all waits are answered with the reason."""
+        """End the transaction: release everything, and answer all waits with the reason."""
         if self.ended is None:
             if self._waits.pending or self._tokens is not None:
                 error = reason or TransactionEnded(
@@ -323,7 +326,7 @@ class AgentMachine:
             self._ledger.end()
             if self._resolver.graph is not None:
                 self._resolver.cease()
-            if self.notify and reason is not None:  # its own end is no news to the client
+            if self.notify and reason is not None:  # the client knows of an end that it requested
                 self._notify_end(reason)
             self.ended = NORMALLY if reason is None else Ended(reason)
             self._out.append(self.ended)
@@ -332,25 +335,25 @@ class AgentMachine:
     # --- Other transactions of its client ---------------------------------------------------------
 
     def hold_up(self, wait: Hashable) -> list[AgentEffect]:
-        """The client blocks in a wait for locks; `held_up` of its other agents is to follow."""
+        """Note that the client blocks in a wait for locks; the caller calls `held_up` of its others."""
         self._my_hold_ups().begin(wait)
         return self._conclude()
 
     def held_up(self, lock_id: LockId, beside: bool = False) -> list[AgentEffect]:
-        """The client blocks in a wait of another transaction of its own; the id stands for that. See `HoldUps.join`."""
+        """Note that the client blocks in a wait of another transaction; see `HoldUps.join`."""
         if self.ended is None:
             self._my_hold_ups().join(lock_id, beside)
         return self._conclude()
 
     def interrupt(self, error: Exception) -> list[AgentEffect]:
-        """Another transaction of the client was aborted: if it waits in this one, it is told."""
+        """Answer all waits with an error, because another transaction of the client was aborted."""
         self._break_off(self._waits.unanswered, error)
         return self._conclude()
 
     # --- Nodes that come and go -------------------------------------------------------------------
 
     def node_up(self, node: str) -> list[AgentEffect]:
-        """The lock server of a node is there (again)."""
+        """Note that the lock server of a node is up."""
         if self.ended is None and node not in self._ledger.alive:
             if self.monitor_nodes:
                 self._out.append(Notify(Notification(self.id, "nodeup", node)))
@@ -359,11 +362,11 @@ class AgentMachine:
         return self._conclude()
 
     def node_down(self, node: str) -> list[AgentEffect]:
-        """The lock server of a node is gone, and with it all that it had granted.
+        """Note that the lock server of a node is gone, with all its grants.
 
-        What the client was told it has, and is granted on too few nodes now, is `Lost`, before
-        anything else is said. Then what can't be granted any more ends the transaction, unless
-        nodes are awaited.
+        Acknowledged locks that are granted on too few nodes now are reported as `Lost`, before all
+        other effects. Then the transaction ends if one of its requests can't be granted any more,
+        unless nodes are awaited.
         """
         if self.ended is None and node in self._ledger.alive:
             lost = self._ledger.node_down(node)
@@ -378,11 +381,11 @@ class AgentMachine:
         return self._conclude()
 
     def node_silent(self, node: str) -> list[AgentEffect]:
-        """A node is connected and says nothing: what needs a majority waits for another one first, until it speaks."""
+        """Note that a node is connected but does not answer; until it does, it is no gate."""
         return self._hear(self._ledger.silent | {node})
 
     def node_speaks(self, node: str) -> list[AgentEffect]:
-        """A node that was silent says something again."""
+        """Note that a silent node answers again."""
         return self._hear(self._ledger.silent - {node})
 
     def _hear(self, silent: frozenset[str]) -> list[AgentEffect]:
@@ -395,30 +398,30 @@ class AgentMachine:
 
     @property
     def in_touch(self) -> bool:
-        """Whether it has told other agents something, or was told: else `peer_up` and `peer_down` do nothing."""
+        """Whether it exchanged records with agents; otherwise `peer_up` and `peer_down` do nothing."""
         return self._resolver.in_touch
 
     @property
     def partners(self) -> set[str]:
-        """The nodes of the agents that it has told something that may still matter: it has to be connected with them."""
+        """The nodes with which it needs connections, because it sent records to agents there."""
         return self._resolver.partners
 
     def peer_up(self, node: str) -> list[AgentEffect]:
-        """A node is connected: its agents know nothing of what they were told before."""
+        """Note that a node is connected; its agents may lack the records sent to them before."""
         self._resolver.node_up(node)
         return self._conclude()
 
     def peer_down(self, node: str) -> list[AgentEffect]:
-        """A node is gone that had no lock server, and perhaps what agents there were told."""
+        """Note that a node without a lock server is gone; messages to its agents may be lost."""
         self._resolver.peer_down(node)
         return self._conclude()
 
-    # --- What comes from others -----------------------------------------------------------------
+    # --- Messages from others -------------------------------------------------------------------
 
     def receive(self, message: AgentMessage) -> list[AgentEffect]:
-        """Take in a message from a lock server or an agent; `settle` is to follow."""
+        """Take in a message from a lock server or an agent; `settle` must follow the last one."""
         if self.ended is None:
-            # The frequent ones first; `match` would take longer.
+            # Frequent messages come first; `match` would take longer.
             if isinstance(message, RequestStates):
                 self._take_in(message.records)
             elif isinstance(message, Knowledge):
@@ -430,7 +433,7 @@ class AgentMachine:
                 self._take_in(message.records)
             elif isinstance(message, Released):
                 self._ledger.released(message)
-                self._learn(message.records)  # until now, they might have been the ones released
+                self._learn(message.records)  # ignored before: they might have been released
             elif isinstance(message, VersionRaised):
                 if self._tokens is not None:
                     self._tokens.raised(message)
@@ -441,7 +444,7 @@ class AgentMachine:
         return self._conclude()
 
     def settle(self) -> list[AgentEffect]:
-        """All that had arrived is taken in: look for deadlocks, yield or pass on."""
+        """Look for deadlocks, after all arrived messages are taken in; yield, or pass records on."""
         if self.ended is None:
             self._resolver.settle(self._ledger.is_acknowledged, self.abort_on_deadlock)
         return self._flush()
@@ -457,7 +460,7 @@ class AgentMachine:
         """The status of the transaction."""
         if not self._ledger.requests:
             return "no_locks"
-        if self._resolver.giving_up and (  # what is held is known when that is answered
+        if self._resolver.giving_up and (  # unknown until the surrender is answered
             self._resolver.is_in_doubt
             or not all(map(self._ledger.is_sure, self._ledger.requests.values()))
         ):
@@ -471,17 +474,17 @@ class AgentMachine:
         return LockResult(self.status(), self.deadlocks)
 
     def told_status(self) -> list[AgentEffect]:
-        """The client is told the status; if that is that it has all locks, they are acknowledged."""
+        """Note that the client is told the status; `have_all_locks` acknowledges all locks."""
         if self.status() == "have_all_locks":
             self._ledger.acknowledge(self._ledger.seq)
         return self._flush()
 
     def lost(self) -> tuple[LockId, ...]:
-        """What the client was told it has, and must not rely on any more; for `ensure_held`."""
+        """The lost locks: acknowledged, but the client must not rely on them any more."""
         return tuple(request.lock_id for request in self._ledger.lost())
 
     def lock_info(self) -> list[LockInfo]:
-        """All locks asked for."""
+        """All lock requests, as users see them."""
         return [request.info() for request in self._ledger.requests.values()]
 
     def token(self, lock_id: LockId) -> int | None:
@@ -493,8 +496,8 @@ class AgentMachine:
 
         Raises:
             NotHeld: It is not held.
-            LockLost: It is lost, and the client was not told since that it has it again.
-            InvalidOption: It was asked for on several nodes, and needs neither all of them nor
+            LockLost: It is lost, and the client was not told since that it holds it again.
+            InvalidOption: It was requested on several nodes, and needs neither all of them nor
                 a majority.
         """
         self.check_alive()
@@ -505,22 +508,23 @@ class AgentMachine:
         return tokens.known(self._ledger.request(lock_id))
 
     def unit(self, lock_id: LockId) -> int | None:
-        """Which unit of a counted lock it has, counted from 0; raises `NotHeld` if it has none."""
+        """The number of the unit that it holds of a counted lock, from 0; raises `NotHeld` without one."""
         self.check_alive()
         if not self.holds(lock_id):
             raise NotHeld(f"{self.id} does not hold {show(lock_id)}", lock_id=lock_id)
         return unit_of(self._ledger.request(lock_id))
 
     def ensure_held(self, lock_id: LockId | None) -> None:
-        """Make sure that what the client was told it has is granted, as far as the agent knows.
+        """Raise unless an acknowledged lock is still held, as far as the agent knows.
 
         Args:
-            lock_id: Which lock; `None` for all that it was told it has.
+            lock_id: Which lock; `None` for all acknowledged locks.
 
         Raises:
-            NotHeld: The client was not told that it is held, and it is not, or may be surrendered: that is under way.
-            LockLost: It is lost, with a node or by a surrender, and the client was not told since
-                that it has it again; or a surrender of it is under way.
+            NotHeld: The lock was not acknowledged, and it is not held, or its surrender is under
+                way.
+            LockLost: The lock was lost with a node or by a surrender, and the client was not told
+                since that it holds it again; or its surrender is under way.
         """
         self.check_alive()
         if lock_id is None:
@@ -539,11 +543,11 @@ class AgentMachine:
             )
 
     def asks_for(self, lock_id: LockId) -> bool:
-        """Whether this very id was asked for."""
+        """Whether exactly this id was requested."""
         return lock_id in self._ledger.requests
 
     def is_answered(self, wait: Hashable) -> bool:
-        """Whether all lock servers that are not silent have answered what somebody waits for; it may have to go on waiting."""
+        """Whether all lock servers but silent ones have answered the requests of a wait."""
         upto = self._waits.upto(wait)
         ledger = self._ledger
         return all(
@@ -552,25 +556,25 @@ class AgentMachine:
 
     @property
     def waits_at(self) -> set[str]:
-        """The nodes at which it waits for others."""
+        """The nodes at which requests of the agent wait."""
         return {node for node, _ in self._ledger.waiting}
 
     def queues_for(self, lock_id: LockId) -> bool:
-        """Whether it waits at the gate of a lock, or has not been answered there."""
+        """Whether its request for a lock waits at the gate, or was not answered there."""
         return self.ended is None and self._ledger.queues_for(lock_id)
 
     @property
     def size(self) -> int:
-        """How many lock requests there are to save."""
+        """The number of lock requests."""
         return len(self._ledger.requests)
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is asked for."""
+        """Whether there are no lock requests."""
         return not self._ledger.requests
 
     def holds(self, lock_id: LockId) -> bool:
-        """Whether this very id was asked for and is held."""
+        """Whether exactly this id was requested and is held."""
         request = self._ledger.requests.get(lock_id)
         return request is not None and request.held
 
@@ -586,15 +590,15 @@ class AgentMachine:
 
     @property
     def lasting(self) -> list[Hashable]:
-        """The waits for locks that are not answered."""
+        """The unanswered waits for locks."""
         return list(self._waits.unanswered)
 
     def hold_up_id(self, wait: Hashable) -> LockId | None:
-        """What stands for a wait in which the client blocks; nothing if it is over."""
+        """The id of the hold-up lock for a wait; `None` if the wait is over."""
         return None if self._hold_ups is None else self._hold_ups.by_wait.get(wait)
 
     def outlook(self) -> Exploration | None:
-        """What it would find if it looked now; nothing if it does not wait."""
+        """The result of a search now; `None` if the agent does not wait."""
         return self._resolver.look()
 
     # --- Taking in ------------------------------------------------------------------------------
@@ -616,27 +620,28 @@ class AgentMachine:
                     self._give_way(record)
 
     def _learn(self, records: tuple[RequestRecord, ...]) -> None:
-        """Put records into what is known of deadlocks, if the agent keeps that now."""
+        """Add records to the wait-for graph, if the agent keeps one now."""
         if self._resolver.graph is None:
             return
         for record in records:
             if record.agent != self.id:
                 self._resolver.learn(record)
-            # A request that was released may still be reported: it waits for nobody.
+            # Ignore a request that may have been released: it waits for no other agent.
             elif not self._ledger.may_be_released(record):
                 self._resolver.learn(self._ledger.known(record))
 
     def _give_way(self, spare: RequestRecord) -> None:
-        """Another agent holds a lock, and a grant of this one keeps it from standing on this node, too.
+        """Give way to a spare request of another agent, which a grant of this agent blocks.
 
-        If this one holds nothing by that, it can't get the lock before the other one releases it.
+        The other agent holds its lock already. This agent gives way unless it holds a lock by that
+        grant: it can't get the lock before the other agent releases it.
         """
         ends = self._ledger.way_for(spare)
         if ends is not None:
             self._resolver.surrender(spare.node, Surrender(self.id, spare.lock_id, *ends))
 
     def _resolved(self, report: Deadlock) -> None:
-        """A deadlock is resolved; the lock server that did so says by itself what still matters."""
+        """Note a resolved deadlock, and query the lock servers; the one that resolved it needs no query."""
         self.deadlocks = (*self.deadlocks, report)[-REPORTS:]
         self._resolver.forget(node for node in self._ledger.used if node != report.server)
 
@@ -649,7 +654,7 @@ class AgentMachine:
         self._take_in(message.records)
         self._resolver.surrendered(message)
         resolved = message.done and report is not None and not message.message.aborts
-        if resolved and len(self._waits.pending) == 1:  # nobody waits for this lock alone
+        if resolved and len(self._waits.pending) == 1:  # no wait is for this lock alone
             self._ledger.postpone(message)
         if message.done and report is not None and message.message.aborts:
             text = (
@@ -658,20 +663,20 @@ class AgentMachine:
             self._out += self.end(DeadlockAborted(text, deadlock=report))
 
     def _refused(self, message: Refused) -> None:
-        """What was asked for can't be had: who waits is told; if nobody does, the transaction ends."""
+        """Answer all waits with the error for a refused request; if there are none, end with it."""
         node, lock_id, units = message
         if self._ledger.refused(node, lock_id):
             error = another_number(lock_id, units, node)
             self._out += self.interrupt(error) if self._waits.pending else self.end(error)
 
-    # --- Telling the client ---------------------------------------------------------------------
+    # --- Notifying the client -------------------------------------------------------------------
 
     def _idle(self) -> bool:
-        """Whether no request waits, or may be found to wait."""
+        """Whether no request waits or is unanswered, and no surrender is unanswered."""
         return self._ledger.idle and not self._resolver.giving_up
 
     def _conclude(self) -> list[AgentEffect]:
-        """After each event: answer those whose wait is over, and say what has changed."""
+        """After each event: answer the waits that are over, and notify of changes."""
         if self.ended is None:
             ledger = self._ledger
             resolver = self._resolver
@@ -698,11 +703,11 @@ class AgentMachine:
         for request in ledger.open.values():
             if request.seq < first_open:
                 first_open = request.seq
-        if self._resolver.giving_up:  # at nodes that are silent
+        if self._resolver.giving_up:  # surrenders at silent nodes
             for request in ledger.requests.values():
                 if request.seq < first_open and not ledger.is_sure(request):
                     first_open = request.seq
-        # They came in the order of what they wait for: if the first one goes on waiting, all do.
+        # Waits are in the order of the numbers they wait for: if the first continues, all do.
         for waiting in self._waits.pending.values():
             if waiting.upto >= first_open:
                 return
@@ -715,7 +720,7 @@ class AgentMachine:
             ledger.acknowledge(upto)
 
     def _lose(self, lost: list[LockRequest], ends: bool) -> None:
-        """Tell the client of locks that are lost."""
+        """Notify the client of lost locks."""
         error = locks_lost(self.id, lost, ends)
         first: list[AgentEffect] = [Lost(error.lock_ids, error)]
         if self.notify:
@@ -723,7 +728,7 @@ class AgentMachine:
         self._out[:0] = first
 
     def _withdraw(self, wait: Hashable) -> None:
-        """Somebody waits no longer: withdraw what only this wait was for."""
+        """Withdraw the requests that only this wait was for."""
         for lock_id, mode, before in self._waits.abandon(wait):
             if mode is None or before is None:
                 self._ledger.drop(lock_id)
@@ -731,7 +736,7 @@ class AgentMachine:
                 self._ledger.downgrade(lock_id, mode, before)
 
     def _break_off(self, waits: list[Hashable], error: Exception) -> None:
-        """Answer those who wait with an error, and withdraw what only they wanted."""
+        """Answer these waits with an error, and withdraw the requests that only they were for."""
         for wait in waits:
             self._withdraw(wait)
             self._out.append(AnswerWait(wait, error))
@@ -761,7 +766,7 @@ class AgentMachine:
         self._out.append(Notify(Notification(self.id, status, value)))
 
     def _flush(self) -> list[AgentEffect]:
-        """What is to be done."""
+        """Return the effects so far, and forget them."""
         effects = self._out[:]
         self._out.clear()
         return effects

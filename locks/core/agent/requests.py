@@ -1,11 +1,11 @@
-"""What a client wants, what was asked for it on each node, and who waits for it.
+"""A client's lock requests, their parts on each node, and the waits for them.
 
-What a client wants of one lock id is a `LockRequest`; on each node that is asked it has a `NodeRequest`.
-A lock request is *held* when enough of its node requests are granted for its requirement. It is
-*acknowledged* once the client was told so; only acknowledged locks count for `abort_on_deadlock`. It is
-*lost* when it was acknowledged, and what the client was told is not granted any more: because a node is
-gone, or because it was surrendered. It stays so until the client is told again that it has the lock; for
-others may have had it in between, even if it is held again.
+A client's request for one lock id is a `LockRequest`. It has a `NodeRequest` for each node where it
+is requested. A lock request is *held* when as many node requests are granted as it requires. It is
+*acknowledged* when the client was told so; only acknowledged locks count for `abort_on_deadlock`.
+It is *lost* when it was acknowledged but is no longer granted as the client was told, because a
+node is gone or the lock was surrendered. It stays lost until the client is told again that it holds
+the lock, even if it is held again before: others may have held it in between.
 """
 
 from __future__ import annotations
@@ -60,11 +60,12 @@ class NodeRequest:
 
     Attributes:
         node: The node.
-        asked: The mode that it was asked for; `None` while an earlier release is not answered.
-        withdrawn: Whether it is given up there, as it is not needed now.
-        spare: Whether it was requested, though it is not needed, and has not been granted since.
-        records: What is known of the requests there, by mode.
-        gave_way: For which edges it has given way to spare requests, with the grant that it has.
+        asked: The mode in which it was requested; `None` if it was not, or waits for the answer to
+            a release.
+        withdrawn: Whether it was given up there, because it is not needed now.
+        spare: Whether it was requested as spare, and has not been granted since.
+        records: The known records of the requests there, by mode.
+        gave_way: The edges for which it gave way to spare requests with its present grant.
     """
 
     __slots__ = ("asked", "gave_way", "node", "records", "spare", "withdrawn")
@@ -78,7 +79,7 @@ class NodeRequest:
         self.records: dict[Mode, RequestRecord] = {}
 
     def grant(self, mode: Mode) -> RequestRecord | None:
-        """The grant that serves a lock request of this mode, the strongest if there are several."""
+        """The grant that satisfies a lock request in this mode; the strongest of several."""
         records = self.records
         if records:
             for each in COVERING[mode]:
@@ -87,13 +88,13 @@ class NodeRequest:
         return None
 
     def as_wanted(self, record: RequestRecord) -> RequestRecord:
-        """What a lock server says of a request, which may not know yet that it is spare."""
+        """The record as it is wanted: the lock server may not know yet that the request is spare."""
         return (
             record._replace(state="spare") if self.spare and record.state == "waiting" else record
         )
 
     def waits(self, mode: Mode) -> bool:
-        """Whether it waits for the grant that would serve a lock request of this mode."""
+        """Whether it waits for the grant that would satisfy a lock request in this mode."""
         return self.grant(mode) is None and any(
             record.state == "waiting" for record in self.records.values()
         )
@@ -104,9 +105,9 @@ class Confirmed:
 
     Attributes:
         token: The largest token that was established for this lock request; 0 if none was.
-        asked: For each node, the grant (by its version) for which it was asked to confirm a
-            version, and that version.
-        reached: Likewise what it has confirmed.
+        asked: For each node, the version of the grant for which a confirmation was requested, and
+            the version to confirm.
+        reached: For each node, the version of the grant, and the version that was confirmed for it.
     """
 
     __slots__ = ("asked", "reached", "token")
@@ -117,7 +118,7 @@ class Confirmed:
         self.reached: dict[str, tuple[int, int]] = {}
 
     def node_down(self, node: str) -> None:
-        """What it was asked is not answered any more."""
+        """Forget the confirmations of a node that is gone."""
         self.asked.pop(node, None)
         self.reached.pop(node, None)
 
@@ -127,16 +128,18 @@ class LockRequest:
 
     Attributes:
         lock_id: The lock id.
-        mode: The join of the modes asked for.
+        mode: The join of the requested modes.
         require: How many of the nodes are needed.
         seq: Its number in the order of the client's lock requests.
         node_requests: The node requests, by node.
         held: Whether enough of them are granted.
-        acknowledged: In which mode the client was told that it holds it, if it was, and still does: a
-            reader that waits for its upgrade has acknowledged it for reading.
-        acknowledged_on: The nodes that it was told so of: more may have been asked, or come up, since.
-        lost: If it is lost, the nodes whose loss took it; none of them if it was surrendered.
-        confirmed: What was done for its fencing token, if it is wanted on several nodes.
+        acknowledged: The mode in which the client was told that it holds the lock, and still holds
+            it; `None` if there is none. While an upgrade waits, this is `read`.
+        acknowledged_on: The nodes for which the client was told so; others may have been added
+            since, or come up.
+        lost: If it is lost, the nodes that were lost with it, or no nodes if it was surrendered;
+            `None` if it is not.
+        confirmed: The confirmations of its fencing token, if it is on several nodes.
     """
 
     __slots__ = (
@@ -165,7 +168,7 @@ class LockRequest:
         self.confirmed: Confirmed | None = None
 
     def acknowledge(self, alive: Collection[str]) -> None:
-        """The client is told that it holds it."""
+        """Note that the client was told that it holds the lock."""
         self.lost = None
         self.acknowledged = self.mode
         self.acknowledged_on = tuple(self.node_requests)
@@ -173,36 +176,36 @@ class LockRequest:
             self.rely(alive)
 
     def rely(self, alive: Collection[str]) -> None:
-        """The client relies on what is granted on all nodes that count now."""
+        """Note that the client relies on the grants of all nodes that count now."""
         self.acknowledged_on = tuple(self.node_requests)
         if self.require in OF_THOSE_ALIVE:
             self.acknowledged_on = tuple(node for node in self.node_requests if node in alive)
 
     @property
     def fully_acknowledged(self) -> bool:
-        """Whether the client was told that it holds all that it has asked for."""
+        """Whether the client was told that it holds the lock in the requested mode on all nodes."""
         return self.acknowledged == self.mode and len(self.acknowledged_on) == len(
             self.node_requests
         )
 
     def node_down(self, node: str) -> None:
-        """Nothing is known any more of what was granted there."""
+        """Forget the grants of a node that is gone."""
         self.node_requests[node] = NodeRequest(node)
         if self.confirmed is not None:
             self.confirmed.node_down(node)
         if self.require in OF_THOSE_ALIVE:
-            # When it comes back, it does not take away what was acknowledged meanwhile.
+            # The return of the node must not make the acknowledged lock count as lost.
             self.acknowledged_on = tuple(each for each in self.acknowledged_on if each != node)
 
     def lose(self, nodes: Iterable[str] = ()) -> None:
-        """What the client was told is granted no more."""
+        """Note that the acknowledged lock is lost, and the nodes that were lost with it."""
         self.acknowledged = None
         self.lost = tuple(dict.fromkeys((*(self.lost or ()), *nodes)))
 
     def vouched_for(self, alive: Collection[str], given_up: Collection[str] = ()) -> bool:
-        """Whether what the client was told is granted, also without what is given up.
+        """Whether the acknowledged lock is still granted, even without the nodes in `given_up`.
 
-        If not where it was told so, then perhaps by what was granted since.
+        Either the grants that the client was told of suffice, or all present grants do.
         """
         return self.as_acknowledged(alive, given_up) or (
             self.acknowledged is not None
@@ -210,14 +213,14 @@ class LockRequest:
         )
 
     def as_acknowledged(self, alive: Collection[str], given_up: Collection[str] = ()) -> bool:
-        """Whether enough is granted of what the client was told."""
+        """Whether the grants that the client was told of suffice."""
         if self.acknowledged is None:
             return False
         told = {node: self.node_requests[node] for node in self.acknowledged_on}
         return self._enough(told, self.acknowledged, alive, given_up)
 
     def is_answered(self, alive: Collection[str]) -> bool:
-        """Whether all lock servers that are up have granted it, or have said that it must wait."""
+        """Whether all lock servers that are up have granted it, or answered that it must wait."""
         return all(
             each.grant(self.mode) is not None or each.withdrawn or each.waits(self.mode)
             for node, each in self.node_requests.items()
@@ -225,7 +228,7 @@ class LockRequest:
         )
 
     def serves(self, mode: Mode, alive: Collection[str], given_up: Collection[str] = ()) -> bool:
-        """Whether enough node requests are granted for a mode, given the nodes that are up; also without what is given up."""
+        """Whether enough node requests are granted for a mode, without the nodes in `given_up`."""
         node_requests = self.node_requests
         if len(node_requests) == 1 and not given_up:
             (node_request,) = node_requests.values()
@@ -233,7 +236,7 @@ class LockRequest:
         return self._enough(node_requests, mode, alive, given_up)
 
     def has(self, record: RequestRecord) -> bool:
-        """Whether this is what it has asked for, and not released."""
+        """Whether this record is of a known request of it that was not released."""
         there = self.node_requests.get(record.node)
         known = None if there is None else there.records.get(record.mode)
         return known is not None and known.number == record.number
@@ -253,7 +256,7 @@ class LockRequest:
         alive: Collection[str],
         given_up: Collection[str] = (),
     ) -> bool:
-        """Whether enough of these node requests are granted."""
+        """Whether enough of these node requests are granted in a mode."""
         missing = needed(self.require, node_requests, alive)
         for node, node_request in node_requests.items():
             if missing > 0 and node not in given_up and node_request.grant(mode) is not None:
@@ -261,7 +264,7 @@ class LockRequest:
         return missing <= 0
 
     def check_granted(self, nodes: Iterable[str], agent: AgentId, other: AgentId) -> None:
-        """Raise `NotHeld` unless an agent has something on these nodes to surrender to another one."""
+        """Raise `NotHeld` unless an agent has grants on these nodes to surrender to another one."""
         for node in nodes:
             node_request = self.node_requests.get(node)
             if node_request is None or node_request.grant(self.mode) is None:
@@ -272,7 +275,7 @@ class LockRequest:
                 )
 
     def info(self) -> LockInfo:
-        """What users see of it."""
+        """The lock request as users see it."""
         grants = self.grants()
         return LockInfo(
             self.lock_id,
@@ -287,9 +290,11 @@ class LockRequest:
 
 
 class Undo(NamedTuple):
-    """What is to be withdrawn if nobody waits for it: a lock request, or its upgrade from `before` to `mode`.
+    """How to withdraw a request that no wait needs any more.
 
-    Nothing if the two are the same: then others had asked for it before in this mode.
+    Without modes, the whole lock request is withdrawn. Otherwise its upgrade from `before` to
+    `mode` is withdrawn. If the two are the same, there is nothing to withdraw, because the mode was
+    requested before.
     """
 
     lock_id: LockId
@@ -302,8 +307,8 @@ class ClientWait:
 
     Attributes:
         upto: The number of the last one.
-        asked: What it has asked for itself.
-        undo: What only it wanted of that.
+        asked: The requests that were made with this wait.
+        undo: Those of them that only this wait needs.
     """
 
     __slots__ = ("asked", "undo", "upto")
@@ -315,13 +320,13 @@ class ClientWait:
 
 
 class ClientWaits:
-    """Who waits for locks.
+    """A client's waits for locks.
 
-    The wait that was answered last is kept: whoever waited may have been interrupted before it knew
-    the answer, and then abandons the wait all the same.
+    The last answered wait is kept. Its caller may have been interrupted before it received the
+    answer, and abandons the wait then.
 
     Attributes:
-        pending: Those that are not answered.
+        pending: The unanswered waits.
     """
 
     __slots__ = ("_answered", "pending")
@@ -331,32 +336,32 @@ class ClientWaits:
         self._answered: tuple[Hashable, Sequence[Undo]] | None = None
 
     def begin(self, wait: Hashable, upto: int, asked: Sequence[Undo] = ()) -> None:
-        """Somebody waits for all lock requests up to `upto`."""
+        """Begin a wait for all lock requests up to `upto`."""
         self._answered = None
         self.pending[wait] = ClientWait(upto, asked)
 
     def answered(self, wait: Hashable, asked: Sequence[Undo]) -> None:
-        """Somebody has asked for locks, and has them: there is nothing to wait for."""
+        """Note a wait whose locks were granted at once."""
         self._answered = (wait, asked)
 
     def keep(self, asked: Sequence[Undo]) -> None:
-        """Somebody has asked for locks, and does not wait: nobody's wait is the only one that they are for."""
+        """Note requests that were made without a wait: pending waits must not withdraw them."""
         self._answered = None
         own = (ClientWait(0, asked),)
         for waiting in self.pending.values():
             waiting.undo = [e for e in waiting.undo if not (_is_new(e) and _hand_on(e, own))]
 
     def abandon(self, wait: Hashable) -> Sequence[Undo]:
-        """A client gave up waiting; return what only this wait was for.
+        """Give up a wait; return the requests that only this wait was for.
 
-        An owner's threads may wait for the same lock. What one of them has asked for first is then withdrawn by the last
-        one that gives up.
+        Several threads of an owner may wait for the same lock. Then the last of them that gives up
+        withdraws the request, whichever thread made it.
         """
         if wait in self.pending:
             several = list(self.pending)
             later = [self.pending[each] for each in several[several.index(wait) + 1 :]]
             undo = self.pending.pop(wait).undo
-            # The newest first: an upgrade before what it has upgraded.
+            # The newest first: an upgrade before the request that it upgraded.
             return [e for e in reversed(undo) if _is_new(e) and not _hand_on(e, later)]
         if self._answered is None or self._answered[0] != wait:
             return ()
@@ -365,7 +370,7 @@ class ClientWaits:
         return [e for e in undo if _is_new(e)]
 
     def asking_for(self, lock_id: LockId) -> list[Hashable]:
-        """Those who wait for what they have asked for, if this id is a part of that."""
+        """The pending waits that were begun with a request for this id."""
         return [
             wait
             for wait, waiting in self.pending.items()
@@ -373,12 +378,12 @@ class ClientWaits:
         ]
 
     def over(self, first_open: int) -> list[tuple[Hashable, int]]:
-        """Those whose wait is over, each with the number of the last request that it waited for.
+        """Remove and return the waits that are over, each with the number that it waited for.
 
         Args:
             first_open: The number of the first lock request that is not held.
         """
-        if len(self.pending) == 1:  # as mostly
+        if len(self.pending) == 1:  # the usual case
             ((wait, waiting),) = self.pending.items()
             if waiting.upto >= first_open:
                 return []
@@ -392,16 +397,16 @@ class ClientWaits:
 
     @property
     def unanswered(self) -> list[Hashable]:
-        """Those who wait."""
+        """The unanswered waits."""
         return list(self.pending)
 
     def upto(self, wait: Hashable) -> int:
-        """The number of the last lock request that somebody waits for; 0 if it does not wait."""
+        """The number of the last lock request that a wait is for; 0 if it is not pending."""
         waiting = self.pending.get(wait)
         return 0 if waiting is None else waiting.upto
 
     def end(self) -> list[Hashable]:
-        """There is nothing to wait for any more; return who waited."""
+        """Forget and return all pending waits."""
         waits = list(self.pending)
         self.pending.clear()
         self._answered = None
@@ -414,7 +419,7 @@ def _is_new(undo: Undo) -> bool:
 
 
 def _hand_on(undo: Undo, later: Sequence[ClientWait]) -> bool:
-    """Whether somebody else has asked for the same since, and is to withdraw it now."""
+    """Hand a withdrawal on to a later wait that requested the same; return whether there is one."""
     lock_id, _, before = undo
     for waiting in later:
         for place, other in enumerate(waiting.undo):
@@ -444,12 +449,12 @@ def needed(require: Require, nodes: Collection[str], alive: Collection[str]) -> 
 
 
 def servable(require: Require, nodes: Collection[str], alive: Collection[str]) -> bool:
-    """Whether enough of the nodes are up to meet the requirement."""
+    """Whether enough of the nodes are up for the requirement."""
     return needed(require, nodes, alive) <= sum(node in alive for node in nodes)
 
 
 def cannot_serve(lock_id: LockId, nodes: Collection[str], alive: Collection[str]) -> CannotServe:
-    """The error that says so when they are not."""
+    """The error for a lock request for which too few nodes are up."""
     down = [node for node in nodes if node not in alive]
     return CannotServe(
         f"can't lock {show(lock_id)}: {', '.join(down)} {'is' if len(down) == 1 else 'are'} not "
@@ -461,7 +466,7 @@ def cannot_serve(lock_id: LockId, nodes: Collection[str], alive: Collection[str]
 
 
 def has_ended(agent: AgentId, reason: Exception | None) -> LocksError:
-    """The error for who uses a transaction that has ended: the reason again, if there is one for it."""
+    """The error for the use of a transaction that has ended: a copy of the reason, or `AgentEnded`."""
     error: LocksError
     if isinstance(reason, (TransactionEnded, DeadlockAborted, LockLost)):
         error = anew(reason)
@@ -473,7 +478,7 @@ def has_ended(agent: AgentId, reason: Exception | None) -> LocksError:
 
 
 def unlocked_meanwhile(lock_id: LockId) -> NotHeld:
-    """The error for who waits for a lock that somebody else who acts for the same client has released."""
+    """The error for a wait whose lock another call of the same client has unlocked."""
     return NotHeld(
         f"{show(lock_id)} is not held: another call unlocked it in the same transaction while this call was waiting for it",
         lock_id=lock_id,
@@ -485,7 +490,7 @@ def locks_lost(agent: AgentId, requests: Iterable[LockRequest], ended: bool = Fa
 
     Args:
         agent: The agent.
-        requests: Those that are lost.
+        requests: The lost lock requests.
         ended: Whether its transaction ends for this reason.
     """
     found = list(requests)

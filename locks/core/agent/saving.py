@@ -1,7 +1,7 @@
-"""The state of an agent's machine, to go back to.
+"""Saving and loading the state of an agent's machine.
 
-The state of a new machine is what it was made with; any other is a copy of all that it has. Who waits is
-known to a machine by identity only, and is not copied.
+The state of a new machine is the arguments that it was made with. Any other state is a copy of all
+its parts. Waits are not copied: a machine knows them by identity only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["MadeAgent", "SavedAgent", "load_agent", "save_agent"]
 
 
 MadeAgent = tuple[AgentId, str, Iterable[str], bool, bool, bool, bool, frozenset[str]]
-"""What a machine is made with; see `AgentMachine`."""
+"""The arguments that a machine is made with; see `AgentMachine`."""
 SavedAgent = MadeAgent | dict[str, Any]
 
 MADE_WITH: dict[type[Any], tuple[str, ...]] = {
@@ -36,9 +36,10 @@ MADE_WITH: dict[type[Any], tuple[str, ...]] = {
     Tokens: ("_agent", "_requests", "_out"),
     WaitGraph: (),
 }
-"""What a machine consists of, with the attributes that each part is made with: a compiled object can't be made without.
+"""The classes of a machine's parts, with the attributes that their constructors need.
 
-All else that a machine has, but for containers, never changes.
+Compiled objects can't be made without these arguments. Apart from these parts and containers, a
+machine consists of values that never change.
 """
 PARTS = tuple(MADE_WITH)
 
@@ -50,9 +51,9 @@ def save_agent(machine: Any) -> dict[str, Any]:
 
 
 def load_agent(machine: Any, saved: SavedAgent) -> None:
-    """Have an `AgentMachine` go back to a state; the state can be used again."""
+    """Return an `AgentMachine` to a state; the state can be used again."""
     if isinstance(saved, tuple):
-        # A new one: `__init__` of a compiled object does nothing when it is called once more.
+        # Make a new machine: a second call of `__init__` has no effect on a compiled object.
         new = type(machine)(*saved)
         for name in fields_of(new):
             setattr(machine, name, getattr(new, name))
@@ -63,9 +64,10 @@ def load_agent(machine: Any, saved: SavedAgent) -> None:
 
 
 def fields_of(part: Any) -> list[str]:
-    """The names of all that an object of the core has.
+    """The names of all attributes of an object of the core.
 
-    The class of a compiled module has no `__slots__`, but names them all in `__mypyc_attrs__`.
+    Classes of compiled modules have no `__slots__`; they list their attributes in
+    `__mypyc_attrs__`.
     """
     named: list[str] = [*getattr(part, "__dict__", ())]
     for kind in type(part).__mro__:
@@ -74,10 +76,10 @@ def fields_of(part: Any) -> list[str]:
 
 
 def _copy(value: Any, memo: dict[int, Any]) -> Any:
-    """A copy of a value, with copies of what it has; what occurs twice is copied once."""
+    """A deep copy of a value; a part that occurs twice is copied once."""
     kind: Any = type(value)
     if not (kind in _CONTAINERS or isinstance(value, PARTS)):
-        return value  # a fact, or who waits
+        return value  # a value that never changes, or a wait
     if kind is tuple:  # its identity means nothing
         return tuple([_copy(each, memo) for each in value])
     if id(value) in memo:

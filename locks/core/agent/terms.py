@@ -1,4 +1,4 @@
-"""On which terms locks are asked for, and whether they can be asked for like this."""
+"""The terms of lock requests (mode, nodes, requirement), and their check."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from locks.model import LockId, Mode, Require, covers, join, show
 __all__ = ["Object", "check_terms"]
 
 Object = tuple[LockId, Mode, tuple[str, ...], Require]
-"""A lock that is asked for: on which nodes, and on how many of them it is needed."""
+"""A requested lock: id, mode, nodes, and how many of the nodes are needed."""
 
 
 def check_terms(
@@ -21,18 +21,18 @@ def check_terms(
     objects: Sequence[Object],
     await_nodes: bool,
 ) -> None:
-    """Whether lock requests can be taken in, one after the other.
+    """Raise unless lock requests can be taken in, one after the other.
 
     Args:
-        requests: What was asked for before.
+        requests: The earlier lock requests.
         alive: The nodes whose lock servers are up.
-        objects: What is asked for.
-        await_nodes: Whether nodes that are down are to be awaited.
+        objects: The new lock requests.
+        await_nodes: Whether to wait for nodes that are down.
 
     Raises:
-        ConflictingRequest: An id was asked for before on other terms.
-        InvalidOption: Counted locks can't be asked for like this.
-        CannotServe: Too few of the nodes are up, and they are not to be awaited.
+        ConflictingRequest: An id was requested before on other terms.
+        InvalidOption: Counted locks do not support such a request.
+        CannotServe: Too few of the nodes are up, and they are not awaited.
     """
     asked: dict[LockId, tuple[Mode, set[str], Require]] = {}
     for lock_id, mode, nodes, require in objects:
@@ -40,7 +40,7 @@ def check_terms(
             check_counted(lock_id, mode, nodes, require)
         request = requests.get(lock_id)
         if request is None and len(objects) == 1 and alive.issuperset(nodes):
-            return  # as mostly
+            return  # the usual case
         if request is not None:
             known = (request.mode, set(request.node_requests), request.require)
             asked.setdefault(lock_id, known)
@@ -54,7 +54,7 @@ def check_terms(
                     f"with require={require!r}. Unlock it first, or use the same nodes and requirement",
                     lock_id=lock_id,
                 )
-        all_up = alive.issuperset(nodes)  # mostly, and soon found out
+        all_up = alive.issuperset(nodes)  # a cheap test that is usually true
         if not (all_up or await_nodes or servable(require, nodes, alive)):
             raise cannot_serve(lock_id, nodes, alive)
         if before is not None:

@@ -1,30 +1,29 @@
-"""What one agent knows of the wait-for graph, and the search for deadlocks in it.
+"""One agent's knowledge of the wait-for graph, and the search for deadlocks in it.
 
-`WaitGraph` keeps the newest record of each request, by agent and by lock id. Edges are not stored:
-an edge from A to B is there when a known request of A waits for a known request of B by the rule
-of the lock table (`locks.model.blocks`).
+`WaitGraph` keeps the newest record of each request, by agent and by lock id. Edges are not stored.
+There is an edge from A to B when a known request of A waits for a known request of B by the rule of
+the lock table (`locks.model.blocks`).
 
-`explore(me)` looks only at what concerns `me`: who is reached from `me`, and who reaches `me`,
-over agents that are *smaller* than `me`; larger agents are the frontier. Why that is enough: take
-the agents of a deadlock in increasing order, and let each one, when its turn comes, tell the
-smaller one of its two neighbours about the other one; the two are neighbours from then on. Each
-agent needs only paths over smaller agents for this, and the last one, the largest, ends up with
-the whole cycle. So
+`explore(me)` follows edges forwards and backwards from `me`, but only through agents *smaller* than
+`me`. It stops at larger agents. Why is this enough? Take the agents of a deadlock in increasing
+order. Each in turn informs the smaller of its two neighbours about the other one. From then on
+these two are neighbours. Each agent needs only paths through smaller agents for this. The last
+agent, the largest, sees the whole cycle. So
 
-* when `me` is reached from itself over smaller agents, there is a cycle in which `me` is the
-  largest: `me` must yield (`closing` are the edges by which the cycle comes back);
-* otherwise for each pair of an agent `p` that reaches `me` and an agent `n` that is reached, both
-  larger, the smaller one of them is to be told (`targets`) what was found (`edges`).
+* If `me` reaches itself through smaller agents, `me` is the largest agent of a cycle and must
+  yield. `closing` are the edges that lead back to `me`.
+* Otherwise take each pair of a larger agent `p` that reaches `me` and a larger agent `n` that `me`
+  reaches. The smaller of the two (in `targets`) is sent the edges that were found (`edges`).
 
-A ring of K agents is found with K - 1 such messages, if each agent looks after all that was on its
-way has arrived (on one node it does), and with a few more if not.
+A ring of K agents takes K - 1 such messages if each agent searches only after all messages to it
+have arrived. On one node that is always so. Otherwise it takes a few more.
 
-Who waits for a unit of a counted lock needs any one of them: then a circle need not be a deadlock
-(`locks.core.agent.knots`).
+An agent that waits for a unit of a counted lock needs any one unit. Then a cycle need not be a
+deadlock (`locks.core.agent.knots`).
 
-Rejected: to tell all larger agents that occur (the same result with many more messages); to tell
-whole views of lock ids (outdated views hide newer ones); strongly connected components over all
-that is known (the largest agent of a component may know only one of its cycles).
+Rejected: sending to all larger agents that occur (the same result with many more messages); sending
+whole views of lock ids (outdated views hide newer ones); strongly connected components of all known
+edges (the largest agent of a component may know only one of its cycles).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _SlotKey = tuple[str, LockId]
 
 
 class WaitGraph:
-    """The newest known record of each request, and questions about them."""
+    """The newest known record of each request, and queries on them."""
 
     def __init__(self) -> None:
         self._records: dict[RequestKey, RequestRecord] = {}
@@ -51,9 +50,9 @@ class WaitGraph:
         self._counted = 0  # requests that wait for a unit of a counted lock
 
     def learn(self, record: RequestRecord) -> bool:
-        """Take a record in, unless what is known is as new; tell whether it was newer.
+        """Take a record in if it is newer than the known one; return whether it was.
 
-        What is gone stays gone: numbers are not used again.
+        A request that is gone stays gone, because numbers are not used again.
         """
         key = (record.node, record.number)
         known = self._records.get(key)
@@ -68,7 +67,7 @@ class WaitGraph:
         return True
 
     def put(self, record: RequestRecord) -> None:
-        """Of a request that is known and not gone, another state is known at the same version."""
+        """Replace the record of a known request that is not gone, whatever its version."""
         known = self._records.get((record.node, record.number))
         if known is not None and known.state != "gone":
             self._take_out(known)
@@ -76,7 +75,7 @@ class WaitGraph:
             self._put_in(record)
 
     def get(self, key: RequestKey) -> RequestRecord | None:
-        """What is known of a request."""
+        """The known record of a request."""
         return self._records.get(key)
 
     def related(self, node: str, lock_id: LockId) -> Iterator[RequestRecord]:
@@ -87,7 +86,7 @@ class WaitGraph:
             yield from self._by_id[node, below].values()
 
     def blockers(self, agent: AgentId, me: AgentId) -> Iterator[Edge]:
-        """The edges that go out from an agent, to `me` and to agents that wait themselves."""
+        """The edges from an agent to `me`, and to agents that wait themselves."""
         for waiter in self._by_agent.get(agent, _NOTHING).values():
             if waiter.state == "waiting":
                 for holder in self.related(waiter.node, waiter.lock_id):
@@ -96,14 +95,14 @@ class WaitGraph:
                         yield Edge(waiter, holder)
 
     def waiters(self, agent: AgentId) -> Iterator[Edge]:
-        """The edges that come in to an agent."""
+        """The edges that lead to an agent."""
         own = self._by_agent.get(agent, _NOTHING)
         if len(own) <= len(self._records) - len(own):
             for holder in own.values():
                 for waiter in self.related(holder.node, holder.lock_id):
                     if blocks(holder, waiter):
                         yield Edge(waiter, holder)
-        else:  # an agent that holds thousands of locks looks at those who wait instead
+        else:  # for an agent with thousands of locks, go through the waiting requests instead
             for waiter in self._records.values():
                 if waiter.state == "waiting" and waiter.agent != agent:
                     for holder in self.related(waiter.node, waiter.lock_id):
@@ -111,7 +110,7 @@ class WaitGraph:
                             yield Edge(waiter, holder)
 
     def explore(self, me: AgentId) -> Exploration:
-        """Look at the surroundings of `me`, over agents smaller than `me`."""
+        """Search the graph around `me`, through agents smaller than `me`."""
         edges: list[Edge] = []
         before = self._waiting_for(me, edges)
         if not edges:  # no agent waits for it: no cycle goes through it
@@ -135,7 +134,7 @@ class WaitGraph:
         return only_knots(found, me) if self._counted else found
 
     def _waiting_for(self, me: AgentId, edges: list[Edge]) -> set[AgentId]:
-        """The larger agents that reach `me` over smaller ones; adds the edges that are found."""
+        """The larger agents that reach `me` through smaller ones; appends their edges to `edges`."""
         larger: set[AgentId] = set()
         seen = {me}
         agents = [me]

@@ -1,4 +1,4 @@
-"""What a lock table counts."""
+"""The counters of a lock table."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["TableStatistics"]
 class TableStatistics(NamedTuple):
     """Counters of a lock table since it was made, and its size now.
 
-    Entries by which the transactions of one client wait for each other are not in the size.
+    Entries that stand for hold-ups (`locks.core.agent.hold_ups`) are not in the size.
 
     Attributes:
         requests: Requests taken in.
         grants: Grants, those after a surrender included.
         waits: Requests that were not granted at once.
         surrenders: Surrenders carried out.
-        refused_surrenders: Surrenders whose edge was no longer there.
+        refused_surrenders: Surrenders whose edge no longer existed.
         entries: Requests in the table now.
         waiting: Of these, how many wait.
         agents: Agents with requests in the table now.
-        version: The last version given.
+        version: The last version assigned.
     """
 
     requests: Number

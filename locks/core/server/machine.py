@@ -1,8 +1,8 @@
 """The lock server as a pure state machine: messages in, effects out.
 
-It owns one node's lock table, notifies agents of what they need to know
-(`locks.core.server.notifier`), and tells watchers the views of the ids that they watch. It knows no
-clock, no actor and no network; the actor around it is `locks.node.server`.
+It owns one node's lock table. It notifies agents as far as they need it
+(`locks.core.server.notifier`), and watchers of changed views. It has no clock, actor or network;
+the actor around it is `locks.node.server`.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class ServerMachine:
 
     Args:
         node: Name of the node.
-        first_version: Where the versions of its lock table start; larger than any that an earlier
-            server of this node has given.
+        first_version: Where the versions of its lock table start; larger than all versions that an
+            earlier server of this node assigned.
 
     Attributes:
-        changed: The entries that the last message has changed, for whoever puts down when.
+        changed: The entries that the last message changed; the shell records their times.
     """
 
     def __init__(self, node: str, first_version: int = 0) -> None:
@@ -69,9 +69,9 @@ class ServerMachine:
         self._watchers = Watchers()
 
     def handle(self, message: ServerMessage) -> list[ServerEffect]:
-        """Take in one message; return what is to be done, in this order."""
+        """Take in one message; return the effects to carry out, in order."""
         self.changed = ()
-        # The frequent ones first; `match` would take longer.
+        # Frequent messages come first; `match` would take longer.
         if isinstance(message, Request):
             told, effects = self.request(*message)
             answer = told if isinstance(told, Refused) else RequestStates(self.node, told)
@@ -104,11 +104,11 @@ class ServerMachine:
         waits_elsewhere: bool = False,
         spare: bool = False,
     ) -> tuple[tuple[RequestRecord, ...] | Refused, list[ServerEffect]]:
-        """Take a request in, whether it came as a message or by a call; its arguments are the fields of `Request`.
+        """Take in a request, by message or by direct call; the arguments are the fields of `Request`.
 
         Returns:
-            First the records for its agent: the request's, perhaps others' as well. Then the other effects, in the
-            order in which they are carried out.
+            First the records for its agent: of the request, and perhaps of others. Then the other
+            effects, in the order in which they are carried out.
         """
         self.changed = ()
         if type(lock_id[-1]) is tuple:
@@ -136,24 +136,24 @@ class ServerMachine:
         return own, self._tell(news) if news or self._watchers.any else []
 
     def raise_to(self, version: int) -> None:
-        """Give no version from now on that is not larger: another node has given this one."""
+        """Assign only larger versions from now on, because another node assigned this one."""
         self.table.raise_to(version)
 
     @property
     def size(self) -> int:
-        """How many requests there are to save."""
+        """The number of requests in the table."""
         return self.table.size
 
     def save(self) -> SavedServer:
-        """Its state, to go back to with `load`."""
+        """Return the state, for `load`."""
         return save_server(self.table, self._notifier, self._watchers.all())
 
     def another(self) -> ServerMachine:
-        """A lock server of the same node that has nothing yet, to `load` a state."""
+        """Make an empty lock server of the same node, into which a state can be loaded."""
         return type(self)(self.node)
 
     def load(self, saved: SavedServer) -> None:
-        """Go back to a state that was saved."""
+        """Return to a saved state."""
         self._begin(saved.version)
         load_table(saved, self.table, self._notifier)
         for lock_id, watchers in saved.watchers:
@@ -164,11 +164,11 @@ class ServerMachine:
 
     @property
     def version(self) -> int:
-        """The last version given, or raised to."""
+        """The last version that was assigned or confirmed."""
         return self.table.version
 
     def view(self, lock_id: LockId) -> View:
-        """What users see of a lock id."""
+        """The view of a lock id, as users see it."""
         return View(
             lock_id,
             self.node,
@@ -177,7 +177,7 @@ class ServerMachine:
         )
 
     def numbers(self, lock_id: LockId) -> list[int]:
-        """The numbers of the requests on an id, above it and below it, in their order; of `()`, of all requests."""
+        """The numbers of the requests related to an id, in rising order; `()` stands for all."""
         if not lock_id:
             return sorted(self.table._entries)
         return sorted(entry.number for entry in self.table.related(lock_id))
@@ -187,11 +187,11 @@ class ServerMachine:
         return list(self._watchers.of(lock_id))
 
     def watches(self) -> int:
-        """How many ids are watched by watchers of this node, counted once for each watcher."""
+        """How many ids are watched by watchers of this node; an id counts once for each watcher."""
         return self._watchers.count
 
     def watched(self, watcher: Hashable) -> list[LockId]:
-        """What a watcher watches."""
+        """The ids that a watcher watches."""
         return [lock_id for lock_id, watchers in self._watchers.all() if watcher in watchers]
 
     def statistics(self) -> TableStatistics:
@@ -253,7 +253,7 @@ class ServerMachine:
         return effects
 
     def _stands(self, end: End) -> bool:
-        """Whether a request of a knot is as it was, and its agent waits."""
+        """Whether a request of a knot is unchanged, and its agent waits."""
         entry = self.table.entry(end[0])
         return entry is not None and entry.since == end[1] and entry.owner.waits
 
@@ -294,7 +294,7 @@ class ServerMachine:
     def _changed(
         self, changed: list[Entry], new: Sequence[Entry] = (), owner: EntryOwner | None = None
     ) -> list[ServerEffect]:
-        """What is to be done after a step that has changed these entries; see `Notifier.after`."""
+        """The effects of a step that has changed these entries; see `Notifier.after`."""
         if not changed:
             return []
         if self.table.spares:
@@ -304,7 +304,7 @@ class ServerMachine:
         return self._tell(news) if news or self._watchers.any else []
 
     def _tell(self, news: News) -> list[ServerEffect]:
-        """The effects that tell agents, and watchers, what the last step has changed."""
+        """The effects that notify agents and watchers of the last step's changes."""
         effects = self._notify(news)
         if self._watchers.any:
             effects += self._views(self.changed)
@@ -313,7 +313,7 @@ class ServerMachine:
     def _resumed(
         self, changed: list[Entry], new: Sequence[Entry]
     ) -> tuple[list[Entry], Sequence[Entry]]:
-        """What has changed, and is new, with what goes ahead since its owner waits no more."""
+        """Both arguments, plus the spare entries that move ahead now that their owner does not wait."""
         more: dict[Entry, None] = {}
         for owner in dict.fromkeys([entry.owner for entry in changed]):
             for entry in self.table.resume(owner):

@@ -1,14 +1,15 @@
-"""Which requests matter to the search for cycles, kept in order at each lock id.
+"""Marks: the requests that matter to the search for cycles, in order at each lock id.
 
-In a queue of thousands nearly all wait alone: that one request is all that their agents wait for, and these have
-nothing else there. A search passes over all of them at once (`locks.core.server.waits`). So each slot has
-three lists for each mode, in the order of places:
+In a queue of thousands, nearly all agents *wait alone*: such an agent waits for one request only,
+and has no other request on related ids. A search skips all of these at once
+(`locks.core.server.waits`). So each slot has three lists for each mode, in the order of places:
 
-- `HELD`: the granted requests of agents that wait for something else;
-- `AHEAD`: the waiting requests of agents that also wait for something else, or have other requests around;
-- `PLAIN`: the waiting requests of agents that wait alone.
+- `HELD`: granted requests of agents that wait for something else;
+- `AHEAD`: waiting requests of agents that also wait for something else, or have other requests on
+  related ids;
+- `PLAIN`: waiting requests of agents that wait alone.
 
-Requests of agents that do not wait have no mark: no cycle goes through them.
+Requests of agents that do not wait have no mark, because no cycle goes through them.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ PLAIN: Final = 2 * len(MODES)
 
 
 def waits_for_it_alone(entry: Entry) -> bool:
-    """Whether an entry is all that its owner waits for."""
+    """Whether an entry waits and its owner waits for nothing else."""
     owner = entry.owner
     return owner.waiting == 1 and not owner.waits_elsewhere and entry.waits
 
 
 def is_alone(waiter: Entry) -> bool:
-    """Whether its owner has nothing else on ids related to that of an entry."""
+    """Whether an entry's owner has no other entry on related ids."""
     owner = waiter.owner
     if owner.total == 1:
         return True
@@ -52,7 +53,7 @@ def is_alone(waiter: Entry) -> bool:
 
 
 def marked_below(slot: Slot, plain: bool) -> Iterator[Slot]:
-    """The slots below this one that have marked entries there or further below; `PLAIN` ones only count with `plain`."""
+    """The slots below with marks on them or below them; `PLAIN` marks count only with `plain`."""
     todo = [slot]
     for each in todo:
         marks = each.marks
@@ -68,7 +69,7 @@ def marked_below(slot: Slot, plain: bool) -> Iterator[Slot]:
 
 
 def follow_all(owner: EntryOwner) -> list[Entry]:
-    """An owner waits otherwise than before: mark all its entries anew; returns the same as `follow`."""
+    """Mark all entries of an owner whose waiting has changed; returns the same as `follow`."""
     left: list[Entry] = []
     for entries in owner.entries.values():
         for entry in entries:
@@ -77,10 +78,10 @@ def follow_all(owner: EntryOwner) -> list[Entry]:
 
 
 def follow(entry: Entry) -> list[Entry]:
-    """An entry has changed: mark it anew, and those of its owner that may not be alone any more, or are again.
+    """Mark a changed entry, and related ones of its owner, which may be alone now or no longer.
 
     Returns:
-        `PLAIN` entries that stood directly ahead of one that is not `PLAIN` any more.
+        The `PLAIN` entries directly ahead of an entry that is no longer `PLAIN`.
     """
     left: list[Entry] = []
     _mark(entry, left)
@@ -165,7 +166,7 @@ def _take_out(entry: Entry, left: list[Entry]) -> None:
 
 
 def _rise(slot: Slot, plain: bool) -> None:
-    """There are marks on a slot or below it, and were none before: those above have to know."""
+    """Note in the slots above that a slot has marks on it or below, and had none before."""
     while slot.parent is not None:
         parent = slot.parent
         marks = parent.marks
@@ -180,7 +181,7 @@ def _rise(slot: Slot, plain: bool) -> None:
 
 
 def _sink(slot: Slot, plain: bool) -> None:
-    """There are no marks on a slot or below it any more."""
+    """Note in the slots above that a slot has no more marks on it or below."""
     while True:
         marks = slot.marks
         assert marks is not None

@@ -1,39 +1,46 @@
-"""Which agents a lock server notifies of what: as little as the algorithm can do with.
+"""Which agents a lock server notifies of what: no more than the algorithm needs.
 
-An agent is always notified of the state of its own requests. All else serves one end, to find
-deadlocks, and follows from one rule:
+An agent is always notified of the state of its own requests. All other notifications serve to find
+deadlocks, and follow one rule:
 
     The agents at the two ends of an edge of the wait-for graph are notified of it when it lies on a
-    cycle, where all that goes on at other nodes counts as one more agent: an agent that waits
-    elsewhere waits for it, and it waits for each agent that has requests elsewhere.
+    cycle. Here, all other nodes together count as one more agent: an agent that waits elsewhere
+    waits for it, and it waits for each agent that has requests elsewhere.
 
-What lies on no such cycle can't be part of a deadlock: with a single node, agents are notified of
-nothing else until there is a deadlock, and then each of its agents gets to know its own part of it;
-with several nodes, they are notified of the parts of the graph that may go on elsewhere. So handing on
-a lock that many want costs one message, however many wait. The server does not resolve anything: it
-doesn't know what goes on elsewhere, or which locks are acknowledged, and agents decide which of them
-yields.
+An edge that lies on no such cycle can't be part of a deadlock. So with a single node, agents are
+notified of other agents' requests only when there is a deadlock, and each of its agents only of its
+own edges. With several nodes, they are also notified of edges that may belong to a cycle that
+continues elsewhere. So when a lock is handed on, one message is sent, however many agents wait. The
+server resolves no deadlock itself: it knows neither the state of other nodes nor which locks are
+acknowledged. The agents decide which of them yields.
 
-A cycle is closed by an agent that gets a request, surrenders, or begins to wait elsewhere. So after
-each step it is enough to look for cycles through the agents of that step, and only through those
-that wait and have other requests: no agent can wait for one that has nothing, and what stands
-behind its only, waiting request came later and is looked at itself.
+Only an agent that makes a request, surrenders, or begins to wait elsewhere closes a cycle. So after
+each step it is enough to search for cycles through the agents of that step. Of these, only agents
+that wait and have other requests can be on a new cycle. No agent waits for an agent without
+requests, and requests queued behind an agent's only, waiting request came later and are searched
+themselves.
 
-Cycles by way of other nodes are all made known: it is not known here how they go on. The agents on
-them are the *tied* ones (`locks.core.server.waits`). After a step only the edges of agents that the step has changed
-or tied are looked at: all others between tied agents were made known before. Of several cycles within the
-node only the shortest one is made known; the agent that closed them is looked at again after each
-step until it lies on none, so the next one is made known when this one is resolved. If it is long, its
-largest agent alone is notified, of all its edges: it is the one that has to yield, and the agents would pass on more
-and more records up to it, half of their square in all. Where many wait, a cycle of three is long: cycles overlap there, and
-what agents pass on of one of them reaches those who are on others. But where anybody uses a counted lock, one of its units may be in one cycle and one in another, and a deadlock has both
-(`locks.core.agent.knots`): then all cycles through the agent are made known.
+Cycles that continue at other nodes are all reported, because their other part is unknown here. The
+agents on them are called *tied* (`locks.core.server.waits`). After a step, the server looks only at
+the edges of agents that the step has changed or tied. All other edges between tied agents were
+reported before.
 
-An agent that was notified of a request is notified of its changes, for as long as it waits.
+Of several cycles within the node, only the shortest is reported. The agent that closed them is
+searched again after each step until it lies on no cycle, so the next cycle is reported when this
+one is resolved. If the cycle is long, only its largest agent is notified, but of all edges. That
+agent has to yield. Otherwise the agents would pass more and more records on to it, in all about
+half the square of their number. Where many agents wait, a cycle of three counts as long: cycles
+overlap there, and records of one cycle would reach agents on others.
 
-What a step costs. Nothing goes through those who wait alone, who are nearly all in a crowd: requests that matter are
-marked (`locks.core.server.marks`). No search begins unless somebody here waits elsewhere *and* somebody who waits here has
-requests elsewhere, or an agent may have closed a cycle; and a search looks at each marked request once.
+If counted locks are in use, all cycles through the agent are reported instead: a deadlock may
+contain one unit in one cycle and another unit in another (`locks.core.agent.knots`).
+
+An agent that was notified of a request is notified of its changes, as long as the agent waits.
+
+What does a step cost? Searches skip agents that wait alone, and in a crowd these are nearly all:
+only requests that matter are marked (`locks.core.server.marks`). A search begins only if an agent
+may have closed a cycle, or if some agent waits elsewhere and some waiting agent has requests
+elsewhere. It looks at each marked request once.
 """
 
 from __future__ import annotations
@@ -68,12 +75,12 @@ class Notifier:
         node: Name of its node, for the records.
 
     Attributes:
-        closers: The owners that may lie on a cycle.
+        closers: The owners that may lie on an unreported cycle.
         waiting: The owners that wait.
-        asking: Those of them that have requests elsewhere.
-        away: Those that wait elsewhere.
-        long: Of a cycle of so many agents only the largest one is notified.
-        few: Where more agents wait than that, the same is done with any cycle of more than two.
+        asking: The waiting owners that have requests elsewhere.
+        away: The owners that wait elsewhere.
+        long: The number of agents from which a cycle is long: only its largest agent is notified.
+        few: If more owners than this wait, each cycle of more than two agents is long.
     """
 
     long: ClassVar[int] = 9
@@ -86,24 +93,24 @@ class Notifier:
         self.waiting: dict[EntryOwner, None] = {}
         self.asking: dict[EntryOwner, None] = {}
         self.away: dict[EntryOwner, None] = {}
-        # Those whose edges may have changed since these were looked at; and those all of whose edges
-        # between each other are known at both ends.
+        # `_touched`: owners whose edges may have changed since the last search. `_tied`: owners
+        # that were notified of all edges between each other.
         self._touched: set[EntryOwner] = set()
         self._tied: dict[EntryOwner, None] = {}
 
     def after(
         self, changed: list[Entry], new: Sequence[Entry] = (), owner: EntryOwner | None = None
     ) -> News:
-        """Work out whom to notify of what after one step.
+        """Work out which agents to notify of what after one step.
 
         Args:
             changed: The entries that the step changed.
-            new: Those of them that came in, or were put last: they may close a cycle.
+            new: Those of them that are new, or were moved to the end: they may close a cycle.
             owner: An owner whose standing elsewhere changed.
 
         Returns:
-            For each agent the entries to notify it of, with their records. Its own changed entries are
-            always among them, unless they are gone.
+            The entries to notify each agent of, with their records. Its own changed entries are
+            always included, unless they are gone.
         """
         spares = self._table.spares
         if len(changed) == 1 and owner is None and not (self.closers or spares):
@@ -118,7 +125,7 @@ class Notifier:
             self._see(owner, news)
         for entry in changed:
             own = entry.owner
-            # Edges are between owners that wait. What the others do changes nothing of what was found.
+            # Edges are between owners that wait, so changes of other owners change no edge.
             if own.waited or own.waits:
                 self._touched.add(own)
                 self._see(own, news)
@@ -144,9 +151,9 @@ class Notifier:
         return news
 
     def _notify_of_spares(self, changed: list[Entry], news: News) -> None:
-        """Notify agents of spare requests that their grants keep waiting: those who do not hold the lock give way.
+        """Notify agents of spare requests that their grants block; an agent without the lock gives way.
 
-        An agent is notified when it is granted something, and when a request becomes spare.
+        This is done when an agent gets a grant, and when a request becomes spare.
         """
         table = self._table
         for entry in changed:
@@ -158,21 +165,21 @@ class Notifier:
                     self._notify_of_spare(grant.owner, entry, news)
 
     def _notify_of_spare(self, owner: EntryOwner, spare: Entry, news: News) -> None:
-        """Notify an owner of a spare entry, also if it was before."""
+        """Notify an owner of a spare entry, even if it was notified before."""
         if spare.notified is None:
             spare.notified = {}
         spare.notified[owner] = owner.turned
         self._notify(owner, spare, news)
 
     def again(self, owner: EntryOwner) -> News:
-        """An owner has forgotten what it was notified of; notify it of what still matters."""
+        """Notify an owner that has forgotten its records of those that still matter."""
         news: News = {}
         self.forgotten((owner.id,))
         self._look_for_cycles(news)
         return news
 
     def forgotten(self, agents: Iterable[AgentId]) -> None:
-        """Agents forget what they were notified of; `after` sees to what still matters."""
+        """Note that agents forget their records; the next `after` sends those that still matter."""
         for agent in agents:
             owner = self._table.owners.get(agent)
             if owner is not None and owner.waits:
@@ -182,24 +189,24 @@ class Notifier:
                 self._touched.add(owner)
 
     def load(self, owners: Iterable[EntryOwner]) -> None:
-        """Put down what follows from the state of owners that are put into the table anew."""
+        """Derive the marks and sets from the state of owners that were loaded into the table."""
         for owner in owners:
             self._mark(owner)
 
     def _may_close_a_cycle(self, entry: Entry) -> bool:
-        """Whether a new entry may bring a path to its owner together with one away from it."""
+        """Whether a new entry may connect a path to its owner with a path from it."""
         owner = entry.owner
         if (owner.total == 1 and not owner.requests_elsewhere) or not owner.waits:
             return False
         if entry.waits and next(edges_of(entry), None) is not None:
             return True
-        # One that does not stand last may be in the way of one that came before.
+        # An entry that is not last in the queue may block an older one.
         return entry.place != self._table.last_place and _is_waited_for(entry)
 
     def _look_for_cycles(self, news: News) -> None:
-        """Notify of what lies on a cycle through an owner that may have closed one, now or before."""
+        """Notify of edges on cycles through owners that may have closed one, in this step or before."""
         self._notify_tied(news)
-        seen = set(self._tied)  # of all cycles through these was notified
+        seen = set(self._tied)  # all cycles through these were reported
         clear: set[EntryOwner] | None = None
         for owner in list(self.closers):
             if owner in seen:
@@ -213,7 +220,7 @@ class Notifier:
         self._touched.clear()
 
     def _notify_tied(self, news: News) -> None:
-        """Notify of the edges between tied owners that may not be known yet."""
+        """Notify of the edges between tied owners that may not be reported yet."""
         known = self._tied
         others = len(self.waiting) > len(self.asking)
         tied = self._tied = tied_elsewhere(self.asking, self.away, others)
@@ -226,18 +233,18 @@ class Notifier:
                 self._notify_edge(edge, news)
 
     def _on_no_cycle(self) -> set[EntryOwner]:
-        """Owners that may have closed a cycle, and all ways from them end.
+        """The closers that lie on no cycle, because all paths from them end.
 
-        To look from each of them takes as long, for each, as this does for all: after a long cycle was
-        resolved, all that were on it are looked at.
+        One search from all closers costs as much as a search from one of them. After a long cycle
+        was resolved, all its owners are closers.
         """
-        ends: dict[EntryOwner, bool] = {}  # whether all ways from it end, as far as is known
-        looked: Looked = {}  # from there all ways end
+        ends: dict[EntryOwner, bool] = {}  # whether all paths from it end, as far as known
+        looked: Looked = {}  # all paths from these end
         for start in self.closers:
             if start in ends or start in self._tied:
                 continue
             if not _may_be_waited_for(start):
-                ends[start] = True  # or not: it is on no cycle
+                ends[start] = True  # perhaps they do not, but it is on no cycle
                 continue
             ends[start] = False
             path = [start]
@@ -248,8 +255,8 @@ class Notifier:
                     edges.pop()
                     ends[path.pop()] = True
                 elif edge.to in self._tied or ends.get(edge.to, False):
-                    pass  # from those that are tied no way leads back
-                elif edge.to in ends:  # a cycle: it is on the path, or its ways do not all end
+                    pass  # no path leads back from tied owners
+                elif edge.to in ends:  # a cycle: it is on the path, or not all its paths end
                     break
                 else:
                     ends[edge.to] = False
@@ -258,7 +265,7 @@ class Notifier:
         return {owner for owner, its in ends.items() if its}
 
     def _see(self, owner: EntryOwner, news: News) -> None:
-        """Take note of whether, and where, an owner waits."""
+        """Update the notes on whether and where an owner waits."""
         if owner.waits != owner.waited:
             self._turn(owner, news)
             self._mark(owner)
@@ -268,13 +275,13 @@ class Notifier:
             self._put_down(owner)
 
     def _mark(self, owner: EntryOwner) -> None:
-        """An owner waits otherwise than before."""
+        """Mark the entries of an owner whose waiting has changed."""
         owner.single = _is_single(owner)
         self._uncovered(follow_all(owner))
         self._put_down(owner)
 
     def _put_down(self, owner: EntryOwner) -> None:
-        """Put down whether an owner waits, and what it does elsewhere."""
+        """Update the sets of owners that wait, request elsewhere and wait elsewhere."""
         if owner.total and owner.waits:
             self.waiting[owner] = None
         elif owner in self.waiting:
@@ -289,12 +296,12 @@ class Notifier:
             del self.away[owner]
 
     def _uncovered(self, entries: list[Entry]) -> None:
-        """Edges to these may be looked at that were not before."""
+        """Note that searches no longer skip all edges to these entries."""
         for entry in entries:
             self._touched.add(entry.owner)
 
     def _turn(self, owner: EntryOwner, news: News) -> None:
-        """An owner begins or ceases to wait: that is part of what is known of its requests."""
+        """Report that an owner begins or stops waiting: this is part of its requests' records."""
         owner.waited = owner.waits
         self._table.version += 1
         owner.turned = self._table.version
@@ -304,11 +311,11 @@ class Notifier:
                     self._notify_change(entry, news)
 
     def _notify(self, owner: EntryOwner, entry: Entry, news: News) -> None:
-        """Notify an owner of how an entry is now."""
+        """Notify an owner of the present state of an entry."""
         news.setdefault(owner.id, {})[entry] = entry.record(self._node)
 
     def _notify_change(self, entry: Entry, news: News) -> None:
-        """Notify those that know of an entry, and still wait, of how it is now."""
+        """Notify the owners that were notified of an entry, and still wait, of its present state."""
         notified = entry.notified
         assert notified is not None
         _drop_forgotten(notified)
@@ -316,9 +323,9 @@ class Notifier:
             self._notify(owner, entry, news)
 
     def _look_for_cycle(self, start: EntryOwner, news: News, seen: set[EntryOwner]) -> bool:
-        """Notify of the edges of a cycle through `start`; whether there is one.
+        """Notify of the edges of a cycle through `start`; return whether there is one.
 
-        If that is done for all cycles through some owners, they are put into `seen`.
+        Owners whose cycles are all reported by this are added to `seen`.
         """
         if not (start.waits and _may_be_waited_for(start)):
             return False
@@ -330,7 +337,7 @@ class Notifier:
         for owner in todo:
             for edge in edges_from(owner, looked):
                 to = edge.to
-                if to in self._tied:  # from there, no way leads back
+                if to in self._tied:  # no path leads back from there
                     continue
                 if to is start:
                     self._notify_path(edge, reached, news)
@@ -338,7 +345,7 @@ class Notifier:
                 if to not in reached:
                     reached[to] = edge
                     todo.append(to)
-                    if owner is start:  # most cycles are short, and many may be ahead
+                    if owner is start:  # most cycles are short, and many owners may be ahead
                         back = next(edges_to(start, (to,)), None)
                         if back is not None:
                             self._notify_path(back, reached, news)
@@ -346,13 +353,13 @@ class Notifier:
         return False
 
     def _look_for_all(self, start: EntryOwner, news: News, seen: set[EntryOwner]) -> bool:
-        """Notify of the edges of all cycles through `start`; whether there are any."""
+        """Notify of the edges of all cycles through `start`; return whether there are any."""
         edges: list[WaitEdge] = []
         reached = {start: False}
         todo = [start]
         for owner in todo:
             for edge in edges_from(owner):
-                if edge.to in self._tied:  # from there, no way leads back
+                if edge.to in self._tied:  # no path leads back from there
                     continue
                 edges.append(edge)
                 if edge.to is start:
@@ -365,7 +372,7 @@ class Notifier:
         return reached[start]
 
     def _notify_path(self, last: WaitEdge, reached: dict[EntryOwner, WaitEdge], news: News) -> None:
-        """Notify of the edges of the path by which `last` was reached: with `last`, they are a cycle."""
+        """Notify of the edges of a cycle: `last`, and the path by which it was reached."""
         edges: list[WaitEdge] = []
         edge: WaitEdge | None = last
         while edge is not None:
@@ -385,7 +392,7 @@ class Notifier:
         """Notify of all edges on cycles through `start`.
 
         Returns:
-            All owners on such cycles: each lies on a cycle with each other one.
+            All owners on such cycles. Each of them lies on a cycle with each other one.
         """
         before: dict[EntryOwner, list[EntryOwner]] = {}
         for edge in edges:
@@ -413,12 +420,12 @@ class Notifier:
         self._notify_once(owner, edge.holder, news)
 
     def _notify_once(self, owner: EntryOwner, entry: Entry, news: News) -> None:
-        """Notify an owner of an entry unless it was before, and has not forgotten it."""
+        """Notify an owner of an entry, unless it was notified before and still remembers it."""
         if entry.notified is None:
             entry.notified = {}
         if entry.notified.get(owner) != owner.turned:
             size = len(entry.notified)
-            if size >= FEW and not size & (size - 1):  # now and then, or a lock held for long grows
+            if size >= FEW and not size & (size - 1):  # now and then, as it would grow
                 _drop_forgotten(entry.notified)
             entry.notified[owner] = owner.turned
             self._notify(owner, entry, news)
@@ -429,17 +436,17 @@ _id_of: Final = attrgetter("id")
 
 
 def _is_single(owner: EntryOwner) -> bool:
-    """Whether an owner waits with one request only."""
+    """Whether an owner waits with just one request."""
     return owner.waiting == 1 and not owner.waits_elsewhere
 
 
 def _may_be_waited_for(owner: EntryOwner) -> bool:
-    """Whether another owner may wait for this one; says so at the slightest sign."""
+    """Whether another owner may wait for this one; true in case of doubt."""
     return owner.requests_elsewhere or any(map(_is_waited_for, owner.all()))
 
 
 def _is_waited_for(entry: Entry) -> bool:
-    """Whether another entry may wait for this one; says so at the slightest sign."""
+    """Whether another entry may wait for this one; true in case of doubt."""
     for slot in entry.slot.path():
         if slot.marks is not None and _stands_behind(slot.marks, entry):
             return True
@@ -448,7 +455,7 @@ def _is_waited_for(entry: Entry) -> bool:
 
 
 def _stands_behind(marks: Marks, entry: Entry) -> bool:
-    """Whether any of these waits and stands behind an entry that conflicts with it, or that one is granted."""
+    """Whether a marked entry that conflicts with `entry` waits behind it, or `entry` is granted."""
     for rank in entry.rivals:
         for kind in (PLAIN, AHEAD):
             queue = marks.lists[kind + rank]
@@ -458,7 +465,7 @@ def _stands_behind(marks: Marks, entry: Entry) -> bool:
 
 
 def _drop_forgotten(notified: dict[EntryOwner, int]) -> None:
-    """Take out those that are gone, or do not wait any more, or do so anew: they have forgotten it."""
+    """Take out owners that forgot the entry: they are gone, or have stopped waiting since."""
     for owner, turned in list(notified.items()):
         if not owner.total or not owner.waits or owner.turned != turned:
             del notified[owner]

@@ -1,8 +1,8 @@
-"""The state of a lock server, to go back to.
+"""Saving and loading the state of a lock server.
 
-What is saved are the facts: who asks for what, what is granted, and in which order. The tree, the
-counts, and who waits for which reason follow from them by the rule of the lock table. So saving
-takes time in the number of requests, and nothing is copied that is linked in long chains.
+Only facts are saved: the requests, their order, and which are granted. The tree, the counts, and
+the reasons for waiting follow from these by the rule of the lock table. So saving takes time in the
+number of requests, and copies no long chains of linked objects.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SavedOwner(NamedTuple):
     waits_elsewhere: bool
     turned: int
     waited: bool
-    closes: bool  # whether it may lie on a cycle that is not made known
+    closes: bool  # whether it may lie on an unreported cycle
 
 
 class SavedEntry(NamedTuple):
@@ -49,7 +49,7 @@ class SavedEntry(NamedTuple):
 
 
 class SavedServer(NamedTuple):
-    """All facts that a lock server has."""
+    """All facts of a lock server."""
 
     version: int
     last_place: int
@@ -102,7 +102,7 @@ def _save_entry(entry: Entry, number: dict[EntryOwner, int]) -> SavedEntry:
         entry.granted,
         entry.spare,
         entry.yielded,
-        # Those that are gone have forgotten it.
+        # Owners that are gone have forgotten it.
         None
         if notified is None
         else tuple((number[o], turned) for o, turned in notified.items() if o in number),
@@ -137,7 +137,7 @@ def load_table(saved: SavedServer, table: LockTable, notifier: Notifier) -> None
             entry.slot.granted[entry.rank] += 1
     for entry in in_order:
         if not entry.granted:
-            table._look(entry)  # for a reason to wait: there is one
+            table._look(entry)  # it finds a reason to wait
     notifier.load(owners)
     table.version = saved.version
     table.last_place = saved.last_place
@@ -145,7 +145,7 @@ def load_table(saved: SavedServer, table: LockTable, notifier: Notifier) -> None
 
 
 def _enter(table: LockTable, owner: EntryOwner, fact: SavedEntry) -> Entry:
-    """Make an entry anew that does not stand in line yet."""
+    """Make an entry that is not in a queue yet."""
     slot = table._grow(fact.lock_id)
     entry = Entry(fact.number, owner, slot, fact.mode)
     entry.place, entry.room = fact.place, fact.room

@@ -2,41 +2,40 @@
 
     Two requests *conflict* when they are by different agents, their ids are related (one is a
     prefix of the other), and their modes conflict: not both are reads. A request is *granted* when
-    no conflicting request is granted or stands ahead of it. A new request stands last, except:
-    (cover) one that an own request on the same id or an ancestor already covers, in the same or a
-    stronger mode, stands together with it;
-    (conversion) one of an agent for which others already wait stands ahead of the first
-    conflicting request that waits for it, so that an upgrade never waits for an agent that waits
+    no conflicting request is granted or ahead of it. A new request is put at the end, except:
+    (cover) If an earlier request of the same agent covers it (same id or above, same or stronger
+    mode), it shares the place of that request.
+    (conversion) If other agents already wait for its agent, it is put directly ahead of the first
+    conflicting request that waits for the agent. So an upgrade never waits for an agent that waits
     for its own.
 
-A request once granted stays granted until it is released, its agent is removed, or it is
-surrendered.
+A granted request stays granted until it is released or surrendered, or its agent is removed.
 
-On a *counted* id (`locks.lock_ids.counted`) so many may be granted at once: there a request is granted when
-fewer than that are granted or stand ahead of it on the same id, and nothing else conflicts.
+A *counted* id (`locks.lock_ids.counted`) allows a fixed number of grants at once. There, a request
+is granted when fewer requests than that number are granted or ahead of it on the same id, and
+nothing else conflicts.
 
-How it is kept fast. The ids form a tree of `Slot`s, each with the requests on that very id. A
-waiting entry keeps only one reason for waiting: some conflicting entry on its own slot or above
-(`blocker`), the one directly ahead in the queue if there is one, so that handing a lock on looks
-at one waiter and not at all of them. Only when there is no such entry does it count the
-conflicting entries below its slot (`pending`), and each of those that goes counts it down. When
-its reason is gone, an entry looks for another one; when there is none, it is granted. A request,
-release or grant therefore costs time in the depth of the id and in what really conflicts. On a counted
-id those who have a unit stand at the front, so a request's index in the queue says whether it has to wait; when
-one leaves, the one that gets the last index for which there is a unit is looked at, and no other.
+How is it fast? The ids form a tree of `Slot`s, each with the requests on exactly that id. A waiting
+entry keeps just one reason for waiting. This is one conflicting entry on its own slot or above
+(`blocker`), if possible the one directly ahead in the queue. So handing a lock on looks at one
+waiting entry, not at all of them. If there is no such entry, the reason is the number of
+conflicting entries below its slot (`pending`), which counts down as these leave. When its reason is
+gone, an entry looks for another one, and is granted if there is none. So a request, release or
+grant costs time in the depth of the id and in the number of requests that really conflict. On a
+counted id, the holders of units are at the front, so a request's index in the queue says whether it
+must wait. When one leaves, only the request that moves to the last index with a unit is considered.
 
-Places are integers, handed out in rising order; a conversion gets a fraction directly ahead of the
-entry that it must precede, so that it overtakes nobody else. A *spare* request is one of an agent that
-holds the lock by what other nodes have granted. Nobody else gets the lock before that agent releases it; so a spare
-request stands ahead of all conflicting ones that wait, and if one of these is granted, its agent is asked to
-give way (`give_way`). A request that is covered by a granted
-one is granted with it, also when a conversion meanwhile stands ahead of both. Versions come from
-one counter; whatever makes the table chooses where it starts, so that it can go on rising across
-restarts.
+Places are integers in rising order. A conversion gets a fraction directly ahead of the entry that
+it must precede, so it overtakes no other. A *spare* request is by an agent that holds the lock by
+the grants of other nodes. No other agent gets the lock before that agent releases it. So a spare
+request is ahead of all waiting requests that conflict with it, and if a conflicting request is
+granted, its agent is requested to give way (`give_way`). A request that is covered by a granted one
+is granted with it, even if a conversion was put ahead of both meanwhile. Versions come from one
+counter. Its start is an argument, so that versions keep rising across restarts.
 
-Rejected: the original's queue for each id with copies of the parents' entries ("indirect
-entries"), because copies disagree; a count of all blockers for each waiting entry, because each
-hand-over then costs time in the length of the queue.
+Rejected: the original's queue for each id with copies of the parents' entries ("indirect entries"),
+because copies can disagree; a count of all blockers for each waiting entry, because each hand-over
+would cost time in the length of the queue.
 """
 
 from __future__ import annotations
@@ -67,23 +66,24 @@ from locks.ranges import PLACE_BITS
 
 __all__ = ["LockTable"]
 
-ROOM_BITS = PLACE_BITS - 160  # two more numbers of 64 bits, and to spare
+ROOM_BITS = PLACE_BITS - 160  # leaves room for two more numbers of 64 bits
 
 
 class LockTable:
     """The lock table of one node.
 
-    Every method that changes something returns the entries that changed, each once, in the order
-    in which that happened. Ids and modes are not checked here (`locks.model` does that).
+    Every method that changes something returns the changed entries, each once, in the order of
+    their changes. Ids and modes are not checked here (`locks.model` does that).
 
     Args:
-        first_version: Where versions start. Must be larger than any version that an earlier table
-            of the same node has given.
+        first_version: Where versions start. Must be larger than all versions that an earlier table
+            of the same node assigned.
 
     Attributes:
-        counted: The slots of counted ids, by the id that each was made of: it has one at a time.
+        counted: The slots of counted ids, by the id that each was made from; there is one at a
+            time.
         spares: The spare requests, by lock id.
-        root: The slot of which all others are below.
+        root: The slot above all others.
     """
 
     def __init__(self, first_version: int = 0) -> None:
@@ -99,7 +99,7 @@ class LockTable:
     # --- Changes --------------------------------------------------------------------------------
 
     def raise_to(self, version: int) -> None:
-        """Give no version from now on that is not larger than this one."""
+        """Assign only larger versions than this one from now on."""
         self.version = max(self.version, version)
 
     def request(
@@ -110,10 +110,11 @@ class LockTable:
         mode: Mode,
         spare: bool = False,
     ) -> list[Entry]:
-        """Ask for a lock. The first entry returned is the request itself.
+        """Request a lock. The first returned entry is the request itself.
 
-        What the agent already has, so or stronger, is returned as it is; but what is not granted on that very id
-        becomes spare, or needed again.
+        If the agent already has an entry on this id in the same or a stronger mode, that entry is
+        returned. Its waiting entries on exactly this id become spare, or needed again, as the new
+        request says.
         """
         owner = self.owners.get(agent)
         if owner is None:
@@ -150,12 +151,12 @@ class LockTable:
         return [entry] if len(owner.entries[slot]) == 1 else self._convert(entry, spare)
 
     def release(self, agent: AgentId, lock_id: LockId, mode: Mode | None = None) -> list[Entry]:
-        """Take the agent's entries on exactly this id out (of one mode, if one is given)."""
+        """Take out the agent's entries on exactly this id (in one mode, if one is given)."""
         own = [e for e in self.own(agent, lock_id) if mode is None or e.mode == mode]
         return self._take_out(own[0].owner, own) if own else []
 
     def remove(self, agent: AgentId) -> list[Entry]:
-        """Take all entries of the agent out."""
+        """Take out all entries of the agent."""
         owner = self.owners.get(agent)
         if owner is None:
             return []
@@ -171,17 +172,17 @@ class LockTable:
         waiter: tuple[int, int] | None = None,
         holder: tuple[int, int] | None = None,
     ) -> list[Entry]:
-        """Give up all of the agent's entries that are related to `lock_id`: they stand last.
+        """Give up all entries of the agent related to `lock_id`: they move to the end.
 
         Args:
             agent: The agent that surrenders.
-            lock_id: What it gives up.
-            waiter: Number and `since` of the waiting request for which it is done, or `None`.
+            lock_id: The id that it gives up.
+            waiter: Number and `since` of the waiting request of the edge, or `None`.
             holder: Number and `since` of the agent's request that it waits for, or `None`.
 
         Returns:
-            The entries that changed; an empty list, and nothing done, when the edge from `waiter`
-            to `holder` is no longer there.
+            The changed entries. If the edge from `waiter` to `holder` no longer exists, nothing is
+            changed, and the list is empty.
         """
         owner = self.owners.get(agent)
         if owner is None or not self.edge_stands(owner, waiter, holder):
@@ -199,14 +200,15 @@ class LockTable:
     def give_way(
         self, agent: AgentId, waiter: tuple[int, int], holder: tuple[int, int]
     ) -> list[Entry]:
-        """Put spare requests ahead of what an agent was granted; returns the same as `surrender`.
+        """Put spare requests ahead of an agent's grants; returns the same as `surrender`.
 
-        The agent's entries keep their places otherwise. All spare requests that are kept waiting by them go ahead.
+        All spare requests that the grants block are put ahead of them. Otherwise the agent's
+        entries keep their places.
 
         Args:
             agent: The agent that gives way.
             waiter: Number and `since` of a spare request.
-            holder: Number and `since` of the agent's grant that keeps it waiting.
+            holder: Number and `since` of the agent's grant that blocks it.
         """
         owner = self.owners.get(agent)
         if owner is None or not self.edge_stands(owner, waiter, holder, spare=True):
@@ -224,7 +226,7 @@ class LockTable:
         return self._move(sorted(own, key=order_of), sorted(spares, key=place_of))
 
     def _move(self, given_up: list[Entry], ahead: Sequence[Entry] = ()) -> list[Entry]:
-        """Entries lose their grants and stand last; or, if there is something to put ahead of them, keep their places."""
+        """Take grants away: the entries move to the end, or stay behind the entries in `ahead`."""
         candidates: dict[Entry, None] = {}
         moved = [*ahead, *given_up]
         for entry in moved:
@@ -240,7 +242,7 @@ class LockTable:
             entry.since = entry.version = self.version
             if last and number >= len(ahead):
                 self._place(entry)
-            if self._stand(entry) and ahead:  # those that stand last are in nobody's way
+            if self._stand(entry) and ahead:  # entries at the end block no other entry
                 self._count_in(entry)
         for entry in moved:
             candidates.pop(entry, None)
@@ -251,7 +253,7 @@ class LockTable:
         return sorted(changed + moved, key=version_of)
 
     def _convert(self, entry: Entry, spare: bool) -> list[Entry]:
-        """What an agent waits for on an id becomes spare, or needed again; returns `entry` and what else changed."""
+        """Make the owner's waiting entries on the id spare or needed; return `entry` and the other changes."""
         changed = [entry]
         owner, slot = entry.owner, entry.slot
         for each in owner.entries[slot]:
@@ -267,7 +269,7 @@ class LockTable:
         return changed
 
     def _go_ahead(self, entry: Entry, changed: list[Entry]) -> None:
-        """Put a spare entry ahead of all that wait."""
+        """Put a spare entry ahead of all waiting entries that conflict with it."""
         first = self._first_waiting(entry.owner, entry.slot, entry.mode)
         if first is not None and first.place < entry.place:
             candidates: dict[Entry, None] = {}
@@ -280,7 +282,7 @@ class LockTable:
             self._consider(candidates, changed)
 
     def resume(self, owner: EntryOwner) -> list[Entry]:
-        """An owner that has surrendered something waits for nothing (any more): its spare entries go ahead."""
+        """Move surrendered spare entries of an owner ahead again, if the owner waits for nothing."""
         changed: list[Entry] = []
         for entry in list(owner.all()) if owner.yielded and not owner.waits else ():
             self._set_yielded(entry, False)
@@ -297,7 +299,7 @@ class LockTable:
             entry.owner.yielded += 1 if yielded else -1
 
     def _set_spare(self, entry: Entry, spare: bool) -> None:
-        """Whether an entry's agent waits for it, from now on."""
+        """Make a waiting entry spare, or needed again: its agent waits for needed entries only."""
         entry.spare = spare
         lock_id = entry.slot.lock_id
         if spare:
@@ -313,7 +315,7 @@ class LockTable:
     # --- Questions ------------------------------------------------------------------------------
 
     def find(self, lock_id: LockId) -> Slot | None:
-        """The slot of an id, or `None` when nothing is there or below."""
+        """The slot of an id, or `None` if there are no entries on it or below."""
         slot: Slot | None = self.root
         for element in lock_id:
             slot = slot.children.get(element) if slot is not None else None
@@ -354,7 +356,7 @@ class LockTable:
         return self._entries.get(number)
 
     def spares_behind(self, entry: Entry) -> list[Entry]:
-        """The spare entries that a granted one keeps waiting."""
+        """The spare entries that a granted entry blocks."""
         lock_id = entry.slot.lock_id
         found: list[Entry] = []
         for depth in range(1, len(lock_id) + 1):
@@ -370,7 +372,7 @@ class LockTable:
         ]
 
     def grants_against(self, entry: Entry) -> list[Entry]:
-        """The granted entries of others that keep one waiting."""
+        """The granted entries of other owners that block an entry."""
         found: list[Entry] = []
         for slot in (*entry.slot.path(), *entry.slot.subtree(entry.rivals)):
             for rank in entry.rivals if slot.queues else ():
@@ -380,13 +382,13 @@ class LockTable:
                         left -= 1
                         if other.owner is not entry.owner:
                             found.append(other)
-                    if not left:  # they stand mostly at the front
+                    if not left:  # they are usually at the front
                         break
         return found
 
     @property
     def size(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
         return len(self._entries)
 
     def view(self, lock_id: LockId) -> list[Entry]:
@@ -394,7 +396,7 @@ class LockTable:
         return sorted(self.related(lock_id), key=order_of)
 
     def ids(self) -> list[LockId]:
-        """All lock ids that an agent has or waits for."""
+        """All lock ids with entries."""
         return [slot.lock_id for slot in self.root.subtree() if slot.queues]
 
     def statistics(self) -> TableStatistics:
@@ -428,13 +430,13 @@ class LockTable:
         return slot
 
     def _count(self, slot: Slot) -> None:
-        """A new slot may be one of a counted id."""
+        """Set the number of units of a new slot, if its id is counted."""
         slot.units = units_of(slot.lock_id)
         if slot.units:
             self.counted[slot.lock_id[:-1]] = slot
 
     def _prune(self, slot: Slot) -> None:
-        """Take the slot out if there is nothing there or below, and those above likewise."""
+        """Take out a slot without entries on it or below, and likewise the slots above it."""
         if not any(slot.queues):
             slot.close()
             if slot.units:
@@ -445,7 +447,7 @@ class LockTable:
             slot = parent
 
     def _first_waiting(self, owner: EntryOwner, slot: Slot, mode: Mode) -> Entry | None:
-        """The first of others' entries that wait and conflict with one of `owner` on a slot."""
+        """The first waiting entry of another owner that conflicts with a request of `owner` on a slot."""
         first: Entry | None = None
         rivals = rivals_of(mode)
         for other in (*slot.path(), *slot.subtree(rivals)):
@@ -469,19 +471,20 @@ class LockTable:
         return entry
 
     def _place(self, entry: Entry, ahead_of: Entry | None = None) -> None:
-        """Give an entry its place: the last one, or, if there is room, directly ahead of another."""
+        """Give an entry its place: at the end, or, if there is room, directly ahead of another."""
         self.last_place += 1
         if ahead_of is None or ahead_of.room.denominator.bit_length() > ROOM_BITS:
             entry.place = self.last_place
             entry.room = WHOLE
         else:
-            # Those put ahead of the same entry before stand at `room / k` with a smaller `k`.
+            # Entries put ahead of the same one before are at a distance `room / k` with a smaller
+            # `k`.
             k = self.last_place
             entry.place = ahead_of.place - ahead_of.room / k
             entry.room = ahead_of.room / (k * (k - 1))
 
     def _stand(self, entry: Entry) -> bool:
-        """Put an entry into its slot's queue, waiting; whether anything above counts what is below."""
+        """Put an entry into its slot's queue, waiting; return whether entries above count those below."""
         slot = entry.slot
         rank = entry.rank
         if not slot.queues:
@@ -503,11 +506,11 @@ class LockTable:
         return counted
 
     def _leave(self, entry: Entry, candidates: dict[Entry, None]) -> None:
-        """Take an entry out of its slot's queue; it is not granted any more, and has no reason to wait.
+        """Take an entry out of its slot's queue, with its grant or its reason to wait.
 
         Args:
             entry: The entry.
-            candidates: Where those are noted that may have waited for it alone.
+            candidates: Collects the entries whose only reason to wait it may have been.
         """
         slot = entry.slot
         rank = entry.rank
@@ -576,22 +579,22 @@ class LockTable:
     # --- Grant ----------------------------------------------------------------------------------
 
     def _consider(self, candidates: dict[Entry, None], changed: list[Entry]) -> None:
-        """Look again at entries that lost their reason for waiting, in their order."""
+        """Consider entries that lost their reason to wait, in the order of their places."""
         for entry in sorted(candidates, key=place_of) if len(candidates) > 1 else candidates:
             self._look(entry)
             if entry.granted:
                 changed.append(entry)
 
     def _look(self, entry: Entry, alone: bool = False) -> None:
-        """Find a reason for a waiting entry to wait on, or grant it.
+        """Find another reason for an entry to wait, or grant it.
 
         Args:
             entry: The entry.
-            alone: Whether there is no other one on its very id.
+            alone: Whether it is the only entry on its id.
         """
         slot = entry.slot
         if slot.units and is_full_for(entry):
-            return  # `next_in_line` finds it
+            return  # `next_in_line` finds it later
         blocker = self._blocker_of(entry, slot.parent if alone or slot.units else slot)
         if blocker is not None:
             if blocker.blocking is None:
@@ -613,7 +616,7 @@ class LockTable:
             self._grant(entry)
 
     def _blocker_of(self, entry: Entry, slot: Slot | None) -> Entry | None:
-        """An entry on an id or above that is in the way: the one directly ahead, if any."""
+        """An entry on an id or above that blocks this one: the one directly ahead, if there is one."""
         owner, place, rivals = entry.owner, entry.place, entry.rivals
         while slot is not None:
             if slot.queues:
@@ -629,7 +632,7 @@ class LockTable:
         return None
 
     def _count_below(self, entry: Entry) -> int:
-        """How many entries below stand against a waiting one."""
+        """How many entries below block a waiting one."""
         rivals = entry.rivals
         count = 0
         for slot in entry.slot.subtree(rivals):
@@ -643,7 +646,7 @@ class LockTable:
     def _grant(self, entry: Entry) -> None:
         if entry.blocker is not None or entry.pending >= 0:
             self._stop_waiting(entry)
-        if entry.version != self.version:  # not new in this very step
+        if entry.version != self.version:  # unless it was made in this step
             self.version += 1
         entry.since = entry.version = self.version
         if entry.spare:
@@ -669,7 +672,7 @@ class LockTable:
             del entry.slot.counting[entry]
 
     def _count_in(self, entry: Entry) -> None:
-        """Those above that count what is below them count the new entry in."""
+        """Add a new entry to the counts of waiting entries above."""
         above = entry.slot.parent
         while above is not None:
             for waiter in above.counting:
@@ -684,9 +687,10 @@ class LockTable:
         holder: tuple[int, int] | None,
         spare: bool = False,
     ) -> bool:
-        """Whether `waiter` still waits for the owner's `holder`, both unchanged; or with `spare`, is kept waiting by it.
+        """Whether `waiter` still waits for the owner's `holder`, and both are unchanged.
 
-        Each is named by its number and `since`; `None` stands for any.
+        Each is given by its number and `since`. If one of them is `None`, the answer is true. With
+        `spare`, the waiter is a spare request that the holder blocks.
         """
         if waiter is None or holder is None:
             return True

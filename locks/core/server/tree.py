@@ -1,11 +1,11 @@
 """The tree in which the lock table keeps its entries: slots, entries, and their owners.
 
-Plain data with the few questions that need nothing but the data. What may happen to it is said in
-`locks.core.server.table`; which agents are notified of it, in `locks.core.server.notifier`.
+This is plain data, with a few queries that need nothing else. `locks.core.server.table` changes it;
+`locks.core.server.notifier` decides which agents are notified of it.
 
-A slot has a queue for each mode, found by the mode's *rank*: the strongest has rank 0. An entry knows
-the ranks of the modes that conflict with its own (`rivals`), so a question about conflicts goes
-through these queues alone.
+A slot has a queue for each mode, at the index of the mode's *rank*; the strongest mode has rank 0.
+An entry has the ranks of the modes that conflict with its own (`rivals`), so a query for conflicts
+goes through these queues only.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _RIVALS: Final[dict[Mode, Ranks]] = {
     mode: tuple([_RANK[rival] for rival in RIVALS[mode]]) for mode in MODES
 }
 _RANKED: Final = {mode: (_RANK[mode], _RIVALS[mode]) for mode in MODES}
-# The rivals of a mode that exclude nothing that it does not exclude itself.
+# The rivals of a mode that exclude no mode that it does not exclude itself.
 COVERED_RIVALS: Final[dict[Mode, Ranks]] = {
     mode: tuple([_RANK[rival] for rival in RIVALS[mode] if mode in COVERING[rival]])
     for mode in MODES
 }
-_NO_LIST: Final[list[Any]] = []  # stand for what nothing was put in yet; nothing is put into them
+_NO_LIST: Final[list[Any]] = []  # shared empty containers; replaced before anything is put in
 _NO_ENTRIES: Final[dict[Any, None]] = {}
 _NO_CHILDREN: Final[dict[Any, Any]] = {}
 _NO_LISTS: Final = [_NO_LIST] * len(MODES)
@@ -74,15 +74,15 @@ class Slot:
     Attributes:
         lock_id: The id.
         parent: The slot of the id that is one element shorter.
-        children: Those of the ids that are one element longer.
-        queues: By rank the entries in the order of their places; empty if there is no entry.
-        granted: By rank how many of them are granted.
-        below: By rank how many entries there are below.
-        counting: The entries here that wait for what is below.
+        children: The slots of the ids that are one element longer, by that element.
+        queues: For each rank, the entries in the order of their places; empty if there is no entry.
+        granted: For each rank, how many of them are granted.
+        below: For each rank, how many entries there are below.
+        counting: The entries here that wait for entries below.
         marks: The entries here and below that matter to searches for cycles; this belongs to
             `locks.core.server.marks`.
-        units: How many entries may be granted at once if the id is a counted one (`locks.core.server.units`);
-            0 otherwise.
+        units: For a counted id, how many entries may be granted at once
+            (`locks.core.server.units`); 0 otherwise.
     """
 
     __slots__ = (
@@ -114,16 +114,16 @@ class Slot:
             parent.children[lock_id[-1]] = self
 
     def open(self) -> None:
-        """Make room for entries."""
+        """Make the queues, for the first entry."""
         self.queues = _NO_LISTS.copy()
         self.granted = _ZEROS.copy()
 
     def close(self) -> None:
-        """There is no entry any more."""
+        """Drop the queues, after the last entry."""
         self.queues = self.granted = _NO_LIST
 
     def waiting(self, ranks: Ranks = _ALL) -> int:
-        """How many entries of these ranks on this very id wait."""
+        """How many entries of these ranks wait on exactly this id."""
         count = 0
         if self.queues:
             for rank in ranks:
@@ -131,7 +131,7 @@ class Slot:
         return count
 
     def entries(self) -> Iterator[Entry]:
-        """The entries on this very id, in no particular order."""
+        """The entries on exactly this id, in no particular order."""
         for queue in self.queues:
             yield from queue
 
@@ -143,7 +143,7 @@ class Slot:
             slot = slot.parent
 
     def subtree(self, ranks: Ranks = _ALL) -> Iterator[Slot]:
-        """The slots below this one that have entries of these ranks there or further below."""
+        """The slots below this one with entries of these ranks on them or below them."""
         if not self._has_below(ranks):
             return
         levels = [iter(self.children.values())]
@@ -161,15 +161,15 @@ class Slot:
 
 
 class Marks:
-    """The requests of one slot that matter to searches for cycles, and where there are some below it.
+    """The entries of one slot that matter to searches for cycles, and the slots below with such entries.
 
-    Which these are, and of which kinds, is said in `locks.core.server.marks`.
+    `locks.core.server.marks` defines the kinds.
 
     Attributes:
-        lists: Those of a kind and a rank are `lists[kind + rank]`.
-        strong: How many are here that are `HELD` or `AHEAD`.
-        plain: How many are `PLAIN`.
-        strong_below: The slots directly below, where or below which some are `HELD` or `AHEAD`.
+        lists: The entries of each kind and rank, at `lists[kind + rank]`.
+        strong: How many entries here are `HELD` or `AHEAD`.
+        plain: How many entries here are `PLAIN`.
+        strong_below: The slots directly below that have `HELD` or `AHEAD` entries on them or below.
         plain_below: Likewise for `PLAIN`.
     """
 
@@ -184,20 +184,20 @@ class Marks:
 
 
 class EntryOwner:
-    """An agent as its requests' owner.
+    """An agent as the owner of its requests.
 
     Attributes:
         id: The agent.
         client: Name of its client.
-        entries: Its entries by slot; at most one of each mode on each.
-        total: How many entries that are.
-        waiting: How many of them wait; spare ones do not.
-        requests_elsewhere: Whether it said that it has requests at other nodes.
-        waits_elsewhere: Whether it said that it waits there.
-        yielded: How many of its entries are.
-        turned: Version at which it last began or ceased to wait.
+        entries: Its entries by slot; at most one of each mode on each slot.
+        total: The number of its entries.
+        waiting: How many of them wait; spare entries do not.
+        requests_elsewhere: Whether it reported requests at other nodes.
+        waits_elsewhere: Whether it reported that it waits at other nodes.
+        yielded: How many of its entries are yielded.
+        turned: The version at which it last began or stopped waiting.
         waited: Whether it waited when the notifier last looked.
-        single: Whether it waited with one request only when the notifier last looked.
+        single: Whether it waited with just one request then.
         waiters: The entries with which it waited then.
     """
 
@@ -232,7 +232,7 @@ class EntryOwner:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for anything anywhere, as far as is known here."""
+        """Whether it waits at any node, as far as known here."""
         return self.waiting > 0 or self.waits_elsewhere
 
     def all(self) -> Iterator[Entry]:
@@ -241,7 +241,7 @@ class EntryOwner:
             yield from entries
 
     def around(self, slot: Slot) -> Iterator[Entry]:
-        """Its entries on ids related to that of `slot`, found from the side where there is less."""
+        """Its entries on ids related to that of `slot`; goes through the smaller set."""
         for above in slot.path():
             yield from self.entries.get(above, ())
         if sum(slot.below) <= self.total:
@@ -259,27 +259,27 @@ class Entry:
 
     Attributes:
         number: Its number on this node.
-        owner: Whose it is.
+        owner: Its owner.
         slot: The slot of its lock id.
         mode: Its mode.
         rank: The rank of its mode.
         rivals: The ranks of the modes that conflict with it.
         place: Its place in the order.
-        room: The distance ahead of its place in which nothing stands but what was put directly ahead of
-            it.
-        since: Version at which it got its present state and place.
-        version: Version of its last change.
+        room: The distance ahead of its place that contains only entries that were put directly
+            ahead of it.
+        since: The version at which it got its present state and place.
+        version: The version of its last change.
         granted: Whether it is granted.
         spare: Whether it is not granted, and its agent does not wait for it.
         yielded: Whether it was surrendered, and not granted since.
         gone: Whether it was taken out.
-        blocker: The one entry that it waits for, if that is its reason for waiting.
-        blocking: The entries whose reason it is.
-        pending: For how many entries below it waits, if that is its reason; otherwise -1.
-        notified: Which owners were notified of it, each with its `turned` at that time; this belongs to
-            `locks.core.server.notifier`.
-        mark: How it matters to searches for cycles (`locks.core.server.marks`).
-        marked_at: At which place it got its mark.
+        blocker: The one entry that it waits for, if that is its reason to wait.
+        blocking: The entries of which this one is the `blocker`.
+        pending: How many entries below it waits for, if that is its reason to wait; otherwise -1.
+        notified: The owners that were notified of it, each with its `turned` at that time; this
+            belongs to `locks.core.server.notifier`.
+        mark: Its kind in searches for cycles (`locks.core.server.marks`).
+        marked_at: The place at which it got its mark.
     """
 
     __slots__ = (
@@ -333,14 +333,15 @@ class Entry:
 
     @property
     def precedes(self) -> bool:
-        """Whether it is spare, and is to be granted before all that wait.
+        """Whether it is spare, and must be granted before all waiting entries.
 
-        Not if it was surrendered in a deadlock that may go on: then it would undo that.
+        A surrendered entry does not precede others while its owner waits: this could undo the
+        surrender.
         """
         return self.spare and not (self.yielded and self.owner.waits)
 
     def record(self, node: str) -> RequestRecord:
-        """How it is at this moment."""
+        """Its present state as a record."""
         owner = self.owner
         waiting = not (self.granted or self.spare or self.gone)
         state: State = "waiting"
@@ -361,7 +362,7 @@ class Entry:
         )
 
     def contender(self) -> Contender:
-        """What users see of it."""
+        """The entry as users see it."""
         owner = self.owner
         return Contender(
             owner.id,
@@ -386,7 +387,7 @@ def place_of(entry: Entry) -> Place:
 
 
 def order_of(entry: Entry) -> tuple[Place, int]:
-    """Sort key: the place; of those that stand together, the one that covers the other first."""
+    """Sort key: the place; at the same place, a covering entry comes before the covered one."""
     return (entry.place, entry.number)
 
 
@@ -396,7 +397,7 @@ def version_of(entry: Entry) -> int:
 
 
 def last_ahead(queue: list[Entry], place: Place, owner: EntryOwner | None) -> Entry | None:
-    """The last entry of `queue` that stands ahead of `place` and is not by `owner`."""
+    """The last entry of `queue` that is ahead of `place` and not by `owner`."""
     i = len(queue)
     if i and queue[-1].place >= place:
         i = bisect_left(queue, place, key=place_of) if queue[0].place < place else 0
@@ -414,13 +415,13 @@ def first_granted(queue: list[Entry], count: int, owner: EntryOwner) -> Entry | 
             if entry.owner is not owner:
                 return entry
             count -= 1
-            if not count:  # it stands mostly at the front, and thousands may wait behind it
+            if not count:  # stop: thousands may wait behind it
                 return None
     return None
 
 
 def covering(owner: EntryOwner, slot: Slot, mode: Mode) -> list[Entry]:
-    """The owner's entries that cover a request on `slot`; those on the slot itself come first."""
+    """The owner's entries that cover a request on `slot`; entries on the slot itself come first."""
     modes = COVERING[mode]
     found: list[Entry] = []
     above: Slot | None = slot
@@ -433,7 +434,7 @@ def covering(owner: EntryOwner, slot: Slot, mode: Mode) -> list[Entry]:
 
 
 def first_waiting_for(owner: EntryOwner, slot: Slot, mode: Mode) -> Entry | None:
-    """The first entry that waits for `owner` and conflicts with a new one of it on `slot`."""
+    """The first entry that waits for `owner` and conflicts with a new entry of it on `slot`."""
     rivals = _RIVALS[mode]
     first: Entry | None = None
     for other in (*slot.path(), *slot.subtree(rivals)):
@@ -451,12 +452,12 @@ def _waits_for(waiter: Entry, owner: EntryOwner) -> bool:
     """Whether a waiting entry waits for an entry of `owner`."""
     if waiter.owner is owner:
         return False
-    # Not as a list: the first own entry mostly decides, and there may be thousands.
+    # A generator, not a list: the first entry usually decides, and there may be thousands.
     return any(counts_against(waiter, own) for own in owner.around(waiter.slot))
 
 
 def counts_against(waiter: Entry, entry: Entry) -> bool:
-    """Whether an entry on an id related to that of the waiting `waiter` stands against it."""
+    """Whether `waiter`, which waits on a related id, waits for `entry`."""
     return (
         entry.rank in waiter.rivals
         and entry.owner is not waiter.owner

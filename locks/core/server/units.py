@@ -1,7 +1,8 @@
-"""The queue of a counted id: so many entries may be granted at once as it has units.
+"""The queue of a counted id, where as many entries may be granted at once as there are units.
 
-Those who have a unit stand at the front, in the order of their units; then come those who wait, in the order of
-their places. So an entry's index says how many are granted or stand ahead of it.
+The holders of units are at the front, in the order of their units. The waiting entries follow, in
+the order of their places. So an entry's index is the number of entries that are granted or ahead of
+it.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ __all__ = ["give_unit", "is_full_for", "next_in_line"]
 
 
 def is_full_for(entry: Entry) -> bool:
-    """Whether all units are taken, or will be by those ahead of a waiting entry."""
+    """Whether all units are taken, or will be taken by entries ahead of a waiting one."""
     slot = entry.slot
     return bisect_left(slot.queues[entry.rank], entry.place, key=place_of) >= slot.units
 
 
 def next_in_line(slot: Slot, rank: int) -> Entry | None:
-    """After an entry has left: the one that waited for that alone, if there is one."""
+    """The entry that waited only for a unit, after another entry has left; `None` if there is none."""
     queue = slot.queues[rank]
     if len(queue) >= slot.units:
         entry = queue[slot.units - 1]
@@ -31,12 +32,12 @@ def next_in_line(slot: Slot, rank: int) -> Entry | None:
 
 
 def give_unit(entry: Entry) -> None:
-    """Let an entry that was just granted stand where the holder of the first free unit does."""
+    """Move an entry that was just granted to the place of the first free unit."""
     slot = entry.slot
     queue, units = slot.queues[entry.rank], slot.units
     del queue[bisect_left(queue, entry.place, key=place_of)]
     first, last = 0, slot.granted[entry.rank] - 1
-    while first < last:  # the others stand without a gap up to the first free unit
+    while first < last:  # units before the first free one are taken without a gap
         middle = (first + last) // 2
         if queue[middle].place > place_of_unit(middle, units):
             last = middle

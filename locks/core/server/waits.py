@@ -1,19 +1,22 @@
-"""Who waits for whom: the wait-for graph as a lock server sees it.
+"""The wait-for graph as a lock server sees it.
 
-An edge leads from an owner that waits, with one of its requests, to another one that waits, too, and has a request in the
-way. What goes on at other nodes counts as one more owner: an owner that waits elsewhere waits for it, and it waits for
-each owner that has requests elsewhere. Owners on a cycle through it are *tied*.
+An edge leads from a waiting owner, with one of its requests, to another waiting owner whose request
+blocks it. All other nodes together count as one more owner: an owner that waits elsewhere waits for
+it, and it waits for each owner that has requests elsewhere. Owners on a cycle through it are
+*tied*.
 
-Edges that are not looked at, all of them to a waiting request x whose agent waits for that alone. So no search ever
-goes through those who wait alone, however many they are.
+Searches skip two kinds of edges. Both lead to a waiting request x whose agent waits for nothing
+else. So no search goes through the agents that wait alone, however many there are.
 
-- (covered) Those from a request on the same id or above it, in a mode that x's mode excludes no more than (a write
-  request covers all), if its agent has nothing else there that could block x. Whatever blocks x blocks it directly.
-- (overtaken) Those from any request, if between it and x another one stands that is like x, on the same id and in the
-  same mode, and whose agent has nothing else there either. Whatever blocks x blocks that one, too.
+- (covered) The edge comes from a request on the same id or above it, whose mode excludes all that
+  x's mode excludes (a write request covers all), and whose agent has no other request there that
+  could block x. Every request that blocks x blocks this one directly.
+- (overtaken) Between the edge's waiting request and x, there is another request on the same id and
+  in the same mode as x, whose agent has no other request there either. Every request that blocks x
+  blocks that one, too.
 
-In both cases each cycle over such an edge has another one beside it, which is shorter, or passes a request that stands
-further back; so there is one that is looked at.
+In both cases, each cycle over the skipped edge implies another cycle. It is shorter, or goes
+through a request further back in the queue. So at least one cycle has no skipped edge.
 """
 
 from __future__ import annotations
@@ -44,8 +47,8 @@ __all__ = ["Looked", "WaitEdge", "edges_from", "edges_of", "edges_to", "tied_els
 
 FEW: Final = 8
 
-# Up to which place a search has looked at the `HELD` and `AHEAD` requests of a slot and a rank, covered ones left out
-# or not.
+# How far a search has looked at the `HELD` and `AHEAD` requests of a slot and a rank, by place;
+# separately with and without covered ones.
 Looked = dict[tuple[Slot, int, bool], Place]
 
 
@@ -59,17 +62,18 @@ class WaitEdge(NamedTuple):
 
 
 def edges_from(owner: EntryOwner, looked: Looked | None = None) -> Iterator[WaitEdge]:
-    """The edges that go out from an owner; `looked` is as in `edges_of`."""
+    """The edges from an owner; `looked` is as in `edges_of`."""
     for waiter in _in_order(owner):
         yield from edges_of(waiter, looked)
 
 
 def edges_of(waiter: Entry, looked: Looked | None = None) -> Iterator[WaitEdge]:
-    """The edges that go out from one waiting entry.
+    """The edges from one waiting entry.
 
     Args:
         waiter: The entry.
-        looked: What a search has looked at. That is left out, and what was found, and come back from, is added.
+        looked: How far a search has looked. Requests up to there are left out. When the caller asks
+            for the next edge, the last one is added.
     """
     covers = _covers(waiter)
     own_slot = waiter.slot
@@ -95,7 +99,7 @@ def _edges_at(
         notes = False
         if looked is not None:
             last = looked.get(key)
-            notes = True  # until there is one of its own: others have to look at that
+            notes = True  # until an entry of this owner comes: others have edges to it
         if not covered:
             queue = marks.lists[PLAIN + rank]
             i = bisect_left(queue, place, key=place_of) if queue else 0
@@ -108,7 +112,7 @@ def _edges_at(
                 else:
                     yield WaitEdge(owner, holder.owner, waiter, holder)
             if notes and looked is not None:
-                looked[key] = 0  # all who wait stand behind that
+                looked[key] = 0  # all waiting entries have larger places
         queue = marks.lists[AHEAD + rank]
         i = 0 if last is None else bisect_right(queue, last, key=place_of)
         while i < len(queue) and queue[i].place < place:
@@ -123,7 +127,7 @@ def _edges_at(
 
 
 def edges_to(owner: EntryOwner, others: Collection[EntryOwner]) -> Iterator[WaitEdge]:
-    """The edges that come in to an owner from some others, found from the side where there is less."""
+    """The edges to an owner from some others; goes through the smaller set."""
     if not owner.waits:
         return
     queues = _queues_around(owner, FEW * len(others)) if len(others) > FEW else None
@@ -149,7 +153,7 @@ def edges_to(owner: EntryOwner, others: Collection[EntryOwner]) -> Iterator[Wait
 
 
 def _queues_around(owner: EntryOwner, most: int) -> list[tuple[Entry, list[Entry]]] | None:
-    """The marked requests that wait and may do so for an owner's, unless there are too many."""
+    """The queues of marked waiting requests that may wait for an owner's; `None` if these are too many."""
     found: list[tuple[Entry, list[Entry]]] = []
     for holder in owner.all():
         for slot in (*holder.slot.path(), *marked_below(holder.slot, True)):
@@ -167,7 +171,7 @@ def _queues_around(owner: EntryOwner, most: int) -> list[tuple[Entry, list[Entry
 
 
 def _is_left_out(waiter: Entry, holder: Entry) -> bool:
-    """Whether what is in the way of a waiting entry makes an edge that is not looked at."""
+    """Whether the edge from a waiting entry to one that blocks it is skipped."""
     if not waits_for_it_alone(holder):
         return False
     if len(holder.slot.lock_id) >= len(waiter.slot.lock_id) and holder.rank in _covers(waiter):
@@ -180,7 +184,7 @@ def _is_left_out(waiter: Entry, holder: Entry) -> bool:
 
 
 def _covers(waiter: Entry) -> tuple[int, ...]:
-    """The ranks of requests to which there is no edge if their agents wait for these alone."""
+    """The ranks of requests to which edges are skipped as covered, if their agents wait for nothing else."""
     if waiter.mark == PLAIN or is_alone(waiter):
         return COVERED_RIVALS[waiter.mode]
     return ()
@@ -189,12 +193,12 @@ def _covers(waiter: Entry) -> tuple[int, ...]:
 def tied_elsewhere(
     asking: Collection[EntryOwner], away: Collection[EntryOwner], others: bool = True
 ) -> dict[EntryOwner, None]:
-    """The tied ones.
+    """The tied owners.
 
     Args:
         asking: The owners that wait and have requests elsewhere.
-        away: Those that wait elsewhere.
-        others: Whether there are any that wait and have no requests elsewhere.
+        away: The owners that wait elsewhere.
+        others: Whether there are waiting owners without requests elsewhere.
     """
     if not (asking and away):
         return {}
@@ -221,10 +225,10 @@ def tied_elsewhere(
 
 
 def _last_ones(owners: list[EntryOwner]) -> list[Entry]:
-    """Waiting entries of some owners from which all others to whom these have edges are reached.
+    """Some waiting entries of these owners, from which all owners are reached that these have edges to.
 
-    Of those to whose edges none to `PLAIN` entries belong only the last one counts on each slot: it waits for all that
-    the others wait for.
+    If an entry has no edges to `PLAIN` entries, only the last such entry of each slot is needed: it
+    waits for all entries that the others wait for.
     """
     found: list[Entry] = []
     lasts: dict[Slot, Entry] = {}
@@ -259,12 +263,12 @@ def _has_plain(slot: Slot | None) -> bool:
 
 
 def _add_those_behind(tied: dict[EntryOwner, None], others: list[EntryOwner]) -> None:
-    """Add those of the others from whom edges lead to those who are there."""
+    """Add the owners among the others from which a path leads to a tied one."""
     others.sort(key=_first_place)
     more = True
     while more:
         more = False
-        looked: Looked = {}  # that was in vain
+        looked: Looked = {}  # no path leads from these to a tied one
         left = []
         for owner in others:
             if any(edge.to in tied for edge in edges_from(owner, looked)):
@@ -277,7 +281,7 @@ def _add_those_behind(tied: dict[EntryOwner, None], others: list[EntryOwner]) ->
 
 
 def _in_order(owner: EntryOwner) -> Collection[Entry]:
-    """The entries with which an owner waits, in an order that does not depend on what happened since."""
+    """The entries with which an owner waits, in an order that does not depend on later events."""
     waiters = owner.waiters
     return sorted(waiters, key=_number_of) if len(waiters) > 1 else waiters
 

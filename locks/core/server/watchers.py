@@ -1,7 +1,7 @@
-"""Who watches which lock ids, found by what has changed.
+"""The watchers of lock ids, found by the ids that have changed.
 
-A change of an id concerns those who watch it, an id above it, or one below it. They are found in time
-that depends on the id's depth and on how many of them there are, not on how many ids are watched.
+A change of an id concerns the watchers of this id and of all ids above and below it. They are found
+in time that depends on the id's depth and on their number, not on the number of watched ids.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Watchers:
 
     Attributes:
         any: Whether there are any.
-        outside: Whether there are watchers on other nodes: whatever changes concerns them.
-        watched: The ids that are watched by others than those, with their watchers.
+        outside: Whether there are watchers on other nodes; each change concerns them.
+        watched: The ids that are watched by this node's watchers, with these.
     """
 
     __slots__ = ("_below", "any", "outside", "watched")
@@ -33,7 +33,7 @@ class Watchers:
         self._below: dict[LockId, dict[LockId, None]] = {}  # the ids that are watched below an id
 
     def add(self, lock_id: LockId, watcher: Hashable) -> None:
-        """Somebody watches a lock id."""
+        """Add a watcher of a lock id."""
         self.any = True
         if watcher is OUTSIDE:
             self.outside = True
@@ -43,7 +43,7 @@ class Watchers:
         self.watched.setdefault(lock_id, {})[watcher] = None
 
     def remove(self, lock_id: LockId, watcher: Hashable) -> None:
-        """Somebody watches a lock id no more, or never did."""
+        """Remove a watcher of a lock id, if there is such a watcher."""
         if watcher is OUTSIDE:
             self.outside = False
         there = self.watched.get(lock_id, {})
@@ -62,7 +62,7 @@ class Watchers:
 
     @property
     def count(self) -> int:
-        """How many ids are watched here: an id counts once for each of its watchers."""
+        """How many ids are watched by this node's watchers; an id counts once for each watcher."""
         return sum(map(len, self.watched.values()))
 
     def all(self) -> list[tuple[LockId, tuple[Hashable, ...]]]:
@@ -73,7 +73,7 @@ class Watchers:
         return found + [(lock_id, tuple(there)) for lock_id, there in self.watched.items()]
 
     def around(self, changed: Iterable[Entry]) -> dict[LockId, list[Entry]]:
-        """For each watched id the entries among these that are related to it."""
+        """The watched ids that are related to changed entries, each with these entries."""
         found: dict[LockId, list[Entry]] = {}
         if self.watched:
             for entry in changed:
