@@ -37,9 +37,7 @@ class FollowedView:
         self._keys: list[tuple[Place, int]] = []  # of the requests in their order
         self._requests: list[Contender] = []
         self._in_order = True  # whether these two agree with `_known`
-        self._change: ViewChange | None = (
-            None  # the last one taken in; `_view` is the view after it
-        )
+        self._change: ViewChange | None = None  # the last one taken in
         self._view = View(lock_id, node, (), 0)
 
     @classmethod
