@@ -1,15 +1,17 @@
-"""The Erlang distribution protocol: how nodes talk to each other, and with Erlang/OTP.
+"""The Erlang distribution protocol, by which nodes communicate with each other and with Erlang/OTP.
 
 Its rooms:
 
 * `bytes`: Erlang's terms and the messages between nodes, as Python values and as bytes.
-* `admission`: who may connect: the handshake, cookies, certificates, and strangers at the door.
+* `admission`: which nodes may connect: the handshake, cookies, certificates, and strangers at the
+  door.
 * `links`: one connection after the handshake: reading and writing, budgets, and silence.
 * `names`: where nodes are: addresses, discovery, port mappers, and dialling.
-* `tunnel`: connections between two nodes by way of a third one.
+* `tunnel`: connections between two nodes through a third one.
 * `process`: processes that other nodes can reach: references, calls, monitors, and links.
 
-`distribution.py` puts them together, `options.py` has the options of a node, `notices.py` its warnings about others.
+`distribution.py` puts them together, `options.py` has the options of a node, `notices.py` its
+warnings about others.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""A node's connections to other nodes: which ones it knows, dials, admits and has lost.
+"""A node's connections to other nodes: those that it knows, dials, admits and has lost.
 
 Theory of operation
 -------------------
-The nodes that are known stand in an address book (`locks.otp.names.address_book`). One greenlet has those
-dialled that are due (`locks.otp.names.dialling`). Another one keeps the *door* (`locks.otp.admission.door`), which lets
-strangers in to prove themselves. Each attempt, from either side, is a greenlet of its own with a time
-limit; after the handshake there is a `Link`, and no greenlet any more.
+The known nodes are in an address book (`locks.otp.names.address_book`). One greenlet dials the
+nodes that are due (`locks.otp.names.dialling`). Another one keeps the *door*
+(`locks.otp.admission.door`), where strangers prove themselves. Each attempt to connect, from either
+side, has its own greenlet with a time limit. After the handshake there is a `Link`, which needs no
+greenlet.
 
-Which of several connections with nodes of one name is kept is decided between those that have proven themselves (`locks.otp.admission.rivals`).
+Of several connections with nodes of one name, one is kept. This is decided after they have proven
+themselves (`locks.otp.admission.rivals`). Decisions of handshakes, and all work of links, happen in
+the node's turn. Dials and the door run in the hub of the node's executor.
 
-What the handshakes decide, and all that links do, happens in the node's turn. Dials and the door
-live in the hub of the node's executor.
-
-Heartbeats: a native thread has each link tick, so that they go on while the program computes. A node
-that was silent for `net_ticktime` is down; this is judged in the hub, by the intervals of the checks in a row
-that found nothing, so that a program that was held up reads what has arrived before it judges others.
+Heartbeats: a native thread makes each link tick, so they continue while the program computes. A
+node that was silent for `net_ticktime` is down. The hub judges this by the number of successive
+checks that found no input. So a program that was held up reads its input before it judges others.
 
 Source: "Distribution Protocol" and "Distributed Erlang" in the documentation of Erlang/OTP.
 """
@@ -58,7 +58,7 @@ CONNECT_TIME = 5.0  # seconds, for TCP
 HANDSHAKE_TIME = 7.0  # seconds, for all that follows at the side that has connected
 FRAME_LIMIT = 16 * 2**20  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
-FORGET = 600.0  # seconds until a node that nobody has asked for or seen is forgotten
+FORGET = 600.0  # seconds until a node is forgotten that was neither asked for nor seen
 CHECKS = 6  # how often in net_ticktime something must be sent; see also `rivals.SIGNS`
 
 
@@ -67,27 +67,30 @@ class Distribution:
 
     Args:
         name: The node's name.
-        options: How it takes part.
+        options: Its options.
         turn: Its turn.
-        executor: Where its greenlets live.
+        executor: Runs its greenlets.
         on_up: Called with each new link, in the turn.
         on_down: Called with a link that is gone and the reason, in the turn.
         on_frame: Called with the link and the body of each frame, in the turn.
-        on_doubt: Called with a link that is to be asked for a sign of life, in the turn.
-        refusals: Where it says why nodes that run can't be connected, by their names.
+        on_doubt: Called with a link that must be asked for a sign of life, in the turn.
+        refusals: Filled with the reasons for which running nodes can't be connected, by their
+            names.
         notices: Logs warnings about others.
-        dial_tunnel: Begins a connection with a node that has no address, over a tunnel; in a greenlet.
-        line: Where its links stand while they have input.
+        dial_tunnel: Begins a connection with a node without an address, over a tunnel; in a
+            greenlet.
+        line: The line of links that have input.
 
     Attributes:
-        creation: Tells this incarnation of the node from others.
-        address: Where it listens, host and port; `None` if it does not, or only for programs of its machine.
+        creation: The incarnation of the node.
+        address: Where it listens, host and port; `None` if it does not, or only for programs of its
+            machine.
         links: The links, by node.
         named: The nodes that the program has named.
-        book: The nodes that it knows of.
-        finder: Knows where the servers are, if a discovery says it.
-        slowest: How long it took at most to connect to another node, in seconds.
-        unsent: Links that want to be flushed at the end of the turn.
+        book: The address book.
+        finder: Finds the servers, if they are known by a discovery.
+        slowest: The longest time that it took to connect to a node, in seconds.
+        unsent: The links to flush at the end of the turn.
     """
 
     def __init__(
@@ -145,26 +148,26 @@ class Distribution:
         )
         self.book = self._dialling.book
         # Only in the hub:
-        self._streams: set[Stream] = set()  # those in a handshake
+        self._streams: set[Stream] = set()  # in a handshake
         self._rivals = Rivals(name, turn, self.links, on_doubt)
         self._door: Door | None = None
-        self._hub_ran_at = time.monotonic()  # when the hub has come round last
-        # The ticking thread sleeps on it until it is released.
+        self._hub_ran_at = time.monotonic()  # when the hub last ran a round
+        # The ticking thread waits for its release.
         self._nudge = native_lock()
 
     @property
     def is_deserted(self) -> bool:
-        """Whether nobody is connected, or about to be."""
+        """Whether no node is connected, or about to connect."""
         return not self.links and (self._door is None or not self._door.strangers)
 
     # --- Start and stop -------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Listen, and register: after that the creation is known.
+        """Listen, and register; then the creation is known.
 
         Raises:
             InvalidOption: The address can't be listened on.
-            OperatingError: Erlang's port mapper is wanted, and does not answer.
+            OperatingError: Erlang's port mapper is required, and does not answer.
         """
         if self.options.listen is not None:
             self._listener = listen(self.options.listen)
@@ -213,7 +216,7 @@ class Distribution:
         for link in links:
             link.flush()
             link.lose(reason)
-        # By the executor's worker: its hub may be gone as soon as that has ended.
+        # In the executor's worker: its hub may be gone after that has ended.
         self._executor.run_soon(self._stop_greenlets, links)
 
     def _stop_greenlets(self, links: list[Link]) -> None:
@@ -229,7 +232,7 @@ class Distribution:
         gevent.sleep(0)  # gevent closes sockets in the next round of its loop
 
     def abandon(self) -> None:
-        """In a forked child: let go of all sockets; they belong to the parent."""
+        """In a forked child: release all sockets, which belong to the parent."""
         self.is_running = False
         for link in self.links.values():
             link.abandon()
@@ -246,7 +249,7 @@ class Distribution:
 
     @property
     def addresses(self) -> dict[str, Address | None]:
-        """The addresses of nodes to connect to; `None` for one that is to be looked up."""
+        """The addresses of nodes to connect to; `None` for an address to look up."""
         return self.book.addresses
 
     def ask_for(self, peers: dict[str, Address | None], delay: float = 0.0) -> None:
@@ -261,7 +264,7 @@ class Distribution:
 
         Args:
             name: The node.
-            address: Where it is; `None` if that is known, or to be looked up.
+            address: Its address; `None` if it is known, or must be looked up.
         """
         self._shunned.discard(name)
         options = self.options
@@ -272,7 +275,7 @@ class Distribution:
             self.ask_for({name: address})
 
     def disconnect(self, name: str) -> bool:
-        """Close the link to a node, and keep apart from it until `connect` is called."""
+        """Close the link to a node, and stay disconnected until `connect` is called."""
         self._shunned.add(name)
         self.named.discard(name)
         self.book.give_up(name)
@@ -283,7 +286,7 @@ class Distribution:
         return link is not None
 
     def hear(self, source: str, news: list[News]) -> int:
-        """Another node names nodes. Returns how many it has named too many, which are forgotten."""
+        """Take in nodes that another node names; return how many too many were dropped."""
         if not self.is_running:
             return 0
         news = [each for each in news if each.name not in self._shunned]
@@ -292,7 +295,7 @@ class Distribution:
         return dropped
 
     def flush(self) -> None:
-        """Write what links have to send."""
+        """Write the output of links."""
         unsent = self.unsent
         while unsent:
             link = unsent[0]
@@ -325,7 +328,7 @@ class Distribution:
             self._streams.discard(stream)
 
     def enter(self, stream: Stream) -> None:
-        """Somebody has begun a connection over a tunnel. In the hub."""
+        """Take in a stranger that has connected over a tunnel. In the hub."""
         if self._door is None:
             stream.close()
         else:
@@ -347,7 +350,7 @@ class Distribution:
         )
 
     def _greet(self, stream: Stream, name: str) -> None:
-        """Do the handshake as the side that has connected."""
+        """Do the handshake on the connecting side."""
         if not self.is_running or name in self.links:
             raise Settled("it is no longer needed")
         address, shake = stream.address, self._new_handshake(name, stream)
@@ -362,12 +365,12 @@ class Distribution:
                         self._establish(stream, event, address, None)
                         return
                     case steps.Named() | steps.Proven():
-                        pass  # of the side that accepts
+                        pass  # of the accepting side
                     case _:
                         assert_never(event)
 
     def _receive(self, stranger: Stranger) -> None:
-        """Do the handshake as the side that was connected to."""
+        """Do the handshake on the accepting side."""
         stream = stranger.stream
         stream.check_user()
         self._streams.add(stream)
@@ -381,7 +384,7 @@ class Distribution:
             self._streams.discard(stream)
 
     def _welcome(self, stranger: Stranger) -> None:
-        known: Link | None = None  # the link that it is asked about
+        known: Link | None = None  # the link that the other node was asked about
         replaced: Link | None = None
         shake = self._new_handshake(None, stranger.stream)
         events: list[steps.Event] = []
@@ -403,12 +406,12 @@ class Distribution:
                     self._establish(stranger.stream, event, stranger.address, replaced)
                     return
                 case steps.Status():
-                    pass  # of the side that connects
+                    pass  # of the connecting side
                 case _:
                     assert_never(event)
 
     def _take_name(self, stranger: Stranger, shake: Handshake, name: str) -> list[steps.Event]:
-        """What to say to a node that says who it is, and has proven nothing."""
+        """The answer to a node that gives its name, and has proven nothing."""
         if not self.is_running or name in self._shunned:
             said = f"{self.name} was told by disconnect() to stay disconnected from {name}"
             return shake.refuse(said, "not wanted")
@@ -451,7 +454,7 @@ class Distribution:
             hub=self._executor.hub,
             turn=self._turn,
             tls=tls,
-            ticktime=self.options.net_ticktime or OTP_NET_TICKTIME,  # until it says its own
+            ticktime=self.options.net_ticktime or OTP_NET_TICKTIME,  # until it reports its own
             frame_limit=FRAME_LIMIT,
             send_limit=SEND_LIMIT,
             on_frame=self._on_frame,
@@ -477,28 +480,29 @@ class Distribution:
     # --- Heartbeats -----------------------------------------------------------------------------
 
     def pace_changed(self) -> None:
-        """A link wants ticks more often or seldomer, or none are needed any more. In the turn."""
+        """Note that a link needs ticks at another pace, or no more ticks. In the turn."""
         if self._nudge.locked():
             self._nudge.release()
 
     def _interval(self) -> float:
-        """How often is looked whether something was sent, and has arrived, on each link, in seconds."""
+        """Seconds between two checks of each link's output and input."""
         own = self.options.net_ticktime or NET_TICKTIME
         return min([own, *(link.wanted for link in list(self.links.values()))]) / CHECKS / LOOKS
 
     def _keep_ticking(self) -> None:
-        """In a thread of its own: keep other nodes from thinking that this one is dead.
+        """In its own thread: send ticks, so that other nodes do not take this one for dead.
 
-        The hub of a program may be busy: it computes, and its locks are fine. A hub that has nothing to do but the node's work is
-        stuck if it does not run for `net_ticktime`: nobody who asks this node is answered. So it sends no signs of life then, and
-        the others count it as lost, as if it were stopped.
+        The hub of a program may be busy: the program computes, and its locks are fine. But a hub that
+        only does the node's work is stuck if it does not run for `net_ticktime`: then no node that asks
+        this one gets an answer. So it sends no signs of life, and the others count it as lost, as if it
+        were stopped.
         """
         while self.is_running:
             self._nudge.acquire(timeout=self._interval())
             self._turn.run(self._tick)
 
     def _tick(self) -> None:
-        """Let each link tick at its own pace, however often this is called."""
+        """Make each link tick at its own pace, however often this is called."""
         own = self.options.net_ticktime or NET_TICKTIME
         now = time.monotonic()
         if now - self._hub_ran_at > own and self._executor.is_own_thread:
@@ -531,5 +535,5 @@ def _no_handshake() -> Refused:
 
 
 def random_creation() -> int:
-    """A creation, as nodes without a port mapper choose it: 32 bits, not one of the reserved."""
+    """A creation, as nodes without a port mapper choose it: 32 bits, without the reserved values."""
     return secrets.randbelow(2**32 - 4) + 4

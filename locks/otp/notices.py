@@ -1,7 +1,8 @@
-"""Warnings about others, few and short, whatever the others do.
+"""Warnings about other nodes, few and short, whatever these nodes do.
 
-What other nodes and strangers do must not fill a disk. So a warning has a *cause* and says *about* whom it is,
-a node or a host. Of each kind one is logged in a minute; the next one says how many were left out before it.
+Other nodes and strangers must not be able to fill a disk. So a warning has a *cause* and is *about*
+a node or a host. Of each kind, one is logged in a minute. The next one says how many were left out
+before it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["Notices"]
 logger = logging.getLogger("locks.nodes")
 
 PERIOD = 60.0  # seconds
-MOST = 100  # kinds that are told apart within a minute; all the others are one kind for each cause
+MOST = 100  # kinds that are distinguished within a minute; all others are one kind for each cause
 
 
 class _Kind:
@@ -36,8 +37,9 @@ class Notices:
     """The warnings of one node.
 
     Args:
-        run_soon: Calls a function outside of the turn; raises `RuntimeError` when the node has stopped.
-        clock: Tells the time, in seconds.
+        run_soon: Calls a function outside of the turn; raises `RuntimeError` when the node has
+            stopped.
+        clock: Returns the time, in seconds.
     """
 
     def __init__(
@@ -63,8 +65,8 @@ class Notices:
             about: The node or host that it is about.
             text: What to log; all of it is cut.
             *args: A value for each `%s` in it.
-            level: How grave it is.
-            error: An exception whose traceback is logged, too: a fault of our own.
+            level: Its level.
+            error: An exception whose traceback is logged, too, for a fault of our own.
         """
         now = self._clock()
         kind = self._kinds.get((cause, about))
@@ -79,7 +81,7 @@ class Notices:
         line = plain(text % tuple(map(_short, args)))
         if kind is not None and kind.left_out:
             line += f" ({kind.left_out} similar messages before it are not shown)"
-        self._log(level, line, error)  # first: if the turn is torn, rather twice than never
+        self._log(level, line, error)  # first: if interrupted, it is logged twice rather than never
         self._kinds[cause, about] = _Kind(now)
 
     def _forget(self, now: float) -> None:
@@ -99,7 +101,7 @@ def _write(level: int, line: str, error: BaseException | None) -> None:
 
 
 def _short(value: Any) -> str:
-    """A value for a line: never much work, however large it is."""
+    """A value as a short text, made with little work however large it is."""
     if isinstance(value, (tuple, list, dict, set, frozenset, bytes)):
         return shown(value)
     return plain(str(value))

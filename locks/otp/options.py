@@ -1,7 +1,7 @@
-"""How a node takes part in a cluster: the options of `locks.start`, checked.
+"""The options of a node in a cluster: those of `locks.start`, checked.
 
-Safe by default: without a cookie there is no cluster; a node listens on loopback, and any other
-address demands TLS, or `allow_plaintext=True`.
+They are safe by default: a cluster needs a cookie, a node listens on loopback, and any other
+address needs TLS, or `allow_plaintext=True`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 MOST_SERVERS = 99
 NET_TICKTIME = 15.0  # seconds; between our own nodes
-OTP_NET_TICKTIME = 60.0  # seconds; what Erlang nodes have unless told otherwise
+OTP_NET_TICKTIME = 60.0  # seconds; the default of Erlang nodes
 
 
 class TLS(NamedTuple):
@@ -43,8 +43,8 @@ class TLS(NamedTuple):
         certificate: File with the node's certificate (and those between it and the CA), PEM.
         key: File with its private key, PEM.
         ca: File with the certificates that peers' certificates must be signed by, PEM.
-        check_hostname: Whether the certificate of another node, whichever side connects, must be for the host
-            in that node's name.
+        check_hostname: Whether the certificate of another node, whichever side connects, must be
+            for the host in that node's name.
     """
 
     certificate: str | Path
@@ -78,20 +78,20 @@ class TLS(NamedTuple):
 
 
 class Options(NamedTuple):
-    """How a node takes part in a cluster. `Options.check` makes it.
+    """The options of a node in a cluster. `Options.check` makes them.
 
     Attributes:
         cookie: The secret that all nodes share.
-        listen: Where to wait for connections; `None` to connect only.
-        peers: The nodes to connect to, with their addresses (`None`: to be looked up).
+        listen: Where to accept connections; `None` to connect only.
+        peers: The nodes to connect to, with their addresses (`None`: look it up).
         tls: Certificates, or `None`.
         epmd: Whether to register with, and look peers up in, Erlang's port mapper.
         net_ticktime: After how many seconds a silent node counts as down; `None` for the default.
-        mesh: Whether nodes tell each other of the nodes that they know.
+        mesh: Whether nodes inform each other of the nodes that they know.
         plaintext: Whether addresses other than loopback are allowed without TLS.
-        servers: On which nodes locks are taken of which it is not said where, in their order; none if that was not said.
+        servers: The default nodes of locks, in order; empty if none were given.
         require: How many of these are needed.
-        discovery: Who says where the servers are, if that may change.
+        discovery: Finds the servers, if their addresses may change.
     """
 
     cookie: Cookie
@@ -108,15 +108,15 @@ class Options(NamedTuple):
 
     @property
     def hidden(self) -> bool:
-        """Whether it is a client node, of which nobody is told: without mesh, and it listens nowhere."""
+        """Whether it is a client node, hidden from other nodes: it has no mesh, and does not listen."""
         return not self.mesh and self.listen is None
 
     def name_for(self, given: str | None) -> str:
-        """The name of a node: what it was given, or else one of its own for a client node."""
+        """The name of a node: the given one, or else a unique one for a client node."""
         return given or (client_name() if self.hidden else NODE_NAME)
 
     def with_found(self, found: Mapping[str, Address]) -> Options:
-        """The same with servers that were found anew."""
+        """The same options with newly found servers."""
         peers = {name: where for name, where in self.peers.items() if name not in self.servers}
         return self._replace(peers={**peers, **found}, servers=tuple(sorted(found)))
 
@@ -138,7 +138,7 @@ class Options(NamedTuple):
         require: Require | None = None,
         discovery: Discovery | None = None,
     ) -> Options | None:
-        """Check the options of `locks.start`, all as given there; return `None` if the node is to stay alone.
+        """Check the options of `locks.start`, as given there; return `None` for a node without a cluster.
 
         Raises:
             InvalidOption: Something is wrong.
@@ -215,7 +215,7 @@ class Options(NamedTuple):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, by an address that no other machine can reach."""
+    """Whether a host is a loopback address, which no other machine can reach."""
     if host == "localhost":
         return True
     import ipaddress
@@ -227,7 +227,7 @@ def is_loopback(host: str) -> bool:
 
 
 def client_name() -> str:
-    """A name for a client node, which no other node has: it says which process of which machine it is."""
+    """A unique name for a client node, from its process and machine."""
     import secrets
     import socket
 
@@ -239,10 +239,10 @@ def client_name() -> str:
 
 
 def parse_peer(peer: Any, epmd: bool) -> tuple[str, Address | None]:
-    """Split `name@host:port`, or `name@host` if its port is to be looked up.
+    """Split `name@host:port`, or `name@host` if its port must be looked up.
 
     Raises:
-        InvalidOption: It is neither.
+        InvalidOption: It has neither form.
     """
     if isinstance(peer, str) and peer.count("@") == 1:
         name, colon, port = peer.partition(":")
@@ -261,10 +261,10 @@ def parse_peer(peer: Any, epmd: bool) -> tuple[str, Address | None]:
 def parse_servers(
     servers: Iterable[str] | Mapping[str, Address], epmd: bool
 ) -> dict[str, Address | None]:
-    """The names of servers and their addresses, of a list, or as they were found.
+    """The names of servers and their addresses, from a list or a found mapping.
 
     Raises:
-        InvalidOption: They are no servers, or too many.
+        InvalidOption: They are not valid, or too many.
     """
     if isinstance(servers, (str, bytes)) or not isinstance(servers, Iterable):
         raise InvalidOption(
@@ -289,10 +289,10 @@ def parse_servers(
 def _with_peers(
     servers: Mapping[str, Address | None], peers: Iterable[tuple[str, Address | None]]
 ) -> dict[str, Address | None]:
-    """All nodes to connect to, and where each is.
+    """All nodes to connect to, with their addresses.
 
     Raises:
-        InvalidOption: One is said to be at two places.
+        InvalidOption: A node has two addresses.
     """
     found = dict(servers)
     for name, address in peers:
@@ -315,7 +315,7 @@ def _required(servers: Sized, require: Require | None) -> Require:
             f'require={require!r} would let two programs hold the same lock; use "majority" or "all"',
             require=require,
         )
-    return "all" if len(servers) == 1 else require  # of one, both are the same
+    return "all" if len(servers) == 1 else require  # with one server, both are the same
 
 
 def _listen_address(listen: str | int | Address | bool | None) -> Address | None:

@@ -1,1 +1,1 @@
-"""Who may connect: the handshake, cookies, certificates, and strangers at the door."""
+"""Which nodes may connect: the handshake, cookies, certificates, and strangers at the door."""

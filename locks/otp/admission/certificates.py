@@ -1,11 +1,11 @@
-"""For which hosts a certificate is.
+"""Check of the host that a certificate is for.
 
-The side that connects has this checked by OpenSSL: it knows the host. The side that accepts learns only in
-the handshake of the nodes, after that of TLS, how the other one calls itself; Python's `ssl` has no
-check for that moment.
+On the connecting side, OpenSSL checks this, because the host is known. The accepting side learns
+the other node's name only in the handshake of the nodes, after that of TLS. Python's `ssl` has no
+check for that time.
 
-Source: RFC 6125 and RFC 9525: only the alternative names count, an address must be the same address, and `*` stands for
-the whole first part of a name with at least two more.
+Source: RFC 6125 and RFC 9525. Only the alternative names count, an address must be equal, and `*`
+stands for the whole first part of a name that has at least two more.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def wrong_host(certificate: Mapping[str, Any] | None, host: str) -> str | None:
     """Return what is wrong if a certificate is not for a host, else `None`.
 
     Args:
-        certificate: As `ssl.SSLObject.getpeercert` has it: verified, or empty.
+        certificate: As returned by `ssl.SSLObject.getpeercert`: verified, or empty.
         host: The name of the host, or its address.
     """
     names = list((certificate or {}).get("subjectAltName", ()))

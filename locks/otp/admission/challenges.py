@@ -1,9 +1,9 @@
-"""Challenges for handshakes: numbers with which a node is asked to prove that it knows the cookie.
+"""Challenges for handshakes: numbers by which a node must prove that it knows the cookie.
 
-A challenge that is given twice could be answered with what was overheard the first time; one that can
-be predicted, with an answer obtained elsewhere. So they are a counter, permuted by a Feistel network
-whose round function is a keyed hash: a permutation, so none comes twice; and without the key none can
-be predicted.
+An attacker could answer a repeated challenge with an overheard answer, and a predictable one with
+an answer obtained elsewhere. So challenges are a counter, permuted by a Feistel network whose round
+function is a keyed hash. A permutation repeats no number, and without the key no number can be
+predicted.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from locks.errors import InvalidOption
 __all__ = ["Challenges"]
 
 _ROUNDS = 8
-_RECENT = 65536  # how many challenges `issued` knows
+_RECENT = 65536  # challenges that `issued` recognises
 
 
 class Challenges:
-    """Numbers of 32 bits that can't be predicted, none of them twice within 2**32.
+    """Numbers of 32 bits that can't be predicted, and do not repeat within 2**32.
 
-    After 2**32 of them they begin anew.
+    After 2**32 numbers, the sequence begins again.
 
     Args:
         key: 16 to 32 random bytes, kept secret.

@@ -1,4 +1,4 @@
-"""Who is at the other end of a socket of the Unix domain: the system vouches for it."""
+"""The process and user at the other end of a Unix domain socket, as the system reports them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Credentials(NamedTuple):
     """A program.
 
     Attributes:
-        pid: Its process; `None` if the system does not say it.
+        pid: Its process; `None` if the system does not report it.
         uid: Its user.
     """
 
@@ -31,7 +31,7 @@ class Credentials(NamedTuple):
 
 
 def credentials_of(sock: Any) -> Credentials | None:
-    """Who has connected, or listens; `None` if this system does not say it."""
+    """The program at the other end of a socket; `None` if this system does not report it."""
     if hasattr(socket, "SO_PEERCRED"):
         ucred = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         pid, uid, _ = _UCRED.unpack(ucred)
@@ -43,14 +43,14 @@ def credentials_of(sock: Any) -> Credentials | None:
 
 
 def check_user(found: Credentials | None, own: int | None = None) -> None:
-    """Whether a program belongs to the user of this one.
+    """Raise unless a program belongs to the user of this one.
 
     Args:
         found: The program.
-        own: The user of this one, if it is not to be looked up.
+        own: The user of this program; looked up by default.
 
     Raises:
-        Refused: It does not.
+        Refused: It belongs to another user.
     """
     own = os.geteuid() if own is None else own
     if found is not None and found.uid != own:

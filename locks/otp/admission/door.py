@@ -1,21 +1,22 @@
-"""A node's door: strangers are let in to prove themselves, in two rooms that are bounded.
+"""A node's door, where strangers prove themselves in two bounded rooms.
 
-Whoever connects is a stranger until it has proven that it knows the cookie. A stranger costs a place,
-a greenlet, and a little work; and it can get no more than that. Honest nodes must get in at the same
-time, from the same address (all of a machine, or of a network behind one router), so counting per address
-is not enough. What tells them apart is that they answer: an honest node keeps us waiting for as long as a
-packet takes to it and back.
+Each peer that connects is a stranger until it has proven that it knows the cookie. A stranger costs
+a place, a greenlet and a little work, and can cause no more. Meanwhile honest nodes must get in,
+perhaps from the same address (all nodes of a machine, or of a network behind one router). So a
+limit per address is not enough. But honest nodes answer: the door waits for them only as long as a
+packet takes there and back.
 
-So a stranger comes into the hall. When it has said something it goes into the room. Where there is no place,
-one has to leave: who has kept us waiting the longest, of the host from which there are the most. So a crowd
-from one host pushes out its own. Those who wait for us do not have to leave; who has come for nothing else
-does not push out those who have spoken.
+A stranger first enters the hall. After it has sent something, it moves to the room. If there is no
+place, one stranger must leave: of the host with the most strangers that the door waits for, the one
+that it has waited for longest. So a crowd from one host pushes out its own strangers. A stranger
+that waits for the door never has to leave, and a silent stranger does not push out strangers that
+have sent something.
 
-TLS costs far more than the rest. Its steps are done one at a time, and the hub does everything else
-between two of them; so links are served, and strangers accepted, while many strangers want TLS. Nothing is
-computed for those who have gone meanwhile.
+TLS costs far more than everything else. Its steps are done one at a time, and the hub does all
+other work between two of them. So links are served and strangers accepted while many strangers do
+TLS. No step is computed for a stranger that has left.
 
-What a stranger calls itself does not count before it is proven: see `locks.otp.admission.rivals`.
+The name that a stranger gives does not count before it is proven: see `locks.otp.admission.rivals`.
 """
 
 from __future__ import annotations
@@ -57,21 +58,21 @@ __all__ = ["Door", "Stranger", "listen", "talk", "tls_told"]
 logger = logging.getLogger("locks.nodes")
 
 ROOM = 512  # strangers at one time in each of the two rooms
-FILES = 4  # the part of the files that the process may open that is for each room: one in so many
+FILES = 4  # each room may use a fourth of the files that the process may open
 HANDSHAKE_TIME = 5.0  # seconds, until a stranger must have proven itself
-HANDSHAKE_OF_TLS = b"\x16"  # what TLS begins with
-UNFINISHED = "~"  # at the end of the path of a socket of the Unix domain, until it listens
+HANDSHAKE_OF_TLS = b"\x16"  # the first byte of TLS
+UNFINISHED = "~"  # at the end of the path of a Unix domain socket, until it listens
 BACKLOG = 1024  # connections that the system keeps until they are accepted
-MANY_TURNS = 8  # with TLS: who needs more speaks in very small pieces, and is served last
-BATCH = 16  # strangers that come in before others have their turn
+MANY_TURNS = 8  # with TLS: a stranger that needs more sends tiny pieces, and is served last
+BATCH = 16  # strangers that are accepted before other greenlets run
 FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def listen(address: Address) -> socket.socket:
-    """A socket of the operating system that listens at an address.
+    """Make a native socket that listens at an address.
 
     Raises:
-        InvalidOption: It can't be listened on.
+        InvalidOption: The address can't be listened on.
     """
     if isinstance(address, UnixAddress):
         return _listen_unix(address.path)
@@ -92,7 +93,7 @@ def listen(address: Address) -> socket.socket:
 
 
 def _listen_unix(path: str) -> socket.socket:
-    """Likewise at a path, in the place of what is there: it is there as soon as one can connect."""
+    """Do the same at a path, in place of an existing file; the path appears only when it listens."""
     listener = native_socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = path + UNFINISHED
     try:
@@ -108,15 +109,15 @@ def _listen_unix(path: str) -> socket.socket:
 
 
 class Stranger:
-    """Who has connected, and has proven nothing yet.
+    """A peer that has connected, and has proven nothing yet.
 
     Attributes:
         stream: Its connection.
-        address: From where it has connected, host and port.
-        has_spoken: Whether it has said anything.
-        limit: Ends its handshake.
+        address: The host and port from which it has connected.
+        has_spoken: Whether it has sent anything.
+        limit: The timeout of its handshake.
         pushed_out: Whether it had to leave for others.
-        turns: How often it had its turn with TLS.
+        turns: How many steps of TLS it has done.
     """
 
     __slots__ = ("_door", "address", "has_spoken", "limit", "pushed_out", "stream", "turns")
@@ -132,16 +133,16 @@ class Stranger:
 
     @property
     def host(self) -> str:
-        """The host that it has connected from; of IPv6, the network, which has many addresses."""
+        """The host from which it has connected; with IPv6 the network, which has many addresses."""
         host = self.address[0]
         return host if host.count(":") < 4 else ":".join(host.split(":")[:4])
 
     def leave(self) -> None:
-        """It is no stranger any more."""
+        """Give up its place at the door."""
         self._door.leave(self)
 
     def answers(self) -> None:
-        """It has said something: from now on it waits for us.
+        """Note that it has sent something, so that it waits for this node.
 
         Raises:
             Refused: There is no room.
@@ -149,7 +150,7 @@ class Stranger:
         self._door.answered(self)
 
     def is_asked(self) -> None:
-        """It has got its answer: from now on we wait for it."""
+        """Note that it was answered, so that this node waits for it."""
         self._door.wait_for(self)
 
 
@@ -159,7 +160,8 @@ class _Room:
     def __init__(self, size: int) -> None:
         self.size = size
         self.strangers: set[Stranger] = set()
-        # Those that we wait for, by host; who has kept us waiting the longest comes first.
+        # The strangers that the node waits for, by host; the one it has waited for longest comes
+        # first.
         self._slow: dict[str, dict[Stranger, None]] = {}
 
     @property
@@ -167,23 +169,23 @@ class _Room:
         return len(self.strangers) >= self.size
 
     def wait_for(self, stranger: Stranger) -> None:
-        """From now on a stranger keeps us waiting."""
+        """Note that the node waits for a stranger from now on."""
         self._forget(stranger)
         self.strangers.add(stranger)
         self._slow.setdefault(stranger.host, {})[stranger] = None
 
     def has_answered(self, stranger: Stranger) -> None:
-        """A stranger waits for us."""
+        """Note that a stranger waits for the node."""
         self._forget(stranger)
         self.strangers.add(stranger)
 
     def leave(self, stranger: Stranger) -> None:
-        """A stranger is gone."""
+        """Remove a stranger."""
         self._forget(stranger)
         self.strangers.discard(stranger)
 
     def slowest(self) -> Stranger | None:
-        """Who has kept us waiting the longest, of the largest crowd."""
+        """Of the host with the most strangers, the one that the node has waited for longest."""
         if not self._slow:
             return None
         crowd: dict[Stranger, None] = max(self._slow.values(), key=len)
@@ -198,10 +200,10 @@ class _Room:
 
 
 class _Turnstile:
-    """Lets one at a time through: by rank, and of one rank who came last.
+    """Lets one stranger through at a time: by rank, and within a rank the last one that came.
 
-    So a newcomer need not wait for all those of a crowd that was there before, and who has been answered and
-    goes on is served at once.
+    So a newcomer need not wait for a crowd that came before it, and a stranger that continues after
+    an answer is served at once.
     """
 
     def __init__(self) -> None:
@@ -211,13 +213,13 @@ class _Turnstile:
 
     @contextmanager
     def through(self, rank: int) -> Iterator[None]:
-        """Wait for one's turn."""
+        """Wait for the caller's turn."""
         if self._busy:
             place = (rank, next(self._numbers), GreenEvent())
             insort(self._waiting, place)
             try:
                 place[2].wait()
-            except BaseException:  # it has waited too long
+            except BaseException:  # its handshake timed out
                 if place in self._waiting:
                     self._waiting.remove(place)
                 else:
@@ -237,15 +239,15 @@ class _Turnstile:
 
 
 class Door:
-    """Accepts strangers. All of it is in the hub.
+    """Accepts strangers. Everything happens in the hub.
 
     Args:
         name: The node's name.
-        listener: A gevent socket that listens; `None` if the only way in is by tunnels.
-        receive: Does the handshake with a stranger, in a greenlet of its own; raises `OSError` or
+        listener: A gevent socket that listens; `None` if nodes can connect only over tunnels.
+        receive: Does the handshake with a stranger, in its own greenlet; raises `OSError` or
             `LocksError` if it fails. It calls `leave` when the stranger has proven itself.
-        notices: Where refusals are logged.
-        spawn: Begins something in a greenlet of its own.
+        notices: Logs refusals.
+        spawn: Starts a function in a new greenlet.
     """
 
     def __init__(
@@ -268,7 +270,7 @@ class Door:
 
     @property
     def strangers(self) -> int:
-        """How many there are."""
+        """The number of strangers."""
         return len(self._hall.strangers) + len(self._room.strangers)
 
     def keep(self) -> None:
@@ -292,7 +294,7 @@ class Door:
                 gevent.sleep(0)
 
     def enter(self, stream: Stream, address: HostAndPort) -> None:
-        """Somebody has connected."""
+        """Take in a stranger that has connected."""
         if not self._open:
             stream.close()
             return
@@ -302,13 +304,13 @@ class Door:
         self._spawn(self._admit, stranger)
 
     def close(self) -> None:
-        """Accept nobody any more."""
+        """Stop accepting strangers."""
         self._open = False
         if self._listener is not None:
             self._listener.close()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the socket; it belongs to the parent."""
+        """In a forked child: release the socket, which belongs to the parent."""
         self._open = False
         if self._listener is not None:
             abandon(self._listener)
@@ -316,7 +318,7 @@ class Door:
     # --- Strangers ---------------------------------------------------------------------------------
 
     def begin_tls(self, stranger: Stranger, context: Any) -> None:
-        """Do the accepting side of TLS with a stranger; one step of one stranger at a time."""
+        """Do the accepting side of TLS with a stranger, in steps; one stranger does a step at a time."""
 
         def step(act: Callable[[bytes], bool], data: bytes) -> bool:
             if not data:
@@ -332,7 +334,7 @@ class Door:
             stranger.is_asked()
             return done
 
-        first = stranger.stream.await_words()  # until then, no memory is spent on TLS
+        first = stranger.stream.await_words()  # before this, TLS uses no memory
         if first not in (b"", HANDSHAKE_OF_TLS):
             stranger.stream.send(refusal("this node uses TLS; set tls= on both, or on neither"))
             reason, cause = tls_words("WRONG_VERSION_NUMBER", "")
@@ -340,14 +342,14 @@ class Door:
         stranger.stream.begin_tls(context, True, step=step)
 
     def leave(self, stranger: Stranger) -> None:
-        """A stranger is none any more: it has proven itself, or is gone."""
+        """Remove a stranger that has proven itself, or is gone."""
         if stranger.limit is not None:
             stranger.limit.close()
         self._hall.leave(stranger)
         self._room.leave(stranger)
 
     def answered(self, stranger: Stranger) -> None:
-        """A stranger has said something."""
+        """Note that a stranger has sent something."""
         if stranger.pushed_out:
             raise Settled("its place was needed for other connections")
         if not stranger.has_spoken:
@@ -358,7 +360,7 @@ class Door:
         self._room.has_answered(stranger)
 
     def wait_for(self, stranger: Stranger) -> None:
-        """A stranger has got its answer."""
+        """Note that a stranger was answered."""
         if stranger in self._room.strangers:
             self._room.wait_for(stranger)
 
@@ -390,7 +392,7 @@ class Door:
             self._notices.warn(cause, stranger.host, text, self._name, where, error)
 
     def _make_room(self, room: _Room) -> bool:
-        """Push somebody out if a room is full; return whether there is a place."""
+        """Push a stranger out if a room is full; return whether there is a place."""
         slowest = room.slowest() if room.is_full else None
         if slowest is not None:
             self._push_out(slowest)
@@ -432,17 +434,17 @@ class Door:
 def talk(
     stream: Stream, shake: Handshake, events: list[Event], stranger: Stranger | None = None
 ) -> Iterator[Named | Status | Proven | Established]:
-    """Do a handshake: send what is to be sent, and yield what the caller has to see to.
+    """Do a handshake: carry out its sends, and yield the events that the caller must handle.
 
     Args:
         stream: The connection.
         shake: The handshake.
-        events: What it begins with; what follows from the caller's decisions is added to it.
-        stranger: Whose connection it is, if it was accepted.
+        events: The first events; the caller appends those that follow from its decisions.
+        stranger: The stranger, if the connection was accepted.
 
     Raises:
         OSError: The connection is lost.
-        Refused: It has failed.
+        Refused: The handshake has failed.
     """
     while True:
         for event in events:  # it gets longer
@@ -462,7 +464,7 @@ def talk(
 
 @contextmanager
 def tls_told() -> Iterator[None]:
-    """Say in words why TLS has failed."""
+    """Turn an error of TLS into a `Refused` with a plain reason."""
     try:
         yield
     except ssl.SSLError as error:

@@ -11,23 +11,24 @@
    checks the digest
 ```
 
-Whoever refuses says why before it closes the connection, in two frames: `not_allowed`, which is all that OTP
-knows, and one with words for a log (`refuse`). Both sides stop at such a frame, wherever it comes.
+A side that refuses says why before it closes the connection, in two frames: `not_allowed`, which
+OTP understands, and a text for the log (`refuse`). Both sides stop at such a frame, at any step.
 
-Each side proves that it knows the cookie: it sends the MD5 digest of the cookie and the number with
-which the other one challenged it. The accepting side proves it only after the other one has.
-Nothing else is protected, neither what follows nor against a man in the middle: that is what TLS is for.
+Each side proves that it knows the cookie: it sends the MD5 digest of the cookie and the other
+side's challenge. The accepting side proves it only after the other side has. Nothing else is
+protected: neither the following data, nor against a man in the middle. That is the task of TLS.
 
-The connecting side answers the challenge of whatever listens at an address. So an attacker might lure
-us there and pass on a challenge of ours, to have us answer it ourselves. `Challenges` knows which ones
-it gave lately, and with `issued` such a handshake fails.
+The connecting side answers the challenge of any listener at the address. So an attacker might lure
+this node there and send it one of its own challenges, which the node would then answer itself.
+`Challenges` recognises its recent challenges, and with `issued` such a handshake fails.
 
-The shell owns the connection, its time limits, and the decision which of several connections with a
-node is kept. With `asks` it may decide that when the other side has proven itself (`Proven`), before we do. Here, everything is bounded: one frame of each kind, in their order, each at most
-`LONGEST_FRAME` bytes. Any fault ends in `Failed`, which says what was wrong, with the value; never with
-the cookie. After `Failed` and `Established` all input is ignored.
+The shell owns the connection and its time limits, and decides which of several connections with a
+node is kept. With `asks`, it decides this after the other side has proven itself (`Proven`), and
+before this side does. Everything here is bounded: there is one frame of each kind, in a fixed
+order, each at most `LONGEST_FRAME` bytes. Any fault ends in `Failed`, which says what was wrong,
+with the value, but never with the cookie. After `Failed` and `Established`, all input is ignored.
 
-Within TLS the length in front of each frame has four bytes, else two, as in OTP.
+Within TLS, the length in front of each frame has four bytes, otherwise two, as in OTP.
 
 Refused: the handshake of version 5, nodes that ask to be given a name (`DFLAG_NAME_ME`), nodes that
 lack a flag that OTP 26 and newer demand.
@@ -94,8 +95,8 @@ _CHALLENGE = Struct(">cQIIH")  # tag, flags, challenge, creation, size of the na
 _REPLY = Struct(">cI16s")
 _ACK = Struct(">c16s")
 
-# What it waits for, on the connecting side ("alive": the shell's answer), on the accepting one
-# ("decide", "admit": the shell's decision), and on both.
+# The next step: of the connecting side (at "alive" it needs the shell's answer), of the accepting
+# side (at "decide" and "admit" it needs the shell's decision), and of both.
 _Step = Literal[
     "start",
     "status",
@@ -118,16 +119,16 @@ class Handshake:
     Args:
         name: Our name, `name@host`.
         creation: Our incarnation, 32 bit and not 0.
-        cookie: What both nodes know: 1 to 255 Latin-1 characters, none of them white space.
+        cookie: The secret of both nodes: 1 to 255 Latin-1 characters, none of them white space.
         challenge: A number of 32 bit that was never used before (`Challenges.next`).
         peer: The node that we connect to, or `None` when we accept.
-        flags: What we offer.
-        issued: Says whether a challenge is one of our own (`Challenges.issued`).
+        flags: The flags that we offer.
+        issued: Whether a challenge is one of our own (`Challenges.issued`).
         length_size: How many bytes the length of each frame has: 2, or 4 as OTP has it within TLS.
-        asks: Whether it stops at `Proven`, on the accepting side.
+        asks: Whether the accepting side stops at `Proven`.
 
     Raises:
-        InvalidOption: One of these is not as it should be.
+        InvalidOption: One of these is wrong.
     """
 
     def __init__(
@@ -208,13 +209,13 @@ class Handshake:
         return events
 
     def decide(self, status: Decision) -> list[Event]:
-        """Say whether the handshake may go on, on the accepting side after `Named`.
+        """Decide whether the handshake continues, on the accepting side after `Named`.
 
         Args:
             status: `"ok"`; `"ok_simultaneous"`: our own attempt to connect to that node is given up
-                for this one; `"nok"`: it goes on, and this one is given up; `"not_allowed"`;
-                `"alive"`: there is a connection, and the node is asked whether it is to be
-                replaced.
+                for this one; `"nok"`: our own attempt continues, and this one is given up;
+                `"not_allowed"`; `"alive"`: there is a connection, and the node must say whether
+                this one replaces it.
 
         Raises:
             MisuseError: There is nothing to decide.
@@ -238,7 +239,7 @@ class Handshake:
         """Let the other side in, after `Proven`.
 
         Raises:
-            MisuseError: It has not proven itself, or we don't ask.
+            MisuseError: It has not proven itself, or `asks` is not set.
         """
         if self._over:
             return []
@@ -258,7 +259,7 @@ class Handshake:
         return self._turn_away(reason, reason, cause)
 
     def answer_alive(self, go_on: bool) -> list[Event]:
-        """Say whether the old connection is to be replaced, on the connecting side after "alive".
+        """Say whether this connection replaces the old one, on the connecting side after "alive".
 
         Raises:
             MisuseError: The other side has not asked.
@@ -422,7 +423,7 @@ class Handshake:
         return self._cookie.digest(challenge)
 
     def _is_right(self, digest: bytes) -> bool:
-        """Whether it is the answer to our challenge."""
+        """Whether this is the answer to our challenge."""
         return hmac.compare_digest(digest, self._digest(self._challenge))
 
     def _establish(self) -> Established:
@@ -431,7 +432,7 @@ class Handshake:
         return Established(self._peer, rest)
 
     def _refused(self) -> list[Event]:
-        """The other side has refused us, and perhaps says why."""
+        """Take in the other side's refusal, and its reason if it sent one."""
         head = self._length_size
         size = int.from_bytes(self._buffer[:head], "big")
         said = self._buffer[head : head + size]
@@ -444,7 +445,7 @@ class Handshake:
         return [Send(refusal(told, self._length_size)), *self._fail(reason, cause)]
 
     def _misunderstand(self) -> list[Event]:
-        """What arrives is no handshake: say what it seems to be."""
+        """Fail because the input is no handshake, and say what it seems to be."""
         reason, cause = first_words(self._buffer)
         if cause == "tls" and self._step == "name":
             return self._turn_away(reason, "this node does not use TLS", cause)
@@ -460,7 +461,7 @@ class Handshake:
 
 
 def refusal(why: str, length_size: int = 2) -> bytes:
-    """What is sent to refuse a node: that it is not allowed, and why."""
+    """The frames that refuse a node: `not_allowed`, and the reason."""
     words = b"s" + plain(why).encode()
     return _frame(_NOT_ALLOWED, length_size) + _frame(words, length_size)
 

@@ -1,7 +1,8 @@
-"""What two nodes tell each other of themselves in a handshake, and what comes of it: flags and events.
+"""The flags that two nodes exchange in a handshake, and the events of a handshake.
 
-Source: ERTS user's guide, "Distribution Protocol", "Distribution Handshake"; the values of the flags:
-`dist.hrl` of OTP's `kernel` (the guide has another one for `DFLAG_MANDATORY_25_DIGEST`).
+Source: ERTS user's guide, "Distribution Protocol", "Distribution Handshake". The values of the
+flags are from `dist.hrl` of OTP's `kernel` (the guide has another value for
+`DFLAG_MANDATORY_25_DIGEST`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = [
 
 
 class Flag(IntFlag):
-    """What a node can do. Only what both can do is used."""
+    """The capabilities of a node. Only those of both nodes are used."""
 
     PUBLISHED = 0x1
     EXTENDED_REFERENCES = 0x4
@@ -70,8 +71,8 @@ MANDATORY_25 = (
 )
 # The flags that we demand, as OTP 26 does.
 MANDATORY = int(MANDATORY_25 | Flag.V4_NC | Flag.UNLINK_ID)
-# What we offer: all of those, and monitors, visible names, spawn requests, and messages with senders. A
-# client node offers the same, and no visible name.
+# The flags that we offer: all of those, and monitors, visible names, spawn requests, and messages
+# with senders. A client node offers the same without a visible name.
 FLAGS = int(
     MANDATORY
     | Flag.MANDATORY_25_DIGEST
@@ -92,7 +93,7 @@ class Peer(NamedTuple):
 
     Attributes:
         name: Its name.
-        flags: What it offers (`Flag`); what we offer, too, is used.
+        flags: The flags that it offers (`Flag`); those of both nodes are used.
         creation: Its incarnation.
     """
 
@@ -102,7 +103,7 @@ class Peer(NamedTuple):
 
     @property
     def hidden(self) -> bool:
-        """Whether it is not to be told of, as client nodes are."""
+        """Whether other nodes must not be told of it, because it is a client node."""
         return not self.flags & Flag.PUBLISHED
 
 
@@ -113,25 +114,25 @@ class Send(NamedTuple):
 
 
 class Named(NamedTuple):
-    """On the accepting side: what the other node calls itself. Nothing is proven yet."""
+    """On the accepting side: the name that the other node gives. Nothing is proven yet."""
 
     name: str
 
 
 class Status(NamedTuple):
-    """On the connecting side: what the other one has decided. "alive" needs an answer."""
+    """On the connecting side: the decision of the other side. "alive" needs an answer."""
 
     status: str
 
 
 class Proven(NamedTuple):
-    """On the accepting side, with `asks`: the other one knows the cookie. Call `admit` or `refuse`."""
+    """On the accepting side, with `asks`: the other side knows the cookie. Call `admit` or `refuse`."""
 
     peer: Peer
 
 
 class Established(NamedTuple):
-    """Both have proven that they know the cookie; `rest` is what came after the handshake."""
+    """Both sides have proven that they know the cookie; `rest` is the input after the handshake."""
 
     peer: Peer
     rest: bytes

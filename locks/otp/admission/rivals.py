@@ -1,19 +1,21 @@
-"""Who has a name: which of several connections with nodes of one name is kept.
+"""Rivals: which of several connections with nodes of one name is kept.
 
-A name that a stranger gives counts for nothing: it stops no attempt of ours, and ends no link. What is decided
-is decided when both sides of a connection have proven that they know the cookie, and before the accepting side
-says so.
+The name that a stranger gives has no effect by itself: it stops no attempt of this node, and ends
+no link. The decision is made after both sides of a connection have proven that they know the
+cookie, and before the accepting side sends its proof.
 
-*Both nodes dial each other.* The connection that was begun by the node with the larger name is kept, as in
-Erlang. When a connection of the smaller one has proven itself first, it waits, for a moment: our own attempt may
-lead to somebody else. The node with the smaller name gives its own attempt up when the other one's connection
-has proven itself.
+*Both nodes dial each other.* As in Erlang, the connection that was begun by the node with the
+larger name is kept. If a connection from the node with the smaller name proves itself first, it
+waits a short time: the attempt of the node with the larger name may lead to another program. The
+node with the smaller name gives up its own attempt when the other node's connection has proven
+itself.
 
-*The name is connected already.* The same incarnation (creation) that connects anew has lost its link, and knows it:
-it is asked, as in Erlang (`alive`), and the new connection takes the place of the link. Another incarnation is
-either the restarted program, or a second program that runs beside the first. So the link is asked for a sign of life:
-anything that arrives will do. If one comes, the newcomer is refused, and told who has the name. If the link was
-closed, or nothing comes in time, the old program is gone, and the newcomer takes its place.
+*The name is connected already.* If the same incarnation (creation) connects again, it has lost its
+link and knows this. It confirms so, as in Erlang (`alive`), and the new connection replaces the
+link. Another incarnation is either the restarted program, or a second program that runs beside the
+first. So this node requests a sign of life over the old link; any input counts. If one comes, the
+newcomer is refused, and informed which program has the name. If the link was closed, or no sign
+comes in time, the old program is gone, and the newcomer takes its place.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ from locks.runtime.inline import Turn
 __all__ = ["Attempt", "Rivals"]
 
 PATIENCE = 1.0  # seconds that a proven connection waits for our own attempt
-SIGNS = (1.0, 4.0)  # seconds that a sign of life is waited for, at least and at most
-PART = 4  # and in between this part of net_ticktime: one in so many
-LOOK = 0.05  # seconds between two looks whether one has come
-ROUNDS = 10  # changes of who has the name, while one connection is judged
+SIGNS = (1.0, 4.0)  # seconds to wait for a sign of life, at least and at most
+PART = 4  # in between, a fourth of net_ticktime
+LOOK = 0.05  # seconds between two looks for it
+ROUNDS = 10  # changes of the name's connection while one newcomer is judged
 
 
 class Attempt:
@@ -46,7 +48,7 @@ class Attempt:
 
     Attributes:
         given_up: Whether another connection is kept instead.
-        over: Set when it has come to an end.
+        over: Set when the attempt has ended.
     """
 
     __slots__ = ("_stream", "given_up", "over")
@@ -84,7 +86,7 @@ class Rivals:
 
     @contextmanager
     def attempt(self, name: str, stream: Stream) -> Iterator[Attempt]:
-        """While a connection that was begun here does its handshake."""
+        """Register an attempt while it does its handshake."""
         made = self._attempts[name] = Attempt(stream)
         try:
             yield made
@@ -97,17 +99,17 @@ class Rivals:
             made.over.set()
 
     def judge(self, peer: Peer, known: Link | None) -> Link | None:
-        """Judge a connection that was begun by another node, and has proven itself; may wait.
+        """Judge a connection that another node has begun, and that has proven itself; may wait.
 
         Args:
             peer: The node.
-            known: The link that it was asked about, and is to be replaced as far as it is concerned.
+            known: The link that the other node has agreed to replace, if it was asked.
 
         Returns:
-            The link whose place it takes, if any; then it is to be admitted.
+            The link whose place it takes, if any. The connection is then admitted.
 
         Raises:
-            Refused: It is not.
+            Refused: The connection is not kept.
         """
         if peer.name in self._judged:
             raise Settled("another connection of this node is being checked")
@@ -141,23 +143,23 @@ class Rivals:
         """Whether the program at the other end gives a sign of life."""
         heard = self._turn.run(self._doubt, link)
         shortest, longest = SIGNS
-        # Looks are counted: a program that was held up itself reads before each what has arrived.
+        # Count looks, not time: a program that was held up itself reads its input before each look.
         for _ in range(round(min(longest, max(shortest, link.ticktime / PART)) / LOOK)):
             gevent.sleep(LOOK)
-            gevent.sleep(0)  # in a round of the loop, timers come before what is to be read
+            gevent.sleep(0)  # in a round of the loop, timers come before input
             if link.closed is not None or link.heard != heard:
                 break
         return link.closed is None and link.heard != heard
 
     def _doubt(self, link: Link) -> int:
-        """Ask for a sign of life; return how often something has arrived before."""
-        link.send(b"")  # some answer a tick
+        """Request a sign of life; return how often input had arrived before."""
+        link.send(b"")  # some nodes answer a tick
         self._ask(link)
         return link.heard
 
 
 def taken(link: Link) -> str:
-    """What a second program is told that comes with the name of another one."""
+    """The refusal for a second program with the name of another one."""
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(link.since))
     return (
         f"another program has been connected as {link.peer.name} since {since}, from {place(link.address)}; give each "

@@ -1,7 +1,7 @@
-"""The secret that nodes share, the cookie, such that nobody shows it by mistake.
+"""The cookie, the secret that nodes share, wrapped so that no code shows it by mistake.
 
-A cookie is wrapped as soon as it is handed in. What is wrapped says no more than `<cookie>`, in a `repr` and in a
-traceback that shows variables. So code that may raise an error has the wrapped one only.
+A cookie is wrapped as soon as it is handed in. In a `repr`, and in a traceback that shows
+variables, it appears as `<cookie>`. So code that may raise an error has only the wrapped cookie.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Cookie:
     """A cookie, hidden.
 
     Args:
-        given: What somebody has given as a cookie, whatever it is; or a `Cookie`.
+        given: The value given as a cookie, of any type; or a `Cookie`.
     """
 
     __slots__ = ("_text",)
@@ -34,13 +34,13 @@ class Cookie:
         return "<cookie>"
 
     def check(self, shortest: int = 1) -> Cookie:
-        """Return it, if it is a cookie.
+        """Return it if it is a valid cookie.
 
         Args:
             shortest: How many characters it must have.
 
         Raises:
-            InvalidOption: It is none.
+            InvalidOption: It is not valid.
         """
         wrong = self._wrong(shortest)
         if wrong is not None:
@@ -48,7 +48,7 @@ class Cookie:
         return self
 
     def _wrong(self, shortest: int) -> str | None:
-        """What is wrong with it, if anything. Errors are raised elsewhere: here it can be seen."""
+        """What is wrong with it, if anything. The caller raises the error: here a traceback shows it."""
         text = self._text
         if type(text) is not str or not 0 < len(text) <= LONGEST_ATOM or max(text) > "\xff":
             return f"the cookie must be text of 1 to {LONGEST_ATOM} Latin-1 characters"
@@ -65,7 +65,7 @@ class Cookie:
         return None
 
     def encoded(self) -> bytes:
-        """What stands in a file; not to be kept in a variable, which a traceback may show."""
+        """The bytes for a file; do not keep them in a variable, which a traceback may show."""
         encoded: bytes = self._text.encode("latin-1")
         return encoded
 

@@ -1,4 +1,4 @@
-"""What OTP's behaviours put around messages: calls and casts, as of `gen_server`."""
+"""The wrapping of messages by OTP's behaviours: calls and casts, as of `gen_server`."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Control messages: what nodes say to each other once they are connected.
+"""Control messages: the messages between connected nodes.
 
-A frame without its four bytes of length is the byte 112 (pass through), a control term that says what
-is asked, and for some operations a message term. There is no distribution header, because we offer
-neither the atom cache nor fragments (`handshake.FLAGS`). An empty frame is a tick and never comes
-here.
+A frame consists of its length in four bytes, the byte 112 (pass through), a control term with the
+operation, and for some operations a message term. There is no distribution header, because we offer
+neither the atom cache nor fragments (`handshake.FLAGS`). An empty frame is a tick, and is not
+parsed here.
 
-`parse` checks the type of each field, so the code that gets a message can rely on it. An operation that
-we don't offer becomes `Unsupported`; only what is not a control message is a `DecodeError`. Variants
-with a trace token (`SEND_TT` and so on), which a node sends while one of its processes is being
-traced, are understood without it.
+`parse` checks the type of each field, so the code that gets a message can rely on it. An operation
+that we don't offer becomes `Unsupported`. Only a frame that is no control message raises
+`DecodeError`. A node sends variants with a trace token (`SEND_TT` and so on) while one of its
+processes is traced. They are parsed, and the token is dropped.
 
 | Operation | Class | | Operation | Class |
 |---|---|---|---|---|
@@ -20,7 +20,7 @@ traced, are understood without it.
 | 8, 18 | `Exit2` | | 35 | `UnlinkId` |
 | 19 | `MonitorP` | | 36 | `UnlinkIdAck` |
 
-Exits with a payload (24 to 28) and sends to an alias (33, 34) come only to nodes that offer
+Exits with a payload (24 to 28) and sends to an alias (33, 34) are sent only to nodes that offer
 `DFLAG_EXIT_PAYLOAD` and `DFLAG_ALIAS`.
 
 Source: ERTS user's guide, "Distribution Protocol", "Protocol between Connected Nodes".
@@ -63,20 +63,20 @@ __all__ = [
     "parse_slowly",
 ]
 
-BRIEF: Final = 200  # characters of what another node has sent, where an error shows it
+BRIEF: Final = 200  # characters of another node's data that an error shows
 
 
 class BadMessage(OperatingError):
-    """Another node has sent something that it must not send: a wrong field, or in another's name."""
+    """Another node has sent a message with a wrong field, or in the name of another node."""
 
 
 class StrangeMessage(BadMessage):
-    """Another node has sent a message of a kind that is not known here; nothing is wrong with that."""
+    """Another node has sent a message of an unknown kind. This is no fault."""
 
 
 def brief(term: Any) -> str:
-    """A term as an error shows it; never much of it."""
-    # Of a named tuple the type does not matter, and all of it would be written.
+    """A term, cut, as an error shows it."""
+    # A named tuple becomes a tuple: it would be shown whole.
     return shown(tuple(term) if isinstance(term, tuple) else term)[:BRIEF]
 
 
@@ -131,7 +131,7 @@ class RegSend(NamedTuple):
 
 
 class Exit(NamedTuple):
-    """A link is broken, because `sender` has ended."""
+    """A link has ended, because `sender` has ended."""
 
     sender: Pid
     to: Pid
@@ -143,7 +143,7 @@ class Exit(NamedTuple):
 
 
 class Exit2(NamedTuple):
-    """`sender` wants `to` to end, as by `exit/2`."""
+    """`sender` makes `to` exit, as by `exit/2`."""
 
     sender: Pid
     to: Pid
@@ -169,7 +169,7 @@ class UnlinkId(NamedTuple):
     """`sender` ends a link.
 
     Attributes:
-        id: 1 to 2**64 - 1; comes back in the `UnlinkIdAck`.
+        id: 1 to 2**64 - 1; repeated in the `UnlinkIdAck`.
         sender: The process that ends the link.
         to: The other process. What it sent before its acknowledgement may still arrive.
     """
@@ -184,7 +184,7 @@ class UnlinkId(NamedTuple):
 
 
 class UnlinkIdAck(NamedTuple):
-    """The answer to `UnlinkId`, by the process that it was sent to, ahead of anything else."""
+    """The answer to `UnlinkId` by its receiver, sent before its other messages."""
 
     id: int
     sender: Pid
@@ -196,7 +196,7 @@ class UnlinkIdAck(NamedTuple):
 
 
 class MonitorP(NamedTuple):
-    """`sender` wants to be told when `target` ends: a process, by its pid or its name."""
+    """`sender` monitors `target`: a process, by its pid or its name."""
 
     sender: Pid
     target: Pid | Atom
@@ -208,7 +208,7 @@ class MonitorP(NamedTuple):
 
 
 class DemonitorP(NamedTuple):
-    """`sender` does not want to be told any more."""
+    """`sender` ends a monitor."""
 
     sender: Pid
     target: Pid | Atom
@@ -220,10 +220,10 @@ class DemonitorP(NamedTuple):
 
 
 class MonitorPExit(NamedTuple):
-    """The process that was monitored has ended, or was not there (reason `noproc`).
+    """A monitored process has ended, or did not exist (reason `noproc`).
 
     Attributes:
-        sender: The process, or its name: what was the target of `MonitorP`.
+        sender: The process or its name, as in `MonitorP`.
         to: The process that monitored it.
         ref: The reference of `MonitorP`.
         reason: Why it has ended.
@@ -240,11 +240,11 @@ class MonitorPExit(NamedTuple):
 
 
 class SpawnRequest(NamedTuple):
-    """`sender` wants a process to be started.
+    """`sender` requests that a process is started.
 
     Attributes:
-        request: Identifies the request; also the monitor's reference if one is asked for.
-        sender: The process that asks.
+        request: Identifies the request; also the reference of the monitor, if one is requested.
+        sender: The process that requests it.
         group_leader: Of the new process.
         mfa: Module, function, and how many arguments it takes.
         options: A list of terms.
@@ -268,7 +268,7 @@ class SpawnReply(NamedTuple):
 
     Attributes:
         request: Identifies the request.
-        to: The process that asked.
+        to: The process that requested it.
         flags: 1: a link was set up, 2: a monitor was set up.
         result: The new process, or why there is none.
     """
@@ -328,15 +328,15 @@ def parse(
     limits: Limits = DEFAULT,
     decode_from: Callable[[bytes, int, Limits], tuple[Any, int]] = decode_from,
 ) -> Message:
-    """Return what a frame says.
+    """Return the message in a frame.
 
     Args:
         frame: The frame, without its length; not a tick.
-        limits: What the control term and the message may each have at most.
+        limits: The limits of the control term and of the message.
         decode_from: Decodes the terms in it.
 
     Raises:
-        DecodeError: It is not a control message: something is cut off, left over, or of a wrong
+        DecodeError: It is not a control message: it is cut off, too long, or a part has a wrong
             type.
     """
     if frame[:1] != PASS_THROUGH:
@@ -370,7 +370,7 @@ def parse(
 
 
 def parse_slowly(frame: bytes, limits: Limits = DEFAULT) -> Generator[None, None, Message]:
-    """Return what a large frame says, as `parse` does; a part of the work for each `next`."""
+    """Return the message in a large frame, as `parse` does; each `next` does a part of the work."""
     terms: dict[int, tuple[Any, int]] = {}
     at = 1
     while at < len(frame) and len(terms) < 2:  # the control term, and a message
@@ -380,7 +380,7 @@ def parse_slowly(frame: bytes, limits: Limits = DEFAULT) -> Generator[None, None
 
 
 def check_ends(message: Message, peer: str, own: str) -> None:
-    """Check that a message is from a process of the node that has sent it, to one of this node.
+    """Check that a message is from a process of its sender's node, and for one of this node.
 
     Args:
         message: The message.
@@ -388,7 +388,7 @@ def check_ends(message: Message, peer: str, own: str) -> None:
         own: This node.
 
     Raises:
-        BadMessage: It is from a process of another node, or to one.
+        BadMessage: It is from a process of another node, or for one.
     """
     sender: Any = getattr(message, "sender", None)
     if type(sender) is Pid and sender.node != peer:
@@ -399,7 +399,7 @@ def check_ends(message: Message, peer: str, own: str) -> None:
 
 
 def check_speaker(pid: Pid, peer: str) -> None:
-    """Raise `BadMessage` unless a process that says something is of the node that has sent it."""
+    """Raise `BadMessage` unless a message's sender is a process of the node that sent the message."""
     if pid.node != peer:
         raise BadMessage(f"{peer} sent a message in the name of a process of {pid.node}")
 
@@ -419,7 +419,7 @@ def _ref(value: Any) -> Any:
 def _atom(value: Any) -> Any:
     if type(value) is Atom:
         return value
-    # A name may be one of the atoms that have a value of their own in Python.
+    # The name may be one of the atoms that are decoded as Python values.
     if value is None or type(value) is bool:
         return Atom("undefined" if value is None else str(value).lower())
     return _WRONG
@@ -453,7 +453,7 @@ def _any(value: Any) -> Any:
 
 
 def _dropped(value: Any) -> Any:
-    """A field that means nothing, or a trace token."""
+    """A field without meaning, or a trace token."""
 
 
 def _spawn_request(*fields: Any) -> SpawnRequest:
@@ -466,7 +466,7 @@ def _spawn_request(*fields: Any) -> SpawnRequest:
     return request
 
 
-# Operation: how each part is checked, whether a message follows, and what makes a message of them.
+# For each operation: the checks of its parts, whether a message follows, and the class.
 _FORMS: dict[int, tuple[tuple[Callable[[Any], Any], ...], bool, Callable[..., Message]]] = {
     1: ((_pid, _pid), False, Link),
     2: ((_dropped, _pid), True, Send),

@@ -15,17 +15,19 @@
 | `Pid`, `Reference` | `NEW_PID`, `NEWER_REFERENCE` (the older ones are understood) | the same |
 | `ImproperList` | `LIST` with a tail | the same |
 | `Term` | the bytes that it holds | what they stand for |
-| | functions, exports, ports, other `BIT_BINARY`s, maps with keys that are equal in Python | `Term` |
+| | functions, exports, ports, other `BIT_BINARY`s, maps with keys that are equal in Python | `Term`
+|
 
-For Erlang both `str` and `bytes` are plain binaries: it decodes a bit string of whole bytes as a
-binary, and sends it as one. So both survive between Python nodes, and what comes from Erlang is `str`
-if it can be. (`"a"` and `b"a"` in one dict are the same key twice for Erlang, which it refuses.) Only
-these very types are encoded; a subclass is refused, because it would come back as another type.
-`COMPRESSED`, atom caches, the old `FLOAT` and `REFERENCE` and what is local to a node are refused: no
-peer sends them to a node with our flags.
+For Erlang, both `str` and `bytes` are plain binaries: it decodes a bit string of whole bytes as a
+binary, and sends it as one. So both types survive between Python nodes, and a binary from Erlang
+becomes `str` if possible. (`"a"` and `b"a"` in one dict are the same key twice for Erlang, which
+refuses that.) Only exactly these types are encoded. A subclass is refused, because it would come
+back as another type. `COMPRESSED`, atom caches, the old `FLOAT` and `REFERENCE`, and node-local
+terms are refused: no peer sends them to a node with our flags.
 
-What is encoded keeps to the default limits and fits into a frame, because a peer would refuse more. Short texts and pids are
-cached with their bytes; a full cache is emptied. `etf_decode.py` says how terms are decoded.
+Encoded terms keep the default limits and fit into a frame, because a peer would refuse larger ones.
+Short texts and pids are cached with their bytes; a full cache is emptied. `etf_decode.py` describes
+how terms are decoded.
 
 Source: ERTS user's guide, "External Term Format"; the order of checks is our own.
 """
@@ -88,7 +90,8 @@ def encode(term: Any) -> bytes:
         term: The term; the table at the top of this file says what may be in it.
 
     Raises:
-        EncodeError: It holds something else, is nested too deep (or within itself) or too large.
+        EncodeError: It contains other types, is nested too deep (or within itself), or is too
+            large.
     """
     parts = [b"\x83"]
     try:
@@ -110,7 +113,7 @@ def encode_into(term: Any, out: bytearray) -> None:
 
     Args:
         term: The term, as for `encode`.
-        out: Where it is appended; unchanged when the term can't be encoded.
+        out: The buffer to append to; unchanged if the term can't be encoded.
 
     Raises:
         EncodeError: As `encode`.
@@ -119,7 +122,7 @@ def encode_into(term: Any, out: bytearray) -> None:
 
 
 def _write(items: Any, parts: list[bytes], depth: int) -> int:
-    """Append each of the items, `depth` containers deep at most; return how many terms these are."""
+    """Append each item, nested at most `depth` deep; return how many terms these are."""
     if depth < 0:
         raise EncodeError(
             f"can't send a term that is nested more than {DEFAULT.depth} deep, or within itself; use a flatter one"
@@ -272,9 +275,9 @@ def _node(name: Any) -> bytes:
 
 
 def _size_in_id(term: Term) -> int:
-    """What a term takes in a lock id: too much if it is nested deeper, or has more in it, than an id may.
+    """The size of a term in a lock id; too large if its depth or its number of elements is.
 
-    For it is sent on in messages that have limits of their own.
+    An id is sent on in messages that have their own limits.
     """
     try:
         decode_from(b"\x83" + term.encoded, 0, Limits(DEEPEST, MOST_ELEMENTS))

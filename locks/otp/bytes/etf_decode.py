@@ -1,9 +1,10 @@
 """Decoding of the external term format; `etf.py` has the table of types.
 
-One loop with a stack of its own decodes a term. Lengths are checked before anything is allocated for them, and parts, depth and
-integers are counted as they come. So no input can do worse than a `DecodeError`; a term takes a small multiple of what was received.
-
-The frequent tags are handled in the loop, the most frequent ones first. Atoms and pids are cached by their bytes; a full cache is emptied.
+One loop with its own stack decodes a term. Lengths are checked before memory is allocated for them;
+parts, depth and integers are counted as they come. So the worst that any input can cause is a
+`DecodeError`, and a term takes a small multiple of the received bytes. Frequent tags are handled in
+the loop, the most frequent ones first. Atoms and pids are cached by their bytes; a full cache is
+emptied.
 """
 
 from __future__ import annotations
@@ -34,16 +35,17 @@ _u32_u8: Final = Struct(">IB").unpack_from
 
 
 class DecodeError(OperatingError, ValueError):
-    """What was received is not a term, or exceeds a limit."""
+    """The received bytes are not a term, or exceed a limit."""
 
 
 class Limits(NamedTuple):
-    """What one decoded term may have at most.
+    """The limits of one decoded term.
 
     Attributes:
-        depth: Containers within each other; some hundreds at most, because Python's own functions on such terms recurse.
+        depth: Nested containers; at most some hundreds, because Python's own functions on such
+            terms recurse.
         elements: Terms in it, itself included.
-        integer_bytes: Bytes of an integer; Python does not write more than 1,785 as text.
+        integer_bytes: Bytes of an integer; Python does not convert more than 1,785 to text.
     """
 
     depth: int = 64
@@ -72,7 +74,7 @@ def decode(data: bytes | bytearray, limits: Limits = DEFAULT) -> Any:
 
     Args:
         data: The bytes.
-        limits: What the term may have at most.
+        limits: The limits of the term.
 
     Returns:
         The term, by the table at the top of `etf.py`.
@@ -93,14 +95,14 @@ def decode_from(
     stop: int | None = None,
     paused: _Paused | None = None,
 ) -> tuple[Any, int]:
-    """Decode the term that begins at an offset; return it, and the offset of what follows it.
+    """Decode the term that begins at an offset; return it, and the offset behind it.
 
     Args:
         data: The bytes.
-        offset: Where the version byte stands.
-        limits: What the term may have at most.
-        stop: Where to pause: for `decode_slowly`.
-        paused: What was returned then.
+        offset: The offset of the version byte.
+        limits: The limits of the term.
+        stop: Where to pause, for `decode_slowly`.
+        paused: The result of the paused call.
 
     Raises:
         DecodeError: There is no term, or it exceeds a limit.
@@ -132,7 +134,7 @@ def decode_slowly(
 
 
 class _Paused(NamedTuple):
-    """A term that was not decoded to its end; see `_read`."""
+    """A term that is partly decoded; see `_read`."""
 
     state: tuple[Any, ...]
 
@@ -140,18 +142,20 @@ class _Paused(NamedTuple):
 def _read(
     data: bytes, at: int, limits: Limits, stop: int, paused: _Paused | None = None
 ) -> tuple[Any, int]:
-    """Decode the term at `at`; raises IndexError or StructError where it is cut off.
+    """Decode the term at `at`; raises IndexError or StructError if it is cut off.
 
-    If it goes on at `stop`, and the data, too, a `_Paused` is returned, and where to go on with that.
+    If both the term and the data continue at `stop`, a `_Paused` is returned, and the offset to
+    continue at.
 
-    It is one function because calls are what costs most: with a function for each tag, our messages take a fifth to a third
-    longer. Each branch of the loop reads one tag: it either leaves a `value` and where it ends, or opens a container and
-    continues with what is in it. Below the branches a value is put into its container, and each container that is full by that
-    into the next one.
+    This is one function because calls cost most: with a function for each tag, our messages take a
+    fifth to a third longer. Each branch of the loop reads one tag. It either leaves a `value` and
+    its end, or opens a container and continues with its contents. Below the branches, the value is
+    put into its container, and each container that is full by this into the next one.
     """
     size = len(data)
     max_depth, max_elements, max_integer = limits
-    # The container that is being filled: its kind, its items so far, how many are missing, where it began. Others are on the stack.
+    # The open container: its kind, its items so far, how many are missing, where it began. Outer
+    # ones are on the stack.
     kind, left, begin, elements = _TOP, 1, at, 1
     items: list[Any] = []
     stack: list[tuple[int, list[Any], int, int]] = []
@@ -163,7 +167,7 @@ def _read(
         if tag == 109:  # BINARY
             start = at + 5
             count = data[at + 4]
-            if data[at + 1] or data[at + 2] or data[at + 3]:  # mostly not
+            if data[at + 1] or data[at + 2] or data[at + 3]:  # rarely
                 count = _u32(data, at + 1)[0]
             at = start + count
             if at > size:
@@ -275,7 +279,8 @@ def _read(
                 value = _new_atom(text)
         else:
             value, at = _read_rare(data, at, tag)
-        # A value is complete: it goes into its container. If that is complete now, it goes into the one around it.
+        # The value goes into its container. If that is complete now, it goes into the one around
+        # it.
         items.append(value)
         left -= 1
         while not left:
@@ -304,7 +309,7 @@ def _read(
 
 
 def _read_rare(data: bytes, at: int, tag: int) -> tuple[Any, int]:
-    """Decode a term that is not a container and not frequent; return it and where it ends."""
+    """Decode an infrequent term that is no container; return it and its end."""
     if tag == 70:  # NEW_FLOAT
         number = _f64(data, at + 1)[0]
         if not isfinite(number):
@@ -359,7 +364,7 @@ _REFUSED: Final = {
 
 
 def _atom_text(data: bytes, at: int) -> tuple[bytes, int]:
-    """Return the text of the atom at `at`, in UTF-8, and where it ends."""
+    """Return the text of the atom at `at`, in UTF-8, and its end."""
     tag = data[at]
     if tag == 119 or tag == 115:
         start = at + 2
@@ -396,7 +401,7 @@ def _node(text: bytes) -> str:
 
 
 def constant(name: str) -> Atom:
-    """Make an atom that decoding always gives as this very object, so that `is` works on it."""
+    """Make an atom that decoding always returns as this object, so that `is` works on it."""
     text = name.encode()
     found = _NAMED.get(text)
     if found is None:
@@ -432,14 +437,14 @@ def _too_many(elements: int, most: int, count: int, room: int) -> DecodeError:
 
 
 def _leaf_key(value: Any) -> Any:
-    """Return a key that was not a container on the wire: an empty one or a STRING is encoded."""
+    """Return a key that was no container on the wire; an empty container or a STRING is encoded."""
     if type(value) is list:
         return Term(b"k" + len(value).to_bytes(2, "big") + bytes(value) if value else b"j")
     return Term(b"t\0\0\0\0") if type(value) is dict else value
 
 
 def _key(value: Any, data: bytes, start: int, end: int) -> Any:
-    """Return a container as the key of a map: as it is, or encoded if it can't be hashed."""
+    """Return a container as the key of a map: unchanged, or encoded if it can't be hashed."""
     try:
         hash(value)
     except TypeError:
@@ -448,7 +453,7 @@ def _key(value: Any, data: bytes, start: int, end: int) -> Any:
 
 
 def _close_tail(items: list[Any], data: bytes, start: int, end: int) -> Any:
-    """Return the list of the items but the last one, which is its tail."""
+    """Return the list of all items except the last one, which is its tail."""
     tail = items.pop()
     if type(tail) is list:
         return items + tail
@@ -460,7 +465,7 @@ def _close_tail(items: list[Any], data: bytes, start: int, end: int) -> Any:
 
 
 def _close_map(items: list[Any], data: bytes, start: int, end: int) -> Any:
-    """Return the map of keys and values in turn; encoded if Python can't tell its keys apart."""
+    """Return the map of alternating keys and values; encoded if some keys are equal in Python."""
     keys = items[::2]
     try:
         _check_hashes(keys)
@@ -477,10 +482,10 @@ def _close_map(items: list[Any], data: bytes, start: int, end: int) -> Any:
 
 
 def _check_hashes(keys: list[Any]) -> None:
-    """Check that a dictionary of keys takes time in their number, and not in its square.
+    """Check that a dictionary of these keys takes time in their number, and not in its square.
 
-    Hashes of text are random, but those of numbers, and of tuples of numbers, can be foreseen: who wants to can make thousands
-    with the same one. Raises `TypeError` if a key has no hash.
+    Hashes of text are random. Hashes of numbers, and of tuples of numbers, can be predicted, so an
+    attacker can make thousands of equal ones. Raises `TypeError` if a key has no hash.
     """
     hashes = list(map(hash, keys))
     many = len(hashes) > MOST_ALIKE and len(hashes) - len(set(hashes)) >= MOST_ALIKE
@@ -489,7 +494,7 @@ def _check_hashes(keys: list[Any]) -> None:
 
 
 def _exact(key: Any) -> Any:
-    """Return something that is equal only for keys of the same type and value."""
+    """Return a value that is equal only for keys of the same type and value."""
     if isinstance(key, tuple):
         return (type(key), *map(_exact, key))
     return (type(key), key)

@@ -1,17 +1,16 @@
-"""Messages as terms, and back, made from the messages' own fields.
+"""Conversion of messages to terms and back, made from the messages' fields.
 
-A message is a named tuple, and the annotations of its fields say what it is made of. For each type
-that occurs there is one `Form`: a function that makes a term of a value, and one that makes a value
-of a term and checks all of it: types, and the ranges and sizes that the annotations give
-(`locks.ranges`). `Forms` is a table of them. From it the two functions of each message
-are made, once, at import. So a new message or a new field needs nothing here, unless it has a type
-that is not in the table, or a number, a text or a tuple without a bound; then the import fails and says
-which.
+A message is a named tuple, and the annotations of its fields are its definition. Each type that
+occurs has a `Form`: a function that packs a value into a term, and one that unpacks a term into a
+value. Unpacking checks everything: types, and the ranges and sizes of the annotations
+(`locks.ranges`). `Forms` is a table of them. At import, the two functions of each message are made
+from it. So a new message or field needs no code here, unless it has a type that is not in the
+table, or a number, text or tuple without a bound. Then the import fails and names it.
 
 The functions are made as source text without loops, as `collections.namedtuple` and `dataclasses`
-make theirs: functions that go through a list of fields take 0.6 µs more for a `Request`, each way,
-where encoding takes 3 µs and decoding 5. The text has nothing in it but names of fields and types.
-For `Release` it is this:
+make theirs. Functions that loop over fields take 0.6 µs more for a `Request` each way, where
+encoding takes 3 µs and decoding 5. The text contains only names of fields and types. For `Release`
+it is this:
 
     def pack(value, context=None):
         (agent_, lock_id_, mode_,) = value
@@ -25,14 +24,15 @@ For `Release` it is this:
         return new(kind, (unpack0(agent_, context), unpack1(lock_id_),
                     None if mode_ is None else unpack2(mode_),))
 
-`new` is `tuple.__new__`: a named tuple's own function would check how many values there are, which is known.
+`new` is `tuple.__new__`: a named tuple's own function would check the number of values, which is
+known.
 
-Nodes of different versions understand each other as long as new fields stand last and have a default: `fitted` cuts off
-the fields that a newer node has sent and this one does not know, and gives those that an older node has left out their
-defaults. A field may never be removed, moved, or given another type; `tests/unit/test_wire_forms.py` compares the bytes
-of all messages with those that were written down.
+Nodes of different versions understand each other as long as new fields come last and have a
+default. `fitted` cuts off unknown fields of a newer node, and fills in the defaults of fields that
+an older node did not send. A field must never be removed, moved, or given another type.
+`tests/unit/test_wire_forms.py` compares the bytes of all messages with recorded ones.
 
-`locks_leader` makes the messages of its elections with this module, too.
+`locks_leader` uses this module for the messages of its elections.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ from locks.ranges import Range, Size, one_line
 
 __all__ = ["BadMessage", "Form", "Forms", "brief", "parts", "tag_of", "words"]
 
-_numbers = count()  # of the texts
+_numbers = count()  # numbers the texts
 
 
 def parts(term: Any, count: int) -> tuple[Any, ...]:
-    """Take a tuple of so many parts apart."""
+    """Return the parts of a tuple that must have this number of parts."""
     if type(term) is not tuple or len(term) != count:
         raise BadMessage(f"{brief(term)} should be a tuple of {count}")
     return term
 
 
 class Form(NamedTuple):
-    """How the values of one type become terms, and back.
+    """The conversion of the values of one type to terms and back.
 
     Attributes:
         pack: Makes the term of a value.
-        unpack: Makes the value of a term; raises `BadMessage` if there is none.
-        in_context: Whether both take a second argument: what is known of the message as a whole.
+        unpack: Makes the value of a term; raises `BadMessage` if the term is wrong.
+        in_context: Whether both take a second argument, the context of the whole message.
     """
 
     pack: Callable[..., Any]
@@ -88,17 +88,17 @@ def words(kind: Any) -> Form:
 
 
 def tag_of(kind: type[Any]) -> str:
-    """What messages of a class are called on the wire: `yield_to` for `YieldTo`."""
+    """The name of a message class on the wire: `yield_to` for `YieldTo`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
 class Forms:
-    """A table: the forms of some types, and of all that is made of these.
+    """A table of the forms of given types, and of all types made from these.
 
     Args:
-        given: Types with their forms. None is needed for `bool`, `Any` and words (`Literal`), for `int`
-            with a `Range`, `str` and tuples with a `Size`, nor for tuples of a fixed length, named
-            tuples and optional values of what has a form.
+        given: Types with their forms. No form is needed for `bool`, `Any`, words (`Literal`), `int`
+            with a `Range`, and `str` and tuples with a `Size`; nor for tuples of a fixed length,
+            named tuples and optional values of types that have a form.
     """
 
     def __init__(self, given: Mapping[Any, Form]) -> None:
@@ -113,7 +113,7 @@ class Forms:
         """The form of a type.
 
         Raises:
-            TypeError: There is none for it, or for something that it is made of.
+            TypeError: There is no form for it, or for one of its parts.
         """
         form = self.given.get(kind) or self._made.get(kind)
         if form is None:
@@ -122,19 +122,19 @@ class Forms:
         return form
 
     def message(self, kind: Any, *head: Any) -> Form:
-        """The form of messages whose terms begin with these parts; those are not looked at again."""
+        """The form of messages whose terms begin with these parts, which unpacking skips."""
         return _Text(self, kind, head).form()
 
 
 class _Plain(NamedTuple):
-    """A type whose values are terms: what such a value is, in words and as an expression."""
+    """A type whose values are terms: its description, and an expression that tests for it."""
 
     words: str
     test: str  # with `{}` for the value
 
 
 def _plain(kind: Any) -> _Plain | None:
-    """What is to be checked of a plain value; `None` of other types."""
+    """The description and test of a plain type; `None` for other types."""
     if kind is bool:
         return _Plain("a bool", "type({}) is bool")
     if get_origin(kind) is not Annotated:
@@ -150,7 +150,7 @@ def _plain(kind: Any) -> _Plain | None:
 
 
 def _cleaned(kind: Any, value: str) -> str:
-    """A value that was checked: of text for people, what can't be printed is escaped, for it may come from anybody."""
+    """The expression of a checked value; in text for people, unprintable characters are escaped."""
     is_line = get_origin(kind) is Annotated and get_args(kind)[2:] == ("line",)
     return f"({value} if {value}.isprintable() else one_line({value}))" if is_line else value
 
@@ -160,7 +160,7 @@ def _test(plain: _Plain, value: str) -> str:
 
 
 def _sized(kind: Any) -> tuple[Any, int] | None:
-    """What the elements of a tuple of any length are, and how many it has at most; or `None`."""
+    """The element type and the most elements of a tuple of any length; `None` for other types."""
     if get_origin(kind) is Annotated:
         base, bound = get_args(kind)[:2]
         if get_args(base)[-1:] == (Ellipsis,) and isinstance(bound, Size):
@@ -169,7 +169,7 @@ def _sized(kind: Any) -> tuple[Any, int] | None:
 
 
 class _Text:
-    """The text of the two functions of a type, and what the names in it stand for."""
+    """The text of the two functions of a type, and the values of the names in it."""
 
     def __init__(self, forms: Forms, kind: Any, head: tuple[Any, ...]) -> None:
         self._forms = forms
@@ -182,7 +182,7 @@ class _Text:
         self._called: dict[Any, int] = {}
 
     def form(self) -> Form:
-        """The functions."""
+        """Make the functions."""
         fields = _fields(self._kind)
         text = self._as_a_whole() if fields is None else self._by_field(fields)
         name = f"<form {next(_numbers)} of {self._kind}>"
@@ -251,7 +251,7 @@ def unpack(term, context=None):
         return None if kind in self._forms.given else _plain(kind)
 
     def _expression(self, verb: Literal["pack", "unpack"], value: str, kind: Any) -> str:
-        """The term of a value, or the value of a term."""
+        """The expression that packs a value, or unpacks a term."""
         origin, args = get_origin(kind), get_args(kind)
         if kind in self._forms.given:
             return self._call(verb, value, kind)
@@ -279,7 +279,7 @@ def unpack(term, context=None):
         )
 
     def _call(self, verb: Literal["pack", "unpack"], value: str, kind: Any) -> str:
-        """A call of the function of a form."""
+        """The expression that calls a form's function."""
         form = self._forms.of(kind)
         name = f"{verb}{self._called.setdefault(kind, len(self._called))}"
         self._names[name] = form.pack if verb == "pack" else form.unpack
@@ -287,9 +287,9 @@ def unpack(term, context=None):
 
 
 def _fields(kind: Any) -> dict[str, Any] | None:
-    """The fields of a named tuple, or of a tuple of a fixed length; none of other types.
+    """The fields of a named tuple, or of a tuple of a fixed length; `None` for other types.
 
-    As variables they have a name with a `_` at its end, so that none hides another name.
+    Their names as variables end with a `_`, so that they hide no other name.
     """
     if hasattr(kind, "_fields"):
         hints = get_type_hints(kind, include_extras=True)
@@ -305,16 +305,16 @@ def _tuple(items: Iterable[str]) -> str:
 
 
 def _fitted(term: Any, kind: Any, whole: int, defaults: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The term of a message that another version of this library has sent, with as many parts as it has here.
+    """Fit a term from another version of this library to the number of parts in this version.
 
     Args:
-        term: What was sent.
-        kind: What it should be.
-        whole: How many parts that has.
-        defaults: The terms of the last ones, as far as they have a default.
+        term: The received term.
+        kind: The type that it should have.
+        whole: The number of parts of this type.
+        defaults: The terms of the defaults of its last parts.
 
     Raises:
-        BadMessage: It is no tuple, or a part is missing that has no default.
+        BadMessage: It is no tuple, or a part without a default is missing.
     """
     if type(term) is tuple:
         missing = whole - len(term)
@@ -331,7 +331,7 @@ def _wrong(
     values: tuple[Any, ...] = (),
     fields: Mapping[str, _Plain | None] | None = None,
 ) -> BadMessage:
-    """What is wrong with a term: one of its fields, or all of it."""
+    """The error for a wrong term: it names the wrong field, or the whole term."""
     for value, (name, plain) in zip(values, (fields or {}).items(), strict=False):
         if plain is not None and not eval(_test(plain, "value"), {"value": value}):
             where = f" ({name[:-1]} of a {_name(kind)})" if name else ""

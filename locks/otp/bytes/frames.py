@@ -1,8 +1,9 @@
-"""The two messages that come and go all the time, written and read quickly.
+"""Fast packing and parsing of the two most frequent messages.
 
-Nearly all frames of lock servers and agents are sends to a pid, or to a registered name by one and the
-same sender. Their heads hardly change: for a pid only twelve bytes do, for a name nothing. So a head is
-made once, and recognised as bytes. The result is that of `control`; the tests compare the two.
+Nearly all frames of lock servers and agents are sends to a pid, or to a registered name by the same
+sender. Their heads hardly change: only twelve bytes differ for a pid, and none for a name. So a
+head is made once, and recognised by its bytes. The result is that of `control`; tests compare the
+two.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def pack_send(to: Pid, encoded_message: bytes) -> bytes:
     try:
         numbers = _pack_pid(number & 0xFFFFFFFF, number >> 32, creation)
     except StructError:
-        return Send(to, None).pack() + encoded_message  # raises, and says what is wrong
+        return Send(to, None).pack() + encoded_message  # raises the error
     return _send_head(node) + numbers + encoded_message
 
 
@@ -59,7 +60,7 @@ def pack_reg_send(sender: Pid, name: Atom, encoded_message: bytes) -> bytes:
 
     Args:
         sender: The process that sends.
-        name: The name of the process that gets the message.
+        name: The name of the receiving process.
         encoded_message: The message in the external term format, with its version byte.
 
     Raises:
@@ -81,12 +82,13 @@ def _head(message: Send | RegSend) -> bytes:
 
 
 class Reader:
-    """Parses the frames of one connection. A head that comes again and again is read once.
+    """Parses the frames of one connection. A repeated head is parsed once.
 
-    What is frequent is made by `tuple.__new__`: functions of named tuples cost three times as much.
+    Frequent messages are made by `tuple.__new__`, because the functions of named tuples cost three
+    times as much.
 
     Args:
-        node: The node that gets them.
+        node: The receiving node.
     """
 
     __slots__ = ("_named", "_named_head", "_node", "_send_head")
@@ -98,7 +100,7 @@ class Reader:
         self._named_head = b""
 
     def parse(self, frame: bytes, limits: Limits = DEFAULT) -> Message:
-        """Return what a frame says; see `parse`."""
+        """Return the message in a frame; see `parse`."""
         if frame.startswith(self._send_head):
             at = len(self._send_head) + PID_NUMBERS
             if len(frame) > at:
@@ -114,6 +116,6 @@ class Reader:
         found = parse(frame, limits)
         if type(found) is RegSend:
             head = pack_reg_send(found.sender, found.name, b"")
-            if frame.startswith(head):  # the same can be written in other ways
+            if frame.startswith(head):  # other encodings are possible
                 self._named, self._named_head = (found.sender, found.name), head
         return found

@@ -1,12 +1,12 @@
-"""Erlang's terms that Python has no type for: atoms, pids, references, improper lists.
+"""Erlang's terms for which Python has no type: atoms, pids, references, improper lists.
 
-All are immutable values. Two things that Erlang does are kept on purpose:
+All are immutable values. Two properties of Erlang are kept on purpose:
 
-* Pids have a total order, which is the same on every node: the number counts first, then the node's
-  name, then its creation. The fields of `Pid` stand in this order, so Python sorts pids as
-  Erlang/OTP does (as found on OTP 25; the tests compare the two).
+* Pids have a total order, which is the same on every node: first the number, then the node's name,
+  then its creation. The fields of `Pid` are in this order, so Python sorts pids as Erlang/OTP does
+  (found on OTP 25; tests compare the two).
 * `true`, `false` and `undefined` are atoms. Decoding gives `True`, `False` and `None` for them;
-  `Atom("true")` is for the places where a name is meant, and is the same bytes.
+  `Atom("true")` is for names, and has the same bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from locks.lock_ids import keep_tuples
 
 __all__ = ["Atom", "ImproperList", "Pid", "Reference", "Term"]
 
-SHOWN = 120  # bytes of a term that is not decoded
+SHOWN = 120  # bytes shown of a term that is not decoded
 
 
 class Pid(NamedTuple):
@@ -58,8 +58,8 @@ class ImproperList(NamedTuple):
     """A list that ends with something other than the empty list, such as `[alias | Ref]`.
 
     Attributes:
-        items: What stands before the bar, at least one term.
-        tail: What stands after it; not a list.
+        items: The terms before the bar, at least one.
+        tail: The term after it; not a list.
     """
 
     items: tuple[Any, ...]
@@ -67,14 +67,14 @@ class ImproperList(NamedTuple):
 
 
 class Term:
-    """A term in the external term format, kept as it is. Equal when the bytes are.
+    """A term kept in the external term format. Two are equal if their bytes are.
 
-    Decoding gives it for what Python has no value for: functions, ports, bit strings that are not
-    whole bytes. It can be sent back, compared and put into sets, and nothing else.
+    Decoding returns it for terms without a Python value: functions, ports, and bit strings that are
+    not whole bytes. It can only be sent back, compared and put into sets.
 
     Args:
-        encoded: The bytes, without the version byte. They are not checked: the caller vouches for
-            them.
+        encoded: The bytes, without the version byte. They are not checked; the caller guarantees
+            that they are a term.
 
     Raises:
         InvalidOption: They are not bytes, or empty.

@@ -1,11 +1,12 @@
-"""What one link has received and was not taken in yet: bytes in, frames out.
+"""The received frames of one link that were not taken in yet: bytes in, frames out.
 
-In a crowd hundreds of requests of a link may wait here, and behind them the release that others wait for. So
-some frames are *urgent*: they overtake others. The order that somebody relies on stays: a frame is never taken in before an
-earlier one of the same sender, nor before or after one whose sender is not known.
+In a crowd, hundreds of requests of one link may wait here, and behind them the release that other
+clients wait for. So some frames are *urgent*, and overtake others. The order that receivers rely on
+stays: a frame never overtakes an earlier one of the same sender, and no frame overtakes one of an
+unknown sender, or the other way round.
 
-Who sends a frame, and whether it is urgent, is said by whoever makes the links (`KindOf`). It is asked only for frames
-that have to wait.
+The owner of the links provides a function that returns the sender of a frame and whether it is
+urgent (`KindOf`). It is called only for frames that have to wait.
 """
 
 from __future__ import annotations
@@ -17,27 +18,28 @@ from typing import Final
 
 __all__ = ["LARGE", "NOBODY", "Backlog", "Kind", "KindOf"]
 
-LARGE: Final = 4096  # bytes of a frame that is taken in in several parts, and never urgent
-AHEAD: Final = 2**20  # bytes that are read while others wait to be taken in
-EACH: Final = 128  # bytes that a frame takes up besides its own
-AT_ONCE: Final = 32  # frames that are looked at in one step, whether they are urgent
+LARGE: Final = 4096  # bytes; a larger frame is taken in in several parts, and never urgent
+AHEAD: Final = 2**20  # bytes that are read ahead while other frames wait
+EACH: Final = 128  # bytes of overhead of a frame
+AT_ONCE: Final = 32  # frames that are checked for urgency in one step
 _LENGTH: Final = struct.Struct(">I")
 Kind = tuple[bytes, bool]
-"""Who has sent a frame, and whether it is urgent."""
+"""The sender of a frame, and whether it is urgent."""
 KindOf = Callable[[bytes], Kind | None]
-"""Returns the kind of a frame; `None` if it has to keep its order with all others."""
-NOBODY: Final = b""  # of a frame that any urgent one may overtake
+"""Returns the kind of a frame; `None` if it must keep its order with all others."""
+NOBODY: Final = b""  # the sender of a frame that any urgent one may overtake
 
 
 class Backlog:
     """The frames of one link.
 
     Args:
-        limit: The largest frame that is taken in, in bytes.
-        kind_of: Tells their kinds.
+        limit: The size of the largest allowed frame, in bytes.
+        kind_of: Returns their kinds.
 
     Attributes:
-        too_long: Which frame was longer, in words: all before it can be taken in, and nothing behind it.
+        too_long: The error text if a frame was longer: frames before it can be taken in, and none
+            behind it.
     """
 
     __slots__ = (
@@ -50,11 +52,12 @@ class Backlog:
         self._kind_of = kind_of
         self._urgent: deque[bytes] = deque()
         self._rest: deque[tuple[bytes, bytes | None]] = deque()  # with their senders
-        # What is in `_rest`: how many frames of each sender, and how many that nothing overtakes.
+        # Of the frames in `_rest`: how many there are of each sender, and how many no frame
+        # overtakes.
         self._senders: dict[bytes, int] = {}
         self._fixed = 0
         self._size = 0  # of the frames in both
-        self._data = b""  # what is behind them and was not divided into frames, from `_at`
+        self._data = b""  # the data behind them, from `_at`, not divided into frames yet
         self._at = 0
         self._partial = bytearray()  # the beginning of a frame, behind that
         self.too_long: str | None = None
@@ -66,14 +69,14 @@ class Backlog:
 
     @property
     def room(self) -> bool:
-        """Whether more may be added while frames wait: all was looked at, and it is not too much."""
+        """Whether more may be added while frames wait: all data was looked at, and it is not too much."""
         return self._at == len(self._data) and self._size + len(self._partial) < AHEAD
 
     def add(self, data: bytes) -> bool:
-        """Something has come, when there was room, or nothing waited.
+        """Add received data; only if there is room, or nothing waits.
 
         Returns:
-            Whether that was the end of a large frame, which was put together.
+            Whether the data completed a large frame, which was put together.
         """
         gathered = len(self._partial)
         if gathered:
@@ -94,7 +97,7 @@ class Backlog:
         return self._next_of_data()
 
     def look(self) -> bool:
-        """Look which of the next frames are urgent; return whether there are more."""
+        """Check which of the next frames are urgent; return whether there are more."""
         for _ in range(AT_ONCE):
             frame = self._next_of_data()
             if frame is None:
@@ -123,7 +126,7 @@ class Backlog:
             self._partial.clear()
 
     def _complete(self, data: bytes) -> bytes:
-        """Put together a frame that came in parts; return what follows it."""
+        """Put together a frame that came in parts; return the data behind it."""
         whole = self._partial
         whole += data
         if len(whole) < 4:

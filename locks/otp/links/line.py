@@ -1,6 +1,6 @@
-"""Serves those who stand in the line of a node (`locks.otp.links.budgets.Pace`), one slice after another.
+"""Serves the line of a node (`locks.otp.links.budgets.Pace`), one slice after another.
 
-Between two slices the hub has control, and sees what has come for others.
+Between two slices the hub has control, and notices the input of others.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ __all__ = ["Line"]
 
 
 def _unknown(frame: bytes) -> None:
-    """Of a frame of which nothing is known: it keeps its order with all others."""
+    """The kind of a frame of unknown kind: it keeps its order with all others."""
 
 
 class Line:
-    """The line of one node, in the hub of its executor. All its methods are for that hub.
+    """The line of one node. All its methods run in the hub of the node's executor.
 
     Args:
-        pace: Who is the next one.
-        kind_of: Tells which frames may overtake others of the same link that were not taken in yet; none by default.
+        pace: Chooses the next one.
+        kind_of: Returns the kind of a frame: whether it may overtake others of its link. None may
+            by default.
     """
 
     __slots__ = ("_timer", "kind_of", "pace")
@@ -36,14 +37,14 @@ class Line:
         self._timer: Any = None
 
     def enter(self, who: object, share: Share, go: Callable[[], object]) -> None:
-        """Somebody has input, or other work to do: have `go` called when it is the next one."""
+        """Put `who`, which has input or other work, into the line; `go` is called when it is next."""
         self.pace.enter(who, share, go)
         if self._timer is None:
             self._timer = gevent.get_hub().loop.timer(0.0)
             self._timer.start(self._serve_next)
 
     def leave(self, who: object) -> None:
-        """Somebody has nothing to do any more."""
+        """Take `who`, which has no more work, out of the line."""
         self.pace.leave(who)
         if self.pace.is_free:
             self._stop()

@@ -1,17 +1,19 @@
 """One connection to another node, after the handshake.
 
-A link belongs to a node's turn: all its methods run in it, in any thread. What is sent is gathered,
-and written by `flush` when the turn ends, straight to the socket and without blocking. What the socket
-does not take is kept, up to a bound, and written when it can be. A peer that does not read costs no
-more than that: past the bound the link is lost, as with a busy distribution port of Erlang.
+A link belongs to a node's turn: all its methods run in it, in any thread. Output is gathered, and
+`flush` writes it when the turn ends, directly to the socket and without blocking. If the socket
+does not take all of it, the rest is kept, up to a bound, and written later. So a peer that does not
+read costs no more than that. Past the bound the link is lost, as with a busy distribution port of
+Erlang.
 
-What is received is taken in for a moment, a *slice*, in a turn; if there is more, the link stands in a line with the
-others that have input (`locks.otp.links.budgets.Pace`). Meanwhile it reads ahead, up to a bound, so that what is urgent is
-found (`locks.otp.links.backlog`). A peer that floods this node waits for itself, and TCP has it wait. A large frame may take
-several slices.
+Input is taken in for a short time, a *slice*, in a turn. If there is more, the link enters a line
+with the others that have input (`locks.otp.links.budgets.Pace`). Meanwhile it reads ahead, up to a
+bound, to find urgent frames (`locks.otp.links.backlog`). A peer that floods this node delays only
+itself, and TCP slows it down. A large frame may take several slices.
 
-Only waiting is done in the hub of the node's executor: watchers for reading and writing. Each frame is
-four bytes of length and a body; an empty frame is a tick. TLS does not wait, either (`locks.otp.links.tls`).
+The hub of the node's executor only waits, by watchers for reading and writing. Each frame consists
+of four bytes of length and a body; an empty frame is a tick. TLS does not wait, either
+(`locks.otp.links.tls`).
 """
 
 from __future__ import annotations
@@ -41,17 +43,16 @@ __all__ = ["FULL", "LOOKS", "GoOn", "Link"]
 
 _LENGTH: Final = struct.Struct(">I")
 _READ: Final = 65536
-_READ_AHEAD: Final = 16384  # at once, while other frames wait: it is only looked at
-LONGEST_REASON: Final = (
-    300  # characters, of why a link was lost: it may show what the peer has sent
-)
-SHORT: Final = 1024  # bytes that are mostly one message
-FULL: Final = 4 * 2**20  # bytes: if more wait to be sent, who can wait does; see `Link.is_full`
+_READ_AHEAD: Final = 16384  # bytes to read at once while other frames wait
+LONGEST_REASON: Final = 300  # characters of the reason for a loss, which may show data of the peer
+SHORT: Final = 1024  # bytes; such input is usually one message
+FULL: Final = 4 * 2**20  # bytes of output from which callers that can wait do; see `Link.is_full`
 TICK: Final = bytes(4)
-LOOKS: Final = 4  # after how many calls of `tick` that find nothing sent one is sent
-MOST_AFTER: Final = 20.0  # times as long as its frames may a turn take, as far as that is foreseen
-LITTLE: Final = 65536  # bytes that wait to be sent: hardly anything
-GoOn = Callable[[], Any]  # goes on with a frame; returns how to go on after that, or `None`
+LOOKS: Final = 4  # calls of `tick` without output, after which a tick is sent
+MOST_AFTER: Final = 20.0  # the largest assumed ratio of the time of a turn to that of its frames
+LITTLE: Final = 65536  # bytes of output that count as hardly any
+
+GoOn = Callable[[], Any]  # continues with a frame; returns how to continue after that, or `None`
 _FIRST: Final = (0,)
 
 
@@ -62,18 +63,19 @@ class Link:
         peer: The name of the node at its other end.
         sock: The connected socket, not blocking. The link closes it.
         address: Host and port of its other end.
-        relay: The node that relays, if it is a tunnel: it needs no ticks then, and can't be silent for too long.
-        hub: Where to wait for it.
+        relay: The node that relays, if it is a tunnel. Then it needs no ticks, and its silence is
+            no loss.
+        hub: The hub in which to wait for it.
         turn: The node's turn.
         tls: TLS, if it is used.
-        frame_limit: The largest frame that is taken in, in bytes.
-        send_limit: How many bytes may wait to be sent.
-        on_frame: Called with the link and the body of each frame, in the turn. Returns how to go on with
-            it, or `None` if it is taken in.
+        frame_limit: The size of the largest allowed frame, in bytes.
+        send_limit: How many bytes of output may wait.
+        on_frame: Called with the link and the body of each frame, in the turn. Returns how to
+            continue with it, or `None` if it is taken in.
         on_lost: Called with the link and the reason when it is lost, in the turn.
-        unsent: Where the link puts itself when `flush` is due.
-        line: Where it stands while it has input.
-        traffic: What counts messages.
+        unsent: The link adds itself to this list when `flush` is due.
+        line: The line that it enters while it has input.
+        traffic: Counts messages.
 
     Attributes:
         address: Host and port of its other end.
@@ -81,13 +83,13 @@ class Link:
         since: When it was made, as `time.time()`.
         closed: Why it was closed; `None` while it is open.
         ticktime: How long the peer may be silent, in seconds.
-        wanted: How long this node may be silent, as the peer demands.
-        tick_due: When it is to tick next.
-        silent: For how many seconds nothing has arrived, as checks have found.
-        heard: How often something has arrived.
-        drained: What to call, once, when hardly anything waits to be sent any more, or it is lost; in the turn.
-            It is for those who have found that much waits.
-        quiet: How many calls of `tick` have found that nothing had been sent.
+        wanted: How long this node may be silent, as demanded by the peer.
+        tick_due: When the next tick is due.
+        silent: For how many seconds checks have found no input.
+        heard: How often input has arrived.
+        drained: Callbacks for callers that wait because the link is full. Each is called once, in
+            the turn, when hardly any output waits, or the link is lost.
+        quiet: How many calls of `tick` in a row have found no output.
     """
 
     __slots__ = (
@@ -143,19 +145,19 @@ class Link:
         self._traffic = Traffic() if traffic is None else traffic
         self._share = self._pace.share(peer.name)
         self._out = bytearray()  # whole frames
-        self._raw = bytearray()  # bytes for the socket: the same, or encrypted
-        self._backlog = Backlog(frame_limit, self._line.kind_of)  # frames that are to be taken in
-        self._end: str | None = None  # why the link is lost after that
-        self._go_on_with: GoOn | None = None  # a frame that is not taken in to its end
-        self._clock = time.thread_time  # what measures how long the next ones take
-        self._taken = 0.0  # when they were taken in, by the same clock
-        self._after = 1.0  # how many times as long as the frames the whole turn takes
-        self._sent: list[int] = []  # how many bytes of what waits were sent, if that is still there
+        self._raw = bytearray()  # bytes for the socket, encrypted if TLS is used
+        self._backlog = Backlog(frame_limit, self._line.kind_of)  # received frames
+        self._end: str | None = None  # why the link is lost when these are taken in
+        self._go_on_with: GoOn | None = None  # continues with a frame that is partly taken in
+        self._clock = time.thread_time  # measures how long the next frames take
+        self._taken = 0.0  # when the frames were taken in, by the same clock
+        self._after = 1.0  # the ratio of the time of a whole turn to that of its frames
+        self._sent: list[int] = []  # how many sent bytes were not cut off the output yet
         self._encrypting = False
         self._waits_to_flush = False
         self._blocked = False  # the socket takes no more; a watcher waits for it
-        self._frames = 0  # that were taken in in this turn
-        self._large_at = 0.0  # when the last step began, if it was one of a large frame
+        self._frames = 0  # taken in in this turn
+        self._large_at = 0.0  # when the last step began, if it was for a large frame
         self._listens = False  # whether the reader is started
         self._reader: Any = None
         self._writer: Any = None
@@ -168,7 +170,7 @@ class Link:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much waits to be sent that who can wait should, with `drained`."""
+        """Whether so much output waits that a caller should wait for `drained`, if it can."""
         return self.waiting > FULL
 
     def send(self, body: bytes) -> None:
@@ -184,11 +186,11 @@ class Link:
 
     @property
     def waiting(self) -> int:
-        """How many bytes wait to be sent."""
+        """How many bytes of output wait."""
         return len(self._out) + len(self._raw)
 
     def tick(self) -> None:
-        """Send an empty frame, if nothing was sent since the call `LOOKS` calls ago."""
+        """Send an empty frame if nothing was sent during the last `LOOKS` calls."""
         self.quiet += 1
         if self.quiet >= LOOKS and not self._blocked and self.closed is None:
             self._out.extend(TICK)
@@ -196,14 +198,14 @@ class Link:
             self.quiet = 0
 
     def flush(self) -> None:
-        """Write what is to be sent, as much as the socket takes."""
+        """Write the output, as much as the socket takes."""
         if self.closed is None:
             try:
                 waiting = self._out if self._tls is None else self._encrypted(self._tls)
                 if self._sent:  # the last time was cut short
                     self._cut_sent(waiting)
                 if waiting and not self._blocked:
-                    # Sent, and put down how much: one step, whatever interrupts it.
+                    # Send, and note how much, in one step that nothing interrupts.
                     self._sent.extend(map(self._socket.send, (waiting,)))
                     self._cut_sent(waiting)
             except BlockingIOError:
@@ -222,11 +224,11 @@ class Link:
         self._waits_to_flush = False
 
     def _cut_sent(self, waiting: bytearray) -> None:
-        """Take out what was sent; one step, too: functions of C call each other."""
+        """Cut sent bytes off the output; C functions do it in one step that nothing interrupts."""
         list(map(waiting.__delitem__, map(slice, map(self._sent.pop, _FIRST))))
 
     def _encrypted(self, tls: Tls) -> bytearray:
-        if self._encrypting:  # cut short: nobody knows whether it was encrypted
+        if self._encrypting:  # interrupted: it is unknown whether the data was encrypted
             raise OSError("encryption was interrupted")
         if self._out:
             self._encrypting = True
@@ -261,11 +263,11 @@ class Link:
 
     @property
     def has_input(self) -> bool:
-        """Whether something has come that was not taken in."""
+        """Whether there is input that was not taken in."""
         return self._go_on_with is not None or self._backlog.waits or self._end is not None
 
     def start(self, rest: bytes = b"") -> None:
-        """Begin to take frames in, first from what came along with the handshake. In the turn."""
+        """Begin to take frames in, first from the data that came with the handshake. In the turn."""
         self._backlog.add(rest)
         run_in_hub(self._hub, self._await_readable)
 
@@ -285,7 +287,7 @@ class Link:
             self._stand_in_line()
 
     def _read(self) -> None:
-        """Take in what has come, while nothing waits."""
+        """Read and take in input, while none waits."""
         try:
             data = self._socket.recv(_READ)
         except (BlockingIOError, InterruptedError):
@@ -296,7 +298,7 @@ class Link:
             self._serve(self._take, data)
 
     def _read_ahead(self) -> None:
-        """Look at what comes, while something waits: it may be urgent."""
+        """Read input while other input waits, as it may be urgent."""
         try:
             data = self._socket.recv(_READ_AHEAD)
         except (BlockingIOError, InterruptedError):
@@ -313,12 +315,12 @@ class Link:
         try:
             self._turn.run(take, data)
         except BaseException as error:
-            # What it has brought is lost: the connection has to begin anew.
+            # Input is lost, so the connection must be made again.
             self._turn.post(self.lose, f"handling a received message failed: {error!r}")
             raise
 
     def _serve(self, take: Callable[[bytes], object], data: bytes) -> None:
-        """Take in some of what has come; if there is more, or it has to pause, the rest has to wait."""
+        """Take in some input; if there is more, or the link has to pause, the rest waits."""
         pace, share = self._pace, self._share
         self._frames = 0
         self._taken = self._large_at = 0.0
@@ -335,21 +337,23 @@ class Link:
             self._after = max(after, 0.9 * self._after + 0.1 * after)
         own = max(0.0, took - (pace.elsewhere - elsewhere))
         more = self.has_input
-        # To ask for processor time takes microseconds, and differs little where hardly any is used.
+        # A query for processor time takes microseconds. For short work, wall-clock time differs
+        # little from it.
         self._clock = time.thread_time if more or took > SLICE else time.perf_counter
         if clock is time.perf_counter:
-            own = min(own, SLICE)  # others may have run, too
+            own = min(own, SLICE)  # other threads may have run
         if self._large_at:
             pace.served(share, own, min(own, begin + took - self._large_at))
         else:
-            # What takes long with small frames is caused by others, too: by all who wait for the same lock.
+            # Long work for small frames is also caused by other nodes: all that wait for the same
+            # lock.
             own = min(own, LONG * max(self._frames, 1))
-            pace.served(share, own, 0.0, self._frames > 0)  # and not only ticks
+            pace.served(share, own, 0.0, self._frames > 0)  # ticks do not count
         if more or share.left < 0 or not self._listens:
             self._await_more()
 
     def _await_more(self) -> None:
-        """Go on when it is the link's turn, or when something comes."""
+        """Continue when the link is next in the line, or when input arrives."""
         if self.closed is not None:
             return
         pause = self._pace.pause(self._share)
@@ -373,7 +377,7 @@ class Link:
         self._line.enter(self, self._share, self._go_on)
 
     def _go_on(self) -> None:
-        """It is this link's turn: take in what waits, or what has come."""
+        """Take in waiting input, or read, because the link is next in the line."""
         if self.closed is not None:
             return
         if self.has_input:
@@ -382,7 +386,7 @@ class Link:
             self._read()
 
     def _listen(self, on: bool = True) -> None:
-        """Have the socket read when something comes, unless enough was read; or not any more."""
+        """Start the reader, unless enough was read; or stop it."""
         on = on and self._end is None and (self._backlog.room or not self.has_input)
         if self._reader is not None and on != self._listens:
             self._listens = on
@@ -402,7 +406,7 @@ class Link:
             self._timer = None
 
     def _opened(self, data: bytes) -> bytes:
-        """What was received, without TLS; nothing, and `_end` says why, if that is the end."""
+        """The received data, decrypted; empty at the end, with the reason in `_end`."""
         if not data:
             self._end = "the other node closed the connection"
         elif self._tls is not None:
@@ -414,7 +418,7 @@ class Link:
         return data
 
     def _look(self, data: bytes) -> None:
-        """Look at what has come while something waits."""
+        """Add input while other input waits, and look for urgent frames."""
         if self.closed is None:
             self._is_heard()
             self._backlog.add(self._opened(data))
@@ -424,12 +428,12 @@ class Link:
         if self.closed is None:
             data = self._opened(data)
             begin = self._clock()
-            if self._backlog.add(data):  # to put it together is part of what can't be divided
+            if self._backlog.add(data):  # putting it together is part of the undivided work
                 self._large_at = begin
             self._take_frames()
 
     def _look_ahead(self) -> None:
-        """Find what is urgent, for a slice at most."""
+        """Look for urgent frames, for a slice at most."""
         backlog = self._backlog
         until = time.perf_counter() + SLICE
         while backlog.look() and time.perf_counter() < until:
@@ -442,7 +446,7 @@ class Link:
         self._take_frames()
 
     def _take_frames(self) -> None:
-        """Take in what has come, until the slice is over; the rest has to wait."""
+        """Take in frames until the slice is over; the rest waits."""
         self._is_heard()
         backlog = self._backlog
         now = time.perf_counter()
@@ -478,7 +482,7 @@ class Link:
     # --- The end, in the turn -------------------------------------------------------------------
 
     def lose(self, reason: str) -> None:
-        """Close the link and tell its owner, unless it is closed already."""
+        """Close the link and notify its owner, unless it is closed already."""
         if self.closed is None:
             self.closed = reason[:LONGEST_REASON]
             run_in_hub(self._hub, self.dispose)
@@ -486,12 +490,12 @@ class Link:
             self._tell_drained()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the socket; the connection belongs to the parent."""
+        """In a forked child: release the socket; the connection belongs to the parent."""
         self.closed = "it belongs to the parent process"
         self.dispose()
 
     def dispose(self) -> None:
-        """Give the socket and its watchers back, once it is closed. In the hub."""
+        """Release the socket and its watchers, after the link is closed. In the hub."""
         for watcher in (self._reader, self._writer):
             if watcher is not None:
                 watcher.stop()

@@ -1,7 +1,7 @@
-"""Frames of links, made messages: small ones at once, large ones in several parts.
+"""Decodes the frames of links: small frames at once, large ones in several parts.
 
-A frame may have as many parts as take 20 ms and more to decode. Nobody else is to wait for as long as that, so
-a large one is read for a moment at a time, and other links are served in between (`locks.otp.links.budgets.Pace`).
+A frame may take 20 ms and more to decode. Other links must not wait that long. So a large frame is
+decoded in small parts, and other links are served in between (`locks.otp.links.budgets.Pace`).
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Reading:
         self._readers: dict[str, Reader] = {}
 
     def receive(self, link: Link, frame: bytes) -> GoOn | None:
-        """Take in a frame of a link; one that can't be read loses the link.
+        """Take in a frame of a link; if it can't be decoded, the link is lost.
 
         Returns:
-            How to go on with one that is large; `None` if it is taken in.
+            How to continue with a large frame; `None` if it is taken in.
         """
         if len(frame) > LARGE:
             return partial(self._go_on, link, parse_slowly(frame))
@@ -58,7 +58,7 @@ class Reading:
         return None
 
     def _go_on(self, link: Link, parsing: Iterator[None]) -> GoOn | None:
-        """Read some more of a large frame; take it in at its end."""
+        """Decode another part of a large frame; take it in at its end."""
         try:
             next(parsing)
         except StopIteration as end:
@@ -73,5 +73,5 @@ class Reading:
         self._refuse(link, "unreadable", f"it sent unreadable data: {error}")
 
     def lost(self, node: str) -> None:
-        """The link to a node is gone."""
+        """Forget the link to a node."""
         self._readers.pop(node, None)

@@ -1,18 +1,21 @@
-"""Which nodes are connected, and say nothing: stopped (SIGSTOP), with a disk that hangs, or behind a cable that is cut.
+"""Silent nodes: connected, but they do not answer, because they are stopped, hang, or are cut off.
 
-Such a node counts as lost after `net_ticktime`, which is long. A program that has asked several nodes need not wait for it
-that long. A node is *silent* if it was asked for something, another node has answered a request of that time, and nothing at
-all has arrived from the first one for `PATIENCE` seconds. It is silent until anything arrives from it. (Decision 0076.)
+Such a node counts as lost only after `net_ticktime`, which is long. A program that has requests at
+several nodes need not wait that long. A node is *silent* if it has an unanswered request, another
+node has answered a request of that time, and no input has arrived from the first node for
+`PATIENCE` seconds. It stays silent until any input arrives from it. (Decision 0076.)
 
-* A busy node answers somebody, but perhaps not this program at once. So a node that was called silent and speaks again soon
-  was busy: it has twice as long the next time, up to `MOST_PATIENCE`, for `CALM` seconds. Otherwise clients would turn from
-  a busy node to the next one and back.
-* This program may have been busy itself, or stopped: then it has not read yet what has arrived. So a node is silent if two
-  looks find it so, with a look at the sockets in between, and if another node is heard. If no other node was asked, some are
-  asked for a sign of life.
-* A client that waits in the queue of a node is owed no answer. So that node is asked for a sign of life now and then (`ROUND`).
+* A busy node answers, but perhaps late. So a node that was found silent and answers again soon was
+  busy. Its patience is doubled, up to `MOST_PATIENCE`, for `CALM` seconds. Otherwise clients would
+  switch from a busy node to the next one and back.
+* This program may have been busy or stopped itself, so that it has not read its input yet. So a
+  node counts as silent only if two checks find it so, with a look at the sockets in between, and if
+  another node answers. If no other node has a request, some are asked for a sign of life.
+* A client that waits in the queue of a node expects no answer. So that node is asked for a sign of
+  life now and then (`ROUND`).
 
-Nothing is scheduled while nobody waits for an answer. `Suspects` has the rule, `Silence` the timer: one for all nodes.
+Nothing is scheduled while no answer is expected. `Suspects` has the rule, and `Silence` the timer,
+one for all nodes.
 """
 
 from __future__ import annotations
@@ -28,24 +31,24 @@ from locks.runtime.waiter import run_in_hub
 
 __all__ = ["MOST_PATIENCE", "PATIENCE", "Found", "Silence", "Suspects"]
 
-PATIENCE = 0.07  # seconds without a word, of one that was asked
-MOST_PATIENCE = 1.6  # seconds, of one that was busy before
+PATIENCE = 0.07  # seconds without input from a node with a request
+MOST_PATIENCE = 1.6  # seconds, for a node that was busy before
 CALM = 60.0  # seconds until it is forgotten that a node was busy
-SOON = 2.0  # seconds: a node that speaks again earlier was not silent, but busy
-LASTING = 1.0  # seconds until what goes by way of one who is silent is begun anew another way
-AGAIN = 0.01  # seconds until a second look
-LATER = 0.05  # seconds between looks at those who are silent, or whom nobody can be compared with
-ROUND = 1.0  # seconds between signs of life of those at whom somebody waits
-MISSED = 10.0  # seconds: a look that is so late never comes, as the hub is another one now
-WITNESSES = 3  # others that are asked for a sign of life
+SOON = 2.0  # seconds; a node that answers again earlier was not silent, but busy
+LASTING = 1.0  # seconds of silence until work that depends on a node is begun again another way
+AGAIN = 0.01  # seconds until the second check
+LATER = 0.05  # seconds between checks of silent nodes, and of nodes without another one to compare
+ROUND = 1.0  # seconds between signs of life of nodes where clients wait
+MISSED = 10.0  # seconds; a check that is later than this never comes: the hub has changed
+WITNESSES = 3  # other nodes that are asked for a sign of life
 
 
 class _Asked(NamedTuple):
-    """A node that was asked for something, and has said nothing since.
+    """A node with an unanswered request.
 
     Attributes:
-        heard: How often something had arrived from it.
-        at: When it was asked first.
+        heard: How often input had arrived from it before.
+        at: The time of the first such request.
     """
 
     heard: int
@@ -53,14 +56,14 @@ class _Asked(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a look has found.
+    """The result of a check.
 
     Attributes:
         silent: The nodes that are silent now, and were not before.
-        speaking: Those that speak again.
-        doubted: Those that are to be asked for a sign of life.
-        lasting: Those that have been silent for a while by now: they are not just busy.
-        pause: Seconds until the next look; `None` if nobody is waited for.
+        speaking: Those that answer again.
+        doubted: Those that must be asked for a sign of life.
+        lasting: Those that have been silent for a while, so that they are not just busy.
+        pause: Seconds until the next check; `None` if no answer is expected.
     """
 
     silent: list[str]
@@ -71,10 +74,11 @@ class Found(NamedTuple):
 
 
 class Suspects:
-    """Which nodes owe an answer, and which are silent. Pure: what was heard, and when, is said by the caller.
+    """Which nodes have unanswered requests, and which are silent. Pure: the caller supplies counts and times.
 
     Attributes:
-        silent: Those that are silent, each with when it was found, and how often something had arrived then.
+        silent: The silent nodes, each with the time when this was found, and how often input had
+            arrived then.
     """
 
     __slots__ = ("_asked", "_busy", "_found", "_lasting", "_round", "_signs", "silent")
@@ -82,20 +86,18 @@ class Suspects:
     def __init__(self) -> None:
         self.silent: dict[str, tuple[float, int]] = {}
         self._asked: dict[str, _Asked] = {}
-        self._signs: dict[str, float] = {}  # when each was asked for what it has answered
-        self._found: dict[str, _Asked] = {}  # those that were found to be silent once
-        self._busy: dict[str, tuple[float, float]] = {}  # how long, until when
-        self._lasting: set[str] = (
-            set()
-        )  # those of the silent ones that were found to be so for a while
-        self._round: tuple[float, dict[str, int]] | None = None  # since when, and what was heard
+        self._signs: dict[str, float] = {}  # the times of answered requests
+        self._found: dict[str, _Asked] = {}  # found silent by the first check
+        self._busy: dict[str, tuple[float, float]] = {}  # the patience, and its end
+        self._lasting: set[str] = set()  # the silent nodes that were reported as lasting
+        self._round: tuple[float, dict[str, int]] | None = None  # its time, and the input counts
 
     def asked(self, name: str, heard: int, now: float) -> None:
-        """A node is asked for something that it answers at once.
+        """Note a request that a node answers at once.
 
         Args:
             name: The node.
-            heard: How often something has arrived from it.
+            heard: How often input has arrived from it.
             now: The time, in seconds.
         """
         known = self._asked.get(name)
@@ -106,7 +108,7 @@ class Suspects:
             self._asked[name] = _Asked(heard, now)
 
     def lost(self, name: str) -> None:
-        """A node is not connected any more."""
+        """Forget a node that is no longer connected."""
         for kept in (self._asked, self._signs, self._found, self._busy, self.silent):
             kept.pop(name, None)
         self._lasting.discard(name)
@@ -114,12 +116,12 @@ class Suspects:
     def look(
         self, heard: Mapping[str, int], now: float, awaited: Callable[[], Iterable[str]]
     ) -> Found:
-        """Find out who is silent.
+        """Check which nodes are silent.
 
         Args:
-            heard: How often something has arrived from each node that is connected.
+            heard: How often input has arrived from each connected node.
             now: The time, in seconds.
-            awaited: Says where somebody waits for others.
+            awaited: Returns the nodes where clients wait for others.
         """
         speaking = [name for name, (_, then) in self.silent.items() if heard.get(name) != then]
         for name in speaking:
@@ -168,7 +170,7 @@ class Suspects:
         awaited: Callable[[], Iterable[str]],
         doubted: dict[str, None],
     ) -> float | None:
-        """Nobody owes an answer: look at those where somebody waits, now and then."""
+        """Now and then, check the nodes where clients wait, while no node has an unanswered request."""
         last = self._round
         if last is not None and last[0] <= now < last[0] + ROUND:
             return last[0] + ROUND - now
@@ -181,19 +183,19 @@ class Suspects:
         return ROUND if names else None
 
     def _witnesses(self, others: Iterable[str], since: float) -> list[str]:
-        """Of other nodes, some that were not asked since."""
+        """Some other nodes without a request since then."""
         idle = [each for each in others if each not in self._asked]
         old = [e for e in others if e in self._asked and self._asked[e].at < since - AGAIN]
         asked = [e for e in others if e in self._asked and self._asked[e].at >= since - AGAIN]
         return [] if asked else (idle + old)[:WITNESSES]
 
     def _patience(self, name: str, now: float) -> float:
-        """For how long a node may say nothing."""
+        """How long a node may take to answer."""
         patience, until = self._busy.get(name, (PATIENCE, 0.0))
         return patience if now < until else PATIENCE
 
     def _speaks(self, name: str, now: float) -> None:
-        """A node that was silent has said something."""
+        """Note that a silent node has answered."""
         since, _ = self.silent.pop(name)
         self._lasting.discard(name)
         self._asked.pop(name, None)
@@ -203,14 +205,14 @@ class Suspects:
 
 
 class Silence:
-    """Watches which of the nodes that are connected are silent. All but the timer is for the turn.
+    """Watches which of the connected nodes are silent. Everything but the timer is for the turn.
 
     Args:
         links: The connections, by node.
         turn: The node's turn.
-        executor: Where it waits.
-        doubt: Called with a link that is to be asked for a sign of life.
-        awaited: Says at which nodes somebody waits for others.
+        executor: Its hub has the timer.
+        doubt: Called with a link that must be asked for a sign of life.
+        awaited: Returns the nodes where clients wait for others.
         changed: Called with a node, and whether it is silent now.
         lasts: Called with a node that has been silent for a while.
     """
@@ -234,10 +236,10 @@ class Silence:
         self._changed = changed
         self._lasts = lasts
         self._suspects = Suspects()
-        self._due: float | None = None  # when the next look is due
+        self._due: float | None = None  # when the next check is due
         self._timer: Any = None
         self.told: dict[Callable[[str], object], None] = {}
-        """Who else is told of a node that is silent now."""
+        """Other functions to call with a node that is silent now."""
 
     @property
     def silent(self) -> Mapping[str, object]:
@@ -245,7 +247,7 @@ class Silence:
         return self._suspects.silent
 
     def asked(self, name: str) -> None:
-        """A node is asked for something that it answers at once."""
+        """Note a request that a node answers at once."""
         link = self._links.get(name)
         if link is not None:
             now = time.monotonic()
@@ -256,18 +258,18 @@ class Silence:
                 run_in_hub(self._executor.hub, self._wait, PATIENCE)
 
     def doubt(self, name: str) -> None:
-        """Ask a node for a sign of life: what it was asked for may take it a while."""
+        """Ask a node for a sign of life, because the answer to its request may take a while."""
         link = self._links.get(name)
         if link is not None:
             self._doubt(link)
             self.asked(name)
 
     def lost(self, name: str) -> None:
-        """A node is not connected any more."""
+        """Forget a node that is no longer connected."""
         self._suspects.lost(name)
 
     def _wait(self, pause: float | None) -> None:
-        """Look again after a while, if at all; in the hub."""
+        """Check again after a pause, if there is one; in the hub."""
         if self._timer is not None:
             self._timer.stop()
             self._timer.close()
@@ -280,7 +282,7 @@ class Silence:
         self._wait(self._turn.run(self._look))
 
     def _look(self) -> float | None:
-        """Find out who is silent, and say so; return after how many seconds to look again."""
+        """Check which nodes are silent, and report changes; return the seconds until the next check."""
         heard = {name: link.heard for name, link in self._links.items()}
         now = time.monotonic()
         found = self._suspects.look(heard, now, self._awaited)

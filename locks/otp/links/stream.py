@@ -1,7 +1,7 @@
 """A connection during the handshake: a gevent socket, with or without TLS, or one end of a tunnel.
 
-Before two nodes know each other, each connection has a greenlet that waits, for a limited time. After
-the handshake, `release` hands the bare socket over to a `Link`.
+During the handshake, each connection has a greenlet that waits for a limited time. After the
+handshake, `release` hands the bare socket over to a `Link`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ __all__ = ["Stream", "abandon", "native_socket"]
 
 _READ = 4096
 native_socket: type[socket.socket] = monkey.get_original("socket", "socket")
-"""The operating system's socket, also in a monkey-patched program."""
+"""The class of native sockets, even in a monkey-patched program."""
 
 
 class Stream:
-    """A connection to a node that is not known yet.
+    """A connection to a node that has not proven itself yet.
 
     Args:
         sock: A connected gevent socket.
-        over: If it is a tunnel, the node at its other end, and the one that relays.
+        over: If it is a tunnel, the node at its other end, and the relay.
 
     Attributes:
         over: The same.
@@ -52,15 +52,16 @@ class Stream:
 
         Raises:
             OSError: Nothing listens there.
-            Refused: Another user's program does, at a socket of the Unix domain.
+            Refused: A program of another user listens, at a Unix domain socket.
         """
         if isinstance(address, UnixAddress):
             return cls._connect_unix(address)
         family = _family(address[0])
         if family is None:
             return cls(gevent_socket.create_connection(address))
-        # gevent would look even a numeric address up in a thread, which takes ten times as long as the
-        # rest. A lost node is dialled at once, while other nodes are busy making up for it.
+        # gevent would look up even a numeric address in a thread, which takes ten times as long as
+        # everything else. A lost node is dialled at once, while the other nodes are busy with the
+        # loss.
         sock = gevent_socket.socket(family)
         try:
             sock.connect(address)
@@ -76,7 +77,7 @@ class Stream:
             sock.connect(address.path)
             stream = cls(sock)
             stream.check_user()
-        except FileNotFoundError as error:  # the same as a port at which nobody listens
+        except FileNotFoundError as error:  # the same as a port without a listener
             sock.close()
             raise ConnectionRefusedError(
                 errno.ECONNREFUSED, "there is no such socket", address.path
@@ -87,10 +88,10 @@ class Stream:
         return stream
 
     def check_user(self) -> None:
-        """At a socket of the Unix domain, see that the other side belongs to the same user.
+        """At a Unix domain socket, check that the other side belongs to the same user.
 
         Raises:
-            Refused: It does not.
+            Refused: It belongs to another user.
         """
         if self._is_unix:
             check_user(credentials_of(self._socket))
@@ -114,7 +115,7 @@ class Stream:
         hostname: str | None = None,
         step: Callable[[Callable[[bytes], bool], bytes], bool] = lambda act, data: act(data),
     ) -> None:
-        """Use TLS from now on; `step` does each of its steps, which take time to compute.
+        """Use TLS from now on; `step` runs each of its steps, which take time to compute.
 
         Raises:
             OSError: The handshake of TLS has failed; `ssl.SSLError` is one.
@@ -132,7 +133,7 @@ class Stream:
         self._tls = tls
 
     def wrong_host(self, host: str) -> str | None:
-        """What is wrong if TLS is used and the other side's certificate is not for this host."""
+        """What is wrong if the other side's certificate is not for this host; `None` without TLS."""
         return None if self._tls is None else wrong_host(self._tls.certificate, host)
 
     def send(self, data: bytes) -> None:
@@ -143,7 +144,7 @@ class Stream:
         self._send_raw(data)
 
     def receive(self) -> bytes:
-        """Wait for what comes next.
+        """Wait for input, and return it.
 
         Raises:
             OSError: The connection was closed, or has failed.
@@ -169,12 +170,12 @@ class Stream:
         self._socket.close()
 
     def await_words(self) -> bytes:
-        """Wait until the other side has said something, or closed; the first byte, which stays unread."""
+        """Wait until the other side sends something, or closes; return the first byte, still unread."""
         first: bytes = self._socket.recv(1, socket.MSG_PEEK)
         return first
 
     def is_closed(self) -> bool:
-        """Whether the other side is known to have closed it, or it was closed here; does not wait."""
+        """Whether it is known to be closed, by either side; does not wait."""
         try:
             self._socket.settimeout(0)
             gone = not self._socket.recv(1, socket.MSG_PEEK)
@@ -187,7 +188,7 @@ class Stream:
         return gone
 
     def abandon(self) -> None:
-        """In a forked child: let go of the socket."""
+        """In a forked child: release the socket."""
         abandon(self._socket)
 
     def _send_raw(self, data: bytes) -> None:

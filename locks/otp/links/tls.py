@@ -1,4 +1,4 @@
-"""TLS on a connection that does not wait: bytes in, bytes out."""
+"""TLS without waiting: bytes in, bytes out."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _CIPHERTEXT: Final = 16384  # the most that one TLS record holds
 
 
 class Tls:
-    """TLS on a connection: what was received goes in, what is to be sent comes out.
+    """TLS on one connection: received bytes go in, bytes to send come out.
 
     Args:
-        context: What to accept, and this node's certificate.
+        context: The accepted certificates, and this node's own.
         server: Whether this is the accepting side.
-        hostname: The name that the other's certificate must have; on the connecting side.
+        hostname: On the connecting side, the name that the other side's certificate must have.
     """
 
     __slots__ = ("_incoming", "_object", "_outgoing")
@@ -27,7 +27,7 @@ class Tls:
         self._object = context.wrap_bio(self._incoming, self._outgoing, server, hostname)
 
     def handshake(self, data: bytes = b"") -> bool:
-        """Go on with the handshake; return whether it is done. `outgoing` is to be sent."""
+        """Continue the handshake; return whether it is done. Then send `outgoing`."""
         if data:
             self._incoming.write(data)
         try:
@@ -38,14 +38,14 @@ class Tls:
 
     @property
     def certificate(self) -> dict[str, Any] | None:
-        """What the other side's certificate says, once the handshake is done."""
+        """The other side's certificate, after the handshake."""
         return self._object.getpeercert()
 
     def decrypt(self, data: bytes) -> bytes:
-        """What the other side has written.
+        """Decrypt received data.
 
         Raises:
-            ssl.SSLError: The data is not what TLS allows, or the other side has ended it.
+            ssl.SSLError: The data is not valid in TLS, or the other side has ended TLS.
         """
         self._incoming.write(data)
         found = []
@@ -60,10 +60,10 @@ class Tls:
         return b"".join(found)
 
     def encrypt(self, data: bytes | bytearray) -> None:
-        """Write data, to be sent with `outgoing`."""
+        """Encrypt data, to be sent with `outgoing`."""
         if data:
             self._object.write(data)
 
     def outgoing(self) -> bytes:
-        """What is to be sent now."""
+        """The bytes to send now."""
         return self._outgoing.read()

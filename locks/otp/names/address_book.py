@@ -1,16 +1,20 @@
-"""The nodes that a node knows of: where they are, who has asked for them, and when each was last alive.
+"""The address book: the known nodes, their addresses, and when each was last alive.
 
-Pure: it knows no clock and no chance, and dials nobody (`locks.otp.names.dialling` does). The rules:
+Pure: it has no clock and no random numbers, and dials no node (`locks.otp.names.dialling` does).
+The rules:
 
-* *Asked for*: nodes that the program has named. They are never forgotten, and their addresses are
-  changed by the program alone.
-* *Heard of*: all others. They were named by another node, with the age of the news: how long ago that
-  node was itself connected with them. News makes a name younger, never older.
-* *Met*: this node has been connected with it itself. Only such names are told to others, each with its
-  age. So nobody passes on what it has only heard, and a name can't be kept alive by hearsay.
-* A name that was only heard of is forgotten when nobody has been connected with it for a stated time.
-* One node can bring in so many names that were never met. More take the place of its own oldest ones.
-* The longer a node is gone, the seldomer it is dialled: again after half of that time.
+* *Asked for*: nodes that the program has named. They are never forgotten, and only the program
+  changes their addresses.
+* *Heard of*: all others. Another node has named them, with an age: how long ago that node was
+  connected with them. News makes a name younger, never older.
+* *Met*: nodes with which this node has been connected itself. Only these names are passed on, each
+  with its age. So no node passes on names that it has only heard of, and hearsay can't keep a name
+  alive.
+* A name that was only heard of is forgotten when no node has been connected with it for a
+  configured time.
+* The number of names that one node brings in and that were never met is limited. Further ones
+  replace its oldest ones.
+* The longer a node is gone, the more rarely it is dialled: again after half of that time.
 """
 
 from __future__ import annotations
@@ -24,19 +28,19 @@ from locks.otp.names.discovery import Address, HostAndPort, UnixAddress
 
 __all__ = ["GONE", "LARGEST", "NAMES", "AddressBook", "Due", "Known", "News"]
 
-NAMES = 1000  # that one node may name at a time, and bring in that were never met
-GONE = 100  # of those that are named at a time may be gone
+NAMES = 1000  # names that one node may send at a time, and that it may bring in and were never met
+GONE = 100  # how many of the names sent at a time may be of nodes that are gone
 LARGEST = 10_000  # names in the book that were not asked for
 SHORTEST = 0.05  # seconds between two dials of a node that was asked for, or met
-HEARSAY = 1.0  # seconds, likewise for one that was only heard of
+HEARSAY = 1.0  # seconds, likewise for a node that was only heard of
 LONGEST_ASKED = 1.0  # seconds between two dials of a node that was asked for, at most
 LONGEST = 60.0  # seconds, likewise for all others
-SEEN = 5.0  # seconds between two looks at whether one is still connected
+SEEN = 5.0  # seconds between two checks whether a node is still connected
 NEVER = -math.inf
 
 
 class News(NamedTuple):
-    """What one node tells of another one.
+    """News of one node about another one.
 
     Attributes:
         name: Its name.
@@ -50,11 +54,11 @@ class News(NamedTuple):
 
 
 class Due(NamedTuple):
-    """Who is to be dialled now.
+    """The nodes to dial now.
 
     Attributes:
-        asked: Those that were asked for.
-        heard: Of the others those that were met, and then those that have waited longest.
+        asked: Nodes that were asked for.
+        heard: Others: first those that were met, then those that have waited longest.
     """
 
     asked: list[str]
@@ -62,17 +66,17 @@ class Due(NamedTuple):
 
 
 class Known:
-    """What is known of one node.
+    """The knowledge about one node.
 
     Attributes:
-        address: Where it listens; `None` if that is to be looked up.
+        address: Where it listens; `None` if it must be looked up.
         asked: Whether the program has asked for it.
         met: Whether this node has been connected with it.
-        source: Who has named it.
+        source: The node that named it.
         seen: When it was last known to be alive, by this node's clock.
-        since: From when on it counts as gone, when its next dial is reckoned.
-        due: When it is to be dialled next.
-        failure: Why it could not be dialled last, and how often in a row that was the reason.
+        since: When it was lost; the time of its next dial depends on this.
+        due: When to dial it next.
+        failure: The reason of the last failed dial, and how often in a row it was the reason.
     """
 
     __slots__ = ("address", "asked", "due", "failure", "met", "seen", "since", "source")
@@ -96,9 +100,10 @@ class AddressBook:
     Args:
         own: The node's own name, which is never in the book.
         linked: The nodes that it is connected with now.
-        forget: Says after how many seconds a name that was not asked for is forgotten.
-        chance: A random number between 0 and 1: nodes don't dial in step.
-        refusals: Where to say why nodes that are there can't be connected, by their names.
+        forget: Returns after how many seconds a name that was not asked for is forgotten.
+        chance: Returns a random number between 0 and 1, so that nodes don't dial in step.
+        refusals: Filled with the reasons for which running nodes can't be connected, by their
+            names.
     """
 
     def __init__(
@@ -122,10 +127,10 @@ class AddressBook:
         """The addresses of all nodes in it."""
         return {name: known.address for name, known in self.known.items()}
 
-    # --- What is learned ------------------------------------------------------------------------
+    # --- News -----------------------------------------------------------------------------------
 
     def ask_for(self, name: str, address: Address | None, now: float) -> None:
-        """The program wants to be connected with a node, from now on."""
+        """Note that the program wants a connection with a node."""
         if name == self._own:
             return
         known = self.known.get(name)
@@ -137,15 +142,15 @@ class AddressBook:
         self.known[name] = known
 
     def give_up(self, name: str) -> None:
-        """The program does not want to be connected with a node any more."""
+        """Note that the program no longer wants a connection with a node."""
         self._forget_name(name)
 
     def hear(self, source: str, news: Iterable[News], now: float) -> int:
-        """Take in what another node tells.
+        """Take in news from another node.
 
         Args:
-            source: That node. What it says of itself is not hearsay.
-            news: What it tells; checked, but not whether it is true.
+            source: That node. Its news about itself is not hearsay.
+            news: The news; its form is checked, its truth is not.
             now: The time.
 
         Returns:
@@ -176,7 +181,7 @@ class AddressBook:
         return self._keep_within(source) if added else 0
 
     def _keep_within(self, source: str) -> int:
-        """Drop what is too much; return how many."""
+        """Drop names above the limits; return how many."""
         rumours = {
             name: known for name, known in self.known.items() if self._is_rumour(name, known)
         }
@@ -197,11 +202,11 @@ class AddressBook:
         self._refusals.pop(name, None)
 
     def _is_rumour(self, name: str, known: Known) -> bool:
-        """Whether it was only heard of."""
+        """Whether a node was only heard of."""
         return not (known.met or known.asked or name in self._linked)
 
     def _drop(self, names: list[str], keep: int) -> int:
-        """Keep so many of these: rather those that were met, and those that were seen last."""
+        """Keep this many names, first of nodes that were met, then of those seen last; drop others."""
         names.sort(key=lambda name: (self.known[name].met, self.known[name].seen), reverse=True)
         for name in names[keep:]:
             self._forget_name(name)
@@ -210,7 +215,7 @@ class AddressBook:
     # --- Connections that come and go -----------------------------------------------------------
 
     def connected(self, name: str, now: float) -> None:
-        """The node is connected with another one."""
+        """Note that another node is connected."""
         known = self.known.get(name)
         if known is not None:
             known.met = True
@@ -219,25 +224,26 @@ class AddressBook:
             self._refusals.pop(name, None)
 
     def lost(self, name: str, now: float) -> None:
-        """The connection is gone."""
+        """Note that the connection to a node is lost."""
         known = self.known.get(name)
         if known is not None:
             known.seen = known.since = now
-            # Not at once: those that are left are busy now, and a program that died is not back yet.
+            # Not at once: the remaining nodes are busy now, and a program that died is not back
+            # yet.
             known.due = now + self._pause(known, now)
 
     def has_failed(self, name: str) -> bool:
-        """Whether the last dial of a node has failed, or it was refused since."""
+        """Whether the last dial of a node has failed, or was refused."""
         known = self.known.get(name)
         return name in self._refusals or (known is not None and known.failure[1] > 0)
 
     def failed(self, name: str, reason: str, refused: bool) -> int:
-        """A dial has failed; returns how often in a row for this reason.
+        """Note that a dial has failed; return how often in a row for this reason.
 
         Args:
-            name: Of which node.
+            name: The node.
             reason: Why.
-            refused: Whether something is there that has refused it.
+            refused: Whether a program answered there and refused it.
         """
         known = self.known.get(name)
         if known is None:
@@ -250,24 +256,23 @@ class AddressBook:
             self._refusals.pop(name, None)
         return known.failure[1]
 
-    # --- What follows from it -------------------------------------------------------------------
+    # --- Dials, and news for others -------------------------------------------------------------
 
     def _pause(self, known: Known, now: float) -> float:
-        """How long to wait until the next dial."""
+        """Seconds until the next dial."""
         shortest = SHORTEST if known.asked or known.met else HEARSAY
         longest = LONGEST_ASKED if known.asked else LONGEST
         gone = now - max(known.since, known.seen)
         return min(max(gone / 2, shortest), longest) * (0.8 + 0.4 * self._chance())
 
     def due(self, now: float, room: int) -> Due:
-        """The nodes to dial now, and what is too old is forgotten.
+        """Return the nodes to dial now, and forget names that are too old.
 
-        A node that is connected is seen alive by this. Who is to be dialled stays due until it is taken
-        (`take`).
+        This also notes that connected nodes are alive. A node stays due until it is taken (`take`).
 
         Args:
             now: The time.
-            room: How many may be dialled of those that were not asked for.
+            room: How many nodes may be dialled that were not asked for.
         """
         forget = self._forget()
         oldest = now - forget
@@ -292,20 +297,20 @@ class AddressBook:
         return Due(asked, [name for *_, name in nsmallest(max(room, 0), heard)])
 
     def take(self, name: str, now: float) -> None:
-        """It is dialled now; if that fails, it is due again after a pause."""
+        """Note that a node is dialled now; if that fails, it is due again after a pause."""
         known = self.known.get(name)
         if known is not None:
             known.due = now + self._pause(known, now)
 
     def next_due(self, now: float) -> float:
-        """In how many seconds something is to be done, at the soonest; infinite if nothing is."""
+        """Seconds until the next node is due or forgotten, at the soonest; infinite if there is none."""
         known = self.known.values()
         soonest = min((each.due for each in known), default=math.inf)
         ending = min((each.seen for each in known if not each.asked), default=math.inf)
         return max(0.0, min(soonest, ending + self._forget()) - now)
 
     def tell(self, now: float, to: str) -> list[News]:
-        """What to tell a node of others: whom this one has met, the youngest first, and not too many."""
+        """The news for another node: the nodes that this one has met, the youngest first, limited."""
         oldest = now - self._forget()
         there = [
             News(name, address, 0.0)
@@ -325,14 +330,14 @@ class AddressBook:
         return [*there[: NAMES - GONE - 1], *gone]
 
     def told_of(self, name: str) -> News | None:
-        """What to tell of a node that is connected; `None` if it is not, or has no address."""
+        """The news about a connected node; `None` if it is not connected, or has no address."""
         address = self._address_for_others(name)
         if address is None or name not in self._linked:
             return None
         return News(name, address, 0.0)
 
     def _address_for_others(self, name: str) -> HostAndPort | None:
-        """Where a node is, if others can reach it there."""
+        """The address of a node, if others can reach it there."""
         known = self.known.get(name)
         if known is None or isinstance(known.address, UnixAddress):
             return None

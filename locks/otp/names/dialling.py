@@ -1,12 +1,12 @@
-"""Dials the nodes of an address book, each as often as the book says, and not too many at a time.
+"""Dials the nodes of an address book, as often as the book says, and not too many at a time.
 
-What the program has asked for is dialled as soon as it is due, all at once. What was only named by other
-nodes waits for a place: there are rounds, so many a second, and each begins so many dials, if not too
-many are still going on. So a node that names a thousand others, true or not, costs a stated number of
-dials a second and nobody's time.
+Nodes that the program has asked for are dialled as soon as they are due, all at once. Nodes that
+were only named by others wait for a place: a fixed number of rounds a second begins a limited
+number of dials, if not too many are under way. So a node that names a thousand others, existing or
+not, costs a limited number of dials a second, and delays no one.
 
-Each round looks through the whole book. It needs no list of its own that could be torn by an exception
-in the middle of a turn: what is in the book is dialled.
+Each round looks through the whole book. So there is no second list that an exception in the middle
+of a turn could leave wrong.
 """
 
 from __future__ import annotations
@@ -33,28 +33,29 @@ __all__ = ["Dialling"]
 logger = logging.getLogger("locks.nodes")
 
 ROUND = 0.1  # seconds between two rounds of dials of nodes that were not asked for
-EACH_ROUND = 4  # of these are begun: 40 a second
-AT_A_TIME = 20  # of these may be going on
+EACH_ROUND = 4  # such dials in a round: 40 a second
+AT_A_TIME = 20  # such dials under way at once
 LOOK = 5.0  # seconds between two looks into the book, at most
 BREATH = 0.02  # seconds between two looks, at least
-SHARE = 50  # and that many times as long as a look takes
+SHARE = 50  # and at least so many times the duration of a look
 
 
 class Dialling:
-    """Keeps one node dialling those that it is to be connected with.
+    """Dials the nodes with which one node should be connected.
 
     Args:
         name: The node.
-        links: Those that it is connected with.
+        links: The nodes that it is connected with.
         turn: Its turn: the book is read and written in it.
-        executor: Where its greenlets live.
-        notices: Where it logs why a node can't be connected.
-        refusals: Where to say why nodes that are there can't be connected, by their names.
-        dial: Connects to a node; raises what prevents it.
-        forget: Says after how many seconds a name that was only heard of is forgotten.
+        executor: Runs its greenlets.
+        notices: Logs why a node can't be connected.
+        refusals: Filled with the reasons for which running nodes can't be connected, by their
+            names.
+        dial: Connects to a node; raises an error if it can't.
+        forget: Returns after how many seconds a name that was only heard of is forgotten.
 
     Attributes:
-        book: The nodes that it knows of.
+        book: The address book.
     """
 
     def __init__(
@@ -79,22 +80,22 @@ class Dialling:
         # Only in the hub:
         self._running = True
         self._news = Event()
-        self._asked: set[str] = set()  # those that are being dialled
+        self._asked: set[str] = set()  # being dialled
         self._heard: set[str] = set()
         self._next_round = 0.0
         self._breath = BREATH
 
     def start(self) -> None:
-        """Begin to dial. In the hub."""
+        """Start dialling. In the hub."""
         self._executor.spawn(self._keep_dialling)
 
     def stop(self) -> None:
-        """Dial nobody any more. In the hub."""
+        """Stop dialling. In the hub."""
         self._running = False
         self._news.set()
 
     def look_soon(self) -> None:
-        """There is something new in the book. From any thread."""
+        """Look into the book soon, because it has changed. From any thread."""
         run_in_hub(self._executor.hub, self._news.set)
 
     # --- In the hub -----------------------------------------------------------------------------
@@ -111,7 +112,7 @@ class Dialling:
             self._news.wait(pause)
 
     def _look(self) -> float | None:
-        """Dial who is due; return in how many seconds to look again. In the turn."""
+        """Dial the nodes that are due; return the seconds until the next look. In the turn."""
         now = time.monotonic()
         new_round = now >= self._next_round
         room = min(EACH_ROUND, AT_A_TIME - len(self._heard)) if new_round else 0
@@ -127,7 +128,7 @@ class Dialling:
         return min(pause or ROUND, LOOK) if self.book.known else None
 
     def _begin(self, name: str, now: float, busy: set[str]) -> None:
-        """Dial a node, unless that is going on."""
+        """Dial a node, unless a dial is under way."""
         self.book.take(name, now)
         if name not in self._asked and name not in self._heard:
             busy.add(name)
@@ -145,9 +146,9 @@ class Dialling:
             busy.discard(name)
 
     def _tell_failure(self, name: str, error: BaseException) -> None:
-        """Log why a node can't be connected. That it is not running is normal.
+        """Log why a node can't be connected, unless it just does not run, which is normal.
 
-        Any other reason is logged when it occurs twice in a row, and not again: it occurs once
+        A reason is logged when it occurs twice in a row, and not again. Some reasons occur once
         whenever two nodes dial each other.
         """
         text = str(error)

@@ -1,4 +1,4 @@
-"""Where nodes are, and who says it if that is not known beforehand."""
+"""Addresses of nodes, and discoveries that find them if they are not known beforehand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = [
     "place",
 ]
 
-SIGHTINGS = 3  # times that other servers are named, until they are taken for what is true
+SIGHTINGS = 3  # answers with the same other servers, until these are believed
 
 HostAndPort = tuple[str, int]
 
@@ -37,7 +37,7 @@ Address = HostAndPort | UnixAddress
 
 
 def place(address: Address) -> str:
-    """Host and port in words, or the path of a socket; just what stands in the place of the host, if there is no port."""
+    """The text of an address: host and port, the host without a port, or the path of a socket."""
     if isinstance(address, UnixAddress):
         return address.path
     host, port = address
@@ -48,8 +48,8 @@ def place(address: Address) -> str:
 class Discovery(Protocol):
     """Says which servers there are, and where: `locks.start(servers=...)` takes one in the place of a list.
 
-    It is asked when the program's node starts, until it names as many servers as there are to be, and
-    again before a server that is not connected is dialled, at most once a second.
+    It is asked when the program's node starts, until it names as many servers as there are to be,
+    and again before a server that is not connected is dialled, at most once a second.
     """
 
     @property
@@ -59,12 +59,12 @@ class Discovery(Protocol):
     def find(self) -> Mapping[str, Address]:
         """Find out which servers there are, and where they are now.
 
-        It runs in a native thread of its own, and may block. If it takes too long, it may be asked again before it
-        has answered.
+        It runs in a native thread of its own, and may block. If it takes too long, it may be asked
+        again before it has answered.
 
         Returns:
-            Names of servers, `name@host`, and where each listens: host and port. There may be fewer than `size`,
-            never more.
+            Names of servers, `name@host`, and where each listens: host and port. There may be fewer
+            than `size`, never more.
 
         Raises:
             OSError: It can't be found out just now; that is logged, and it is asked again later.
@@ -85,16 +85,16 @@ class ChangingDiscovery(Discovery, Protocol):
 
 
 class Sightings:
-    """What a discovery has named since it named the servers that a node has.
+    """The answers of a discovery since it last named the servers that a node has.
 
-    As many other servers as there are to be, named several times, are taken for what is true. Fewer say nothing: nobody
-    may use them. Nor does an answer that does not come.
+    Other servers are believed if the discovery names as many as configured, several times. Fewer
+    servers are ignored, because no program may use them. A missing answer is ignored as well.
 
     Args:
         own: The node's servers.
 
     Attributes:
-        others: Which ones it has now; `None` as long as it is to keep its own.
+        others: The servers that are believed now; `None` as long as the node keeps its own.
     """
 
     def __init__(self, own: Collection[str]) -> None:
@@ -103,7 +103,7 @@ class Sightings:
         self.others: frozenset[str] | None = None
 
     def take(self, found: Collection[str]) -> None:
-        """The discovery has answered."""
+        """Take in an answer of the discovery."""
         named = frozenset(found)
         if named == self._own:
             self._times, self.others = 0, None

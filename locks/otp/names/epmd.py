@@ -1,11 +1,11 @@
-"""What a node says to epmd, Erlang's port mapper, and what epmd answers.
+"""Requests to epmd, Erlang's port mapper, and its answers.
 
-epmd knows the ports of the nodes on its host. A node registers with `ALIVE2_REQ` and stays
-registered for as long as that connection lasts; another one asks for its port with
-`PORT_PLEASE2_REQ`. Here are only bytes: requests are made, and answers are parsed. A parser takes
-everything that was received so far, and returns `None` while something is missing.
+epmd knows the ports of the nodes on its host. A node registers with `ALIVE2_REQ`, and stays
+registered as long as that connection lasts. Another node requests its port with `PORT_PLEASE2_REQ`.
+This module only makes and parses bytes. A parser takes all bytes received so far, and returns
+`None` while some are missing.
 
-epmd knows nodes by the part of their name ahead of the `@`.
+epmd knows nodes by the part of their name before the `@`.
 
 Source: ERTS user's guide, "Distribution Protocol", "EPMD Protocol".
 """
@@ -35,7 +35,7 @@ LONGEST_ANSWER = 65536  # bytes; of an answer that does not say its length
 
 
 class Refused(OperatingError):
-    """epmd can't do what was asked, or the node that was asked for can't be connected to."""
+    """epmd refuses a request, or the requested node can't be connected to."""
 
 
 class NotRegistered(Refused, ConnectionRefusedError):
@@ -62,14 +62,14 @@ def alive2_request(name: str, port: int, hidden: bool = False) -> bytes:
 
 
 def parse_alive2_response(data: bytes) -> int | None:
-    """Return the creation that epmd has given, from all that was received so far.
+    """Return the creation that epmd has assigned, from all bytes received so far.
 
     Returns:
-        The creation, which tells the incarnations of a node from each other; or `None` while the
-        answer is not complete.
+        The creation, which distinguishes the incarnations of a node; `None` while the answer is not
+        complete.
 
     Raises:
-        Refused: epmd has not registered the node: one of its name is registered already.
+        Refused: epmd has not registered the node, because its name is registered already.
         DecodeError: The answer is malformed.
     """
     if not data:
@@ -103,14 +103,14 @@ def port_please2_request(name: str) -> bytes:
 
 
 def parse_port2_response(data: bytes) -> int | None:
-    """Return the port of the node that was asked for, from all that was received so far.
+    """Return the port of the requested node, from all bytes received so far.
 
     Returns:
         The port, or `None` while the answer is not complete.
 
     Raises:
         NotRegistered: epmd does not know the node.
-        Refused: The node shares no version of the protocol with us, or does not use TCP.
+        Refused: The node has no version of the protocol in common with us, or does not use TCP.
         DecodeError: The answer is malformed.
     """
     if not data:

@@ -1,7 +1,7 @@
-"""Erlang's port mapper (epmd), asked over a connection: registering a node, and looking nodes up.
+"""Connections to Erlang's port mapper (epmd): registering a node, and looking nodes up.
 
-A node stays registered for as long as its connection to the port mapper is open. If that breaks, it is
-registered again, with the same name, as soon as a port mapper is there.
+A node stays registered as long as its connection to the port mapper is open. If the connection
+breaks, the node is registered again, with the same name, as soon as a port mapper is available.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PortMapper:
 
     Args:
         name: The node's name.
-        address: Where it listens; a node that does not is not registered.
+        address: Where it listens; a node that does not listen is not registered.
     """
 
     def __init__(self, name: str, address: HostAndPort | None) -> None:
@@ -52,7 +52,7 @@ class PortMapper:
         """Register the node with this machine's port mapper; blocks.
 
         Returns:
-            The creation that it was given; `None` if it does not listen.
+            The assigned creation; `None` if the node does not listen.
 
         Raises:
             OperatingError: There is no port mapper, or the name is taken.
@@ -81,7 +81,7 @@ class PortMapper:
         return _receive(sock, epmd.parse_alive2_response)
 
     def stay_registered(self) -> None:
-        """Register again whenever the connection is lost. Runs in a greenlet of its own."""
+        """Register again whenever the connection is lost. Runs in its own greenlet."""
         sock = self._socket
         if sock is None:
             return
@@ -107,7 +107,7 @@ class PortMapper:
                     logger.debug("%s can't register again: %s", self._name, error)
 
     def look_up(self, name: str) -> int:
-        """The port of a node, asked of the port mapper of its host. Waits, as a greenlet.
+        """Request the port of a node from the port mapper of its host. Waits, as a greenlet.
 
         Raises:
             OSError: The port mapper does not answer.
@@ -128,14 +128,14 @@ class PortMapper:
             self._socket.close()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the connection; the parent stays registered."""
+        """In a forked child: release the connection; the parent stays registered."""
         self._closed = True
         if self._socket is not None:
             abandon(self._socket)
 
 
 def _receive(sock: Any, parse: Callable[[bytes], T | None]) -> T:
-    """Read until there is a whole answer."""
+    """Read until the answer is complete."""
     data = b""
     while True:
         part = sock.recv(1024)

@@ -1,7 +1,7 @@
-"""The ways to a node: its address as it is known, or as it is found now, a port mapper, or a tunnel.
+"""The ways to a node: its known address, an address found now, a port mapper, or a tunnel.
 
-A node whose servers are found by a `Discovery` asks it before a server is dialled again: a server that was lost
-may be elsewhere by now. The address with which it was started is good for the first time.
+If a node's servers are found by a `Discovery`, the node calls it before it dials a server again,
+because a lost server may have another address now. The first dial uses the address from the start.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from locks.runtime.away import call_in_thread
 
 __all__ = ["Finder", "Ways", "found_by"]
 
-PAUSE = 1.0  # seconds between two questions of a discovery, at least
-PAUSE_HERE = 0.1  # likewise of one that need not leave this machine
+PAUSE = 1.0  # seconds between two calls of a discovery, at least
+PAUSE_HERE = 0.1  # likewise for a discovery on this machine
 
 
 def found_by(discovery: Discovery) -> dict[str, Address]:
-    """What a discovery says, checked; blocks.
+    """The checked answer of a discovery; blocks.
 
     Raises:
-        InvalidOption: It says what can't be.
-        Exception: What it has raised.
+        InvalidOption: The answer is not valid.
+        Exception: An exception of the discovery.
     """
     told, size = discovery.describe(), discovery.size
     if type(size) is not int or not 0 < size <= MOST_SERVERS:
@@ -87,13 +87,13 @@ def _is_host_and_port(address: Any) -> bool:
 
 
 class Finder:
-    """Asks a discovery, not too often, and not twice at a time. In the hub.
+    """Calls a discovery, not too often, and never twice at the same time. In the hub.
 
     Args:
-        name: The node that asks.
-        discovery: Who is asked.
-        known: What it has said when the node was started.
-        notices: Where its errors are logged.
+        name: The node.
+        discovery: The discovery.
+        known: Its answer when the node was started.
+        notices: Logs its errors.
     """
 
     def __init__(
@@ -103,12 +103,12 @@ class Finder:
         self._discovery = discovery
         self._notices = notices
         self._found: Mapping[str, Address] = known
-        self._fresh = set(known)  # those that were not dialled yet
+        self._fresh = set(known)  # not dialled yet
         self._asked = -PAUSE
         self._busy = RLock()
 
     def address_of(self, name: str) -> Address | None:
-        """Where a server is now, as far as is known. Waits."""
+        """The present address of a server, as far as known. Waits."""
         if name in self._fresh:
             self._fresh.discard(name)
             return self._found.get(name)
@@ -120,7 +120,7 @@ class Finder:
         return self._found.get(name)
 
     def look(self) -> Mapping[str, Address] | None:
-        """What the discovery says now; `None` if it can't be found out. Waits."""
+        """The present answer of the discovery; `None` if it fails. Waits."""
         with self._busy:
             self._asked = time.monotonic()
             return self._ask()
@@ -134,7 +134,7 @@ class Finder:
             told = self._discovery.describe()
             self._notices.warn("discovery", told, text, self._name, told, error, error=fault)
             return None
-        self._found = {**self._found, **found}  # who is not named may still be where it was
+        self._found = {**self._found, **found}  # other servers may still be at their old addresses
         return found
 
 
@@ -142,9 +142,9 @@ class Ways:
     """Begins connections. In the hub.
 
     Args:
-        options: How the node takes part.
-        finder: Knows where the servers are, if a discovery says it.
-        dial_tunnel: Begins a connection with a node that has no address, over a tunnel.
+        options: The node's options.
+        finder: Finds the servers, if they are known by a discovery.
+        dial_tunnel: Begins a connection with a node without an address, over a tunnel.
 
     Attributes:
         mapper: Erlang's port mapper, if it is used.
@@ -162,8 +162,8 @@ class Ways:
         """Begin a connection; waits.
 
         Args:
-            name: With which node.
-            address: Where it is, as far as is known.
+            name: The node.
+            address: Its address, if known.
 
         Raises:
             OSError: It can't be reached.

@@ -1,4 +1,4 @@
-"""Calls to other nodes, for a caller that waits for the answers in any thread or greenlet."""
+"""Calls to other nodes whose caller waits for the answers, in any thread or greenlet."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = ["BlockingCalls"]
 
-GRACE = 0.1  # seconds that a node has that is found to be silent while it is asked: it may be busy
+GRACE = 0.1  # seconds to wait for a node that is found silent during a call: it may be busy
 
 
 class BlockingCalls:
-    """Some calls, or one, whose caller takes their outcomes as they come. Those left at the end are given up.
+    """Calls whose caller takes their outcomes as they come. Calls left at the end are given up.
 
     Args:
-        processes: Makes the calls; none, if none is made.
+        processes: Makes the calls; `None` if none is made.
         turn: The node's turn.
         given_up: Called with the reference of each call that is given up, in the turn.
         silence: Knows which nodes are silent, if that matters.
@@ -43,11 +43,11 @@ class BlockingCalls:
         self._given_up = given_up
         self._silence = silence
         self._nodes: dict[str, str] = {}
-        self._due: dict[str, float] = {}  # until when an answer is waited for at least
+        self._due: dict[str, float] = {}  # wait for an answer at least until then
         self._waiter = Waiter()
         self._outcomes: deque[tuple[str, bool, Any]] = deque()
         self.open: dict[str, Reference] = {}
-        """The calls whose outcomes were not taken, by name."""
+        """The calls whose outcomes were not taken yet, by name."""
 
     def __enter__(self) -> BlockingCalls:
         return self
@@ -72,7 +72,7 @@ class BlockingCalls:
 
     @property
     def all_silent(self) -> bool:
-        """Whether all nodes whose outcomes were not taken are connected, and say nothing."""
+        """Whether all nodes whose outcomes are missing are silent."""
         silence = self._silence
         return silence is not None and all(
             self._nodes[name] in silence.silent for name in self.open
@@ -81,15 +81,16 @@ class BlockingCalls:
     def take(
         self, timeout: float | None, *, of_silent: bool = True
     ) -> tuple[str, bool, Any] | None:
-        """Take the next outcome: the call's name, and `True` and the answer, or `False` and why there is none.
+        """Take the next outcome: the call's name, and `True` and the answer, or `False` and the error.
 
         Args:
-            timeout: Seconds to wait for it; after that, `None` is returned. With `None` it waits for ever.
-            of_silent: Whether it is waited for if all that are left are silent; else `None` is returned.
+            timeout: Seconds to wait for it, after which `None` is returned; `None` waits for ever.
+            of_silent: Whether to wait if all remaining nodes are silent; otherwise `None` is
+                returned.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._outcomes:
-            # First this, then the look: an outcome that comes in between wakes it.
+            # Make the waiter before the look: an outcome that comes in between wakes it.
             self._waiter = Waiter()
             if self._outcomes:
                 break

@@ -1,4 +1,4 @@
-"""A process of this node, as others reach it."""
+"""A process of this node that other nodes can reach."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ __all__ = ["Local"]
 
 
 class Local(NamedTuple):
-    """A process of this node, as others reach it.
+    """A process of this node that other nodes can reach.
 
     Attributes:
-        deliver: Takes a message, and the sender's pid if it is known; in the turn.
-        subject: What can be monitored and made to exit; `None` if it lives as long as the node.
+        deliver: Takes a message, and the sender's pid if known; in the turn.
+        subject: The client that can be monitored and made to exit; `None` if it lives as long as
+            the node.
         owner: The only node whose processes may link with it or make it exit; `None` if all may.
     """
 

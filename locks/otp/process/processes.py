@@ -1,13 +1,13 @@
 """The processes that can be reached from other nodes, and monitors and links between nodes.
 
-Processes of other nodes see ours by pid or by registered name; ours see theirs as `RemoteRef`s
-(`locks.otp.process.remote`). Everything that they do to each other is a message of the distribution protocol:
-send, monitor, link, exit. When a connection is lost, all that monitor or are linked over it are told
-`noconnection`. A call is what `gen_server:call` is in Erlang: a request with a reference, a monitor
-while the answer is awaited, and the answer with the same reference.
+Processes of other nodes reach ours by pid or registered name. Ours reach theirs by a `RemoteRef`
+(`locks.otp.process.remote`). All their interactions are messages of the distribution protocol:
+send, monitor, link, exit. When a connection is lost, all monitors and links over it get the reason
+`noconnection`. A call is like Erlang's `gen_server:call`: a request with a reference, a monitor
+until the answer arrives, and an answer with the same reference.
 
-All of it happens in the node's turn. Foreign code (an actor's inbox, callbacks) is handed to the node's
-executor.
+Everything happens in the node's turn. Foreign code (an actor's inbox, callbacks) is passed to the
+node's executor.
 
 Source: "Distribution Protocol", "Protocol Between Connected Nodes", in the ERTS user's guide.
 """
@@ -59,17 +59,17 @@ OnDown = Callable[[Any], object]
 
 
 class Processes:
-    """The processes that one node shows to others, and what it knows of theirs.
+    """The processes that one node shows to others, and its monitors, links and calls with theirs.
 
     Args:
         distribution: The node's connections.
         turn: The node's turn.
-        executor: Where foreign code is run.
+        executor: Runs foreign code.
         new_number: Makes the number of a pid.
         find: Finds processes that were not added here, by their number.
-        number_of: The number of such a process; `None` if it is not one.
-        on_spawn: Asked whether a request to spawn can be granted; if so, returns what to do after
-            the answer.
+        number_of: Returns the number of such a process; `None` for any other client.
+        on_spawn: Called with a request to spawn. If it is granted, returns what to do after the
+            answer; otherwise `None`.
 
     Attributes:
         me: The pid of the node itself: the sender of calls and monitors.
@@ -99,15 +99,16 @@ class Processes:
         self._names: dict[str, Local] = {}
         self._locals: dict[int, Local] = {}
         self._numbers: ByClient[int] = ByClient()
-        # What we monitor elsewhere: the node, the target (`None`: only the connection), and the callback.
+        # Our monitors on other nodes: the node, the target (`None`: only the connection), and the
+        # callback.
         self._monitors: dict[Reference, tuple[str, Target | None, OnDown]] = {}
-        # What others monitor here, by their node.
+        # Monitors of other nodes here, by node.
         self._monitored: dict[str, dict[Reference, Monitor | None]] = {}
         # Calls that wait for an answer: their monitor, and the callback.
         self._calls: dict[Reference, tuple[Reference, Callable[[bool, Any], object]]] = {}
         self.reading = Reading(distribution.name, self.take_in, self.refuse)
         self._heads: dict[str, bytes] = {}  # of frames to registered names, sent by the node itself
-        # What is linked, ours first; by the other node.
+        # Links, by the other node; our process is first.
         self._links: dict[str, dict[tuple[Pid, Pid], Monitor | None]] = {}
         self.speaker = ""
         self.me = Pid(new_number(), distribution.name, distribution.creation)
@@ -117,11 +118,11 @@ class Processes:
     # --- The processes --------------------------------------------------------------------------
 
     def register(self, name: str, local: Local) -> None:
-        """Let a process be reached by a name."""
+        """Register a process under a name."""
         self._names[name] = local
 
     def unregister(self, name: str) -> None:
-        """Let a name be free again."""
+        """Free a name."""
         self._names.pop(name, None)
 
     def registered(self, name: str) -> Local | None:
@@ -129,7 +130,7 @@ class Processes:
         return self._names.get(name)
 
     def add(self, number: int, local: Local) -> Pid:
-        """Let a process be reached by a pid."""
+        """Give a process a pid."""
         self._locals[number] = local
         return Pid(number, self._distribution.name, self._distribution.creation)
 
@@ -138,7 +139,7 @@ class Processes:
         self._locals.pop(number, None)
 
     def pid_of(self, subject: Client, deliver: Callable[[Any, Pid | None], object]) -> Pid:
-        """The pid by which others reach an actor, a greenlet or a thread; given on first use."""
+        """The pid of an actor, a greenlet or a thread; assigned on first use."""
         number = self._number_elsewhere(subject)
         if number is None:
             number = self._numbers.get(subject)
@@ -166,7 +167,7 @@ class Processes:
             return None  # of an earlier incarnation of this node
         return self._locals.get(target.number) or self._find_elsewhere(target.number)
 
-    # --- What ours do to others, in the turn ----------------------------------------------------
+    # --- From this node to others, in the turn --------------------------------------------------
 
     def send(self, to: Pid, encoded: bytes) -> bool:
         """Send an encoded message to a pid; return whether there is a connection."""
@@ -191,7 +192,7 @@ class Processes:
         return True
 
     def room(self, node: str) -> Waiter | None:
-        """What to wait with until a node has read most of what was sent to it; `None` if it has."""
+        """A waiter that is woken when a node has read most of our output; `None` if it has."""
         link = self._distribution.links.get(node)
         if link is None or not link.is_full:
             return None
@@ -200,7 +201,7 @@ class Processes:
         return waiter
 
     def monitor(self, node: str, target: Target | None, told: OnDown) -> Reference:
-        """Have `told(reason)` called when a process elsewhere is down, or just the connection: in the turn, once."""
+        """Call `told(reason)` once, in the turn, when a process of another node, or its link, is down."""
         reference = self.new_reference()
         link = self._distribution.links.get(node)
         if link is None:
@@ -228,14 +229,15 @@ class Processes:
         told: Callable[[bool, Any], object],
         stays: bool = False,
     ) -> Reference:
-        """Call a process elsewhere, as `gen_server:call` does.
+        """Call a process of another node, as `gen_server:call` does.
 
         Args:
             node: Its node.
             target: Its pid, or its name.
-            request: What to ask.
-            told: Called with `True` and the answer, or with `False` and why there is none.
-            stays: Whether the process is there as long as the connection is: it needs no monitor then.
+            request: The request.
+            told: Called with `True` and the answer, or with `False` and the reason why there is
+                none.
+            stays: Whether the process lives as long as the connection, so that it needs no monitor.
 
         Returns:
             The call's reference, for `give_up`.
@@ -258,7 +260,7 @@ class Processes:
         return reference
 
     def give_up(self, reference: Reference) -> None:
-        """Forget a call whose answer is not awaited any more."""
+        """Forget a call whose answer is no longer needed."""
         self._finish_call(reference)
 
     def _finish_call(self, reference: Reference) -> Callable[[bool, Any], object] | None:
@@ -269,7 +271,7 @@ class Processes:
         return told
 
     def answer(self, caller: Pid, tag: Any, answer: Any) -> None:
-        """Answer a call from elsewhere."""
+        """Answer a call from another node."""
         self.send(caller, etf.encode((tag, answer)))
 
     def link(self, ours: Client, pid: Pid, theirs: Pid) -> None:
@@ -284,33 +286,33 @@ class Processes:
         link.send(control.Link(pid, theirs).pack())
 
     def exit(self, theirs: Pid, reason: Any) -> None:
-        """Ask a process elsewhere to end."""
+        """Make a process of another node exit."""
         link = self._distribution.links.get(theirs.node)
         if link is not None:
             link.send(control.Exit2(self.me, theirs, reason_term(reason)).pack())
 
     def prod(self, link: Link) -> None:
-        """Have a node give a sign of life: each answers at once that there is no such process."""
+        """Request a sign of life: every node answers at once that this process does not exist."""
         link.send(control.MonitorP(self.me, NOBODY, self.new_reference()).pack())
 
     def new_reference(self) -> Reference:
-        """A reference that was never given before."""
+        """Make a new, unique reference."""
         n = next(self._serial)
         words = (n & 0x3FFFF, n >> 18 & 0xFFFFFFFF, n >> 50)
         return Reference(self._distribution.name, self._distribution.creation, words)
 
-    # --- What others do to ours, in the turn ----------------------------------------------------
+    # --- From others to this node, in the turn --------------------------------------------------
 
     def take_in(self, link: Link, message: control.Message) -> None:
-        """Take in a message that a node has sent; one that is wrong loses the link."""
+        """Take in a message from a node; if it is wrong, the link is lost."""
         self.speaker = link.peer.name
         try:
             self._take(link, message)
         except BadMessage as error:
             self.refuse(link, "wrong message", f"it sent an invalid message: {error}")
-        except OverBudget as over:  # names of their own: for mypyc one name has one type
+        except OverBudget as over:  # another name: in mypyc a name has one type
             self.refuse(link, "budget", str(over))
-        except Exception as failure:  # perhaps after a part of it was carried out
+        except Exception as failure:  # a part of it may have been carried out
             name, text = link.peer.name, "failed to carry out a message of %s: %s"
             self._distribution.notices.warn(
                 "failed", name, text, name, brief(message), level=logging.ERROR, error=failure
@@ -318,7 +320,7 @@ class Processes:
             link.lose(plain(f"failed to carry out a message of it: {failure!r}"))
 
     def refuse(self, link: Link, cause: str, reason: str) -> None:
-        """Lose a link by the fault of the other node."""
+        """Close a link because of a fault of the other node."""
         name, text = link.peer.name, "%s closed the connection to %s: %s"
         self._distribution.notices.warn(cause, name, text, self._distribution.name, name, reason)
         link.lose(plain(reason))
@@ -352,7 +354,7 @@ class Processes:
             case control.SpawnRequest():
                 self._spawn_request(link, message)
             case control.UnlinkIdAck() | control.SpawnReply():
-                pass  # answers that nothing depends on
+                pass  # answers without effect here
             case control.Unsupported():
                 name, text = link.peer.name, "%s requested the operation %s, which is not supported"
                 self._distribution.notices.warn(
@@ -362,7 +364,7 @@ class Processes:
                 assert_never(message)
 
     def lost(self, node: str) -> None:
-        """The link to a node is gone."""
+        """Forget the link to a node, and notify monitors, links and calls over it."""
         self.reading.lost(node)
         for reference, (where, _, told) in list(self._monitors.items()):
             if where == node:
@@ -443,7 +445,7 @@ class Processes:
             self._hold(local.subject, message.to, message.sender)
 
     def _hold(self, ours: Client, pid: Pid, theirs: Pid) -> None:
-        """Remember a link, and tell the other side when ours ends."""
+        """Remember a link, and notify the other side when our process ends."""
         links = self._links.setdefault(theirs.node, {})
         if (pid, theirs) in links:
             return
@@ -473,7 +475,7 @@ class Processes:
             link.send(control.Exit(pid, theirs, reason_term(reason)).pack())
 
     def _exited(self, pid: Pid, theirs: Pid, reason: Any) -> None:
-        """A process of another node has ended that is linked with one of ours."""
+        """Make our process exit, because a linked process of another node has ended."""
         subject = self.subject_of(pid)
         if self._drop(pid, theirs) and subject is not None and reason != "normal":
             self._executor.run_soon(exit_client, subject, reason)
@@ -489,9 +491,9 @@ class Processes:
             raise BadMessage(f"{local.subject} belongs to a client of {local.owner}")
 
     def _spawn_request(self, link: Link, message: control.SpawnRequest) -> None:
-        """Nothing is run here for other nodes; but one known request is granted in effect."""
+        """Answer a request to spawn: nothing runs here, but one known request has its effect."""
         act = self._on_spawn(message)
-        # The pid of a process that has ended already: a process that monitors it is told so.
+        # The pid of a process that has ended already, as its monitor reports.
         result = Atom("notsup")
         granted: Any = result
         if act is not None:

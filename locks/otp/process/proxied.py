@@ -1,8 +1,8 @@
-"""Proxies of actors of other nodes: a method is called by a message, and checked where the actor is.
+"""Proxies of actors of other nodes: a message calls a method, which is checked on the actor's node.
 
-Which methods there are is not known here, so a proxy of a `RemoteRef` has every public name, as a method; attributes are not
-to be had. Where the actor is, it may be any method of the actor's class that is not private and no hook of Pykka's.
-To an Erlang process such a message means nothing.
+The actor's methods are not known here, so a proxy of a `RemoteRef` has a method for every public
+name, and no attributes. On the actor's node, a call may name any method of its class that is
+neither private nor one of Pykka's hooks. An Erlang process does not understand such a message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CALLED = Atom("$proxy_call")
 
 
 class RemoteActor(TurnActor):
-    """What stands for a process of another node, where Pykka wants an actor."""
+    """Stands for a process of another node where Pykka needs an actor class."""
 
     _begun_by = "a process on another node starts there"
 
@@ -31,13 +31,13 @@ class RemoteProxy(pykka.ActorProxy[Any]):
     """A proxy of an actor of another node."""
 
     def __getattr__(self, name: str) -> Any:
-        """A method of that name; whether there is one is known where the actor is."""
+        """A method of that name, whether or not the actor has one."""
         if name.startswith("_"):
             raise AttributeError(f"{self} has no attribute {name!r}")
         return pykka.CallableProxy(actor_ref=self.actor_ref, attr_path=(name,))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Refused: attributes of actors of other nodes are not to be had."""
+        """Refuse: attributes of actors of other nodes are not accessible."""
         if name != "actor_ref" and not name.startswith("_"):
             raise MisuseError(
                 f"{name} is an attribute of {self.actor_ref}, on another node; call a method"
@@ -56,10 +56,10 @@ def is_call(message: Any) -> bool:
 
 
 def call_of(actor: pykka.ActorRef[Any], message: Any) -> Any:
-    """The call that came from another node's proxy; any other message as it is. Not in a turn.
+    """The call that a message from another node's proxy makes; other messages unchanged. Not in a turn.
 
     Raises:
-        MisuseError: The actor has no such method, or it is not to be called.
+        MisuseError: The actor has no such method, or it must not be called.
     """
     if not is_call(message):
         return message

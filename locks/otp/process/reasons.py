@@ -1,7 +1,7 @@
-"""Why something has ended, and what an error says, as terms. There is one in any case.
+"""Reasons of ends, and texts of errors, as terms that can always be sent.
 
-It may be due in the turn of somebody who has nothing to do with it. So it is bounded, and text that can't
-be sent is written in another way.
+They may be sent in the turn of an unrelated caller, and must not fail there. So they are bounded,
+and text that can't be sent is replaced.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ LONGEST_REASON = 64 * 1024  # bytes, of what is neither text nor an exception
 
 
 def reason_term(reason: Any) -> Any:
-    """The reason of an end, for other nodes: text is an atom, an exception its name and text.
+    """The reason of an end as a term: an atom for text, name and text for an exception.
 
-    It has a term in any case: it may be sent in the turn of somebody else.
+    Every reason has a term, because it may be sent in the turn of another caller.
     """
     if isinstance(reason, str):
         return Atom(sendable_text(reason)[:LONGEST_ATOM])
@@ -37,7 +37,7 @@ def reason_term(reason: Any) -> Any:
 
 
 def sendable_text(value: object) -> str:
-    """The text of something, shortened, and such that it can be sent."""
+    """The text of a value, shortened, in a form that can be sent."""
     try:
         text = str.__str__(value if isinstance(value, str) else str(value))
     except Exception:
@@ -48,5 +48,5 @@ def sendable_text(value: object) -> str:
 
 
 def reason_value(term: Any) -> Any:
-    """The reason of an end, as another node has sent it."""
+    """The reason of an end from the term that another node has sent."""
     return term.name if isinstance(term, Atom) else term

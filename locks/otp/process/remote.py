@@ -1,11 +1,12 @@
 """References to processes of other nodes, and messages between actors of different nodes.
 
-A `RemoteRef` is a Pykka actor reference: it can be told, asked, monitored (`locks.monitor`), linked,
-passed on, and made to exit. It may stand for an actor, a greenlet or a thread of another Python node,
-or for any process of an Erlang node: to a `gen_server` an `ask` is a call.
+A `RemoteRef` is a Pykka actor reference. It supports `tell`, `ask`, monitors (`locks.monitor`),
+links and exits, and can be passed on. It stands for an actor, a greenlet or a thread of another
+Python node, or for any process of an Erlang node. A `gen_server` receives an `ask` as a call.
 
-A message is made of what Erlang has terms for (see `locks.otp.bytes.etf`): numbers, text, bytes, tuples,
-lists, dictionaries, atoms. References to actors in it become pids, and pids references.
+A message consists of values with Erlang terms (see `locks.otp.bytes.etf`): numbers, text, bytes,
+tuples, lists, dictionaries, atoms. References to actors in it become pids when it is sent, and pids
+become references when it is received.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class RemoteError(OperatingError):
     """An actor of another node has answered with an exception.
 
     Attributes:
-        kind: The name of the exception's class there; `None` if the answer makes no sense.
+        kind: The name of the exception's class there; `None` if the answer was not understood.
     """
 
     kind: str | None
@@ -92,7 +93,7 @@ class RemoteRef(OfAnotherNode):
 
     @property
     def actor_urn(self) -> str:  # type: ignore[override]
-        """Its identity, for Pykka: another one in each incarnation of its node."""
+        """Its identity for Pykka, which differs for each incarnation of its node."""
         target = self.target
         return f"urn:locks:{self}" + (f"#{target.creation}" if isinstance(target, Pid) else "")
 
@@ -125,7 +126,7 @@ class RemoteRef(OfAnotherNode):
         return RemoteProxy(actor_ref=self)
 
     def kill(self, reason: object) -> None:
-        """Ask it to exit. That needs a pid: a process known by its name only can't be asked."""
+        """Make it exit. This needs its pid; the name of the process is not enough."""
         if not isinstance(self.target, Pid):
             raise MisuseError(
                 f"can't make {self} exit: only its name is known, and that needs its pid",
@@ -142,8 +143,8 @@ class RemoteRef(OfAnotherNode):
         return watch
 
     def has_ended(self, reason: Any) -> None:
-        """Its monitors were told that it is down. In the turn."""
-        # A later monitor asks anew: the node may be back, or the name taken again.
+        """Note that its monitors were notified of its end. In the turn."""
+        # A later monitor is a new one: the node may be back, or the name taken again.
         self._watch = None
         if isinstance(self.target, Pid) and reason != NOCONNECTION:
             self._stopped = True
@@ -162,12 +163,12 @@ class _RemoteWatch(DeathWatch):
         self._over = False
 
     def add(self, monitor: Monitor, subject: object) -> None:
-        """Monitor it on its node while there are monitors here: before what its caller sends there next."""
+        """Monitor it on its node while there are monitors here; before later messages of the caller."""
         super().add(monitor, subject)
         self._remotes.turn.run_surely(self._start)
 
     def forsaken(self) -> None:
-        """No monitor is left here."""
+        """End the monitor on its node, because no monitor is left here."""
         self._remotes.turn.post(self._stop)
 
     def _start(self) -> None:
@@ -194,10 +195,10 @@ class Remotes:
 
     Args:
         node: The node's name.
-        processes: What the node shows to others.
+        processes: The node's processes.
         turn: The node's turn.
-        executor: Where foreign code is run.
-        errors: How exceptions are told.
+        executor: Runs foreign code.
+        errors: Converts exceptions to terms and back.
     """
 
     def __init__(
@@ -215,7 +216,7 @@ class Remotes:
         return RemoteRef(self, node, target)
 
     def register(self, name: str, subject: Client) -> None:
-        """Let an actor be reached from other nodes by a name, while it lives. In the turn."""
+        """Register an actor under a name for other nodes, while it lives. In the turn."""
         self.processes.register(name, Local(self._delivery(subject), subject))
         watch_end(subject, lambda _: self.turn.post(self.processes.unregister, name))
 
@@ -239,8 +240,8 @@ class Remotes:
     def send(self, ref: RemoteRef, message: Any, future: pykka.Future[Any] | None) -> None:
         """Send a message to a process of another node; with a future, as a call.
 
-        Who sends faster than the other node reads waits, as for a busy port of Erlang: until that has read, or
-        the connection is lost.
+        A caller that sends faster than the other node reads has to wait, as for a busy port of
+        Erlang, until the other node has read, or the connection is lost.
         """
         while (waiter := self.turn.run(self._send, ref, message, future)) is not None:
             waiter.wait()
@@ -248,7 +249,7 @@ class Remotes:
     def _send(
         self, ref: RemoteRef, message: Any, future: pykka.Future[Any] | None
     ) -> Waiter | None:
-        """Send it now and return `None`, or return what to wait with before it can be sent."""
+        """Send the message and return `None`, or return a waiter to wait for before sending it."""
         can_wait = gevent.getcurrent() is not get_hub_if_exists()
         waiter = self.processes.room(ref.node) if can_wait else None
         if waiter is None:
@@ -273,7 +274,7 @@ class Remotes:
             self.processes.send_named(ref.node, ref.target, etf.encode(term))
 
     def terms(self, value: Any, depth: int = DEPTH) -> Any:
-        """A message as it is sent: references have become pids. In the turn."""
+        """Convert a message for sending: references become pids. In the turn."""
         kind = type(value)
         if not depth:
             return value  # too deep to be sent: encoding refuses it
@@ -289,7 +290,7 @@ class Remotes:
     # --- Receiving
 
     def values(self, term: Any) -> Any:
-        """A message as it is delivered: pids have become references. In the turn."""
+        """Convert a received message: pids become references. In the turn."""
         kind = type(term)
         if kind is Pid:
             return self.client_of(term)
@@ -359,9 +360,9 @@ class Remotes:
         self.answer_term(caller, tag, answer)
 
     def answer_term(self, caller: Pid, tag: Any, answer: Any) -> None:
-        """Answer a call with a term, or with an exception. Who asks for what can't be sent is told so.
+        """Answer a call with a term or an exception; an answer that can't be sent becomes an error.
 
-        It never fails: an answer may be due in the turn of somebody who has not asked.
+        This never fails, because an answer may be due in the turn of an unrelated caller.
         """
         error: Exception | None = None
         if isinstance(answer, Exception):
@@ -379,11 +380,11 @@ class Remotes:
 
 
 class Errors(NamedTuple):
-    """How exceptions become terms, and terms exceptions.
+    """Conversion of exceptions to terms and back.
 
     Attributes:
-        pack: From an exception to its attributes, as terms by name.
-        unpack: From an exception's class, text and attributes to it; `None` if it can't be made.
+        pack: Returns an exception's attributes, as terms by name.
+        unpack: Makes an exception from its class, text and attributes; `None` if it can't.
     """
 
     pack: Callable[[Exception], dict[str, Any]]
@@ -394,7 +395,7 @@ class Errors(NamedTuple):
         return (RAISED, name_of_kind(error), sendable_text(error), self.pack(error))
 
     def unraised(self, answer: Any) -> Exception | None:
-        """The exception that an answer stands for, or `None`."""
+        """The exception in an answer, or `None`."""
         if not (isinstance(answer, tuple) and len(answer) == 4 and answer[0] == RAISED):
             return None
         _, kind, text, about = answer
@@ -404,7 +405,7 @@ class Errors(NamedTuple):
 
 
 def _tell(actor: pykka.ActorRef[Any], message: Any) -> None:
-    """Tell an actor what another node has sent it."""
+    """Deliver another node's message to an actor."""
     tell(actor, call_of(actor, message))
 
 

@@ -1,1 +1,1 @@
-"""Connections between two nodes by way of a third one."""
+"""Connections between two nodes through a third one."""

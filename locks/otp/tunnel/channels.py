@@ -1,21 +1,22 @@
-"""Channels: how agents of two nodes that are not connected send each other messages, over a tunnel.
+"""Channels: narrow tunnels for messages between the agents of two nodes that are not connected.
 
-Client nodes are connected with lock servers only. When an agent has a message for an agent of such a node, its own node
-opens a channel to that node: a narrow tunnel (`locks.otp.tunnel.relay`) through a lock server. Two nodes have at most one
-channel, however many agents they have.
+Client nodes are connected with lock servers only. When an agent has a message for an agent of such
+a node, its own node opens a channel to that node: a narrow tunnel (`locks.otp.tunnel.relay`)
+through a lock server. Two nodes have at most one channel, however many agents they have.
 
-For agents a channel is like a connection. Messages keep their order, and both nodes notice when the channel is lost. A
-message that is sent while there is no channel is dropped. When a channel is opened or lost, agents send again what
-they have sent to agents of that node (`AgentMachine.peer_up`, `peer_down`). A node keeps a channel, or tries to open it again,
-as long as an agent of it waits that has sent something there (`AgentMachine.partners`). The node that opened a channel
-closes it when it was not needed for `LINGER` seconds.
+For agents a channel is like a connection. Messages keep their order, and both nodes notice when the
+channel is lost. A message that is sent while there is no channel is dropped. When a channel is
+opened or lost, agents repeat their messages to agents of that node (`AgentMachine.peer_up`,
+`peer_down`). A node keeps a channel, or tries to open it again, as long as one of its waiting
+agents has sent records there (`AgentMachine.partners`). The node that opened a channel closes it
+when it was not needed for `LINGER` seconds.
 
-There is no handshake. The relay states which node opened the tunnel; that node has proven to the relay that it knows the
-cookie. A message that is wrong costs the channel, and nothing else.
+There is no handshake. The relay states which node opened the tunnel; that node has proven to the
+relay that it knows the cookie. A wrong message closes the channel, and has no other effect.
 
-What is sent is bounded: by the window of the tunnel, and by `MOST_WAITING` for what waits here. If more waits because the
-other node does not read, the channel is closed and tried again later. If two nodes open a channel to each other at the same
-time, the one of the node with the smaller name is kept.
+Output is bounded by the window of the tunnel, and waiting output by `MOST_WAITING`. If more waits
+because the other node does not read, the channel is closed and tried again later. If two nodes open
+a channel to each other at the same time, the one of the node with the smaller name is kept.
 
 Everything here runs in the turn.
 """
@@ -47,15 +48,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Channels"]
 
-LINGER = 10.0  # seconds from when nobody wants a channel any more until it is closed
+LINGER = 10.0  # seconds until a channel that is not needed is closed
 PERIOD = 1.0  # seconds between two looks at the channels, while there are any
-ANSWER = 5.0  # seconds until a relay must have answered; then the next one is asked
-LONGEST = 5.0  # seconds until it is tried again, at most
-WARNED = 5  # attempts in a row that fail, until that is logged
+ANSWER = 5.0  # seconds within which a relay must answer; then the next one is tried
+LONGEST = 5.0  # seconds until the next attempt, at most
+WARNED = 5  # failed attempts in a row, until this is logged
 CHUNK = (
     NARROW // 2 - 1
-)  # bytes of a message that are sent at once, behind a byte that says whether more follow
-SOON = NARROW // 4  # bytes that were taken in, until the other end is told
+)  # bytes of a message that are sent at once, after a byte that says whether more follow
+SOON = NARROW // 4  # bytes taken in, until the other end gets credit for them
 MOST_WAITING = 1 << 20  # bytes that wait for one node, at most
 LARGEST = 1 << 20  # bytes of one message, at most
 MOST = 4096  # channels that others have opened
@@ -63,7 +64,7 @@ MORE, LAST = b"\1", b"\0"
 
 
 class _Channel:
-    """One channel; it is `opened` when the relay has told the target."""
+    """One channel; it is `opened` when the relay has notified the target."""
 
     __slots__ = ("arrived", "credit", "key", "opened", "out", "since", "taken", "waiting", "wanted")
 
@@ -79,24 +80,24 @@ class _Channel:
 
 
 class _Attempt:
-    """A channel that is wanted: the servers that are still to be tried, and when all are tried again."""
+    """A needed channel: the servers that were not tried yet, and when all are tried again."""
 
     __slots__ = ("due", "failures", "untried")
 
     def __init__(self, now: float) -> None:
         self.due = now
         self.failures = 0
-        self.untried: list[tuple[str, bool]] = []  # and whether by way of another one
+        self.untried: list[tuple[str, bool]] = []  # and whether through a second relay
 
 
 class Channels:
     """The channels of one node.
 
     Args:
-        tunnels: The tunnels that they go through.
-        links: The nodes that are connected: to these there is no channel.
-        wanted: Says to which nodes there should be one.
-        receive: Called with a message and the node that it is from.
+        tunnels: The tunnels that they use.
+        links: The connected nodes; these need no channel.
+        wanted: Returns the nodes to which channels are needed.
+        receive: Called with a message and its sender's node.
         changed: Called with a node and whether there is a channel to it, when that changes.
     """
 
@@ -125,12 +126,12 @@ class Channels:
         return len(self._channels)
 
     def is_open(self, peer: str) -> bool:
-        """Whether something can be sent to a node."""
+        """Whether there is an open channel to a node."""
         channel = self._channels.get(peer)
         return channel is not None and channel.opened
 
     def send(self, peer: str, message: bytes) -> None:
-        """Send a message over a channel that is open."""
+        """Send a message over an open channel."""
         channel = self._channels[peer]
         for at in range(0, len(message), CHUNK):
             more = MORE if at + CHUNK < len(message) else LAST
@@ -141,34 +142,34 @@ class Channels:
             self._tunnels.turn.post(self._give_up, channel, f"{peer} does not read")
 
     def want(self, peer: str) -> None:
-        """An agent has something to send to a node: open a channel, unless that was begun."""
+        """Open a channel to a node, because an agent has a message for it; unless this was begun."""
         if peer not in self._attempts and peer not in self._channels:
             self._attempts[peer] = _Attempt(time.monotonic())
             self._try(peer)
         self._keep_looking()
 
     def look_soon(self) -> None:
-        """Another lock server is connected: try again at once."""
+        """Try again at once, because another lock server is connected."""
         for peer, attempt in list(self._attempts.items()):
             if peer not in self._channels:
                 attempt.due = time.monotonic()
                 self._try(peer)
 
     def connected(self, peer: str) -> None:
-        """A node is connected: from now on all messages use the connection."""
+        """Close the channel to a node that is connected now: messages use the connection."""
         self._attempts.pop(peer, None)
         if peer in self._channels:
             self._drop(peer, "the nodes are connected")
 
     def avoid(self, server: str, why: str) -> None:
-        """A lock server is lost, or says nothing: the channels over it are lost."""
+        """Lose the channels over a lock server that is lost or silent."""
         for channel in [each for each in self._channels.values() if each.key[0] == server]:
             self._lose(channel, why)
 
     # --- Opening --------------------------------------------------------------------------------
 
     def _try(self, peer: str) -> None:
-        """Open a channel over the next server; after the last one there is a pause."""
+        """Open a channel over the next server; after the last one, pause."""
         attempt = self._attempts[peer]
         now = time.monotonic()
         if not attempt.untried:
@@ -193,7 +194,7 @@ class Channels:
             self._tunnels.send(server, RELAY, Open(*key[1:], peer, True, far))
 
     def _opened_by(self, key: Key, message: Open) -> None:
-        """Another node has opened a channel."""
+        """Take in that another node has opened a channel."""
         peer = message.opener
         if message.target != self._name or peer == self._name:
             raise BadMessage(f"a tunnel from {peer} to {message.target} ends at neither")
@@ -226,10 +227,10 @@ class Channels:
             attempt.untried.clear()
         self._changed(peer, True)
 
-    # --- What arrives ---------------------------------------------------------------------------
+    # --- Input ----------------------------------------------------------------------------------
 
     def take(self, key: Key, message: Message) -> bool:
-        """Take in what a relay says; returns whether it is about a channel."""
+        """Take in a message of a relay; return whether it is about a channel."""
         if isinstance(message, Open):
             if message.narrow:
                 self._opened_by(key, message)
@@ -272,7 +273,7 @@ class Channels:
             self._give_up(channel, "a message was wrong")
 
     def _flush(self, channel: _Channel) -> None:
-        """Send what there is credit for."""
+        """Send as much as the credit allows."""
         out = channel.out
         while out and len(out[0]) <= channel.credit:
             data = out[0]
@@ -284,14 +285,14 @@ class Channels:
     # --- The end --------------------------------------------------------------------------------
 
     def _drop(self, peer: str, why: str) -> None:
-        """Forget a channel; the other end is told why, unless it knows."""
+        """Forget a channel; notify the other end of the reason, unless it is empty."""
         channel = self._channels.pop(peer)
         del self._peers[channel.key]
         if why:
             self._tunnels.send(channel.key[0], RELAY, Close(*channel.key[1:], why))
 
     def _lose(self, channel: _Channel, why: str) -> None:
-        """A channel is lost, or could not be opened: it is opened over another server, if it is wanted."""
+        """Handle the loss of a channel, or a failed attempt: open it over another server, if needed."""
         peer = self._peers.get(channel.key)
         if peer is None:
             return
@@ -301,11 +302,11 @@ class Channels:
             return
         attempt = self._attempts.get(peer)
         if attempt is not None and time.monotonic() - channel.since > PERIOD:
-            del self._attempts[peer]  # it was good: so it is tried again at once
+            del self._attempts[peer]  # it worked, so try again at once
         self._changed(peer, False)
 
     def _give_up(self, channel: _Channel, why: str) -> None:
-        """Close a channel that is of no use, and try again later."""
+        """Close a channel that does not work, and try again later."""
         peer = self._peers.get(channel.key)
         if peer is not None:
             attempt = self._attempts.setdefault(peer, _Attempt(0.0))
@@ -320,7 +321,7 @@ class Channels:
             run_in_hub(hub, executor.spawn_later, PERIOD, self._tunnels.turn.run, self._look)
 
     def _look(self) -> None:
-        """Now and then: close what nobody wants any more, and try again what could not be opened."""
+        """From time to time: close channels that are not needed, and try again to open others."""
         self._looking = False
         now, wanted = time.monotonic(), self._wanted()
         for peer, channel in list(self._channels.items()):

@@ -1,20 +1,20 @@
-"""What nodes say to each other about tunnels: byte streams between two nodes by way of a third one, the *relay*.
+"""Messages about tunnels: byte streams between two nodes through a third one, the *relay*.
 
-The *opener* is the node that wants to be connected, the *target* the one it wants. A tunnel is known by the
-opener's name and a number that the opener has given. Both ends say the same messages to the relay as the relay
-says to them; that which is not for the relay itself it passes on to the other end.
+The *opener* is the node that requests the tunnel, to the *target*. A tunnel is identified by the
+opener's name and a number that the opener has chosen. Ends and relay exchange the same messages in
+both directions. The relay passes on to the other end all messages that are not for itself.
 
-| Message | Who says it first | Means |
+| Message | Sent first by | Meaning |
 |---|---|---|
-| `Open` | the opener | I want a stream to the target |
-| `Opened` | the relay, to the opener | the target was told so |
-| `Data` | both | bytes; no more than there is credit for |
-| `Credit` | both | so many bytes were taken in: as many may follow |
-| `Close` | both, and the relay | there is no such tunnel, or no more |
+| `Open` | the opener | a request for a stream to the target |
+| `Opened` | the relay, to the opener | the target was notified |
+| `Data` | both ends | bytes, within the credit |
+| `Credit` | both ends | this number of bytes was taken in, and as many may follow |
+| `Close` | both ends, and the relay | the tunnel does not exist, or no longer |
 
-They are sent to processes with these names: `RELAY` at a relay, `TUNNELS` at an end. A relay that is not connected with
-the target opens the tunnel at another one, which is, in the opener's name: to that one it is an end. All of it is checked
-when it arrives.
+They are sent to processes with these names: `RELAY` at a relay, `TUNNELS` at an end. A relay that
+is not connected with the target opens the tunnel, in the opener's name, at another relay that is.
+To that relay, the first one is an end. All messages are checked when they arrive.
 """
 
 from __future__ import annotations
@@ -46,21 +46,22 @@ __all__ = [
 
 RELAY = "locks_relay"
 TUNNELS = "locks_tunnels"
-WINDOW = 64 * 1024  # bytes of one tunnel, each way, that may be on their way
-NARROW = 16 * 1024  # likewise of a narrow one
+WINDOW = 64 * 1024  # bytes of one tunnel that may be in flight in each direction
+NARROW = 16 * 1024  # likewise for a narrow tunnel
 CHUNK = 16 * 1024  # bytes in one message
-ABSENT = "it is not connected to the relay"  # why a relay does not lead to a node, as a rule
+ABSENT = "it is not connected to the relay"  # the usual reason why a relay does not lead to a node
 
 
 Bytes = Annotated[bytes, Size(CHUNK)]
 
 
 class Open(NamedTuple):
-    """The opener wants a stream to the target.
+    """The opener requests a stream to the target.
 
     Attributes:
-        narrow: It is for messages of agents alone (`locks.otp.tunnel.channels`).
-        far: By way of another relay, if the target is connected with none of the opener's.
+        narrow: Whether it is for messages of agents only (`locks.otp.tunnel.channels`).
+        far: Whether to use a second relay, because the target is connected with none of the
+            opener's.
     """
 
     opener: Name
@@ -71,7 +72,7 @@ class Open(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """The target was told that somebody wants a stream to it."""
+    """The target was notified of the opener's request."""
 
     opener: Name
     number: Number
@@ -86,7 +87,7 @@ class Data(NamedTuple):
 
 
 class Credit(NamedTuple):
-    """One end has taken so many bytes in; so as many may follow."""
+    """One end has taken in this number of bytes, so as many may follow."""
 
     opener: Name
     number: Number
@@ -94,7 +95,7 @@ class Credit(NamedTuple):
 
 
 class Close(NamedTuple):
-    """There is no such tunnel, or no more."""
+    """The tunnel does not exist, or no longer."""
 
     opener: Name
     number: Number
@@ -103,7 +104,7 @@ class Close(NamedTuple):
 
 Message = Open | Opened | Data | Credit | Close
 
-# Bytes that are text would become text on their way; with this byte in front they are not.
+# Bytes that are valid text would arrive as text; this byte in front prevents it.
 _NO_TEXT = b"\xff"
 
 
@@ -120,18 +121,18 @@ _UNPACK = {tag: _FORMS.message(kind, tag).unpack for kind, tag in _TAGS.items()}
 
 
 def encode(message: Message) -> bytes:
-    """The bytes of the term of a message; what is too long of a reason is cut."""
+    """The bytes of a message's term; a long reason is cut."""
     if isinstance(message, Close):
         message = message._replace(reason=message.reason[:LONGEST_TEXT])
     return etf.encode(_PACK[type(message)](message))
 
 
 def unpack(term: Any) -> Message:
-    """What a term says.
+    """The message of a term.
 
     Raises:
         StrangeMessage: It is none of these messages.
-        BadMessage: A field is not what it must be.
+        BadMessage: A field is wrong.
     """
     if type(term) is not tuple or not term or type(term[0]) is not Atom or term[0] not in _UNPACK:
         raise StrangeMessage(f"{brief(term)} is not about a tunnel")

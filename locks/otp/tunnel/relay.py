@@ -1,17 +1,19 @@
-"""A relay: passes byte streams on between two nodes that it is connected with, or another relay is.
+"""A relay, which passes byte streams on between two nodes that it, or a second relay, is connected with.
 
-Pure: messages in, messages out. A relay keeps no bytes. What it passes on goes into the queue of the connection to
-the other end, and each end may have a window's worth on its way, no more: the relay counts it. So an end
-that is slow or stopped has at most a window of each of its tunnels there. How much all windows of a node are,
-as an opener or as a target, is bounded; so is the number of all tunnels.
+Pure: messages in, messages out. A relay keeps no bytes. Data that it passes on goes into the queue
+of the connection to the other end. Each end may have at most a window of bytes in flight, which the
+relay counts. So a slow or stopped end has at most a window of each of its tunnels in that queue.
+The sum of all windows of a node, as opener or target, is bounded, and so is the number of all
+tunnels.
 
-Who opens a tunnel is the node that says so, which is connected with the relay, and so has proven who it is.
-What goes through the tunnel does not concern the relay.
+The opener of a tunnel is the node that sends the request. It is connected with the relay, so it has
+proven its name. The relay does not look at the bytes.
 
-If the target is not connected, and the opener has found that out at all its relays, one of these tries the others that it is
-connected with, one after the other: each of them may have a connection to the target, and leads no further. So a tunnel has two relays at most. To each of them, the
-other one is an end; what a server says in the name of an opener is true, because servers relay only what they have
-checked themselves.
+If the target is connected with none of the opener's relays, one of these tries the other relays
+that it is connected with, one after the other. Such a second relay may be connected with the
+target, but does not try further ones. So a tunnel has two relays at most. To each of them, the
+other one is an end. A server's statement about the opener is true, because servers relay only
+requests that they have checked themselves.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from locks.otp.tunnel.messages import (
 __all__ = ["MOST_BYTES", "MOST_EACH", "MOST_IN_ALL", "Outgoing", "Relay"]
 
 MOST_EACH = 128  # tunnels of one node for connections, and four times as many narrow ones
-MOST_BYTES = MOST_EACH * WINDOW  # in all windows of one node: half of what may wait for it
+MOST_BYTES = MOST_EACH * WINDOW  # in all windows of one node: half of its largest queue
 MOST_IN_ALL = 16_384  # tunnels
 
 Key = tuple[str, int]
@@ -53,16 +55,17 @@ class Outgoing(NamedTuple):
 
 
 class _Tunnel:
-    """One tunnel: its two ends, and how many bytes each has sent that were not taken in yet.
+    """One tunnel: its two ends, and how many bytes of each were not taken in yet.
 
     Attributes:
-        near: From where it was opened: the opener, or the opener's relay.
+        near: The end that opened it: the opener, or the opener's relay.
         far: The target, or a relay that is connected with it.
         target: The target.
-        process: Who is spoken to at each end.
-        on_way: Bytes of each end.
+        process: The process to which messages are sent, at each end.
+        on_way: The bytes in flight from each end.
         window: How many these may be.
-        untried: The relays that may still lead to the target, while it is being opened by way of one.
+        untried: While it is being opened through a second relay, the relays that were not tried
+            yet.
     """
 
     __slots__ = ("far", "near", "on_way", "process", "target", "untried", "window")
@@ -77,7 +80,7 @@ class _Tunnel:
         self.lead(target, TUNNELS)
 
     def lead(self, far: str, process: str) -> None:
-        """This is its far end."""
+        """Set its far end."""
         self.far = far
         self.process = {self.near: self.process[self.near], far: process}
         self.on_way = {self.near: 0, far: 0}
@@ -92,12 +95,12 @@ class _Tunnel:
 
 
 class Relay:
-    """What one node relays.
+    """The tunnels that one node relays.
 
     Args:
         name: The node.
         is_connected: Whether it is connected with a node.
-        servers: Says which others that are connected relay.
+        servers: Returns the connected nodes that relay.
     """
 
     def __init__(
@@ -114,10 +117,10 @@ class Relay:
         return len(self._tunnels)
 
     def take(self, speaker: str, message: Message) -> list[Outgoing]:
-        """Take in what a node says; returns what is to be sent.
+        """Take in a message of a node; return the messages to send.
 
         Raises:
-            BadMessage: It must not say so; nothing has changed.
+            BadMessage: It must not send this; nothing has changed.
         """
         key = (message.opener, message.number)
         if isinstance(message, Open):
@@ -127,7 +130,7 @@ class Relay:
             return []  # it was closed meanwhile
         if speaker not in tunnel.on_way:
             if speaker in self._servers():
-                return []  # it was closed meanwhile, and opened anew another way
+                return []  # it was closed meanwhile, and opened again another way
             raise BadMessage(f"the tunnel {key} is not one of its own")
         other = tunnel.other(speaker)
         match message:
@@ -156,7 +159,7 @@ class Relay:
         return [tunnel.to(other, message)]
 
     def lost(self, node: str) -> list[Outgoing]:
-        """The connection to a node is lost, and its tunnels with it."""
+        """Close the tunnels of a node whose connection is lost."""
         said: list[Outgoing] = []
         for key in list(self._of.get(node, ())):
             tunnel = self._tunnels[key]
@@ -197,7 +200,7 @@ class Relay:
         return self._try_next(key, tunnel, ABSENT)
 
     def _try_next(self, key: Key, tunnel: _Tunnel, reason: str) -> list[Outgoing]:
-        """Open a tunnel by way of the next relay; if none is left, tell the near end that there is none."""
+        """Open a tunnel through the next relay; if none is left, notify the near end."""
         if key in self._tunnels:
             self._forget(key, tunnel)
         while tunnel.untried:
@@ -214,7 +217,7 @@ class Relay:
         return [tunnel.to(tunnel.near, Close(*key, reason))]
 
     def _objection(self, ends: tuple[str, ...], window: int) -> str | None:
-        """Why it relays no more for these nodes, if it does not."""
+        """Why it can't relay another tunnel for these nodes, if it can't."""
         for node in ends:
             if self._bytes.get(node, 0) + window > MOST_BYTES:
                 count = len(self._of[node])

@@ -1,18 +1,20 @@
-"""Tunnels: connections between two nodes by way of a third one that both are connected with.
+"""Tunnels: connections between two nodes through a third one that both are connected with.
 
-Client nodes are connected with servers only. Where two of them have to do with each other all the same, as
-candidates of an election have, one opens a *tunnel* to the other one: a byte stream that a server relays
-(`locks.otp.tunnel.relay`). At each end there is a pair of sockets. One is a connection like any other: the ordinary
-handshake is done over it, and the ordinary `Link` has it. What is written into it comes out of the other one, and
-goes to the relay in messages. So all that works over a connection works over a tunnel.
+Client nodes are connected with servers only. If two of them need a connection, as candidates of an
+election do, one opens a *tunnel* to the other: a byte stream that a server relays
+(`locks.otp.tunnel.relay`). Each end has a pair of sockets. The first is used like any connection:
+the ordinary handshake runs over it, and an ordinary `Link` owns it. Data written to it comes out of
+the second socket, and is sent to the relay in messages. So everything that works over a connection
+works over a tunnel.
 
-A tunnel is as good as its two connections to the relay: if one of them is lost, so is the tunnel, and both ends
-notice. So nothing needs to tick over it. A new one is opened over another server.
+A tunnel depends on its two connections to the relay. If one of them is lost, the tunnel is lost,
+and both ends notice. So no ticks are needed over it. A new tunnel is opened over another server.
 
-TLS is between each end and the relay. The ends prove to each other that they know the cookie.
+TLS protects the connection between each end and the relay. The ends prove to each other that they
+know the cookie.
 
-Each end sends no more than a window ahead of what the other one has taken in. What it has taken in and its
-socket does not take yet is kept, so that is a window at most, too.
+Each end sends at most a window ahead of the data that the other end has taken in. Received data
+that the socket does not take yet is kept; this is at most a window, too.
 """
 
 from __future__ import annotations
@@ -62,33 +64,33 @@ if TYPE_CHECKING:
 
 __all__ = ["Tunnels"]
 
-ANSWER = 1.0  # seconds until a relay must have answered; then the next one is asked
-SOON = WINDOW // 4  # bytes that were taken in, until the other end is told
+ANSWER = 1.0  # seconds within which a relay must answer; then the next one is tried
+SOON = WINDOW // 4  # bytes taken in, until the other end gets credit for them
 Key = tuple[str, str, int]  # the relay, the opener, and the opener's number
 
 
 class Narrow(Protocol):
-    """What has the narrow tunnels of a node: `locks.otp.tunnel.channels`."""
+    """The owner of a node's narrow tunnels: `locks.otp.tunnel.channels`."""
 
     def take(self, key: Key, message: Message) -> bool:
-        """Take in what a relay says; returns whether it is about a narrow tunnel."""
+        """Take in a message of a relay; return whether it is about a narrow tunnel."""
         ...  # pragma: no cover
 
     def avoid(self, server: str, why: str) -> None:
-        """A relay is lost, or says nothing."""
+        """Avoid a relay that is lost or silent."""
         ...  # pragma: no cover
 
 
 class _End:
-    """One end of a tunnel, with the socket behind that of the connection. In the hub.
+    """One end of a tunnel, with the second socket of the pair. In the hub.
 
     Args:
-        hub: Where to wait for the socket.
+        hub: The hub in which to wait for the socket.
         sock: The socket, not blocking.
-        say: Sends bytes; a number: that so many were taken in; or text: why it is closed.
+        say: Sends data (bytes), credit (a number), or a close with its reason (text).
 
     Attributes:
-        answer: At the opener: whether the tunnel was opened; else why not.
+        answer: At the opener, the result of opening: `None`, or why it failed.
     """
 
     def __init__(
@@ -98,8 +100,8 @@ class _End:
         self._socket = sock
         self._say = say
         self._credit = WINDOW
-        self._arrived = bytearray()  # what the socket has not taken yet
-        self._taken = 0  # what it has taken, and the other end was not told
+        self._arrived = bytearray()  # data that the socket has not taken yet
+        self._taken = 0  # bytes that it has taken, without credit for the other end yet
         self._writes = False
         self._ends = False
         self._closed = False
@@ -107,7 +109,7 @@ class _End:
         self._writer: Any = hub.loop.io(sock.fileno(), 2)
 
     def start(self) -> None:
-        """Begin to pass on what is written to the other socket."""
+        """Begin to pass on data that is written to the first socket."""
         if not self._closed:
             self._reader.start(self._readable)
 
@@ -127,14 +129,14 @@ class _End:
         self._tell(data)
 
     def gain(self, count: int) -> None:
-        """The other end has taken something in."""
+        """Take in credit: the other end has taken in this number of bytes."""
         if not self._closed:
             if not self._credit:
                 self._reader.start(self._readable)
             self._credit = min(WINDOW, self._credit + count)
 
     def take(self, data: bytes) -> None:
-        """Something has arrived."""
+        """Take in data from the other end."""
         if len(self._arrived) + len(data) > WINDOW:
             self.close("the other end sent more than its credit")
         elif not self._closed:
@@ -166,25 +168,25 @@ class _End:
     def _tell(self, what: bytes | int) -> None:
         try:
             self._say(what)
-        except BaseException:  # nobody knows what the other end has got
+        except BaseException:  # it is unknown whether the other end gets it
             self.close("it was interrupted")
             raise
 
     def finish(self, reason: str) -> None:
-        """The tunnel is closed: what has arrived is delivered, then the connection ends."""
+        """End the connection, because the tunnel is closed; first deliver received data."""
         self.answer.set(reason)
         self._ends = True
         if not self._arrived:
             self.dispose()
 
     def close(self, reason: str) -> None:
-        """Nobody needs it any more at this end."""
+        """Close the tunnel from this end."""
         if not self._closed:
             self.dispose()
             self._say(reason)
 
     def dispose(self) -> None:
-        """Give the socket and its watchers back."""
+        """Release the socket and its watchers."""
         if self._closed:
             return
         self._closed = True
@@ -194,28 +196,28 @@ class _End:
         self._socket.close()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the socket."""
+        """In a forked child: release the socket."""
         self._socket.close()
 
 
 class Tunnels:
-    """The tunnels of one node: those that end here, and those that it relays. In the turn, unless it says otherwise.
+    """The tunnels of one node: those that end here, and those that it relays. In the turn by default.
 
     Args:
         name: The node.
-        is_connected: Whether it is connected with a node to which it may lead others.
-        processes: Who can be reached over its connections.
+        is_connected: Whether it is connected with a node that it may relay to.
+        processes: Sends messages over its connections.
         turn: Its turn.
-        executor: Where its greenlets live.
+        executor: Runs its greenlets.
         notices: Logs warnings about others.
         relays: Whether it relays for others.
-        servers: Says which nodes may relay.
-        admit: Takes in a connection that somebody has begun over a tunnel. In the hub.
+        servers: Returns the nodes that may relay.
+        admit: Takes in a connection that another node has begun over a tunnel. In the hub.
 
     Attributes:
-        relay: What this node relays.
-        channels: The tunnels for messages of agents alone; they know themselves.
-        numbers: For the tunnels that this node opens.
+        relay: The tunnels that this node relays.
+        channels: The tunnels for messages of agents only.
+        numbers: The numbers of tunnels that this node opens.
     """
 
     def __init__(
@@ -298,10 +300,10 @@ class Tunnels:
         self._ends[key] = end
         self.send(key[0], RELAY, Open(*key[1:], name, False, far))
 
-    # --- What the ends say ------------------------------------------------------------------------
+    # --- Output of the ends -----------------------------------------------------------------------
 
     def _hear(self, key: Key, said: bytes | int | str) -> None:
-        """An end has something to say to the other one. In the hub."""
+        """Send the output of an end to the other end. In the hub."""
         run = self.turn.run_surely if isinstance(said, str) else self.turn.run
         run(self._say, key, said)
 
@@ -317,13 +319,13 @@ class Tunnels:
             self.send(key[0], RELAY, message)
 
     def send(self, node: str, process: str, message: Message) -> None:
-        """Say something to a relay, or to an end."""
+        """Send a message to a relay, or to an end."""
         self._processes.send_named(node, process, encode(message))
 
-    # --- What arrives -----------------------------------------------------------------------------
+    # --- Input ------------------------------------------------------------------------------------
 
     def _unpacked(self, term: Any) -> Message | None:
-        """A message; `None` if it is none, which is logged."""
+        """The message of a term; `None` if it is an unknown one, which is logged."""
         try:
             return unpack(term)
         except StrangeMessage as error:
@@ -368,7 +370,7 @@ class Tunnels:
                 assert_never(message)
 
     def _opened_here(self, key: Key, message: Open) -> None:
-        """Somebody has opened a tunnel to this node."""
+        """Take in that another node has opened a tunnel to this one."""
         if message.target != self.name or message.opener == self.name:
             raise BadMessage(f"a tunnel from {message.opener} to {message.target} ends at neither")
         if key in self._ends:
@@ -395,12 +397,12 @@ class Tunnels:
     # --- The end ----------------------------------------------------------------------------------
 
     def lost(self, node: str) -> None:
-        """The connection to a node is lost, and with it the tunnels over it."""
+        """Lose the tunnels over a node whose connection is lost."""
         self._pass_on(self.relay.lost(node))
         self.avoid(node, f"lost the connection to {node}, which relays")
 
     def avoid(self, node: str, why: str) -> None:
-        """End the tunnels over a node; whoever wants them opens others."""
+        """End the tunnels over a node; their users open others."""
         if self.channels is not None:
             self.channels.avoid(node, why)
         for key in [key for key in self._ends if key[0] == node]:
@@ -408,20 +410,20 @@ class Tunnels:
             self._in_hub(end.finish, why)
 
     def stop(self) -> None:
-        """The node leaves the cluster."""
+        """Close all ends, because the node leaves the cluster."""
         ends = list(self._ends.values())
         self._ends.clear()
         for end in ends:
             self.executor.run_soon(end.dispose)
 
     def abandon(self) -> None:
-        """In a forked child: let go of all sockets; they belong to the parent."""
+        """In a forked child: release all sockets, which belong to the parent."""
         for end in self._ends.values():
             end.abandon()
 
 
 def _pair() -> tuple[socket.socket, Any]:
-    """Two sockets that are connected: one of the system that does not block, and one of gevent."""
+    """Two connected sockets: a native one that does not block, and one of gevent."""
     near, far = _socket.socketpair()
     made = native_socket(fileno=near.detach())
     made.setblocking(False)

@@ -1,9 +1,10 @@
-"""Which client nodes this one wants to be connected with, for as long as something here needs them.
+"""Wishes: the client nodes with which this one needs connections now.
 
-An election among client programs needs its candidates to be connected with each other. Each of them *wishes* for
-those that it sees in the view of the election's lock. Who is wished for is dialled as a node that the program has
-named, over a tunnel if it has no address. Who is not wished for any more is forgotten after a while: a
-candidate that stands for election anew is not in the view for a moment.
+An election among client programs needs connections between its candidates. Each of them *wishes*
+for the nodes that it sees in the view of the election's lock. A node that is wished for is dialled
+like a node that the program has named, over a tunnel if it has no address. A node that is no longer
+wished for is forgotten after a while. It is not forgotten at once, because a candidate that
+competes again is missing in the view for a short time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Wishes"]
 
 LINGER = 10.0  # seconds from the end of the last wish until the connection is closed
-HEAD_START = 0.5  # seconds that the node with the larger name has: two that wish for each other don't both dial
+HEAD_START = 0.5  # seconds of the node with the larger name: of two nodes, not both should dial
 
 
 class Wishes:
@@ -31,7 +32,7 @@ class Wishes:
     Args:
         distribution: Its connections.
         turn: Its turn.
-        executor: Where its greenlets live.
+        executor: Runs its greenlets.
     """
 
     def __init__(self, distribution: Distribution, turn: Turn, executor: Executor) -> None:
@@ -39,11 +40,12 @@ class Wishes:
         self._turn = turn
         self._executor = executor
         self._by: dict[Hashable, frozenset[str]] = {}
-        # Who is in the address book for this alone; since when nobody wishes for it.
+        # The nodes that are in the address book only for wishes; each with the end of its last
+        # wish.
         self._asked: dict[str, float | None] = {}
 
     def set(self, wisher: Hashable, names: Collection[str]) -> None:
-        """From now on somebody wishes for these nodes, and for no others."""
+        """Set the nodes for which `wisher` wishes from now on."""
         if names:
             self._by[wisher] = frozenset(names)
         else:
@@ -68,7 +70,7 @@ class Wishes:
             )
 
     def _look(self) -> None:
-        """Forget whom nobody has wished for, for a while."""
+        """Forget nodes for which there was no wish for a while."""
         distribution, now = self._distribution, time.monotonic()
         for name, since in list(self._asked.items()):
             if since is None or now - since < 0.9 * LINGER:
