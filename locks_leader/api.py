@@ -53,7 +53,8 @@ class Info(NamedTuple):
         leader: The leader; `None` if none is known.
         leader_node: The leader's node.
         candidates: The other candidates.
-        new_candidates: Those of them to which the instance, as the leader, has not announced itself yet.
+        new_candidates: Those of them to which the instance, as the leader, has not announced itself
+            yet.
         workers: The workers.
         role: What the instance is.
         term: The leader's term.
@@ -89,13 +90,14 @@ def start(
         role: `"candidate"` stands for election, `"worker"` only follows.
         name: A name under which other nodes reach it (`node.remote(name, node)`).
         policy: Who may lead when the network is split: `"island"` (each part has a leader),
-            `"majority"` of `nodes`, or `quorum(n)`. The same for all instances. By default a majority of `nodes`,
-            or else of the `servers` that `locks.start` was given, or else `"island"`.
-        nodes: The nodes that count for the policy, and on which the lock is asked for; by default those servers, or
-            all that are known.
+            `"majority"` of `nodes`, or `quorum(n)`. The same for all instances. By default a
+            majority of `nodes`, or else of the `servers` that `locks.start` was given, or else
+            `"island"`.
+        nodes: The nodes that count for the policy, and on which the lock is asked for; by default
+            those servers, or all that are known.
         node: The node on which it runs; this program's node by default.
-        label: What it is called where its locks are shown, such as "billing, 2nd try"; by default the name of the
-            behaviour.
+        label: What it is called where its locks are shown, such as "billing, 2nd try"; by default
+            the name of the behaviour.
 
     Returns:
         The instance, as an actor's reference: you can `tell`, `ask`, monitor and stop it. It lives
@@ -151,14 +153,14 @@ def start(
 
 @whole
 def _give_up(given_up: list[bool], made: list[Ref]) -> None:
-    """Stop an instance that nobody gets to know, be it there already or not."""
+    """Stop an instance whose caller was interrupted, whether it exists already or not."""
     given_up.append(True)
     for ref in made:
         ref.stop(block=False)
 
 
 def check_resource(resource: Any) -> Any:
-    """A value that is the same, and one key of a lock id, in every program."""
+    """Return the resource in a form that is the same, and one key of a lock id, in every program."""
 
     def is_good(value: Any) -> bool:
         if type(value) is tuple:
@@ -265,7 +267,7 @@ def leader_call(instance: Ref, request: Any, *, timeout: float | None = 5) -> An
 
 @contextmanager
 def _withdrawn_if_abandoned(instance: Ref, ticket: str) -> Iterator[None]:
-    """Withdraw a call whose answer is not waited for any more, for whatever reason."""
+    """Withdraw a call if its caller stops waiting for the answer, for any reason."""
     try:
         yield
     except (pykka.ActorDeadError, RemoteError):

@@ -86,7 +86,8 @@ class Election(Movable):
         policy: See `locks_leader.start`.
         nodes: Likewise.
         node: The node on which it takes part; this program's node by default.
-        label: What this program's part is called where the election's lock is shown; `candidate` by default.
+        label: What this program's part is called where the election's lock is shown; `candidate` by
+            default.
 
     The callbacks are for programs that do not use `run`, but `start` and `stop`. They run in the
     background, one at a time, and must be quick. An exception in them gives the leadership up, and
@@ -176,8 +177,8 @@ class Election(Movable):
     def run(self, function: Callable[..., R], *args: Any, timeout: float | None = None) -> R | None:
         """Wait until this program leads, run a function, and give the leadership back.
 
-        The function runs in the caller's thread or greenlet. If the leadership is lost meanwhile, it
-        should end: it can look at, or wait for, `lost`.
+        The function runs in the caller's thread or greenlet. If the leadership is lost meanwhile,
+        it should end: it can look at, or wait for, `lost`.
 
         Args:
             function: Called with the `Leadership`, and `args`.
@@ -189,8 +190,8 @@ class Election(Movable):
 
         Raises:
             LeaderTimeout: Time ran out; this program does not take part any more.
-            MisuseError: It takes part already; or the function is a coroutine function or a generator, or returned a coroutine,
-                of which nothing was run.
+            MisuseError: It takes part already; or the function is a coroutine function or a
+                generator, or returned a coroutine, of which nothing was run.
             OperatingError: The node was stopped meanwhile.
             Exception: What the function raises; the leadership is given up.
         """
@@ -221,7 +222,8 @@ class Election(Movable):
                 if part.stopping:
                     return None
             finally:
-                # Once more if an exception from outside tears it: then somebody else can lead in any case.
+                # Repeat it if an exception from outside interrupts it, so that another instance can
+                # lead in any case.
                 try:
                     part.end()
                 except BaseException:
@@ -289,7 +291,7 @@ class _Part:
         self._reason: object = None
 
     def begin(self, instance: pykka.ActorRef[Any]) -> None:
-        """In the actor: it stands for election; or does not any more, if it was stopped meanwhile."""
+        """In the actor: note that it stands for election; end it again if it was stopped meanwhile."""
         self.instance = instance
         watch_end(instance, self.has_ended)
         if self.stopping:
@@ -299,7 +301,7 @@ class _Part:
 
     @whole
     def broken_off(self) -> None:
-        """The start was left by an exception: the actor is there, is on its way, or will never be."""
+        """End the part after an exception left its start: the actor may exist now, later, or never."""
         self.end()
         self.over.open()
 
@@ -313,7 +315,7 @@ class _Part:
             self.election.on_elected(self.leadership)
 
     def stepped_down(self, state: ElectionState) -> None:
-        """In the actor: it does not any more."""
+        """In the actor: note that it no longer leads."""
         leadership = self.leadership
         if leadership is not None:
             self.leadership = leadership if self.once else None
@@ -344,7 +346,7 @@ class _Part:
     def has_ended(self, down: Down) -> None:
         """The actor has ended."""
         self._reason = down.reason
-        if not self.once:  # else the caller of `run` is told
+        if not self.once:  # otherwise the caller of `run` notices
             world().failed(down.reason)
         if self.leadership is not None:
             self.leadership.lost.open()
@@ -352,7 +354,7 @@ class _Part:
         self.decided.open()
 
     def abandon(self) -> None:
-        """In a forked child: the part is taken in the parent. Who waits here is told so."""
+        """In a forked child: end the part, which belongs to the parent; waiting callers get an error."""
         self.instance = None
         self.has_ended(Down(self.instance, "it belongs to the parent process"))
 
@@ -391,7 +393,7 @@ class _Callbacks(Behaviour):
 
 
 def _forget_parts() -> None:
-    """In a forked child nobody takes part: the actors are in the parent."""
+    """In a forked child: end all parts, because their actors are in the parent."""
     for election in list(_elections):
         part, election._part = election._part, None
         election._beginning = native_rlock()

@@ -3,32 +3,34 @@
 Theory of operation
 -------------------
 Each worker has a *participant*, which is a candidate of an election. The leader runs a *session*, a
-`CoordinatorSession`, whose workers are the participants, its own among them. Each session has an id, the
-leader's term and node; every message says to which session it belongs.
+`CoordinatorSession`, whose workers are the participants, its own included. Each session has an id:
+the leader's term and node. Every message contains the id of its session.
 
-**A change of leaders.** A participant that is told of a new leader (`surrendered`) suspends its worker, and
-reports to the new session what it has not let go. The session opens when all candidates that its leader
-knows of have reported or are gone. The leader knows of everybody on its nodes: process groups tell of
-them before the lock servers there grant anything. Groups stay where they are, but with the first
-agreement as their token.
+**A change of leaders.** A participant that gets a new leader (`surrendered`) suspends its worker,
+and reports to the new session all groups that it has not released. The session opens when all
+candidates that its leader knows have reported or are gone. The leader knows all candidates on its
+nodes, because process groups report them before the lock servers there grant anything. Groups stay
+where they are, but get the first agreement as their token.
 
-**Why nothing of an older session is acted upon.** A participant reports to a session after it has taken on
-that session's id, in the same step; from then on it ignores whatever names another one. What an older
-session has sent before is in the report, or was dropped: in both cases the new one knows the truth.
-What the participant lets go later it tells the new session, after its report on the same way. A release that
-was on its way to a leader that has died is lost with it, and the group is not in the report.
+**Why do messages of an older session have no effect?** A participant adopts the id of a session and
+reports to it in one step. From then on it ignores messages with another id. An earlier message of
+an older session is either reflected in the report or was dropped; in both cases the new session
+knows the truth. Later releases are sent to the new session, after the report and in order. A
+release that was on its way to a leader that has died is lost with it, but then the group is not in
+the report.
 
-**Without a leader** a worker begins no task. The task at hand goes on: its token is what protects.
-Participants learn from the leader itself that it leads no more, or lose sight of it.
+**Without a leader**, a worker begins no task. The present task continues, protected by its token.
+The leader itself notifies participants when it steps down; otherwise they lose the connection to
+it.
 
-**An agreement** is the fencing token of a lock, ("locks.ownership", name), taken for a moment: on a
-majority of the nodes that count, or on all nodes that are up where none are named. The session waits
-for it in a greenlet of its own. Two sessions that are in the dark about each other may both grant a
-group; they took their agreements on a node in common, if the policy is a majority, so one token is
-larger, and that is what a store goes by. With islands that have no node in common the tokens are in
-no order until they meet.
+**An agreement** is the fencing token of a lock, ("locks.ownership", name), which is held only
+briefly: on a majority of the nodes that count, or, if none are named, on all nodes that are up. The
+session waits for it in its own greenlet. Two sessions that do not know each other may both grant a
+group. With a majority policy they took their agreements on a common node, so one token is larger,
+and a store accepts only that one. With islands that have no common node, the tokens are not ordered
+until the islands meet.
 
-Reports go by messages and not by `ask_candidates`: so the leader never waits in a callback, and
+Reports are messages, not answers to `ask_candidates`. So the leader never waits in a callback, and
 workers may be on nodes that do not count for the majority.
 """
 
@@ -99,14 +101,15 @@ class Ownership(Worker):
             number, an atom, or a tuple of such.
         groups: How many groups of resources there are, the same for all: at least as many as
             workers, better several times as many.
-        group_for: Returns the group of a resource, from 0 to `groups - 1`, the same on all nodes; by
-            default such a hash, of text, bytes, whole numbers, and tuples of them.
+        group_for: Returns the group of a resource, from 0 to `groups - 1`, the same on all nodes;
+            by default such a hash, of text, bytes, whole numbers, and tuples of them.
         on_gained: Called with a group and its token when it is granted, before its first task.
-        on_lost: Called with a group that it no longer has, after its last task, before the next owner
-            gets it.
+        on_lost: Called with a group that it no longer has, after its last task, before the next
+            owner gets it.
         policy: What happens when the network is split. `"island"`: each part shares out all groups
-            among its own workers. `"majority"` of `nodes`: only the part with more than half of these
-            does; workers elsewhere begin nothing. As for `locks_leader.start`, and the same for all.
+            among its own workers. `"majority"` of `nodes`: only the part with more than half of
+            these does; workers elsewhere begin nothing. As for `locks_leader.start`, and the same
+            for all.
         nodes: The nodes that count for the policy; likewise. Workers may be on others, too.
         node: The node on which it works; this program's by default.
         label: What it is called where its locks are shown; by default what is shared out.
@@ -218,7 +221,7 @@ class Participant(Behaviour):
     # --- The election
 
     def elected(self, election: ElectionState, newcomer: Ref | None) -> Any:
-        """Begin a session. Those that come later report as well."""
+        """Begin a session; participants that come later report as well."""
         if newcomer is None:
             self.session = CoordinatorSession(self._groups)
             self._election = election
@@ -239,7 +242,7 @@ class Participant(Behaviour):
 
     def _report(self) -> None:
         self._say(Report(self.part.report(), self.part.agreements))
-        if self.part.stopping:  # the session before was told so, this one was not
+        if self.part.stopping:  # only the previous session was notified
             self._say(Leaving())
 
     def _refuse(self, groups: object, election: ElectionState) -> None:
@@ -276,7 +279,7 @@ class Participant(Behaviour):
     # --- Messages
 
     def handle_cast(self, message: Any, election: ElectionState) -> None:
-        """Take in what another participant says, unless it is of another session."""
+        """Take in a message of another participant, unless it belongs to another session."""
         try:
             received = unpack(message, self.me, self._groups)
         except MisuseError as error:
@@ -291,7 +294,7 @@ class Participant(Behaviour):
             self._told(received.message)
 
     def handle_info(self, message: Any, election: ElectionState) -> None:
-        """Take in what the worker's threads say, or the agreements."""
+        """Take in a message of the worker's threads, or an agreement."""
         if isinstance(message, Heard):
             self._hear(message, election)
 
@@ -310,26 +313,26 @@ class Participant(Behaviour):
                 assert_never(message)
 
     def _told(self, message: ToParticipant | Leaving | Idle) -> None:
-        """Tell the worker's part something, and the session what comes of it."""
+        """Pass a message to the worker's part, and its answer to the session."""
         answer = self.part.told(message)
         if answer is not None:
             self._say(answer)
 
     def _say(self, message: ToSession) -> None:
-        """Tell the session something, here or where the leader is."""
+        """Send a message to the session, here or on the leader's node."""
         if self.session is not None:
             self._received(self.me, message)
         elif self._leader is not None and self._id is not None:
             self.send(self._leader, FromParticipant(self._id, self.me, message))
 
     def _received(self, participant: Ref, message: ToSession) -> None:
-        """A participant says something to the session that this one runs."""
+        """Take in a message of a participant to the session that runs here."""
         if self.session is not None:
             expected = self._election.candidates
             self._perform(self.session.received(participant, message, expected))
 
     def _perform(self, effects: Sequence[SessionEffect]) -> None:
-        """Do what the session wants done; callbacks of the leader's own worker come last."""
+        """Carry out effects of the session; callbacks of the leader's own worker come last."""
         session, id = self.session, self._id
         assert session is not None
         assert id is not None

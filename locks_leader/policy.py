@@ -1,8 +1,8 @@
-"""Who may lead when the network is parted.
+"""Policies: which candidate may lead when the network is split.
 
-A candidate leads a set of nodes, its *ground*: those on which it has the election's lock. A policy says
-which sets are enough. Any two that are must have a node in common, where there is to be one leader at
-most; that node's lock table then decides between two candidates.
+A candidate leads a set of nodes, its *ground*: those on which it holds the election's lock. A
+policy says which sets are enough. If there must be at most one leader, any two such sets must have
+a node in common. The lock table of that node then decides between two candidates.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["Policy", "named_nodes", "policy_of", "quorum"]
 
 
 class Policy(NamedTuple):
-    """How many nodes it takes to lead.
+    """How many nodes a candidate needs to lead.
 
     Attributes:
-        quorum: How many, at least.
-        electorate: The nodes that count, and on which the lock is asked for; `None` for all that
-            are known.
+        quorum: The least number of nodes.
+        electorate: The nodes that count, and on which the lock is requested; `None` for all known
+            nodes.
     """
 
     quorum: int = 1
@@ -35,39 +35,41 @@ class Policy(NamedTuple):
         return self.quorum == 1 and self.electorate is None
 
     def asked(self, nodes: Iterable[str]) -> frozenset[str]:
-        """Those of some nodes on which the lock is asked for."""
+        """The nodes among these on which the lock is requested."""
         return frozenset(nodes) if self.electorate is None else self.electorate.intersection(nodes)
 
     def enough(self, nodes: Set[str]) -> bool:
-        """Whether some of the nodes on which the lock is asked for are enough to lead."""
+        """Whether these nodes are enough to lead."""
         return len(nodes) >= self.quorum
 
     def sees(self, alive: frozenset[str], silent: frozenset[str]) -> frozenset[str]:
-        """Of the nodes that are up, those that an instance asks, if some say nothing.
+        """The nodes, of those that are up, on which an instance relies if some are silent.
 
-        Where it takes more than half of the nodes that count to lead, any two such sets have a node in common, and one that
-        is silent is left out as if it were lost. Otherwise it may have the leader, and is waited for.
+        If leading takes more than half of the nodes that count, any two such sets have a node in
+        common. Then a silent node is left out as if it were lost. Otherwise the leader may be on
+        it, and the instance waits for it.
         """
         if self.electorate is None or 2 * self.quorum <= len(self.electorate):
             return alive
         return alive - (silent & self.electorate)
 
     def announced_on(self, node: str, ground: Set[str]) -> bool:
-        """Whether a leader of this ground tells the instances on a node that it leads.
+        """Whether a leader with this ground announces itself to the instances on a node.
 
-        On a node that counts it waits until it has the lock there: before, another one may lead.
+        On a node that counts, it waits until it holds the lock there, because another one may lead
+        before.
         """
         return node in ground or self.is_outside(node)
 
     def is_outside(self, node: str) -> bool:
-        """Whether a node does not count, as those of client programs."""
+        """Whether a node does not count, such as a client node."""
         return self.electorate is not None and node not in self.electorate
 
     def may_ask(self, node: str, merged: Set[str]) -> bool:
         """Whether a leader that has the merge lock on some nodes may wait for an instance on a node.
 
-        No two may wait for each other. For a node that counts it needs the lock there; for another one it needs it
-        on as many as it takes to lead, and any two such sets have a node in common.
+        No two may wait for each other. For a node that counts it needs the lock there; for another
+        one it needs it on as many as it takes to lead, and any two such sets have a node in common.
         """
         return node in merged or (self.is_outside(node) and self.enough(merged))
 
@@ -75,7 +77,8 @@ class Policy(NamedTuple):
 def quorum(nodes: int) -> Policy:
     """Lead only on `nodes` nodes or more, whichever they are.
 
-    Two leaders at once are impossible only if this is more than half of all nodes there will ever be.
+    Two leaders at once are impossible only if this is more than half of all nodes there will ever
+    be.
 
     Raises:
         InvalidOption: That is no positive number.
@@ -106,13 +109,13 @@ def named_nodes(nodes: Iterable[str] | None) -> tuple[str, ...] | None:
 def policy_of(
     policy: str | Policy | None, nodes: Iterable[str] | None, servers: Iterable[str] = ()
 ) -> Policy:
-    """The policy that a user asks for.
+    """The policy that a user requests.
 
     Args:
-        policy: `"island"`, `"majority"`, or what `quorum` returns; by default a majority of the nodes that
-            are given, or else of the servers, or else `"island"`.
-        nodes: The nodes that count; needed for a majority. Where they are given, it takes more than
-            half of them to lead, for instances on other nodes may see both of two leaders.
+        policy: `"island"`, `"majority"`, or a result of `quorum`; by default a majority of the
+            given nodes, or else of the servers, or else `"island"`.
+        nodes: The nodes that count; needed for a majority. If they are given, leading takes more
+            than half of them, because instances on other nodes might see two leaders.
         servers: The servers on which the program takes its locks, if it has any.
 
     Raises:

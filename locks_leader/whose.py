@@ -1,7 +1,7 @@
-"""Whether the `locks` that is imported is ours: another distribution has a module of that name, and so may a program.
+"""Check that `locks` is our package: another distribution has a module of that name, and a program may have one.
 
-`locks_leader` imports this before anything else: where `locks` is somebody else's, no line of ours is run by `import locks`,
-and what fails later says nothing of the cause.
+`locks_leader` imports this before anything else. If `locks` is another module, `import locks` runs
+no code of ours, and later errors would not show the cause.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from importlib.machinery import PathFinder
 
 __all__: list[str] = []
 
-OURS = "locks.otp"  # a part of it that nobody else's has
+OURS = "locks.otp"  # a part of it that no other module has
 
 
 def _require_ours() -> None:
-    """Refuse a `locks` that is somebody else's, without running it.
+    """Refuse another module with the name `locks`, without running it.
 
     Raises:
-        ImportError: It is; this says where it is, and what to do.
+        ImportError: It is another one; the error says where it is, and what to do.
     """
     loaded = sys.modules.get("locks")
     spec = loaded.__spec__ if loaded is not None else importlib.util.find_spec("locks")

@@ -1,11 +1,11 @@
-"""The pure core of an election: what one instance does, and what instances say to each other.
+"""The pure core of an election: the decisions of one instance, and the messages between instances.
 
-    messages        what instances say to each other
-    events          what happens to an instance, and what it wants done
+    messages        the messages between instances
+    events          the events and effects of an instance
     membership, contest, merge, calls
-                    what it knows of each
+                    its state for each of these
     machine         its role
-    instance_core   its mailbox, and what it looks at when: all that the actor and the simulator drive
+    instance_core   its mailbox, and when it looks at what; driven by the actor and the simulator
 
 Nothing here has a clock, threads, sockets or actors; of `locks` only the errors are imported.
 """

@@ -1,15 +1,18 @@
-"""Nodes that an election with islands leaves out, because nobody there takes part in it.
+"""Bystanders: nodes that an election with islands leaves out, because no instance there takes part.
 
-The lock could be asked for on all nodes that are up. But then a program that only looks on, and hangs, would hold
-up each election until it is taken for lost. So a node is left out as long as no instance on it is known. Two
-instances must not leave out each other's node: both would lead.
+The lock could be requested on all nodes that are up. But then a program that only watches, and
+hangs, would block each election until it counts as lost. So a node is left out as long as no
+instance on it is known. Two instances must not leave out each other's node, because then both would
+lead.
 
-Process groups tell who takes part, and messages between two nodes keep their order. A node that comes later is told
-all memberships first of all. But where two instances begin at the same time, neither may be known to the other yet. So the
-nodes that are there when an instance joins the groups are asked something, whatever it is, and are left out only
-when they have *answered*. Either the membership was there before the question, and who begins there later knows it;
-or who has begun there before is known here before the answer. So one of the two knows the other, asks on its
-node, and the lock table of that node decides between them.
+Process groups report the instances, and messages between two nodes keep their order. A node that
+comes later receives all memberships first. But if two instances begin at the same time, neither may
+know the other yet. So an instance that joins the groups sends a question (any will do) to the nodes
+that are up, and leaves a node out only when it has *answered*. There are two cases. Either this
+instance's membership reached the other node before an instance began there: then that instance
+knows this one. Or an instance began there before: then its membership arrives here before the
+answer. So one of the two knows the other, requests the lock on its node, and the lock table of that
+node decides between them.
 """
 
 from __future__ import annotations
@@ -22,14 +25,14 @@ __all__ = ["Bystanders"]
 
 
 class Bystanders:
-    """Which nodes one instance leaves out.
+    """The nodes that one instance leaves out.
 
     Args:
         me: Its own node.
-        alive: The nodes that are up when it has joined the process groups.
+        alive: The nodes that were up when it joined the process groups.
 
     Attributes:
-        unheard: Those of them that have not answered.
+        unheard: The nodes among these that have not answered.
     """
 
     __slots__ = ("_me", "_members", "unheard")
@@ -52,5 +55,5 @@ class Bystanders:
         self.unheard.discard(node)
 
     def asked(self, alive: Set[str]) -> frozenset[str]:
-        """On which of the nodes that are up the lock is asked for."""
+        """The nodes, of those that are up, on which the lock is requested."""
         return frozenset(alive & {self._me, *self.unheard, *self._members.values()})

@@ -1,8 +1,8 @@
 """Calls and casts for the leader, wherever they are made.
 
-Whoever is asked passes a call on to the leader, and keeps it while there is none. A call is carried out
-once at most: it is passed on again only if it was answered that it was not carried out. If the
-leader it was passed on to dies first, the caller is told so.
+The instance that receives a call passes it on to the leader, and keeps it while there is none. A
+call is carried out at most once: it is passed on again only if the answer says that it was not
+carried out. If the leader dies before it answers, the caller gets an error.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ __all__ = ["Calls", "Kept"]
 
 
 class Kept(NamedTuple):
-    """A call, or a cast if there is nobody to answer."""
+    """A call, or a cast if it needs no answer."""
 
     call: Hashable | None
     request: Any
 
 
 class Calls:
-    """The calls that one instance has in hand.
+    """The open calls of one instance.
 
     Args:
-        out: Where effects are put.
+        out: The list to which effects are appended.
 
     Attributes:
         open: The calls that were made here and have no answer yet.
-        kept: Those that wait for a leader, in their order.
-        forwarded: Those that were passed on, by number, and to whom.
+        kept: Those that wait for a leader, in order.
+        forwarded: Those that were passed on, by number, each with the leader.
     """
 
     __slots__ = ("_last", "_out", "forwarded", "kept", "open")
@@ -74,7 +74,7 @@ class Calls:
             self._out += self.reply(kept.call, value)
 
     def refused(self, sender: Member, number: int) -> None:
-        """It was not carried out, as who was asked did not lead: wait for the next leader."""
+        """Keep a call for the next leader: it was not carried out, because its receiver does not lead."""
         kept = self._take(sender, number)
         if kept is not None:
             self.kept.append(kept)
@@ -85,7 +85,7 @@ class Calls:
         self._out += self.reply(kept.call, error)
 
     def down(self, member: Member) -> None:
-        """Somebody is gone, and with it its answers."""
+        """Answer the calls that were passed on to an instance that is gone with an error."""
         for number in [n for n, (leader, _) in self.forwarded.items() if leader == member]:
             _, kept = self.forwarded.pop(number)
             error = LeaderDied(
@@ -95,7 +95,7 @@ class Calls:
             self._out += self.reply(kept.call, error)
 
     def cancel(self, call: Hashable) -> None:
-        """Nobody waits for the answer any more; if it is still here, it is not carried out."""
+        """Cancel a call whose caller no longer waits; if it is still kept here, it is not carried out."""
         self._out += self.reply(call, LeaderTimeout("the caller has stopped waiting"))
         self.kept = [kept for kept in self.kept if kept.call != call]
         self.forwarded = {n: each for n, each in self.forwarded.items() if each[1].call != call}

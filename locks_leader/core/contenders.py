@@ -1,7 +1,8 @@
-"""Who stands for an election, as the lock servers that count see it.
+"""The contenders of an election, as the lock servers that count see them.
 
-Candidates of client programs are connected with servers, and don't know of each other. But each asks for the
-election's lock on the servers, so it stands in the view of that lock with its node's name.
+Candidates of client programs are connected with servers only, and do not know each other. But each
+of them requests the election's lock on the servers, so the view of that lock contains its node's
+name.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ __all__ = ["Contenders"]
 
 
 class Contenders:
-    """The nodes of those who have the election's lock on some server, or wait for it.
+    """The nodes with requests for the election's lock on any server.
 
     Args:
         own: The own node.
@@ -27,7 +28,7 @@ class Contenders:
         self._seen: dict[str, frozenset[str]] = {}
 
     def viewed(self, server: str, nodes: Iterable[str]) -> frozenset[str]:
-        """A server says from which nodes it is asked for the lock; returns whom to be connected with."""
+        """Take in the nodes with requests on a server; return the nodes to connect with."""
         self._seen[server] = frozenset(nodes)
         return self._wanted()
 

@@ -1,17 +1,21 @@
-"""The contest plane: how one candidate stands in the contest for the election's lock.
+"""The contest plane: the standing of one candidate in the contest for the election's lock.
 
-The lock is needed on all nodes that count and are up. Each round has an agent of its own, which asks for
-it on one of them first, the *gate*: the first by name, as a rule. Only who has the lock there asks for it on
-the others. So candidates that see the same nodes wait in one queue, and there is no deadlock to be
-resolved; where they do not, after a split or a start, the agents resolve it as always. (The original asks
-everywhere at once: with n candidates n² requests, all of them in deadlocks with each other.)
+The lock is needed on all nodes that count and are up. Each round has its own agent. It requests the
+lock first on one of these nodes, the *gate*; usually this is the first by name. Only a candidate
+that holds the lock there requests it on the others. So candidates that see the same nodes wait in
+one queue, without deadlocks. After a split or a start they may see different nodes; then the agents
+resolve deadlocks as usual. (The original requests the lock everywhere at once: with n candidates
+there are n² requests, all in deadlocks with each other.)
 
-**A leader goes first to a node that is new**, or somebody who waits for its lock elsewhere would stand there ahead of it: a
-deadlock, in which the leader may be the one that yields. So nobody asks on a further node before it has the lock on all
-that it has asked. And a newcomer begins where others were before, and may lead (`elders`), not on its own node.
+**On a new node, the leader must come first.** Otherwise a candidate that waits for its lock
+elsewhere would be ahead of it there: a deadlock, in which the leader might have to yield. So no
+candidate requests the lock on a further node before it holds it on all nodes where it has requested
+it. And a newcomer begins on a node where others were before, and may lead (`elders`), not on its
+own node.
 
-By which grants the agent has the lock is known here, and the fencing token that lock servers have
-confirmed for these very grants: whoever gets the lock next on one of these nodes has a larger one.
+The contest has the grants by which the agent holds the lock, and the fencing token that lock
+servers have confirmed for exactly these grants. The next holder of the lock on one of these nodes
+gets a larger token.
 """
 
 from __future__ import annotations
@@ -46,13 +50,14 @@ class Contest:
     Args:
         policy: Which nodes count, and how many are enough.
         alive: The nodes that are up.
-        out: Where effects are put.
+        out: The list to which effects are appended.
 
     Attributes:
-        round: The number of the last round; an answer that names another one is stale.
+        round: The number of the last round; an answer with another number is stale.
         contending: Whether it takes part now.
-        elders: Nodes on one of which the next round begins, if they are up; `None` before it takes part.
-        standing: How it stands.
+        elders: The nodes on one of which the next round begins, if they are up; `None` before it
+            takes part.
+        standing: The present standing.
         token: The fencing token, if it is established.
     """
 
@@ -77,17 +82,17 @@ class Contest:
         self._policy = policy
         self._out = out
         self._alive = policy.asked(alive)
-        self._asked: set[str] = set()  # where this round has asked for it
-        self._due: set[str] = set()  # where it is to ask when it has the lock where it has asked
+        self._asked: set[str] = set()  # where this round has requested it
+        self._due: set[str] = set()  # where to request it when it holds the lock on all `_asked`
         self._passed = False
         self.round = 0
         self.contending = False
         self.elders: frozenset[str] | None = None
         self.standing = NOWHERE
-        self._asked_for: Grants | None = None  # the token was asked for these grants
+        self._asked_for: Grants | None = None  # the grants for which the token was requested
         self.token: int | None = None
-        self._pending = 0  # answers that are to come
-        self._refused = False  # there was no token as the contest stands
+        self._pending = 0  # expected answers
+        self._refused = False  # there is no token for the present standing
 
     def contend(self) -> None:
         """Begin a round."""
@@ -117,18 +122,19 @@ class Contest:
         self._refused = False
 
     def nodes(self, alive: frozenset[str], bystanders: Set[str] = frozenset()) -> bool:
-        """Nodes have come up, or gone with what was locked there; others don't count (any more).
+        """Take in which nodes are up and count now.
 
         Returns:
-            Whether a new round is to be begun, as the gate is gone. If it were asked for at another
-            one in this round, it would be asked for at the old gate as well when that comes back. Likewise
-            while it waits, if it has asked at one that does not count any more: it may have the lock there.
+            Whether a new round must begin. This is so if the gate is gone: if this round used
+            another gate, it would request the lock at the old gate as well when that comes back. It
+            is also so if the candidate waits and has requested the lock on a node that no longer
+            counts, because it may hold the lock there.
         """
         before, self._alive = self._alive, self._policy.asked(alive)
         grants, held = self.standing
         self.standing = ContestStanding(frozenset(g for g in grants if g[0] in self._alive), held)
         if self._passed:
-            self._due |= self._alive - before  # whoever was asked before is asked again
+            self._due |= self._alive - before  # also nodes where it was requested before
             self._include_due()
         if not (self.contending and self.may_contend):
             return False
@@ -137,7 +143,7 @@ class Contest:
         return not self._asked & self._alive
 
     def told(self, round: int, standing: ContestStanding) -> bool:
-        """How it stands now; returns whether it had to give up something to resolve a deadlock."""
+        """Take in the present standing; return whether it had to surrender something in a deadlock."""
         gave_way = False
         if round == self.round and self.contending:
             gave_way = not self.standing.grants <= standing.grants
@@ -158,10 +164,10 @@ class Contest:
             self.token = token
             if token is None:
                 self._asked_for = None
-                self._refused = True  # how it stands is told anew before it is asked again
+                self._refused = True  # the standing is taken in again before the next request
 
     def establish_token(self, grants: Grants) -> bool:
-        """Whether a token is known for these grants; if not, it is asked for."""
+        """Whether a token is known for these grants; if not, request it."""
         if self._asked_for is None or not grants <= self._asked_for:
             self.token = None
             if not self._refused:

@@ -1,12 +1,12 @@
-"""What happens to an instance of an election, and what it wants done.
+"""The events and effects of an instance of an election.
 
-Events and effects are immutable values. `Event` is all that an `InstanceCore` takes in, `Effect` all that
-it may ask for; both are closed. Most events come from outside, and wait in the mailbox until they are
-taken (`Incoming`). The others answer an effect, and are taken in at once (`Answer`).
+Events and effects are immutable values in closed unions. An `InstanceCore` takes in `Event`s, and
+returns `Effect`s. Most events come from outside, and wait in the mailbox until they are taken
+(`Incoming`). The others answer an effect, and are taken in at once (`Answer`).
 
-An instance has two transactions, each with an agent of its own. A *round* is the number of a transaction
-that contends for the election's lock, a *number* that of one that takes the merge lock. What is told of
-a transaction names it, and what names an earlier one is stale.
+An instance has two transactions, each with its own agent. A *round* is the number of a transaction
+that contends for the election's lock. A *number* is that of a transaction that takes the merge
+lock. Events about a transaction contain its number, and those of an earlier one are stale.
 """
 
 from __future__ import annotations
@@ -66,22 +66,22 @@ __all__ = [
 
 Grants = frozenset[tuple[str, int]]  # nodes, each with the version of the grant there
 
-# How the two transactions ask for their locks: in which mode, and on how many of the nodes.
+# How the two transactions request their locks: the mode, and how many of the nodes are needed.
 LOCK: Final[tuple[Literal["write"], Literal["all_alive"]]] = ("write", "all_alive")
 CONTEST_OPTIONS: Final = {"notify": True, "await_nodes": True}
 MERGE_OPTIONS: Final = {"notify": True, "abort_on_deadlock": True}
 ENDS: Final = ("aborted", "ended")
-"""What agents notify of their end, which a monitor tells, too."""
+"""Notifications of an agent's end, which a monitor reports as well."""
 
 NOTHING: Any = object()  # no payload
 
 
 class ContestStanding(NamedTuple):
-    """How the contest stands for one instance.
+    """The standing of one instance in the contest.
 
     Attributes:
-        grants: Where it has the lock.
-        held: Whether it has it on all nodes that are up.
+        grants: The nodes and versions of its grants.
+        held: Whether it holds the lock on all nodes that are up.
     """
 
     grants: Grants
@@ -96,11 +96,11 @@ class Origin(NamedTuple):
 
 
 class HandOver(NamedTuple):
-    """What the callback `elected` has for those who follow.
+    """The messages that the callback `elected` has for the followers.
 
     Attributes:
-        new: For those whom it leads from now on: they get it in `surrendered`.
-        old: For those whom it leads already: they get it in `from_leader`; or `NOTHING`.
+        new: For new followers, which get it in `surrendered`.
+        old: For present followers, which get it in `from_leader`; or `NOTHING`.
     """
 
     new: Any
@@ -116,14 +116,14 @@ class SurrenderLeadership(NamedTuple):
 Outcome = HandOver | SurrenderLeadership  # of the callback `elected`
 
 
-# --- What comes in, and waits in the mailbox ----------------------------------------------------
+# --- Events that wait in the mailbox ------------------------------------------------------------
 
 
 class Started(NamedTuple):
-    """It takes part from now on.
+    """The instance takes part from now on.
 
     Attributes:
-        elders: Nodes on which somebody asks for the lock, and perhaps has it and leads already.
+        elders: Nodes on which other instances request the lock; one of these may lead already.
     """
 
     elders: frozenset[str] = frozenset()
@@ -144,13 +144,13 @@ class MemberDown(NamedTuple):
 
 
 class NodeLost(NamedTuple):
-    """A node's lock server was lost. It may be back already; what was locked there is gone."""
+    """A node's lock server was lost, with all locks there. It may be back already."""
 
     node: str
 
 
 class Noticed(NamedTuple):
-    """Which nodes are up, or how the contest stands, may have changed."""
+    """The set of nodes that are up, or the standing in the contest, may have changed."""
 
 
 class TokenTold(NamedTuple):
@@ -182,32 +182,32 @@ class Received(NamedTuple):
 
 
 class Resync(NamedTuple):
-    """A follower is not sure any more who leads it: if this instance does, it says so again."""
+    """A follower is no longer sure which instance leads; if this one does, it announces itself again."""
 
     member: Member
 
 
 class LeaderCalled(NamedTuple):
-    """Somebody calls the leader through this instance; `Reply` answers `call`."""
+    """A client calls the leader through this instance; `Reply` answers `call`."""
 
     call: Hashable
     request: Any
 
 
 class CallCancelled(NamedTuple):
-    """Whoever made a call of the leader does not wait for the answer any more."""
+    """The caller of the leader no longer waits for the answer."""
 
     call: Hashable
 
 
 class CastMade(NamedTuple):
-    """Somebody sends the leader a message through this instance."""
+    """A client sends the leader a message through this instance."""
 
     request: Any
 
 
 class Called(NamedTuple):
-    """Somebody calls this very instance; the callback `handle_call` answers `caller`."""
+    """A client calls this instance itself; the callback `handle_call` answers `caller`."""
 
     request: Any
     caller: Any
@@ -230,7 +230,7 @@ Incoming = (
     | Called
 )
 
-# --- What answers an effect ---------------------------------------------------------------------
+# --- Answers to effects -------------------------------------------------------------------------
 
 
 class Looked(NamedTuple):
@@ -238,9 +238,9 @@ class Looked(NamedTuple):
 
     Attributes:
         alive: The nodes whose lock servers are up, and count.
-        round: The round that was asked for.
-        standing: How the contest stands; `None` without a round, or if its agent has ended, which
-            will be told.
+        round: The round in question.
+        standing: The standing in the contest; `None` without a round, or if its agent has ended,
+            which another event reports.
         bystanders: Nodes that are up, but left out (`locks_leader.core.bystanders`).
     """
 
@@ -255,8 +255,8 @@ class Elected(NamedTuple):
 
     Attributes:
         outcome: The outcome of the callback `elected`.
-        merged: Whether it had the merge lock when the callback returned. Without it nobody is waited for, so some
-            may not have been heard.
+        merged: Whether it held the merge lock when the callback returned. Without it, the callback
+            does not wait for others, so some answers may be missing.
     """
 
     outcome: Outcome
@@ -274,14 +274,14 @@ class NotSent(NamedTuple):
 Answer = Looked | Elected | NotSent
 Event = Incoming | Answer
 
-# --- What is to be done -------------------------------------------------------------------------
+# --- Effects ------------------------------------------------------------------------------------
 
 
 class Look(NamedTuple):
-    """Say now which nodes are up, and how the contest stands: `Looked`.
+    """Answer at once with the nodes that are up, and the standing in the contest: `Looked`.
 
     Attributes:
-        round: The round of the contest; `None` if it takes no part.
+        round: The round of the contest; `None` if the instance takes no part.
     """
 
     round: int | None
@@ -333,17 +333,17 @@ class MonitorMember(NamedTuple):
 
 
 class SendToMember(NamedTuple):
-    """Send a message to another instance; if it can't be sent, say so at once: `NotSent`."""
+    """Send a message to another instance; if it can't be sent, answer `NotSent` at once."""
 
     member: Member
     message: Message
 
 
 class Elect(NamedTuple):
-    """Run the callback `elected`, and say what has come of it: `Elected`. It is the last of its list.
+    """Run the callback `elected`, and answer with its outcome: `Elected`. It is the last effect of its list.
 
     Attributes:
-        newcomer: Who is to be led from now on; `None` for the election itself.
+        newcomer: The new follower; `None` for the election itself.
     """
 
     newcomer: Member | None
@@ -352,8 +352,8 @@ class Elect(NamedTuple):
 class CallBack(NamedTuple):
     """Run another callback.
 
-    The arguments are a payload, a member, or a request, and with a request whom to answer: an `Origin`
-    for `handle_leader_call`, the caller for `handle_call`.
+    The arguments are a payload, a member, or a request. With a request comes the receiver of the
+    answer: an `Origin` for `handle_leader_call`, the caller for `handle_call`.
     """
 
     name: Literal[
@@ -400,5 +400,5 @@ Effect = (
 
 
 def standing_of(granted: Iterable[str], versions: Iterable[int], held: bool) -> ContestStanding:
-    """How the contest stands, from what its agent has on which nodes."""
+    """The standing, from the nodes and versions of the agent's grants."""
     return ContestStanding(frozenset(zip(granted, versions, strict=True)), held)

@@ -1,29 +1,30 @@
-"""All that an instance of an election does but carry things out: its mailbox, and what it looks at when.
+"""An instance of an election without the execution of effects: its mailbox, and when it looks at what.
 
 Theory of operation
 -------------------
-Around the `Machine`, which decides on roles, stands what every instance needs whoever runs it: the actor
-(`locks_leader.shell.instance`) and the simulator drive this very class. What
-comes in is put into the mailbox, and taken one at a time. Taking it returns effects; some of them have an
-answer, which is taken in at once:
+The `Machine` decides on roles. This class around it has everything else that an instance needs, and
+is driven by the actor (`locks_leader.shell.instance`) and by the simulator. Events are put into the
+mailbox, and taken one at a time. Taking an event returns effects. Some effects have an answer,
+which is taken in at once:
 
-    core.feed(event, do)    # do(effect) carries it out, and returns its answer, if it has one by then
+    core.feed(event, do) # do(effect) carries it out, and returns its answer, if it has one by then
 
-**Look before you answer.** The machine knows what it was told of nodes and of the contest. That may be
-out of date: notifications are on their way, and others are in the mailbox. So it is told anew at the
-moment where it would rely on it (`Look`):
+**Look before you answer.** The machine's knowledge of nodes and of the contest may be out of date:
+notifications are on their way, and others are in the mailbox. So it gets the present state (`Look`)
+whenever it is about to rely on it:
 
-* before it takes in a fencing token, which is good for what is granted now,
-* before a leader answers a call, or it might answer its successor, and take something in afterwards,
-* when the callback `elected` has returned, during which nothing was taken. Its answer says if the merge lock is lost.
+* before it takes in a fencing token, which is valid for the present grants,
+* before a leader answers a call. Otherwise it might answer after its successor has begun to lead,
+* after the callback `elected` has returned, because no events were taken during it. The callback's
+  answer says whether the merge lock was lost.
 
-**While `elected` runs, nothing is taken.** What comes in waits in the mailbox. `elected` may wait for
-others; the actor waits in it, the simulator goes on with other instances.
+**While `elected` runs, no event is taken.** Events wait in the mailbox. `elected` may wait for
+other instances: the actor waits in it, and the simulator continues with other instances.
 
-**A node that was lost may be back** when its loss is taken, so looking would not show it. But what was
-locked there is gone. So the machine is told of the loss first, and looks then.
+**A lost node may be back** when its loss is taken, so looking would not show the loss. But all
+locks there are gone. So the machine takes in the loss first, and looks then.
 
-There is no clock here, no thread and no actor; a member is whatever can be compared.
+There is no clock, thread or actor here. A member can be any value that can be compared.
 """
 
 from __future__ import annotations
@@ -78,14 +79,14 @@ Do = Callable[[Effect], Answer | None]  # carries an effect out
 
 
 class InstanceCore:
-    """One instance, without what carries its effects out.
+    """One instance, without the execution of its effects.
 
     Args:
         machine: Decides on its role.
 
     Attributes:
         machine: The same.
-        mailbox: What has come in and was not taken yet.
+        mailbox: The events that were not taken yet.
     """
 
     __slots__ = ("_at_hand", "machine", "mailbox")
@@ -93,13 +94,13 @@ class InstanceCore:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.mailbox: list[Incoming] = []
-        # What goes on when it has looked.
+        # The event that continues after the look.
         self._at_hand: Called | Elected | TokenTold | None = None
 
     # --- The mailbox ----------------------------------------------------------------------------
 
     def put(self, event: Incoming) -> None:
-        """Something comes in. That there is something to look at need not be there twice in a row."""
+        """Put an event into the mailbox; of several `Noticed` in a row, one is enough."""
         mailbox = self.mailbox
         if type(event) is Noticed and mailbox and type(mailbox[-1]) is Noticed:
             return
@@ -116,11 +117,11 @@ class InstanceCore:
         return self.machine.electing is None and self._at_hand is None
 
     def take(self) -> list[Effect]:
-        """Take the first of what has come in; returns what is to be done."""
+        """Take the first event of the mailbox; return the effects."""
         return self.taken(self.mailbox.pop(0))
 
     def taken(self, event: Incoming) -> list[Effect]:
-        """Something is taken; returns what is to be done."""
+        """Take in an event; return the effects."""
         machine = self.machine
         match event:
             case Received():
@@ -159,7 +160,7 @@ class InstanceCore:
     # --- Answers to effects ---------------------------------------------------------------------
 
     def answer(self, answer: Answer) -> list[Effect]:
-        """Take in the answer to an effect; returns what is to be done."""
+        """Take in the answer to an effect; return the effects."""
         match answer:
             case Looked():
                 return self._looked(answer)
@@ -186,13 +187,13 @@ class InstanceCore:
             electing = machine.electing
             effects = machine.nodes(seen.alive, seen.bystanders)
             if machine.electing is electing:  # else it looks when `elected` has returned
-                return [*effects, Look(machine.round)]  # what is done now changes the contest
+                return [*effects, Look(machine.round)]  # these effects change the contest
         elif seen.round is not None and seen.standing is not None:
             effects = machine.contest(seen.round, seen.standing)
         return effects + self._go_on()
 
     def _go_on(self) -> list[Effect]:
-        """It has looked: what that was for."""
+        """Continue, after a look, with the event that it was for."""
         event, self._at_hand = self._at_hand, None
         match event:
             case None:
@@ -227,11 +228,11 @@ class InstanceCore:
     # --- Questions ------------------------------------------------------------------------------
 
     def objection(self, grants: Grants | Exception | None) -> object | None:
-        """Why one must not rely on its leading; `None` if one may. From any thread.
+        """Why a caller must not rely on its leading; `None` if it may. From any thread.
 
         Args:
-            grants: What the contest's agent vouches for now, which knows of a loss before the
-                machine does; an error if it does not; `None` if there is none.
+            grants: The grants that the contest's agent confirms now, which notices a loss before
+                the machine does; an error if a lock is lost; `None` without an agent.
         """
         machine = self.machine
         if machine.leader != machine.me:
@@ -250,7 +251,7 @@ class InstanceCore:
     # --- Carrying out ---------------------------------------------------------------------------
 
     def feed(self, event: Incoming, do: Do) -> None:
-        """Something comes in; all that can be taken is, and what is to be done is carried out."""
+        """Put in an event, take all events that can be taken, and carry out their effects."""
         if self.mailbox or not self.idle:
             self.put(event)
         else:
@@ -259,12 +260,12 @@ class InstanceCore:
             self.drive(do)
 
     def drive(self, do: Do) -> None:
-        """Take all that can be taken, and carry out what is to be done."""
+        """Take all events that can be taken, and carry out their effects."""
         while self.ready:
             self.carry_out(self.take(), do)
 
     def carry_out(self, effects: list[Effect], do: Do) -> None:
-        """Carry effects out; what is to be done after an answer comes before the rest of them."""
+        """Carry out effects; those that follow from an answer come before the rest."""
         left = effects[::-1]
         while left:
             answer = do(left.pop())

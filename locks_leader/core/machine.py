@@ -2,29 +2,32 @@
 
 Theory of operation
 -------------------
-Four planes are kept apart. The *membership* says who takes part (process groups find them). The
-*contest* is for one write lock on all nodes that are up; its agent, an ordinary one of `locks`, tells
-how it stands. The *merge* lock, under which states are brought together, is taken by a second agent
-that aborts on a deadlock. The *role* is what this machine is about: candidate, following, syncing,
-leader; `TRANSITIONS` has all that can become of it.
+There are four separate planes. The *membership* is the set of instances, which process groups
+report. The *contest* is for one write lock on all nodes that are up; its agent, an ordinary one of
+`locks`, reports the standing. The *merge* lock, under which states are merged, is taken by a second
+agent that aborts on a deadlock. The *role* is what this machine decides: candidate, following,
+syncing, leader. `TRANSITIONS` has all changes of it.
 
-An instance that has won the contest, on nodes that are enough for the policy, takes the merge lock on
-these nodes and lets their lock servers confirm a fencing token of the contest's lock, at the same time.
-With both it is elected: the token is its *term*, the nodes are its *ground*, and it announces itself to
-the instances on its ground. One that comes later is led after the leader has taken the lock there as well, and the merge
-lock once more. A leader that loses the lock on a node of its ground, not with the node, steps down and says so.
+An instance that has won the contest on enough nodes for the policy does two things at the same
+time. It takes the merge lock on these nodes, and lets their lock servers confirm a fencing token of
+the contest's lock. With both it is elected: the token is its *term*, the nodes are its *ground*,
+and it announces itself to the instances on its ground. Before it leads an instance that comes
+later, it takes the lock on that node as well, and the merge lock again. A leader that loses the
+lock on a node of its ground, other than with the node, steps down and announces that.
 
-**Terms make announcements safe.** The lock server of each node of the ground has confirmed the term, so the next
-one that gets the lock there has a larger term. So an instance follows a leader with a larger term than it has
-known; what comes with a smaller one is stale, and so is an own victory with a smaller one while it follows.
+**Terms make announcements safe.** The lock server of each node of the ground has confirmed the
+term, so the next holder of the lock there has a larger term. So an instance follows a leader whose
+term is larger than all that it has known. An announcement with a smaller term is stale. Likewise,
+an instance that follows a leader ignores its own victory if its term is smaller.
 
-**The merge lock makes it safe to ask.** A leader asks only instances on nodes where it has the merge lock, its own
-among them. Two that asked each other would both have it on both nodes. So none wait for each other, or in a
-circle. Those on nodes that do not count are asked under that lock on as many nodes as it takes to lead.
+**The merge lock makes questions safe.** A leader asks only instances on nodes where it holds the
+merge lock, which include its own node. Two leaders that asked each other would both hold it on both
+nodes, which is impossible. So no leaders wait for each other, in pairs or in a cycle. Instances on
+nodes that do not count are asked under the merge lock on as many nodes as leading takes.
 
-A method is an event, and returns what is to be done. `Elect` needs an answer, `elected`, before anything else happens;
-`locks_leader.core.instance_core` lets other events wait. Nothing here blocks, or knows a clock or a network.
-The original's module is `locks_leader`; its `LOCKS_LEADER_IDEAS.md` has the planes.
+Each method is an event, and returns effects. `Elect` needs an answer, `elected`, before any other
+event; `locks_leader.core.instance_core` lets other events wait. Nothing here blocks, or has a clock
+or a network. The original's module is `locks_leader`; its `LOCKS_LEADER_IDEAS.md` has the planes.
 """
 
 from __future__ import annotations
@@ -72,8 +75,8 @@ __all__ = ["TRANSITIONS", "Change", "Machine"]
 
 Change = Literal["won", "lost", "elected", "announced", "orphaned"]
 
-# What becomes of a role. An instance that follows and wins goes on following until it is elected; if
-# it loses again, it follows still.
+# The changes of a role. An instance that follows and wins continues to follow until it is elected.
+# If it loses again, it still follows.
 TRANSITIONS: dict[tuple[Role, Change], Role] = {
     ("candidate", "won"): "syncing",
     ("candidate", "announced"): "following",
@@ -92,19 +95,19 @@ class Machine:
     """One instance of an election: a candidate, or a worker.
 
     Args:
-        me: Itself, as the others know it.
-        kind: As what it takes part.
+        me: The member by which the others know it.
+        kind: Candidate or worker.
         policy: Which nodes are enough to lead.
-        alive: The nodes whose lock servers are up, its own among them.
+        alive: The nodes whose lock servers are up, its own included.
 
     Attributes:
-        role: What it is now.
-        leader: Who leads it, as far as it knows.
-        term: The leader's term, and when there is none the last one's; 0 at the beginning.
+        role: Its present role.
+        leader: Its leader, if known.
+        term: The leader's term, or else that of the last leader; 0 at the beginning.
         policy: Which nodes are enough to lead.
-        ground: The nodes that it leads, if it does, with the grants by which it does.
+        ground: If it leads, the nodes that it leads, with its grants there.
         membership: The other instances.
-        electing: What the callback `elected` runs for, while it does.
+        electing: The effect for which the callback `elected` runs now, if it does.
     """
 
     __slots__ = (
@@ -138,24 +141,24 @@ class Machine:
         self._out: list[Effect] = []
         self._calls = Calls(self._out)
         self.electing: Elect | None = None
-        self._heir: Member | None = None  # to whom it has surrendered
+        self._heir: Member | None = None  # the candidate to which it has given the leadership
         self._contest = Contest(policy, self._alive, self._out)
         self._merge = Merge(self._out)
 
     # --- The membership, and nodes -----------------------------------------------------------------
 
     def start(self, elders: frozenset[str] = frozenset()) -> list[Effect]:
-        """Begin: a candidate contends as soon as its policy lets it; see `Started`."""
+        """Begin: a candidate contends as soon as its policy allows it; see `Started`."""
         self._contest.elders = elders
         return self._conclude()
 
     def joined(self, member: Member, node: str, kind: Kind) -> list[Effect]:
-        """Somebody takes part in the election."""
+        """Take in an instance that takes part in the election."""
         self._meet(member, node, kind)
         return self._conclude()
 
     def down(self, member: Member) -> list[Effect]:
-        """Somebody has ended, or is cut off."""
+        """Take in that an instance has ended, or is cut off."""
         known = self.membership.remove(member)
         self._calls.down(member)
         if self.leader == member:
@@ -167,7 +170,7 @@ class Machine:
         return self._conclude()
 
     def resync(self, member: Member) -> list[Effect]:
-        """A follower is not sure any more who leads it: if we do, it is to be told again."""
+        """Announce itself again, if it leads, to a follower that is no longer sure of its leader."""
         synced = self.membership.synced
         if member in synced:
             synced[member] = False
@@ -185,10 +188,11 @@ class Machine:
     # --- The contest, and the merge lock --------------------------------------------------------
 
     def contest(self, round: int, standing: ContestStanding) -> list[Effect]:
-        """How the contest stands now; `nodes` has told before which nodes are up."""
+        """Take in the present standing; `nodes` was called before with the nodes that are up."""
         gave_way = self._contest.told(round, standing)
         if gave_way and self.role != "leader" and self.electing is None:
-            # Wait at the gate again: waiting on all nodes, it would be in everybody's next deadlock.
+            # Wait at the gate again: waiting on all nodes, it would be in everybody's next
+            # deadlock.
             self._renew()
         return self._conclude()
 
@@ -209,10 +213,10 @@ class Machine:
         return self._conclude()
 
     def elected(self, outcome: Outcome, merged: bool = True) -> list[Effect]:
-        """The outcome of the callback `elected`, and whether it still had the merge lock at its end.
+        """Take in the outcome of the callback `elected`, and whether the merge lock was still held at its end.
 
         Raises:
-            InvalidOption: It surrenders to somebody who is no candidate on its ground.
+            InvalidOption: It surrenders to an instance that is no candidate on its ground.
         """
         elect = self.electing
         assert elect is not None
@@ -220,7 +224,8 @@ class Machine:
         if isinstance(outcome, SurrenderLeadership):
             self._surrender_to(outcome.heir)
             return self._conclude()
-        # What was lost during the callback is not led, or all with the merge lock: it may not have been asked.
+        # Do not lead nodes that were lost during the callback. Without the merge lock, lead none:
+        # the instances may not have been asked.
         if not merged:
             self._contest.forget()
         stands = self._stands()
@@ -238,7 +243,7 @@ class Machine:
             self._serve_kept()
         return self._conclude()
 
-    # --- What others say ------------------------------------------------------------------------
+    # --- Messages of others ---------------------------------------------------------------------
 
     def receive(self, sender: Member, node: str, message: Message) -> list[Effect]:
         """Take in a message of another instance, which is on this node."""
@@ -275,16 +280,16 @@ class Machine:
                 assert_never(message)
         return self._conclude()
 
-    # --- Calls, which change nothing about who leads --------------------------------------------
+    # --- Calls, which do not change the role ----------------------------------------------------
 
     def leader_call(self, call: Hashable, request: Any) -> list[Effect]:
-        """Somebody calls the leader through this instance; `call` is answered by `Reply`."""
+        """Take in a call of the leader through this instance; `Reply` answers `call`."""
         self._calls.take_in(call, request)
         self._serve_kept()
         return self._flush()
 
     def leader_cast(self, request: Any) -> list[Effect]:
-        """Somebody sends the leader a message through this instance."""
+        """Take in a message for the leader through this instance."""
         self._calls.kept.append(Kept(None, request))
         self._serve_kept()
         return self._flush()
@@ -295,7 +300,7 @@ class Machine:
         return self._flush()
 
     def cancel(self, call: Hashable) -> list[Effect]:
-        """Nobody waits for the answer to a call any more; if it waits here, it is not carried out."""
+        """Cancel a call whose caller no longer waits; if it is still kept here, it is not carried out."""
         self._calls.cancel(call)
         return self._flush()
 
@@ -307,7 +312,7 @@ class Machine:
         return [SendToMember(origin.member, ForwardAnswer(origin.call, value))]
 
     def broadcast(self, payload: Any, to: Iterable[Member] | None = None) -> list[Effect]:
-        """The leader tells all whom it leads, or some of them, something.
+        """Send a message of the leader to all its followers, or to some of them.
 
         Raises:
             NotLeader: It does not lead.
@@ -330,7 +335,7 @@ class Machine:
 
     @property
     def alive(self) -> frozenset[str]:
-        """The nodes whose lock servers are up, as it was told last."""
+        """The nodes whose lock servers are up, by the last event."""
         return self._alive
 
     @property
@@ -339,14 +344,14 @@ class Machine:
         return self._contest.round if self._contest.contending else None
 
     def unsynced(self) -> list[Member]:
-        """Those on its ground whom it has not told that it leads them."""
+        """The instances on its ground to which it has not announced itself."""
         return self.membership.unsynced(self._is_ground)
 
     def _is_ground(self, node: str) -> bool:
         return self.policy.announced_on(node, nodes_of(self.ground))
 
     def askable(self) -> list[Member]:
-        """The candidates that the leader may ask for their state: it has the merge lock on its ground."""
+        """The candidates that the leader may ask for their state, because it holds the merge lock."""
         nodes, known = nodes_of(self.ground), self.membership
         may = self.may_wait_for
         return [m for m in known.those("candidate") if may(known.entries[m].node, nodes)]
@@ -355,10 +360,10 @@ class Machine:
         """Whether it may wait for an instance there, while it has the merge lock on some nodes."""
         return self.policy.may_ask(node, merged)
 
-    # --- How it goes on -------------------------------------------------------------------------
+    # --- Progress -------------------------------------------------------------------------------
 
     def _conclude(self) -> list[Effect]:
-        """After each event: contend or not, and go as far as the contest lets it."""
+        """After each event: contend or not, and proceed as far as the contest allows."""
         if self.electing is None:
             may = self.kind == "candidate" and self._contest.may_contend and self._heir is None
             if may != self._contest.contending:
@@ -372,7 +377,7 @@ class Machine:
         return effects
 
     def _strive(self) -> None:
-        """Go as far as the contest lets it: take what is needed, be elected, or step down."""
+        """Proceed as far as the contest allows: take the locks, be elected, or step down."""
         if self.role == "leader" and not self._stands():
             self._renew()
         arena = self._arena()
@@ -391,7 +396,7 @@ class Machine:
             self._elect(arena, grows)
 
     def _is_superseded(self) -> bool:
-        """Whether it follows one who got the lock later: then it has lost it, and will hear of that."""
+        """Whether it follows a leader that got the lock later: then its own loss will be reported."""
         token = self._contest.token or self.term
         return self.leader not in (None, self.me) and token < self.term
 
@@ -402,7 +407,7 @@ class Machine:
         return self.ground <= granted and self.policy.enough(nodes_of(self.ground))
 
     def _arena(self) -> Grants | None:
-        """The nodes that it may lead as the contest stands, if there are enough of them."""
+        """The nodes that it may lead by the present standing, if there are enough."""
         won = self._contest.won()
         return self.ground if won is None and self.role == "leader" else won
 
@@ -426,13 +431,13 @@ class Machine:
         self._out.append(self.electing)
 
     def _withdraw(self) -> None:
-        """Give up the lock, after what was done by it."""
+        """Give up the lock, after effects that rely on it."""
         self._contest.forget()
         self._fall_back()
         self._contest.withdraw()
 
     def _fall_back(self) -> None:
-        """The contest is not won, or not any more."""
+        """Go back to a role without the lock: the contest is not won, or no longer."""
         self._merge.drop()
         if self.role == "leader":
             self._step_down()
@@ -505,7 +510,7 @@ class Machine:
         self._out += [SendToMember(member, message) for member in members]
 
     def _serve_kept(self) -> None:
-        """Carry out what waits for a leader, or pass it on, if there is one."""
+        """If there is a leader, carry out the kept calls, or pass them on."""
         if self.role == "leader":
             for kept in self._calls.take_kept():
                 self._serve(kept, None)

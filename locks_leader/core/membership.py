@@ -1,4 +1,4 @@
-"""The membership plane: who takes part in the election, and whom the leader has told that it leads."""
+"""The membership plane: the instances of the election, and those to which the leader is announced."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["MemberEntry", "Membership"]
 
 
 class MemberEntry(NamedTuple):
-    """A member's node, and as what it takes part."""
+    """A member's node, and whether it is a candidate or a worker."""
 
     node: str
     kind: Kind
@@ -22,8 +22,8 @@ class Membership:
 
     Attributes:
         entries: All of them, in the order in which they were met.
-        synced: Those that were told that this instance leads; empty if it doesn't. `False` for those
-            who are to be told again: until then they may follow, or not.
+        synced: The instances to which this one has announced itself; empty if it does not lead.
+            `False` for those that need another announcement; until then they may follow, or not.
     """
 
     __slots__ = ("entries", "synced")
@@ -33,14 +33,14 @@ class Membership:
         self.synced: dict[Member, bool] = {}
 
     def add(self, member: Member, entry: MemberEntry) -> bool:
-        """Somebody is met; returns whether it was not known."""
+        """Add an instance; return whether it is new."""
         if member in self.entries:
             return False
         self.entries[member] = entry
         return True
 
     def remove(self, member: Member) -> bool:
-        """Somebody is gone; returns whether it was known."""
+        """Remove an instance; return whether it was known."""
         self.synced.pop(member, None)
         return self.entries.pop(member, None) is not None
 
@@ -49,7 +49,7 @@ class Membership:
         return [member for member, entry in self.entries.items() if entry.kind == kind]
 
     def unsynced(self, may_be_told: Callable[[str], bool]) -> list[Member]:
-        """Those on certain nodes that were not told who leads, or are to be told again."""
+        """The instances on certain nodes that need an announcement, or another one."""
         return [
             member
             for member, entry in self.entries.items()

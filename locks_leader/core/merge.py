@@ -1,7 +1,7 @@
-"""The merge plane: the lock under which a leader brings states together and announces itself.
+"""The merge plane: the lock under which a leader merges states and announces itself.
 
-It is taken on the nodes that are led, by an agent of its own that aborts if it would have to give up
-what it has. Whoever has it on a node may ask the instances there for their state, and wait.
+It is taken on the nodes that are led, by its own agent, which aborts if it would have to give up a
+lock. The holder of the merge lock on a node may ask the instances there for their state, and wait.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Merge:
         self._held = False
 
     def take(self, nodes: frozenset[str]) -> bool:
-        """Whether it has the lock on these nodes; if not, it is asked for."""
+        """Whether it holds the lock on these nodes; if not, request it."""
         if self._nodes is None or not nodes <= self._nodes:
             self.drop()
             self._number += 1
@@ -36,7 +36,7 @@ class Merge:
         return self._held
 
     def nodes(self, alive: frozenset[str]) -> None:
-        """Nodes have come up, or gone with what was locked there: it must be taken there anew."""
+        """Take in the nodes that are up; on a node that was gone, the lock must be taken again."""
         if self._nodes is not None:
             self._nodes &= alive
 
@@ -48,7 +48,7 @@ class Merge:
                 self._nodes = None
 
     def drop(self) -> None:
-        """Release it, if it is held or asked for."""
+        """Release the lock, if it is held or requested."""
         if self._nodes is not None:
             self._nodes = None
             self._held = False

@@ -1,7 +1,7 @@
-"""What the instances of an election say to each other.
+"""The messages between the instances of an election.
 
-Messages are immutable values. `Message` is all that an instance takes in from another one; it is closed.
-What happens to an instance besides, and what it wants done, is in `locks_leader.core.events`.
+Messages are immutable values. `Message` is the closed union of all messages that an instance takes
+in from another one. Other events, and effects, are in `locks_leader.core.events`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Member = Hashable  # an instance of the election; the core compares them, and th
 
 
 class Announce(NamedTuple):
-    """I lead you; `payload` is what `elected` has for its new followers."""
+    """The sender leads the receiver; `payload` is the message of `elected` for new followers."""
 
     term: Version
     payload: Any
@@ -53,20 +53,20 @@ class Affirm(NamedTuple):
 
 
 class Resign(NamedTuple):
-    """I do not lead any more."""
+    """The sender no longer leads."""
 
     term: Version
 
 
 class YieldTo(NamedTuple):
-    """The leader of this term gives its place to `heir`: everybody else stands last behind it."""
+    """The leader of this term gives its place to `heir`: all others move behind it in the queue."""
 
     term: Version
     heir: Member
 
 
 class Forward(NamedTuple):
-    """A call for the leader, from an instance that was asked to pass it on."""
+    """A call for the leader, passed on by another instance."""
 
     number: Number
     request: Any
@@ -80,13 +80,13 @@ class ForwardAnswer(NamedTuple):
 
 
 class NotTheLeader(NamedTuple):
-    """The answer to `Forward` of one who does not lead: the call was not carried out."""
+    """The answer to `Forward` of an instance that does not lead: the call was not carried out."""
 
     number: Number
 
 
 class LeaderCast(NamedTuple):
-    """A message for the leader, which nobody waits for."""
+    """A message for the leader, without an answer."""
 
     request: Any
 

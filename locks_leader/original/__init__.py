@@ -1,1 +1,1 @@
-"""Nodes that run the original, in elections: its messages, its candidates, and what stands between them and ours."""
+"""Elections together with nodes that run the original: its messages, its candidates, and the bridge."""

@@ -1,24 +1,25 @@
-"""Together with the original's candidates: what is said between one instance of ours and them.
+"""The bridge between one instance of ours and the original's instances.
 
-`Originals` stands between our machine and the original's instances, candidates and workers. It is pure:
-messages in, what is to be done out. Our machine need not know that they are others, but for one thing:
-a follower of the original may be unsure at any time (`Resync`).
+`Originals` translates between our machine and the original's candidates and workers. It is pure:
+messages in, commands out. For our machine they are ordinary instances, with one exception: a
+follower of the original may become unsure at any time (`Resync`).
 
-**When ours leads.** A follower of the original accepts `am_leader` if the election's reference in it has
-the same vector of lock versions as it sees itself. It would have to be guessed at which moment it looks.
-But there is another way: `affirm_leader` makes a follower remember the reference that it names, and ask for
-`ensure_sync`; the `am_leader` that follows then needs no vector, as it has the very reference that is
-remembered. So a new follower is always affirmed first, and what it is to be told is kept until it
-asks. The reference is another one each time, since who remembers it already does not ask. It stays
-the same afterwards: a follower takes nothing from a leader under a reference that it does not remember.
-The original's own workers, which have no agent and so no vector, stop with an error when one of the
-original's candidates announces itself; they get on with ours.
+**When our instance leads.** A follower of the original accepts `am_leader` if the election's
+reference in it contains the same vector of lock versions as it sees itself. We would have to guess
+when it looks. But there is another way: `affirm_leader` makes a follower remember the reference in
+it, and request `ensure_sync`. The following `am_leader` then needs no vector, because it contains
+the remembered reference. So a new follower is always affirmed first, and messages for it are kept
+until it requests `ensure_sync`. Each time the reference is a new one, because a follower that
+remembers it already makes no request. Afterwards it stays the same, because a follower takes
+nothing from a leader under a reference that it does not remember. The original's own workers have
+no agent and so no vector. They stop with an error when one of the original's candidates announces
+itself, but they work with ours.
 
-**When one of the original's leads.** It has no term, and no policy. But it asks for the lock on our node
-as well, and our lock server's versions rise: the version of its grant here is larger than the
-term of each leader of ours that had the lock here before, and smaller than that of the next. So
-this is its term here (other nodes have other numbers for it). What it announces before it has the
-lock here is kept until it has it.
+**When an instance of the original leads.** It has no term and no policy. But it requests the lock
+on our node as well, and our lock server's versions rise. So the version of its grant here is larger
+than the term of each earlier leader of ours that held the lock here, and smaller than that of the
+next. This version is its term here (other nodes have other numbers). Announcements that come before
+it holds the lock here are kept until then.
 
 Source: `locks_leader.erl` of the original.
 """
@@ -73,7 +74,7 @@ class Hear(NamedTuple):
 
 
 class Meet(NamedTuple):
-    """Somebody takes part in the election."""
+    """An instance of the original takes part in the election."""
 
     member: Process
     kind: Kind
@@ -85,7 +86,7 @@ MOST_KEPT = 1000  # messages of a leader that has not got the lock here yet
 
 
 class Holder(NamedTuple):
-    """Who has the election's lock on this node.
+    """The holder of the election's lock on this node.
 
     Attributes:
         client: The name of its agent's client.
@@ -97,7 +98,7 @@ class Holder(NamedTuple):
 
 
 def holder_in(view: View) -> Holder | None:
-    """Who has the very lock that a view of this node's lock server is of, to write."""
+    """The holder of the write lock on exactly the id of a view of this node's lock server."""
     for each in view.requests:
         if each.granted and each.mode == "write" and each.lock_id == view.lock_id:
             return Holder(each.client, each.version)
@@ -108,8 +109,8 @@ class _Led:
     """A follower of the original.
 
     Attributes:
-        ref: What it knows our election by.
-        unsaid: What it is to be told once it has asked; nothing if it has.
+        ref: The reference by which it knows our election.
+        unsaid: The messages for it after its request; `None` after it.
     """
 
     __slots__ = ("ref", "unsaid")
@@ -120,13 +121,13 @@ class _Led:
 
 
 class Originals:
-    """What one instance of ours has to do with the original's.
+    """The relations of one instance of ours with the original's instances.
 
     Args:
-        me: The instance, as the others know it.
-        kind: As what it takes part.
+        me: The member by which the others know our instance.
+        kind: Candidate or worker.
 
-    Every method returns what is to be done, in this order.
+    Every method returns commands, to be carried out in order.
     """
 
     __slots__ = ("_elections", "_followed", "_holder", "_kept", "_kind", "_led", "_me")
@@ -140,13 +141,14 @@ class Originals:
         self._kept: dict[Process, list[AmLeader | OriginalFromLeader]] = {}  # announcement first
         self._followed: tuple[Process, ElectionRef, int] | None = None  # with its term here
 
-    # --- What ours says -------------------------------------------------------------------------
+    # --- Messages of ours -----------------------------------------------------------------------
 
     def send(self, member: Process, message: ours.Message) -> list[Command]:
-        """Our machine has a message for an instance of the original.
+        """Translate a message of our machine for an instance of the original.
 
-        Those that have no meaning there are left out: `Affirm` and `YieldTo`; and `ForwardAnswer` and
-        `NotTheLeader`, since calls from there are taken in like those that are made here.
+        Messages without a meaning there are left out: `Affirm` and `YieldTo`, and also
+        `ForwardAnswer` and `NotTheLeader`, because calls from there are taken in like calls that
+        are made here.
         """
         led = self._led.get(member)
         match message:
@@ -178,13 +180,13 @@ class Originals:
                 return assert_never(message)
 
     def met(self, member: Process) -> list[Command]:
-        """A candidate of the original is met: a worker of ours says that it is one."""
+        """Introduce our worker, as a worker, to a candidate of the original."""
         return [TellOriginal(member, pack(AmWorker(self._me)))] if self._kind == "worker" else []
 
-    # --- What theirs say ------------------------------------------------------------------------
+    # --- Messages of theirs ---------------------------------------------------------------------
 
     def receive(self, message: PeerMessage) -> list[Command]:
-        """An instance of the original has said something."""
+        """Take in a message of an instance of the original."""
         match message:
             case AmLeader():
                 self._kept[message.leader] = [message]
@@ -213,14 +215,14 @@ class Originals:
                 return assert_never(message)
 
     def granted(self, holder: Holder | None) -> list[Command]:
-        """Who has the lock on this node now; to be told each change, and who has it at first."""
+        """Take in the holder of the lock on this node; call it at the beginning and at each change."""
         self._holder = holder
         if self._followed is not None and not self._has_lock(self._followed[0]):
             self._followed = None
         return self._take_kept()
 
     def down(self, member: Process) -> None:
-        """An instance of the original has ended, or is cut off; the machine is told as well."""
+        """Forget an instance of the original that has ended, or is cut off; the caller notifies the machine."""
         self._led.pop(member, None)
         self._kept.pop(member, None)
         if self._followed is not None and self._followed[0] == member:
@@ -231,7 +233,7 @@ class Originals:
         if kept is not None:
             kept.append(message)
             if len(kept) > MOST_KEPT:
-                del self._kept[message.leader]  # with the next one it is asked to begin anew
+                del self._kept[message.leader]  # the next one makes it begin again
             return []
         if self._followed is None or self._followed[0] != message.leader:
             return self._ensure_sync(message)
@@ -244,7 +246,7 @@ class Originals:
         return [TellOriginal(message.leader, pack(asked))]
 
     def _asked(self, message: EnsureSync) -> list[Command]:
-        """A follower wants to be told that we lead."""
+        """Answer a follower that requests our announcement."""
         led = self._led.get(message.sender)
         if led is None:
             return []
@@ -275,7 +277,7 @@ class Originals:
         return [Resync(member) for member in members if self._led.pop(member, None) is not None]
 
     def _take_kept(self) -> list[Command]:
-        """Pass on what was announced by one who has the lock here."""
+        """Pass on the kept announcements of the holder of the lock here."""
         for leader, kept in list(self._kept.items()):
             if self._holder is not None and self._has_lock(leader):
                 del self._kept[leader]

@@ -1,6 +1,7 @@
 """The original's candidates and workers in an election of ours: the shell around `Originals`.
 
-It is made when the first of them is met, so an election among Python nodes alone pays nothing for it.
+It is made when the first of them is met, so an election among Python nodes only does not pay for
+it.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ Ref = pykka.ActorRef[Any]
 
 
 class OriginalCandidates:
-    """What one instance has to do with the original's instances.
+    """The relations of one instance with the original's instances.
 
     Args:
         machine: The instance's machine.
         node: Its node.
         lock_id: The election's lock.
-        node_of: Says on which node a member is.
+        node_of: Returns a member's node.
         feed: Gives the instance an event.
     """
 
@@ -83,7 +84,7 @@ class OriginalCandidates:
         self._carry_out(self._originals.met(member))
 
     def down(self, member: Ref) -> None:
-        """One of the original's is gone; the machine is told as well."""
+        """Forget an instance of the original that is gone; the caller notifies the machine."""
         self._originals.down(member)
 
     def send(self, member: Ref, message: Message) -> None:
@@ -91,11 +92,11 @@ class OriginalCandidates:
         self._carry_out(self._originals.send(member, message))
 
     def viewed(self, view: View) -> None:
-        """Who has the election's lock on this node."""
+        """Take in the holder of the election's lock on this node."""
         self._carry_out(self._originals.granted(holder_in(view)))
 
     def receive(self, term: tuple[Any, ...]) -> bool:
-        """One of the original's says something; returns whether it is a message of an election."""
+        """Take in a message of the original; return whether it belongs to an election."""
         ours = bool(term[0] == LOCKS_LEADER)
         try:
             message = parse(term)
@@ -111,7 +112,7 @@ class OriginalCandidates:
             return False
         try:
             self._carry_out(self._originals.receive(message))
-        except LocksError as error:  # what was to be said has no term; nobody here has asked for it
+        except LocksError as error:  # the answer has no term; no caller here has requested it
             logger.error(
                 "%s can't send a message to instances of the Erlang original: %s", self._me, error
             )

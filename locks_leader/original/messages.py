@@ -1,7 +1,7 @@
-"""What the original's candidates say to each other: its messages as values, and back.
+"""The messages of the original's candidates, as values and as terms.
 
-What stands for a process is whatever the terms have for it: a pid, or a reference to an actor. What the
-messages mean to an instance of ours is said in `locks_leader.original.bridge`.
+A process is represented as in the terms: by a pid, or a reference to an actor.
+`locks_leader.original.bridge` describes what the messages mean for an instance of ours.
 
 Source: `locks_leader.erl` of the original.
 """
@@ -55,10 +55,10 @@ class BadOriginalMessage(OperatingError):
 
 
 class Vector(NamedTuple):
-    """What a candidate of the original sees of the contest.
+    """The contest as a candidate of the original sees it.
 
     Attributes:
-        leader: The agent that has the lock on all nodes; `None` if there is no such one.
+        leader: The agent that holds the lock on all nodes; `None` if there is none.
         versions: The version of the lock's queue on each node, in the order of their names.
     """
 
@@ -67,12 +67,12 @@ class Vector(NamedTuple):
 
 
 class ElectionRef(NamedTuple):
-    """What an election of the original is known by.
+    """The reference of an election of the original.
 
     Attributes:
         leader: The candidate that leads.
-        time: When it was elected, in microseconds of a clock of its own.
-        vector: What it saw.
+        time: When it was elected, in microseconds of its own clock.
+        vector: The contest as it saw it.
     """
 
     leader: Process
@@ -97,14 +97,14 @@ class OriginalFromLeader(NamedTuple):
 
 
 class AffirmLeader(NamedTuple):
-    """A leader says that it leads still, or again. Who has not heard of it says `EnsureSync`."""
+    """A leader confirms that it leads, still or again. A receiver that did not know it sends `EnsureSync`."""
 
     leader: Process
     ref: ElectionRef
 
 
 class EnsureSync(NamedTuple):
-    """Somebody wants to be told `AmLeader`."""
+    """A request for `AmLeader`."""
 
     sender: Process
     kind: Kind
@@ -112,7 +112,7 @@ class EnsureSync(NamedTuple):
 
 
 class LeaderUncertain(NamedTuple):
-    """Somebody does not know who leads; a leader is to announce itself to all these again."""
+    """An instance does not know its leader; a leader must announce itself to all these again."""
 
     sender: Process
     synced: tuple[Process, ...] = ()
@@ -180,7 +180,7 @@ class OtherTerm(NamedTuple):
     term: Any
 
 
-# What candidates and workers say to each other, and what a leader answers.
+# Messages between candidates and workers, and the answers of a leader.
 PeerMessage = (
     AmLeader
     | OriginalFromLeader
@@ -191,7 +191,7 @@ PeerMessage = (
     | LeaderReply
     | LeaderGone
 )
-# What anybody may say to an instance.
+# Messages of clients to an instance.
 ClientMessage = LeaderCall | OriginalLeaderCast | InfoCall | OriginalCall | OriginalCast | OtherTerm
 Message = PeerMessage | ClientMessage
 
@@ -221,11 +221,11 @@ def group_term(lock_id: LockId) -> tuple[Any, ...]:
 
 
 def vector(rows: Mapping[str, tuple[int, Process | None]]) -> Vector:
-    """What a candidate of the original sees of a contest.
+    """The contest as a candidate of the original sees it.
 
     Args:
-        rows: Of each node from which its agent was told the lock's queue: the queue's version, and the
-            agent that is alone in the queue's head and is there to write; `None` if there is no such.
+        rows: For each node that has reported the lock's queue, the queue's version, and the only
+            agent at its head, if that one writes; `None` otherwise.
     """
     holders = {holder for _, holder in rows.values()}
     leader = holders.pop() if len(holders) == 1 else None
@@ -281,13 +281,13 @@ def _ref_term(ref: ElectionRef) -> Any:
 
 
 def parse(term: Any) -> Message:
-    """What a process of the original has sent to an instance of ours.
+    """Parse a message of a process of the original to an instance of ours.
 
     Args:
-        term: What it has sent.
+        term: The message.
 
     Raises:
-        BadOriginalMessage: It looks like a message of a candidate, or a call, and is none.
+        BadOriginalMessage: It looks like a message of a candidate, or a call, but is malformed.
     """
     if type(term) is not tuple or not term:
         return OtherTerm(term)
@@ -311,7 +311,7 @@ def parse(term: Any) -> Message:
 
 
 def parse_request(caller: Process, tag: Any, request: Any) -> LeaderCall | InfoCall | OriginalCall:
-    """What a process of the original wants to know: a call that was taken apart already."""
+    """Parse the request of a call by a process of the original."""
     inner = _tagged(request, LEADER_CALL)
     if inner is not None:
         return LeaderCall(caller, tag, inner[1])
@@ -366,7 +366,7 @@ _OTHER_TERMS = (
 
 
 def is_process(term: Any) -> bool:
-    """Whether a term stands for a process: a pid, which is a named tuple, or a reference to an actor."""
+    """Whether a term represents a process: a pid, which is a named tuple, or a reference to an actor."""
     return not (type(term) is tuple or isinstance(term, _OTHER_TERMS))
 
 

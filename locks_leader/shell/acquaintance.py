@@ -1,9 +1,10 @@
-"""An instance on a client node gets to know the others, and its node is connected with theirs.
+"""How an instance on a client node finds the others, and gets its node connected with theirs.
 
-Client nodes (`locks.start(..., mesh=False)`) are connected with servers only. The instance watches the election's lock
-on all servers that count, and has its node be connected with those of the candidates that it sees there
-(`locks.otp.tunnel.wishes`), by way of the servers. From then on all is as between other nodes: process groups tell who takes
-part, monitors who is gone. Until then nobody is harmed: who may lead is decided by the lock alone.
+Client nodes (`locks.start(..., mesh=False)`) are connected with servers only. The instance watches
+the election's lock on all servers that count. It wishes for connections with the nodes of the
+candidates that it sees there (`locks.otp.tunnel.wishes`), through the servers. From then on
+everything is as between other nodes: process groups report the instances, and monitors their ends.
+Until then no harm is done, because the lock alone decides which candidate leads.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def servers_of(node: Node) -> tuple[str, ...]:
 
 
 def check_electorate(node: Node, policy: Policy) -> None:
-    """Check that a policy says on which servers the election of a client program is held.
+    """Check that a client program's policy names the servers of its election.
 
     Raises:
         InvalidOption: It does not.
@@ -48,7 +49,7 @@ def check_electorate(node: Node, policy: Policy) -> None:
 
 
 class Acquaintance:
-    """What one instance does to know the others.
+    """How one instance finds the others.
 
     Args:
         node: Its node.
@@ -65,15 +66,15 @@ class Acquaintance:
         self._watched: set[str] = set()
 
     def look(self) -> None:
-        """Watch the lock on all servers that are there, and forget what others have said."""
+        """Watch the lock on all servers that are up, and forget the views of others."""
         for server in self._servers - self._watched:
             if self._node.turn.run(self._watch, server):
-                self._watched.add(server)  # it is watched anew by itself when it comes back
+                self._watched.add(server)  # the watch is renewed by itself when it comes back
         for server in self._watched - self._node.alive:
             self._wish(self._contenders.lost(server))
 
     def _watch(self, server: str) -> bool:
-        """Watch the lock on a server, if it is there. In the turn."""
+        """Watch the lock on a server, if it is up. In the turn."""
         assert self._node.cluster is not None
         is_there = server in self._node.alive
         if is_there:

@@ -1,4 +1,4 @@
-"""Agreements among nodes: fencing tokens of a lock that is taken on several of them for a moment."""
+"""Agreements among nodes: fencing tokens of a lock that is held briefly on several nodes."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Agreements:
     Args:
         node: The node.
         lock_id: The lock of which an agreement is the fencing token.
-        label: What others see in the place of who takes it.
-        policy: On which nodes it is taken.
+        label: The label of the lock's holder.
+        policy: The policy, which names the nodes.
     """
 
     def __init__(self, node: Node, lock_id: tuple[Any, ...], label: str, policy: Policy) -> None:
@@ -52,7 +52,7 @@ class Agreements:
         self._greenlet: Any = None
 
     def take(self, id: SessionId, newest: int, participant: Ref) -> None:
-        """Take one, and tell the participant `Agreed` or `AgreementFailed`."""
+        """Take an agreement, and send the participant `Agreed` or `AgreementFailed`."""
         self._greenlet = world().new_greenlet(self._take, id, newest, participant)
         self._greenlet.start()
 
@@ -62,7 +62,7 @@ class Agreements:
         self._node.notices.warn("ignored", str(participant), text, participant, error)
 
     def cancel(self) -> None:
-        """None is wanted any more."""
+        """Stop taking an agreement."""
         if self._greenlet is not None:
             kill_greenlet(self._greenlet, GreenletExit())
             self._greenlet = None

@@ -1,11 +1,12 @@
-"""An instance asks the nodes that are there when it begins, so that it may leave them out (`Bystanders`).
+"""The question of a new instance to all nodes that are up, so that it may leave them out (`Bystanders`).
 
-The question is whether somebody asks for the election's lock there. Nodes of the original don't understand it, and are
-never left out.
+The question is whether there are requests for the election's lock on that node. Nodes of the
+original don't understand it, and are never left out.
 
-The answer also says where to begin (`locks_leader.core.contest`). Where nobody asks for the lock, nobody leads; and
-whoever gets it there later knows the newcomer by then, and can't come to lead without the lock on its node. All other
-nodes are the elders: a leader has the lock there, perhaps.
+The answers also decide where the contest begins (`locks_leader.core.contest`). If a node has no
+requests for the lock, no leader is there. An instance that gets the lock there later knows the
+newcomer by then, and can't lead without the lock on the newcomer's node. All other nodes are the
+elders, where a leader may hold the lock.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from locks_leader.core.bystanders import Bystanders
 
 __all__ = ["Heard", "Hearing"]
 
-PATIENCE = 0.25  # seconds after which an instance takes part though somebody has not answered
+PATIENCE = 0.25  # seconds after which an instance takes part even if answers are missing
 
 
 class Heard(NamedTuple):
-    """To an instance: there is an answer, or there will be none.
+    """To an instance: an answer, or the end of waiting for answers.
 
     Attributes:
-        of: The node that was asked; `None` if it waits for no answers any more.
-        wanted: Whether the election's lock is asked for there; `None` if the node was lost.
+        of: The node that was asked; `None` if the instance stops waiting for answers.
+        wanted: Whether the election's lock is requested there; `None` if the node was lost.
     """
 
     of: str | None
@@ -40,16 +41,17 @@ class Heard(NamedTuple):
 
 
 class Hearing:
-    """What one instance does to know which nodes it may leave out. It has joined the process groups.
+    """How one instance finds the nodes that it may leave out, after it has joined the process groups.
 
     Args:
         node: Its node.
-        instance: The instance, which is told `Heard`.
+        instance: The instance, which receives `Heard`.
         lock_id: The election's lock.
 
     Attributes:
-        bystanders: Which nodes are left out.
-        elders: The nodes on one of which it should begin: the lock is asked for there, or they have not answered.
+        bystanders: The nodes that are left out.
+        elders: The nodes on one of which it should begin: the lock is requested there, or they have
+            not answered.
     """
 
     def __init__(self, node: Node, instance: pykka.ActorRef[Any], lock_id: tuple[Any, ...]) -> None:
@@ -58,7 +60,7 @@ class Hearing:
         self._node = node
         self._instance = instance
         self._lock_id = lock_id
-        self._open: set[str] = set()  # who was asked, and has not answered
+        self._open: set[str] = set()  # asked, and not answered yet
         self._asked = {node.name}
         self._ask(self.bystanders.unheard)
         if self.waits:
@@ -95,7 +97,7 @@ class Hearing:
 
     @property
     def asked(self) -> frozenset[str]:
-        """The nodes that are up, and on which the lock is asked for."""
+        """The nodes that are up, and on which the lock is requested."""
         alive = self._node.alive
         originals = (name for name in alive if self._node.runs_original(name))
         return self.bystanders.asked(alive).union(originals)
@@ -120,10 +122,10 @@ class Hearing:
         for name in names:
             try:
                 views.ask_whether_wanted(name, self._lock_id, partial(self._tell, name))
-            except LocksError:  # it was lost, which will be told
+            except LocksError:  # it was lost, which another event reports
                 self._tell(name, None)
 
     def _tell(self, of: str | None, wanted: bool | None) -> None:
-        """Tell the instance, after all that process groups have told the node by now."""
+        """Notify the instance, after all present news of process groups."""
         with suppress(RuntimeError):  # the node was stopped
             self._node.executor.run_soon(tell, self._instance, Heard(of, wanted))

@@ -1,9 +1,10 @@
 """One instance of an election as an actor: it runs an `InstanceCore`, and its user's callbacks.
 
-The agents of its transactions (`locks_leader.shell.transactions`) and one that only watches nodes tell it what
-happens, process groups tell who takes part, monitors who is gone, clients and other instances send terms.
-All of that comes into the actor's inbox, becomes an event of the core, and is taken and carried out at once. The actor
-waits only in callbacks; locks it never waits for.
+The actor's inbox receives notifications of the agents of its transactions
+(`locks_leader.shell.transactions`), and of one that only watches nodes. Process groups report
+instances, monitors their ends, and clients and other instances send terms. Each message becomes an
+event of the core, and is taken and carried out at once. The actor waits only in callbacks, never
+for locks.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ Ref = pykka.ActorRef[Any]
 
 
 class Begin(NamedTuple):
-    """Begin; the answer says whether it could."""
+    """Begin; the answer is an error if it can't."""
 
 
 class Instance(GeventActor):
@@ -107,11 +108,11 @@ class Instance(GeventActor):
     Args:
         behaviour: The class with the callbacks.
         args: The arguments of its `init`.
-        resource: What the election is about.
-        kind: As what it takes part.
+        resource: The resource of the election.
+        kind: Candidate or worker.
         policy: Which nodes are enough to lead.
         node: Its node.
-        label: What others see in its place.
+        label: Its label.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Instance(GeventActor):
     ) -> None:
         super().__init__()
         self.node = node
-        self.actor_ref.label = label  # type: ignore[attr-defined]  # for who lists the members of groups
+        self.actor_ref.label = label  # type: ignore[attr-defined]  # for lists of group members
         self.transactions = Transactions(node, self.actor_ref, resource, label)
         self.machine = Machine(self.actor_ref, kind, policy, policy.sees(node.alive, node.silent))
         self.core = InstanceCore(self.machine)
@@ -162,7 +163,7 @@ class Instance(GeventActor):
         groups.join(self._groups[self.machine.kind], me, node=node)
         if self.machine.policy.has_bystanders:
             self._hearing = Hearing(self.node, self.actor_ref, self.transactions.lock_id)
-            self._feed(Noticed())  # for the machine knows all nodes that are up
+            self._feed(Noticed())  # the machine must know all nodes that are up
         for kind, monitor in watched:
             self._joined(kind, monitor.members)
         if is_client(self.node):
@@ -196,7 +197,7 @@ class Instance(GeventActor):
             self._begun = False
             tell_end(self._callbacks, reason, self.election)
 
-    # --- What comes in --------------------------------------------------------------------------
+    # --- Input ----------------------------------------------------------------------------------
 
     def _handle_receive(self, message: Any) -> Any:
         if isinstance(message, proxied.OF_PROXY):
@@ -213,7 +214,7 @@ class Instance(GeventActor):
             elif type(message) is Begin or not self.asked:
                 raise
             else:
-                self.fail(error)  # a callback has failed; not for what was asked
+                self.fail(error)  # a callback has failed, not because of a request
         return None
 
     def _take(self, message: Any) -> Any:
@@ -233,7 +234,7 @@ class Instance(GeventActor):
         elif kind is Begin:
             self._begin()
         elif kind is tuple and message and self._original_candidates is not None and not self.asked:
-            if not self._original_candidates.receive(message):  # an answer to what was passed on
+            if not self._original_candidates.receive(message):  # an answer to a passed-on call
                 return self._other(message)
         else:
             return self._other(message)
@@ -342,7 +343,7 @@ class Instance(GeventActor):
                 self._feed(Started(self._hearing.elders))
 
     def _feed(self, event: Incoming) -> None:
-        """Give the core an event, and do what it wants done."""
+        """Give the core an event, and carry out its effects."""
         if type(event) is MemberDown:
             self._forget(event.member)
         elif type(event) is NodeLost and self._hearing is not None:
@@ -350,7 +351,7 @@ class Instance(GeventActor):
         self.core.feed(event, self._do)
         self._leadership.look(self.machine)
         if type(event) is MemberDown and self._hearing is not None:
-            self._feed(Noticed())  # there may be nobody on its node now
+            self._feed(Noticed())  # its node may have no instance now
 
     def _forget(self, member: Any) -> None:
         if self._hearing is not None:
@@ -361,7 +362,7 @@ class Instance(GeventActor):
         if self._original_candidates is not None:
             self._original_candidates.down(member)
 
-    # --- What the core wants done ---------------------------------------------------------------
+    # --- Effects of the core --------------------------------------------------------------------
 
     def _do(self, effect: Effect) -> Answer | None:
         transactions = self.transactions
@@ -460,7 +461,7 @@ class Instance(GeventActor):
         """Answer a call of the leader; from any thread."""
         self.core.carry_out(self.machine.reply(origin, value), self._do)
 
-    # --- What callbacks want done ---------------------------------------------------------------
+    # --- Calls of callbacks ---------------------------------------------------------------------
 
     def broadcast(self, message: Any, to: Iterable[Ref] | None) -> None:
         """See `ElectionState.broadcast`."""
@@ -501,7 +502,7 @@ class Instance(GeventActor):
             left = LOOK if deadline is None else min(LOOK, deadline - self.node.clock())
             if left <= 0:
                 raise pykka.Timeout(f"timed out waiting for {member}")
-            with suppress(pykka.Timeout):  # of this wait, or what the candidate has raised
+            with suppress(pykka.Timeout):  # of this wait, or raised by the candidate
                 future.get(timeout=left)
             may_wait = self.machine.may_wait_for(self.node_of(member), self.transactions.merged())
             if not (future.is_set or may_wait):
@@ -517,7 +518,7 @@ class Instance(GeventActor):
         return member.node if isinstance(member, RemoteRef) else self.node.name
 
     def _originals(self) -> OriginalCandidates:
-        """What stands between this instance and those of the original: loaded when the first of them shows up."""
+        """The bridge to the original's instances, loaded when the first of them appears."""
         if self._original_candidates is None:
             from locks_leader.original.candidates import OriginalCandidates
 
@@ -530,7 +531,7 @@ class Instance(GeventActor):
         return isinstance(member, RemoteRef) and self.node.runs_original(member.node)
 
     def info(self) -> list[tuple[Atom, Any]]:
-        """What there is to know, as the original has it."""
+        """The instance's information, in the form of the original."""
         election = self.election
         return [
             (Atom("leader"), election.leader),

@@ -1,4 +1,4 @@
-"""Who leads, for those who watch from outside: it is logged, and among the statistics of the node."""
+"""Reports whether an instance leads, to the log and to the statistics of the node."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Leadership:
     """Whether an instance leads.
 
     Args:
-        instance: The instance, as text says it.
+        instance: The instance, as text.
         node: Its node.
-        lock_id: What its election locks.
+        lock_id: The lock of its election.
     """
 
     def __init__(self, instance: Any, node: Node, lock_id: LockId) -> None:

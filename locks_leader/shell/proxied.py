@@ -1,6 +1,7 @@
-"""What a Pykka proxy of an instance shows: the user's object, with its methods and attributes.
+"""A Pykka proxy of an instance shows the user's object, with its methods and attributes.
 
-The instance's own machinery is none of it, and the callbacks can't be called: that is for the election to do.
+It does not show the instance's own machinery, and callbacks can't be called: only the election
+calls them.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ OF_PROXY = (ProxyCall, ProxyGetAttr, ProxySetAttr)
 
 
 def show(ref: pykka.ActorRef[Any], behaviour: Behaviour) -> Behaviour:
-    """Have proxies look at the user's object for what there is; returns that object."""
+    """Make proxies show the user's object; return that object."""
     ref._actor_weakref = weakref.ref(behaviour)
     return behaviour
 
 
 def carry_out(behaviour: Behaviour, message: ProxyCall | ProxyGetAttr | ProxySetAttr) -> Any:
-    """Do what a proxy wants of the user's object; in the instance's actor.
+    """Carry out a proxy's access to the user's object; in the instance's actor.
 
     Raises:
-        MisuseError: It wants a callback.
+        MisuseError: It calls a callback.
     """
     *path, name = message.attr_path
     if not path and hasattr(Behaviour, name):

@@ -1,8 +1,8 @@
 """The two transactions of a candidate: one contends for the election's lock, one takes the merge lock.
 
-They are ordinary transactions of `locks`, whose client is the instance. It never waits for them. What
-their agents notify becomes events of the core, each with the round or the number of its transaction, and
-is told to the instance.
+They are ordinary transactions of `locks`, whose client is the instance. It never waits for them.
+Notifications of their agents become events of the core, each with the round or the number of its
+transaction, and are sent to the instance.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Transactions:
     Args:
         node: Its node.
         client: The instance.
-        resource: What the election is about.
-        label: What others see in the place of the client.
+        resource: The resource of the election.
+        label: The label of the client.
 
     Attributes:
         lock_id: The lock that they contend for, as the original names it.
@@ -79,7 +79,7 @@ class Transactions:
 
     def include(self, wanted: IncludeNodes) -> None:
         """Ask for the lock on more nodes."""
-        with suppress(TransactionEnded):  # that will be told
+        with suppress(TransactionEnded):  # another event reports this
             self._ask(wanted.nodes)
 
     def end_contest(self) -> None:
@@ -96,7 +96,7 @@ class Transactions:
             tell(self._client, TokenTold(wanted.round, None))
 
     def standing(self, silent: frozenset[str]) -> ContestStanding | None:
-        """How the contest stands now, but for nodes that are silent; `None` if it takes no part, or the agent has ended."""
+        """The present standing without silent nodes; `None` without a contest, or if its agent has ended."""
         agent = self._contest
         if agent is None:
             return None
@@ -104,7 +104,7 @@ class Transactions:
             has_all = locks.transaction_status(agent).status == "have_all_locks"
             (info,) = locks.lock_info(agent)
         except LocksError:
-            return None  # that it has ended will be told
+            return None  # another event reports its end
         held = has_all and info.held
         if not silent:
             return standing_of(info.granted, info.versions, held)
@@ -116,7 +116,7 @@ class Transactions:
         return ContestStanding(frozenset(there), held)
 
     def vouched(self) -> Grants | Exception | None:
-        """What the contest's agent vouches for; from any thread. An error if it does not."""
+        """The grants that the contest's agent confirms, or an error. From any thread."""
         agent = self._contest
         if agent is None:
             return None
@@ -162,7 +162,7 @@ class Transactions:
         try:
             return frozenset(node for info in locks.lock_info(agent) for node in info.granted)
         except LocksError:
-            return frozenset()  # that it has ended will be told
+            return frozenset()  # another event reports its end
 
     def _merge_news(self, number: int, news: Notification) -> None:
         if news.kind == "have_all_locks":

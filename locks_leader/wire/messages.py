@@ -1,8 +1,8 @@
-"""Messages between the instances of an election, as tuples that Erlang has terms for.
+"""Messages between the instances of an election, as tuples with Erlang terms.
 
-`("$leader", kind, sender, *fields)`, where the sender is an actor's reference and becomes a pid on
-the way to another node. The client's calls for the leader have the original's form, so that Erlang
-processes can call a candidate of ours: `{'$locks_leader_call', Request}`.
+Their form is `("$leader", kind, sender, *fields)`. The sender is an actor's reference, and becomes
+a pid on the way to another node. Calls of clients for the leader have the original's form, so that
+Erlang processes can call a candidate of ours: `{'$locks_leader_call', Request}`.
 """
 
 from __future__ import annotations
@@ -73,16 +73,16 @@ _UNPACK = {tag: _FORMS.message(kind).unpack for kind, tag in _TAGS.items()}
 
 
 def pack(message: Message, sender: pykka.ActorRef[Any]) -> tuple[Any, ...]:
-    """The tuple that stands for a message."""
+    """The tuple of a message."""
     kind = type(message)
     return (TAG, _TAGS[kind], sender, *_PACK[kind](message))
 
 
 def unpack(term: tuple[Any, ...]) -> tuple[pykka.ActorRef[Any], Message]:
-    """The sender and the message that a tuple stands for.
+    """The sender and the message of a tuple.
 
     Raises:
-        MisuseError: It stands for none.
+        MisuseError: It is no such tuple.
     """
     unpack_fields = _UNPACK.get(term[1]) if len(term) > 2 and type(term[1]) is Atom else None
     if unpack_fields is not None:
@@ -92,10 +92,10 @@ def unpack(term: tuple[Any, ...]) -> tuple[pykka.ActorRef[Any], Message]:
 
 
 def check_ticket(ticket: Any) -> str:
-    """Return what a client's call is known by.
+    """Return the ticket of a client's call.
 
     Raises:
-        MisuseError: It is nothing that a client sends.
+        MisuseError: It is no ticket of a client.
     """
     if type(ticket) is not str or len(ticket) > LONGEST_NAME:
         raise MisuseError(f"{brief(ticket)} is not the ticket of a call", value=brief(ticket))
@@ -107,7 +107,8 @@ def pack_outcome(value: Any, is_here: bool) -> tuple[Any, ...]:
 
     Args:
         value: The outcome.
-        is_here: Whether it is for an instance of the same node, which can have the exception itself.
+        is_here: Whether it is for an instance of the same node, which can have the exception
+            itself.
     """
     if isinstance(value, Exception) and not is_here:
         return (RAISED, name_of_kind(value), str(value))
@@ -115,7 +116,7 @@ def pack_outcome(value: Any, is_here: bool) -> tuple[Any, ...]:
 
 
 def unpack_outcome(term: Any) -> Any:
-    """The answer that a tuple stands for, or the exception to raise."""
+    """The answer in a tuple, or the exception to raise."""
     if type(term) is tuple and len(term) == 3 and term[0] == RAISED:
         return RemoteError(f"the leader raised {term[1]}: {term[2]}", kind=term[1])
     if type(term) is tuple and len(term) == 2 and term[0] == OK:

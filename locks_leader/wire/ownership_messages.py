@@ -1,9 +1,9 @@
-"""Messages between the participants of an ownership, as tuples that Erlang has terms for.
+"""Messages between the participants of an ownership, as tuples with Erlang terms.
 
     to the session         (tag, id of the session, participant, *fields)
     from the session       (tag, id of the session, agreements, *fields)
 
-Each of them is a cast to an instance. `KNOWN` stands for the participant that a message is for.
+Each message is a cast to an instance. `KNOWN` stands for the participant that receives the message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KNOWN = 0
 
 
 class FromParticipant(NamedTuple):
-    """What a participant says to the session `id`."""
+    """A participant's message to the session `id`."""
 
     id: SessionId
     participant: ActorRef[Any]
@@ -34,7 +34,7 @@ class FromParticipant(NamedTuple):
 
 
 class FromSession(NamedTuple):
-    """What the session `id` says, under which there were so many agreements."""
+    """A message of the session `id`, with the number of its agreements."""
 
     id: SessionId
     agreements: int
@@ -72,22 +72,22 @@ _UNPACK = {tag: _FORMS.message(kind).unpack for kind, tag in _TAGS.items()}
 
 
 def pack(sent: FromParticipant | FromSession) -> tuple[Any, ...]:
-    """The tuple that stands for a message."""
+    """The tuple of a message."""
     id, about, message = sent
     kind = type(message)
     return (_TAGS[kind], id, about, *_PACK[kind](message))
 
 
 def unpack(term: Any, me: ActorRef[Any], groups: int) -> FromParticipant | FromSession:
-    """The message that a tuple stands for.
+    """The message of a tuple.
 
     Args:
-        term: The tuple. Any value does for an id: it is compared with that of a known session.
+        term: The tuple. Its id may be any value: it is compared with that of a known session.
         me: The participant that has received it.
         groups: How many groups there are.
 
     Raises:
-        MisuseError: It stands for none.
+        MisuseError: It is no such tuple.
     """
     if type(term) is tuple and len(term) > 2 and type(term[0]) is str and term[0] in _UNPACK:
         tag, id, about, *_ = term
