@@ -1,7 +1,8 @@
-"""Check that `locks` is our package: another distribution has a module of that name, and a program may have one.
+"""Check that `locks` is our package, and not another module of that name.
 
-`locks_leader` imports this before anything else. If `locks` is another module, `import locks` runs
-no code of ours, and later errors would not show the cause.
+Another distribution has such a module, and a program may have one. `locks_leader` imports this
+check before anything else. If `locks` is another module, `import locks` runs no code of ours, and
+later errors would not show the cause.
 """
 
 from __future__ import annotations

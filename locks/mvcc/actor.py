@@ -1,4 +1,4 @@
-"""A lock table as Pykka finds it behind its reference: what a proxy of it shows."""
+"""The actor class behind a lock table's reference, whose methods a proxy shows."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ __all__ = ["OPERATIONS", "LockTableActor"]
 
 
 class LockTableActor(TurnActor):
-    """The actor of a lock table; `LockTable` is the reference to one, and says what each operation does.
+    """The actor of a lock table; `LockTable` is the reference to it, and documents each operation.
 
-    `wait_for` is not among them: it would have to be answered to whoever waits. Call it on the table.
+    `wait_for` is not an operation, because its answer would come only at the end of the wait. Call
+    it on the table.
     """
 
     _begun_by = "make a table with locks.mvcc.LockTable()"
@@ -33,7 +34,7 @@ class LockTableActor(TurnActor):
     def scan_and_enqueue(
         self, request: Request, txn: Txn, guard: Guard | None = None
     ) -> tuple[bool, Guard]:
-        """Look for locks in the way of a request; stand in line at the first one."""
+        """Look for locks that block a request; queue at the first one."""
         return self._actor_ref.scan_and_enqueue(request, txn, guard)  # type: ignore[no-any-return]
 
     def add_discovered_lock(self, guard: Guard, intent: Intent) -> bool:
@@ -41,7 +42,7 @@ class LockTableActor(TurnActor):
         return self._actor_ref.add_discovered_lock(guard, intent)  # type: ignore[no-any-return]
 
     def acquire_lock(self, key: Key, txn: Txn, strength: Strength = "intent") -> None:
-        """Say that a transaction has written an intent, or is to have the key to itself."""
+        """Report that a transaction has written an intent, or takes the key for itself."""
         self._actor_ref.acquire_lock(key, txn, strength)
 
     def dequeue(self, guard: Guard) -> None:
@@ -49,7 +50,7 @@ class LockTableActor(TurnActor):
         self._actor_ref.dequeue(guard)
 
     def update_locks(self, where: Key | Span, update: Update) -> int:
-        """Say what has become of a transaction's intents."""
+        """Report the outcome of a transaction's intents."""
         return self._actor_ref.update_locks(where, update)  # type: ignore[no-any-return]
 
     def state(self, key: Key) -> LockState:
@@ -70,4 +71,4 @@ class LockTableActor(TurnActor):
 
 
 OPERATIONS = tuple(sorted(LockTableActor._operations))
-"""What may be sent as a message; `wait_for` would block its receiver."""
+"""The operations that may be sent as messages; `wait_for` would block the receiver."""

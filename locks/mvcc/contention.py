@@ -1,7 +1,7 @@
-"""Who waited how long, for what: for each key, and for each transaction.
+"""Contention: how long transactions waited, for each key and for each transaction.
 
-The table has no clock. At the end of each turn its shell says which requests have begun to wait, or wait
-no more, and what time it is.
+The table has no clock. At the end of each turn, its shell reports which requests began or stopped
+waiting, and the time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TOGETHER = 64
 """So many waits are added up at a time."""
 
 Sums = dict[Hashable, list[Any]]
-"""For each key or transaction how many waits, their seconds, and the longest: seconds, who, for what."""
+"""For each key or transaction: the number of waits, their seconds, and the longest wait."""
 
 
 class Contentions:
@@ -40,7 +40,7 @@ class Contentions:
         self._over: list[tuple[float, Txn, Standing]] = []  # not added up yet
 
     def note(self, changed: Iterable[Guard], now: float) -> None:
-        """These guards have begun to wait, or wait no more."""
+        """Note that these guards began or stopped waiting."""
         for guard in changed:
             lock, standing = guard.waits_at, guard.standing
             if standing is not None and (lock is None or lock.key is not standing[0]):
@@ -69,7 +69,7 @@ class Contentions:
     def seen(
         self, guards: Iterable[Guard], now: float
     ) -> tuple[tuple[Contention, ...], tuple[Contention, ...]]:
-        """What there is to see of keys and of transactions, waits that are under way counted in."""
+        """The contention of keys and of transactions, present waits included."""
         self._add_up()
         keys = {key: as_seen(key, known) for key, known in self._keys.items()}
         txns = {txn: as_seen(txn, known) for txn, known in self._txns.items()}
@@ -90,7 +90,7 @@ def forget(sums: Sums) -> None:
 
 
 def as_seen(of: Hashable, known: list[Any]) -> Contention:
-    """What is seen of a sum."""
+    """A sum as users see it."""
     waits, seconds, longest, txn, (key, holder, _) = known
     return Contention(of, waits, seconds, LongWait(txn, holder, key, longest, True))
 

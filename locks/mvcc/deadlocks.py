@@ -1,20 +1,20 @@
 """The search for deadlocks, a part in each turn, and the choice of their victims.
 
-`Deadlocks.look` notes that new edges lead from a transaction or to it; `go_on` searches. A search is
-for a cycle through that one transaction: breadth first along the edges, from one that waits to those it
-waits for. It costs what can be reached from there, and of a queue only those members that
-wait elsewhere, too.
+`Deadlocks.look` notes that a transaction has new edges; `go_on` searches. A search looks for a
+cycle through that transaction. It is a breadth-first search along the edges, from waiting
+transactions to those that they wait for. Its cost depends on the transactions that can be reached;
+of a queue, only members that also wait elsewhere count.
 
-**A turn takes so many steps, and no more.** What is left of a search goes on in later turns: of
-operations that look for deadlocks themselves, and of callers who wait. So a search may see the table
-at several moments. It is right nevertheless:
+**The number of steps in a turn is bounded.** A search continues in later turns: of operations that
+look for deadlocks themselves, and of callers that wait. So a search may see the table in several
+states. It is correct nevertheless:
 
-* *It finds each deadlock.* None goes away by itself: as long as it is not resolved each of its edges
-  stays, though perhaps from a place ahead to a reservation to a lock. So all of them are there
-  whenever the search comes by. A transaction that gets more edges while a search for it is under way
-  is searched for once more, after that one.
-* *It reports no cycle that is none.* When it is back at its transaction it looks once more at all
-  edges of the path, in one turn. If one is gone the search begins anew.
+* *It finds each deadlock.* No deadlock disappears by itself. Until it is resolved each of its edges
+  remains, although its reason may change: from a place ahead in the queue to a reservation, or to a
+  lock. So all edges exist whenever the search looks at them. If a transaction gets more edges
+  during a search for it, another search follows.
+* *It reports no false cycle.* When it is back at its transaction, it looks again at all edges of
+  the path, in one turn. If one is gone, the search begins again.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ STEPS = 120
 
 
 class Search:
-    """How far the search for a cycle through one transaction has come.
+    """The state of a search for a cycle through one transaction.
 
     Attributes:
-        path: Through which request each transaction was reached.
-        told: For each lock up to which number those who roam there were looked at.
-        todo: The requests that it looks at, in this order.
-        done: How many of them it has looked at.
+        path: The request through which each transaction was reached.
+        told: For each lock, the number of the last roaming request that was looked at.
+        todo: The requests to look at, in order.
+        done: How many of them were looked at.
     """
 
     __slots__ = ("done", "path", "todo", "told")
@@ -110,7 +110,7 @@ class Deadlocks:
         """Go on with a search; return whether it has come back to its transaction."""
         parties, path, todo = self._waits.parties, search.path, search.todo
         target = parties.get(txn_id)
-        if target is None or not target.waits:  # it has given up meanwhile
+        if target is None or not target.waits:  # it stopped waiting meanwhile
             todo.clear()
             search.done = 0
             return False
@@ -146,10 +146,10 @@ class Deadlocks:
         told: dict[KeyLock, int],
         reached: list[TxnId],
     ) -> bool:
-        """Add those that a request waits for in the queue, as far as they matter to a search.
+        """Add the requests ahead in the queue that matter to a search.
 
-        These are the one that is searched for, and those who roam there, as many of them as this turn
-        may look at.
+        These are the requests of the transaction that is searched for, and the roaming ones, as
+        many as this turn may look at.
 
         Returns:
             Whether these are all.
@@ -182,7 +182,7 @@ class Deadlocks:
         return tuple(reversed(cycle))
 
     def _resolve(self, cycle: tuple[Wait, ...]) -> Deadlock:
-        """Choose the victim of a cycle, and give it up."""
+        """Choose the victim of a cycle, and end its waits."""
         txns = [self._waits.parties[wait.waiter.id].txn for wait in cycle]
         victim, rule = choose_victim(txns)
         begin = [wait.waiter.id for wait in cycle].index(victim.id)

@@ -1,4 +1,4 @@
-"""What a turn of an MVCC lock table works on, and what becomes of one that is cut short."""
+"""The journal of an MVCC lock table's turns, and the handling of an interrupted turn."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _log = logging.getLogger("locks.mvcc")
 
 
 class Journal:
-    """What a turn of a table works on.
+    """The journal of a table's turns.
 
-    Its operations raise what they refuse before they change anything. One that is cut short otherwise
-    can't be undone: then nobody can rely on the table any more, and it is stopped.
+    An operation that is refused raises before it changes anything. An operation that is interrupted
+    can't be undone. Then the table is no longer reliable, and is stopped.
     """
 
     news = ()
@@ -69,7 +69,7 @@ class Journal:
         raise AssertionError("a lock table does not know its past")
 
     def tell(self) -> None:
-        """There is nothing to tell."""
+        """Do nothing: there is no one to notify."""
 
     def leave_it(self, function: Callable[[], object]) -> None:
-        """There is no background: whoever takes the next turn catches up."""
+        """Leave the work to the next turn, because there is no background."""

@@ -1,7 +1,8 @@
-"""What happens at one key: who holds it, who has the reservation, and who stands in line.
+"""The steps at one key: its holder, its reservation, and its queues.
 
-`Lines` has the locks of all keys and the wait-for graph (`Waits`), and keeps both the same: each of its
-methods is a step of one lock. `LockStates` makes operations of them; its text has the rules.
+`Lines` has the locks of all keys and the wait-for graph (`Waits`), and keeps them consistent. Each
+of its methods is a step at one lock. `LockStates` combines these steps to operations, and describes
+the rules.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ __all__ = ["Lines"]
 
 
 class Lines:
-    """The locks, and the requests in line at each of them.
+    """The locks, and the requests that queue at each of them.
 
     Args:
         max_locks: How many locks there may be.
@@ -23,8 +24,8 @@ class Lines:
         locks: The locks by their keys.
         waits: The wait-for graph.
         waiting: How many requests wait.
-        woken: Guards that wait no more, in order.
-        changed: Guards that have begun to wait, or wait no more, in order.
+        woken: Guards that stopped waiting, in order.
+        changed: Guards that began or stopped waiting, in order.
     """
 
     def __init__(self, max_locks: int) -> None:
@@ -34,10 +35,10 @@ class Lines:
         self.woken: list[Guard] = []
         self.changed: list[Guard] = []
 
-    # --- Who goes first -------------------------------------------------------------------------
+    # --- The order ------------------------------------------------------------------------------
 
     def in_the_way(self, lock: KeyLock, guard: Guard, writes: bool) -> Txn | None:
-        """The transaction at a lock that a request has to wait for; `None`: it may go on."""
+        """The transaction at a lock that blocks a request; `None` if it need not wait."""
         holder = lock.holder
         if holder is not None:
             if holder.id == guard.txn.id:
@@ -77,7 +78,7 @@ class Lines:
         self.changed.append(guard)
 
     def take_place(self, lock: KeyLock, guard: Guard) -> None:
-        """Let a writer stand in the queue without waiting there, if it does not yet."""
+        """Put a writer into the queue without waiting there, unless it is in it."""
         if lock not in guard.places:
             self.waits.put(self.waits.party(guard.txn), guard, lock)
             self._line_up(lock, guard)
@@ -88,7 +89,7 @@ class Lines:
         self.waits.count(lock)
 
     def stop_waiting(self, guard: Guard) -> None:
-        """Let a guard wait no more; a writer keeps its place."""
+        """Stop the wait of a guard; a writer keeps its place."""
         lock = guard.waits_at
         assert lock is not None
         last = self._over(guard)
@@ -99,7 +100,7 @@ class Lines:
             lock.insert(lock.roaming, guard)
 
     def lose(self, guard: Guard) -> None:
-        """A guard waits in vain: its transaction has ended."""
+        """End the wait of a guard whose transaction has ended."""
         lock = guard.waits_at
         assert lock is not None
         if lock in guard.places:
@@ -133,19 +134,19 @@ class Lines:
         return self.waits.end(guard)
 
     def _let_go(self, guard: Guard) -> None:
-        """Let a guard scan again; it stands in no queue here any more."""
+        """Release a guard from this lock, so that it scans again."""
         self._over(guard)
         self.woken.append(guard)
 
     def _reserve(self, lock: KeyLock, guard: Guard) -> None:
-        """Make a guard that does not stand in the queue the next to write."""
+        """Give the reservation to a guard that is not in the queue."""
         lock.reservation = guard
         if lock not in guard.places:
             self.waits.put(self.waits.party(guard.txn), guard, lock)
         self._clear_way(lock, guard.txn.id)
 
     def _clear_way(self, lock: KeyLock, txn_id: TxnId) -> None:
-        """The lock is this transaction's: none of its requests stands in line for it any more."""
+        """Take all requests of the lock's holder out of its queues."""
         for guard in tuple(self.waits.parties[txn_id].places.get(lock, ())):
             if lock.reservation is not guard:
                 self.waits.take(guard, lock)
@@ -168,7 +169,7 @@ class Lines:
         lock.holder, lock.strength = txn, strength
         party.held[lock.key] = lock
         if reserver is not None:
-            lock.contended = False  # as if the line had been empty before: the new holder counts it
+            lock.contended = False  # as for an empty queue: the new holder counts from here
             if reserver.txn.id == txn.id:
                 self.waits.take(reserver, lock)
             else:

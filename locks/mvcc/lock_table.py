@@ -1,17 +1,17 @@
 """The lock table as an actor: it runs `LockStates` in turns, and blocks in `wait_for` only.
 
-`LockTable` is an inline actor (`locks.runtime.inline`): the caller does the work, in one turn,
-from any thread or greenlet. It is a Pykka actor reference, too, and can be asked and told the same
-operations as messages, `table.tell(("update_locks", key, update))`, or by a proxy.
+`LockTable` is an inline actor (`locks.runtime.inline`): the caller does the work, in one turn, from
+any thread or greenlet. It is a Pykka actor reference as well, and accepts the same operations as
+messages, `table.tell(("update_locks", key, update))`, or through a proxy.
 
-A request in `wait_for` sleeps on a `Waiter` of its own. The turn in which its guard is released, or
-its transaction lost, wakes it. A search for deadlocks that is too long for one turn goes on in turns of those
-who wait: of whoever comes to wait, or else of one that is woken for it.
+A request in `wait_for` sleeps on its own `Waiter`. It is woken by the turn in which its guard is
+released, or its transaction lost. A search for deadlocks that is too long for one turn continues in
+turns of waiting callers: of the next one that begins to wait, or of one that is woken for it.
 
-With `deadlocks="push"` no search is made when a request begins to wait. A request that has waited for
-`push_after` seconds pushes the transaction that is in its way: it calls a function that may find out
-what has become of that one, and again after as long a time. That is the way of a store whose lock tables
-are on several machines, each of which knows only its own part of the wait-for graph.
+With `deadlocks="push"`, no search is made when a request begins to wait. A request that has waited
+for `push_after` seconds pushes the transaction that blocks it: it calls a function that may find
+out that transaction's outcome. It does so again after the same time. This is for a store whose lock
+tables are on several machines, each of which knows only its own part of the wait-for graph.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class LockTable(InlineActor, metaclass=Shown):
         push: Called with the `Txn` that waits, the `Txn` that is in its way (it holds the lock or
             has the reservation) and the key, in the thread or greenlet that waits. It returns what
             has become of the latter, to be applied at this key: `Committed`, `Aborted` or `Moved`;
-            or `None`: wait on. It is not applied if the latter is not in its way any more, or if the
-            transaction that pushed was aborted meanwhile. What it raises, `wait_for` raises. Without one, a push looks for
-            deadlocks in the table's own wait-for graph.
+            or `None`: wait on. It is not applied if the latter is not in its way any more, or if
+            the transaction that pushed was aborted meanwhile. What it raises, `wait_for` raises.
+            Without one, a push looks for deadlocks in the table's own wait-for graph.
         max_locks: How many keys may be locked, or reserved, at a time.
         max_waiters: How many requests may wait at a time.
 
@@ -135,7 +135,7 @@ class LockTable(InlineActor, metaclass=Shown):
         self._push_after = None if deadlocks == "graph" else float(push_after)
         self._push = push
         self._waiters: dict[Guard, Waiter] = {}
-        self._searcher: Guard | None = None  # whose caller was woken to go on with searches
+        self._searcher: Guard | None = None  # its caller was woken to continue searches
         self._unshield: weakref.finalize[[], LockTable] | None = None
         self._why = "was stopped"
         if interrupts.install():
@@ -167,11 +167,12 @@ class LockTable(InlineActor, metaclass=Shown):
 
         Returns:
             Whether it has to wait, and its guard. If it need not wait, it may read and write now,
-            but for the keys that it leaves out (`Guard.skipped`). In any case `dequeue` the guard at
-            the end.
+            but for the keys that it leaves out (`Guard.skipped`). In any case `dequeue` the guard
+            at the end.
 
         Raises:
-            LockNotAvailable: With `wait="error"` a lock is in its way. A new request leaves no trace.
+            LockNotAvailable: With `wait="error"` a lock is in its way. A new request leaves no
+                trace.
             TableFull: It would have to wait, and as many as may wait already.
             UnknownGuard: The guard is not in this table.
             BadTimestamp: A negative timestamp, or an earlier one than at the last scan.
@@ -323,7 +324,7 @@ class LockTable(InlineActor, metaclass=Shown):
             self.turn.run_surely(self._unpark, guard, waiter)
 
     def _park(self, guard: Guard, waiter: Waiter) -> bool:
-        """Have the waiter woken when the guard waits no more; `False` if it does not wait now."""
+        """Wake the waiter when the guard stops waiting; return `False` if it does not wait now."""
         if self._states.waits_for(guard) is None:
             return False
         if guard in self._waiters:
@@ -338,7 +339,7 @@ class LockTable(InlineActor, metaclass=Shown):
             del self._waiters[guard]
 
     def _search_no_more(self) -> None:
-        """Who was woken to go on with searches does something else now."""
+        """Note that the caller that was woken to continue searches no longer does."""
         self._searcher = None
 
     def _push_once(self, guard: Guard, holder: Txn, key: Key) -> None:
@@ -357,7 +358,7 @@ class LockTable(InlineActor, metaclass=Shown):
         self._ask(self._apply, guard, holder, key, update)
 
     def _apply(self, guard: Guard, holder: Txn, key: Key, update: Update) -> None:
-        """Take in what a push has found out, if that still matters to the transaction that pushed."""
+        """Take in the result of a push, if it still matters to the transaction that pushed."""
         wait = self._states.waits_for(guard)
         if wait is not None and (wait[0].id, wait[1]) == (holder.id, key):
             self._states.update_locks(key, update)
@@ -410,7 +411,7 @@ class LockTable(InlineActor, metaclass=Shown):
         _log.error("%s could not carry out %r: %s", self, message, error)
 
     def stop_inline(self, reason: object) -> None:
-        """Stop: all callers that wait are told."""
+        """Stop; all waiting callers get an error."""
         if self._stopped:
             return
         watch = self.ended()
@@ -423,13 +424,13 @@ class LockTable(InlineActor, metaclass=Shown):
             watch.fire(self, "normal" if reason is None else reason)
 
     def abandon(self) -> None:
-        """In a forked child: the table, and those whose locks are in it, live in the parent."""
+        """In a forked child: abandon the table, which belongs to the parent, like its lock holders."""
         self.turn.reset()
-        self._journal.torn = False  # the turn that another thread had is not gone on with
+        self._journal.torn = False  # another thread's turn is not continued
         if not self._stopped:
             self._why = "lives in the parent process; make another one in a forked child"
             if self._unshield is not None:
-                self._unshield.detach()  # the shield is not ours any more
+                self._unshield.detach()  # the shield is no longer ours
             self.ended()
             for waiter in self._waiters.values():
                 waiter.wake()
@@ -455,7 +456,7 @@ class LockTable(InlineActor, metaclass=Shown):
             answers.append(error)  # raised when the turn is over: a refusal is an answer
 
     def _finish(self) -> None:
-        """At the end of a turn in which a wait has begun or ended: wake whose guards wait no more."""
+        """After a turn in which waits began or ended: wake the callers whose guards stopped waiting."""
         states = self._states
         states.stamp(time.monotonic())
         woken = states.woken
@@ -466,7 +467,7 @@ class LockTable(InlineActor, metaclass=Shown):
                     waiter.wake()
             woken.clear()
         if states.searches and self._searcher is None and self._waiters:
-            # Perhaps nobody comes who would go on with it: a caller that sleeps does.
+            # No caller may come to continue the search, so wake a sleeping one.
             self._searcher, waiter = self._waiters.popitem()
             waiter.wake()
 

@@ -1,7 +1,7 @@
 """The lock table's records: a `Guard` for each request, a `KeyLock` for each key, and the sorted map.
 
-A lock is in the map while it is held or reserved. The map is a dictionary beside a sorted list of
-its keys, so that a look at one key costs the same however many there are, and a range is a slice
+A lock is in the map while it is held or reserved. The map is a dictionary with a sorted list of its
+keys. So a look-up of one key costs the same for any number of keys, and a range is a slice
 (decision 0016).
 """
 
@@ -30,23 +30,23 @@ from locks.mvcc.model import (
 __all__ = ["Ending", "Guard", "KeyLock", "LockMap", "Standing", "by_number"]
 
 Ending = Outcome | Deadlock
-"""How a transaction ended: by an update, or as the victim of a deadlock, which is to abort."""
+"""How a transaction ended: by an update, or as the victim of a deadlock, which must abort."""
 
 by_number = attrgetter("number")
 
 
 Standing = tuple[Key, Txn, float]
-"""A wait that is under way: at which key, who was in the way when it began, and since when."""
+"""A present wait: its key, the transaction that blocked it when it began, and since when."""
 
 
 class Guard:
     """One request in the lock table.
 
     Attributes:
-        number: Its sequence number: the smaller one came first.
+        number: Its sequence number; smaller ones came earlier.
         txn: Its transaction.
         request: What it reads and writes.
-        skipped: The keys that its last scan has left out, with `wait="skip locked"`.
+        skipped: The keys that its last scan left out, with `wait="skip locked"`.
     """
 
     __slots__ = (
@@ -67,9 +67,9 @@ class Guard:
         self.txn = txn
         self.request = request
         self.skipped: tuple[Key, ...] = ()
-        self.standing: Standing | None = None  # as far as it was put down: see `Contentions`
-        # Where it waits now, where it has a reservation or a place as writer, and why it waits no
-        # more if that was not a release.
+        self.standing: Standing | None = None  # as far as noted; see `Contentions`
+        # Where it waits now, where it has a reservation or a place as writer, and why its wait
+        # ended if not by a release.
         self.waits_at: KeyLock | None = None
         self.places: dict[KeyLock, None] = {}
         self.ending: Ending | None = None
@@ -85,7 +85,7 @@ class Guard:
 
 
 class KeyLock:
-    """What goes on at one key; see `locks.mvcc.LockState`."""
+    """The state of one key; see `locks.mvcc.LockState`."""
 
     __slots__ = (
         "contended",
@@ -105,7 +105,9 @@ class KeyLock:
         self.strength: Strength = "intent"  # of the holder
         self.reservation: Guard | None = None
         self.queue: list[Guard] = []
-        self.roaming: list[Guard] = []  # those of the queue whose transactions wait elsewhere, too
+        self.roaming: list[
+            Guard
+        ] = []  # members of the queue whose transactions also wait elsewhere
         self.readers: list[Guard] = []
         self.last_committed: Timestamp | None = None
         self.contended = False  # whether it counts in its holder's `Party.contended`

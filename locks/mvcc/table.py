@@ -3,39 +3,41 @@
 Theory of operation
 -------------------
 A transaction's uncommitted write of a key, its *intent*, is a lock on the key until the transaction
-is over. A lock of the strength "update" is one without a write yet: it keeps other writers away, and
-becomes an intent when it is acquired as one. `LockStates` keeps a sorted map from keys to locks that are
-held or reserved (`Lines` has what happens at one of them).
+is over. A lock of the strength "update" has no write yet. It keeps other writers away, and becomes
+an intent when it is acquired as one. `LockStates` keeps a sorted map from keys to locks that are
+held or reserved (`Lines` has the steps at one lock).
 
 A *request* of a transaction reads and writes keys, and is represented by a `Guard`. Guards are
-numbered as they come. It scans all its keys, waits at the first lock that is in its way, and then scans
-again with the same guard, so it keeps its place in the order.
+numbered in the order of their arrival. A request scans all its keys, waits at the first lock that
+blocks it, and then scans again with the same guard, so it keeps its place in the order.
 
     holder        reader   waits if the lock is an intent, not later than its own timestamp
                   writer   waits
-    reservation   reader   goes on
+    reservation   reader   continues
                   writer   waits if the reservation is an older request's; takes a younger one's
 
-Requests of the same transaction never wait for each other. A request with another wait policy than
-"block" never waits: it is refused at the first lock in its way, or leaves those keys out. It stands in no
-line then, so there is no edge of the wait-for graph through it.
+Requests of the same transaction never wait for each other. A request with a wait policy other than
+"block" never waits: it is refused at the first lock that blocks it, or leaves such keys out. Then
+it is in no queue, so no edge of the wait-for graph goes through it.
 
-When a lock is released, all its readers go, and the first writer in the queue has the
-*reservation*: it may go and scan again, and no later request can be ahead of it at this key,
-however long it waits for others of its keys. When it is dequeued without having written, the next
-one has the reservation.
+When a lock is released, all its readers continue, and the first writer in the queue gets the
+*reservation*: it may scan again, and no later request can get ahead of it at this key, however long
+it waits for its other keys. When it is dequeued without having written, the next writer gets the
+reservation.
 
-A writer that is not the next any more (an older one took its reservation, or a transaction has acquired
-the lock) stands in the queue by its number, without waiting here.
+A writer that is no longer next (an older one took its reservation, or a transaction has acquired
+the lock) is in the queue by its number, without waiting here.
 
 **Invariants** (`tests/mvcc/invariants.py` checks them after each operation)
 
 * A key has a holder or a reservation, never both; a key with neither is not in the map.
-* Without a holder no request waits to read.
-* The queue and the readers are in the order of their numbers; the reservation is older than all in
-  the queue. No request is twice in it, and none of the holder's or the reserver's transaction.
-* A reader that waits has a timestamp that is not before the holder's, whose lock is an intent.
-* A request that does not block waits nowhere, and has no place in a queue but that of a reservation taken.
+* Without a holder, no request waits to read.
+* The queue and the readers are in the order of their numbers. The reservation is older than all
+  requests in the queue. No request is in the queue twice, and no request of the transaction of the
+  holder or of the reservation.
+* A waiting reader's timestamp is not before the holder's, and the holder's lock is an intent.
+* A request that does not block never waits. Its only place in a queue is that of a reservation that
+  was taken from it.
 
 Every operation checks what it was given first; when it raises, it has changed nothing.
 """
@@ -87,18 +89,18 @@ class LockStates:
     """The lock table, as a pure state machine.
 
     Args:
-        detect: Whether a deadlock is resolved when it comes about; otherwise only when
+        detect: Whether a deadlock is resolved when it arises; otherwise only when
             `resolve_deadlocks` is called.
-        remembered: How many transactions are remembered as finished, to tell their later use.
+        remembered: How many finished transactions are remembered, to detect their later use.
         max_locks: How many keys may be held or reserved.
-        max_waiters: How many requests may wait before no other one may begin to.
+        max_waiters: How many requests may wait at once.
         steps: How many edges of the wait-for graph one turn looks at.
 
     Attributes:
         woken: Guards whose wait is over, in order: released, or lost (`Guard.ending` says why). The
             user of the table takes them out.
-        changed: Guards that have begun to wait or wait no more, those of `woken` among them, until `stamp`.
-        searches: The transactions with a search for deadlocks to go on with (`go_on_searching`).
+        changed: Guards that began or stopped waiting, those of `woken` included, until `stamp`.
+        searches: The transactions with an unfinished search for deadlocks (`go_on_searching`).
     """
 
     def __init__(
@@ -130,12 +132,12 @@ class LockStates:
     def scan_and_enqueue(
         self, request: Request, txn: Txn, guard: Guard | None = None
     ) -> tuple[bool, Guard]:
-        """Look for locks in the way of a request; wait at the first one.
+        """Look for locks that block a request; wait at the first one.
 
         Args:
             request: What is read and written.
-            txn: Whose request it is.
-            guard: What the first scan of this request has returned.
+            txn: The request's transaction.
+            guard: The guard that the first scan of this request has returned.
 
         Returns:
             Whether it has to wait, and its guard.
@@ -200,7 +202,7 @@ class LockStates:
 
         Returns:
             Whether the guard has to wait. If not, scan again at once: the transaction of the
-            intent is known to be finished, or the intent is not in the request's way.
+            intent is known to be finished, or the intent does not block the request.
         """
         self.check_guard(guard)
         if not isinstance(intent, Intent):
@@ -222,12 +224,12 @@ class LockStates:
                 self._lines.wait_at(lock, guard, writes)
             elif writes:
                 self._lines.take_place(lock, guard)
-        must_wait = guard.waits_at is not None  # also if it is a victim now: `wait_for` says so
+        must_wait = guard.waits_at is not None  # even if it is a victim now, as `wait_for` reports
         self._look_for_deadlocks(txn.id, guard.txn.id)
         return must_wait
 
     def acquire_lock(self, key: Key, txn: Txn, strength: Strength = "intent") -> None:
-        """Take in that a transaction has written an intent, or is to have the key to itself."""
+        """Take in that a transaction has written an intent, or takes the key for itself."""
         self._waits.check(txn)
         self._endings.check(txn)
         if strength != "intent" and strength != "update":
@@ -258,7 +260,7 @@ class LockStates:
             self._look_for_deadlocks(guard.txn.id)
 
     def update_locks(self, where: Key | Span, update: Update) -> int:
-        """Take in what has become of the intents of a transaction, at a key or in a span.
+        """Take in the outcome of a transaction's intents, at a key or in a span.
 
         Returns:
             How many locks have changed. Locks of other transactions never do.

@@ -1,38 +1,38 @@
 """The wait-for graph of a lock table, and how transactions have ended.
 
-`Waits` has a `Party` for each transaction that holds a lock or has a request in line, and answers
-questions about the wait-for graph between them. `Endings` has those that are over.
+`Waits` has a `Party` for each transaction that holds a lock or has a request in a queue, and
+answers queries on the wait-for graph between them. `Endings` has the finished transactions.
 
 A request waits at one key at most. There
 
 * a reader waits for the holder of the lock;
-* a writer waits for the holder or, if there is none, for the request with the reservation, and for the
-  writers that stand ahead of it in the queue, also for those that wait elsewhere just now. Each of
-  them will have the lock first, and keep it until its transaction is over. If its transaction has
-  an older request in this queue, only those ahead of that one count: when the lock is that one's,
-  none of the transaction's requests has to wait.
+* a writer waits for the holder or, without a holder, for the request with the reservation. It also
+  waits for the writers ahead of it in the queue, including those that wait elsewhere at present.
+  Each of these will get the lock first, and keep it until its transaction is over. If the writer's
+  transaction has an older request in this queue, only the writers ahead of that one count: once
+  that request has the lock, no request of the transaction has to wait.
 
-A transaction waits when one of its requests does. So there is an edge between two transactions
+A transaction waits when one of its requests waits. So there is an edge between two transactions
 when there is one between their requests, and a cycle of edges is a deadlock.
 
-**When is a search needed?** Edges are not stored. All that an event adds are edges from one
-transaction (a request of it begins to wait, or its oldest place in a queue is given up) and edges
-to one (it becomes holder or takes a reservation, or a place ahead of others). A new cycle goes through that transaction; so the search
-starts there, and only if it waits *and* is waited for. That is what keeps a queue of a thousand
-writers cheap: each of them is waited for only by those behind it, and the last one has none behind.
-(`deadlocks` has the search.)
+**When is a search needed?** Edges are not stored. An event adds edges of one transaction only. It
+adds edges from it when one of its requests begins to wait, or when its oldest place in a queue is
+given up. It adds edges to it when it becomes the holder, or takes a reservation or a place ahead of
+others. A new cycle goes through that transaction. So the search starts there, and only if the
+transaction waits *and* others wait for it. This keeps a queue of a thousand writers cheap: only the
+writers behind a writer wait for it, and none is behind the last one. (`deadlocks` has the search.)
 
-**What can be skipped?** Somebody in a queue who waits nowhere else waits for the holder, and for those
-ahead of it; whoever stands behind it waits for all these, too. So a path never has to lead through it, and a
-search looks only at the others of a queue, which *roam*: a request that does not wait here, but perhaps
-elsewhere (its reservation was taken meanwhile), and those of a transaction of which several requests wait
-at once. Each lock has them in a list of its own. So a hot key costs a search the same with ten waiters and
-with ten thousand.
+**What can be skipped?** A member of a queue that waits nowhere else waits for the holder, and for
+the members ahead of it. The members behind it wait for all these, too. So no path needs to go
+through it. A search looks only at the other members, which *roam*: a request that does not wait
+here, but perhaps elsewhere (because its reservation was taken), and requests of a transaction that
+waits with several requests at once. Each lock has its own list of these. So a hot key costs a
+search the same with ten waiting requests as with ten thousand.
 
-This is the graph of `locks.core.agent.wait_graph`, but not its code. There each agent knows a part of the
-graph, the edges follow from a rule that treats both sides alike, and the search stops at larger
-agents, because these look further. Here everything is known, a reader waits for a writer
-but never the other way round, and the victim need not be the largest (decision 0016).
+This is the graph of `locks.core.agent.wait_graph`, but not its code. There, each agent knows a part
+of the graph, the edges follow from a symmetric rule, and the search stops at larger agents, because
+these search further. Here, everything is known, a reader waits for a writer but never the other way
+round, and the victim need not be the largest (decision 0016).
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Party:
         self.txn = txn
         self.held: dict[Key, KeyLock] = {}
         self.guards: dict[Guard, None] = {}  # its requests that wait or have a place
-        self.waits: dict[Guard, None] = {}  # those that wait
-        self.places: dict[KeyLock, list[Guard]] = {}  # those that have a place at a lock, in order
+        self.waits: dict[Guard, None] = {}  # the waiting ones
+        self.places: dict[KeyLock, list[Guard]] = {}  # those with a place at a lock, in order
         self.contended = 0  # how many of its locks have requests in line
 
 
@@ -128,7 +128,7 @@ class Waits:
             insort(mine, guard, key=by_number)
 
     def take(self, guard: Guard, lock: KeyLock) -> None:
-        """Note that a request has no place at a lock any more."""
+        """Note that a request no longer has a place at a lock."""
         del guard.places[lock]
         places = self.parties[guard.txn.id].places
         mine = places[lock]
@@ -137,12 +137,13 @@ class Waits:
             del places[lock]
 
     def begin(self, party: Party, guard: Guard, lock: KeyLock) -> None:
-        """Note that a request of a party waits from now on; a writer stands in the queue already."""
+        """Note that a request of a party begins to wait; a writer is in the queue already."""
         guard.waits_at = lock
         waits = party.waits
         party.guards[guard] = waits[guard] = None
         if len(waits) > 1:
-            # All that wait at a queue roam from now on; with the third one the first two do already.
+            # All that wait at a queue roam from now on; with the third one the first two do
+            # already.
             for other in waits if len(waits) == 2 else (guard,):
                 place = other.waits_at
                 assert place is not None
@@ -150,7 +151,7 @@ class Waits:
                     place.insert(place.roaming, other)
 
     def end(self, guard: Guard) -> bool:
-        """Note that a request waits no more; return whether it was the last of its transaction."""
+        """Note that a request stopped waiting; return whether none of its transaction waits now."""
         guard.waits_at = None
         waits = self.parties[guard.txn.id].waits
         del waits[guard]
@@ -212,10 +213,10 @@ class Waits:
 
 
 class Endings:
-    """How transactions have ended, as far as that is remembered.
+    """How transactions have ended, as far as remembered.
 
     Args:
-        remembered: How many of those are kept that have no locks and requests in the table any more.
+        remembered: How many transactions are kept that have no more locks or requests in the table.
     """
 
     def __init__(self, remembered: int) -> None:
@@ -243,7 +244,7 @@ class Endings:
             endings.move_to_end(txn_id)
         endings[txn_id] = ending
         if len(endings) > self._remembered:
-            # Two at a time: so it shrinks again when those that had to be kept are gone.
+            # Two at a time, so that it shrinks again after transactions had to be kept.
             for _ in range(min(2, len(endings) - self._remembered)):
                 oldest, known = endings.popitem(last=False)
                 if oldest in here:
@@ -251,7 +252,7 @@ class Endings:
 
 
 def ended_error(txn: Txn, ending: Ending) -> LocksError:
-    """What to raise in a transaction that has ended, or has to."""
+    """The error for a transaction that has ended, or must abort."""
     if isinstance(ending, Deadlock):
         return DeadlockAborted(
             f"transaction {txn.id} was given up to resolve a deadlock: {ending.rule}. Abort it "
@@ -266,7 +267,7 @@ def ended_error(txn: Txn, ending: Ending) -> LocksError:
 
 
 def locked_error(lock: KeyLock, holder: Txn, txn: Txn) -> LockedByOther:
-    """What to raise when a transaction is to have a lock that another one holds."""
+    """The error when a transaction acquires a lock that another one holds."""
     return LockedByOther(
         f"transaction {txn.id} can't have the lock on {lock.key!r}: transaction {holder.id} holds "
         "it. Scan first, with the key's latch held, and wait when told to",
@@ -277,7 +278,7 @@ def locked_error(lock: KeyLock, holder: Txn, txn: Txn) -> LockedByOther:
 
 
 def not_available(lock: KeyLock, holder: Txn, txn: Txn) -> LockNotAvailable:
-    """What to raise when a request that does not wait would have to."""
+    """The error when a request would have to wait, but its wait policy forbids it."""
     has = "holds it" if lock.holder is not None else "is the next to write it"
     return LockNotAvailable(
         f"transaction {txn.id} can't have {lock.key!r} without a wait: transaction {holder.id} {has}. "

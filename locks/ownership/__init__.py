@@ -1,20 +1,21 @@
-"""Which worker owns which resources: agree on that once, and then work without asking.
+"""Ownership: workers agree once which of them owns which resources, and then work without locks.
 
-Many workers, many tasks, each task on one resource, never two on the same one at a time. A lock around
-each task is one agreement for each task, and workers that happen to pick tasks on the same resource
-wait for each other. Here the workers share out groups of resources instead, and each one does the
-tasks that are its own. They agree only when a worker comes or goes.
+There are many workers and many tasks. Each task is on one resource, and two tasks on the same
+resource must not run at the same time. A lock around each task needs one agreement for each task,
+and workers that pick tasks on the same resource wait for each other. With ownership, the workers
+share out groups of resources, and each does the tasks of its own groups. They agree only when a
+worker joins or leaves.
 
-    messages                      what coordinator, participants and workers say to each other
-    spread, coordinator, session  decide who owns what; they know no threads, no clock, no actors
-    member                        what one worker owns and has at hand; the same
-    groups                        which group a resource belongs to
+    messages                      the messages between coordinator, participants and workers
+    spread, coordinator, session  decide which worker owns what; without threads, clock and actors
+    member                        the groups and present tasks of one worker; likewise
+    groups                        the group of a resource
     backlog                       tasks in memory, by group
-    turns                         whose turn it is among the groups of a worker
+    turns                         the order of turns among the groups of a worker
     part                          one part of a worker, from joining to leaving
     run                           a worker's run of a backlog
-    worker                        what users hold in their hands
-    agreements                    one agreement: a lock that is taken for a moment
+    worker                        the class that users use
+    agreements                    one agreement: a lock that is held briefly
     process                       the workers of one process
 
 `locks_leader.Ownership` is the same for workers on several nodes.

@@ -1,4 +1,4 @@
-"""Agreements: each one is a lock that is taken for a moment, and its number the fencing token."""
+"""Agreements: each one is a lock that is held briefly, and its number is the fencing token."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ OWNERSHIP = "locks.ownership"
 
 
 def take_token(node: Node, lock_id: LockId, label: str, *where: Any) -> int:
-    """Come to an agreement.
+    """Make an agreement.
 
     Args:
-        node: Whose agent takes the lock.
+        node: The node whose agent takes the lock.
         lock_id: The lock.
-        label: What others see in the place of who takes it.
-        *where: On which nodes, and on how many of them, as for `locks.lock`.
+        label: The label of the lock's holder.
+        *where: The nodes, and how many of them are needed, as for `locks.lock`.
 
     Returns:
         The fencing token, which is larger than that of each agreement before.

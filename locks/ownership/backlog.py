@@ -1,15 +1,16 @@
-"""Tasks that wait for the owners of their resources, in memory, by group.
+"""Tasks in memory, by group, which wait for the owners of their resources.
 
-Each group has a line of tasks. A worker takes the first one, and takes it out when it is done: one
-that was at hand when its worker died is done again. With a new token, that is when a group was
-handed over, the line is copied: a worker that still has an old token takes nothing out of the new
-line. So a task costs no lock.
+Each group has a queue of tasks. A worker does the first task, and removes it when it is done. So a
+task is done again if its worker died during it. When a group gets a new token, because it was
+handed over, the queue is copied. A worker with an old token then removes nothing from the new
+queue. So a task needs no lock.
 
-Whoever adds a task tells the run that owns its group, and nobody else. None is missed: who adds puts the task into the
-line and looks after that for the owner; a run that gets a group says that it is its own and looks after that for tasks.
+A caller that adds a task notifies only the run that owns its group. No task is missed: the caller
+first puts the task into the queue, and then looks for the owner. A run that gets a group first
+registers as its owner, and then looks for tasks.
 
-A task that fails stays the first of its line, with a note (`_Trouble`) for how often, and until when the group waits; or it is set aside.
-Only the owner's word counts.
+A failed task stays first in its queue, with a note (`_Trouble`) of the number of failures and the
+end of the group's pause; or it is set aside. Only the owner may report a failure.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ OnFailure = Literal["stop", "set aside"]
 
 
 class Among(NamedTuple):
-    """Among whom resources are shared out: their tokens can be compared, those of others can't.
+    """The set of workers that share out resources; only tokens within the same set can be compared.
 
     Attributes:
-        shell: The class whose workers they are.
-        node: On which node; None for the program's own.
+        shell: The class of the workers.
+        node: The node; None for the program's own.
         name: The lock by which they agree.
     """
 
@@ -56,7 +57,7 @@ class Among(NamedTuple):
         return f"{self.shell}({shown(self.name[1])}) on {where}"
 
     def same(self, other: Among) -> bool:
-        """Whether those are these; also on a node that was started again, whose tokens go on rising."""
+        """Whether both are the same set; also on a node that was restarted, whose tokens keep rising."""
         if (self.shell, self.name) != (other.shell, other.name):
             return False
         mine, theirs = self.node, other.node
@@ -70,13 +71,13 @@ class Doer(Protocol):
 
     @property
     def name(self) -> Hashable:
-        """What is shared out."""
+        """The name of the ownership."""
 
     def owned(self) -> dict[int, int]:
         """The groups that are its own, by now, and the token of each."""
 
     def stop(self, *, now: bool = False) -> None:
-        """Leave; `now`: even if the task at hand hangs."""
+        """Leave; with `now`, even if the present task hangs."""
 
 
 class Run(Protocol):
@@ -87,16 +88,16 @@ class Run(Protocol):
         """The worker."""
 
     def at(self, group: int) -> tuple[object, int] | None:
-        """What it has begun in a group, and with which token."""
+        """The task that it has begun in a group, with its token."""
 
     def owns(self, group: int) -> None:
-        """A group is the worker's own: its part says so."""
+        """Note, from the worker's part, that the worker owns a group."""
 
     def look(self) -> None:
-        """The worker's own groups may be others now: its part says so."""
+        """Note, from the worker's part, that the worker's groups may have changed."""
 
     def has_tasks(self, group: int) -> None:
-        """A group that is the worker's own has tasks: the backlog says so, in any thread."""
+        """Note, from the backlog and in any thread, that one of the worker's groups has tasks."""
 
     def wake(self) -> None:
         """Look again whether there is something to do, if it waits."""
@@ -188,14 +189,16 @@ class Backlog(Generic[T]):
         groups: As for the workers' `Ownership`.
         group_for: Likewise.
         more: Whether tasks will be added. Then `Ownership.run` goes on until `close` is called.
-        retries: How often a task that fails is begun again. Until then its group waits, for the tasks of a group are
-            begun in order; all other groups go on.
+        retries: How often a task that fails is begun again. Until then its group waits, for the
+            tasks of a group are begun in order; all other groups go on.
         retry_delay: After how many seconds.
-        on_failure: What happens to a task that fails, and is not begun again. `"stop"`: it stays in the backlog, and the exception ends
-            the worker's run. `"set aside"`: it is put into `set_aside`, and the group goes on.
+        on_failure: What happens to a task that fails, and is not begun again. `"stop"`: it stays in
+            the backlog, and the exception ends the worker's run. `"set aside"`: it is put into
+            `set_aside`, and the group goes on.
 
-    A task *fails* when its handler raises an `Exception`; `StaleToken` says that the worker was left behind, and always ends
-    the run. So does what is not an `Exception`, such as `KeyboardInterrupt` or a kill.
+    A task *fails* when its handler raises an `Exception`; `StaleToken` says that the worker was
+    left behind, and always ends the run. So does what is not an `Exception`, such as
+    `KeyboardInterrupt` or a kill.
     """
 
     def __init__(
@@ -285,9 +288,9 @@ class Backlog(Generic[T]):
         return sum(len(self._lines[group].tasks) for group in groups)
 
     def state(self, task: T) -> TaskState:
-        """Whether a task waits, is at hand, or is done, and where; from any thread.
+        """Whether a task waits, is being done, or is done, and where; from any thread.
 
-        It looks through the tasks of the group, for one that is equal; of several, for the first.
+        It looks for the first equal task of the group.
 
         Raises:
             InvalidOption: The resource of the task has no group.
@@ -301,7 +304,7 @@ class Backlog(Generic[T]):
         except ValueError:
             aside = (each for each in self.set_aside if each.group == group and each.task == task)
             return next(aside, Done(group))
-        # Whoever is at the group before and after is at its first task in between.
+        # A worker that is at the group before and after is at its first task in between.
         if not ahead and before is not None and after is not None and before[0] is after[0]:
             _, token, worker = before
             return AtHand(group, worker, token)
@@ -309,7 +312,7 @@ class Backlog(Generic[T]):
         return Waiting(group, ahead, next(owners, None))
 
     def _at_hand(self, group: int) -> tuple[object, int, Doer] | None:
-        """What is begun in a group, its token, and the worker; of several the one that is not left behind."""
+        """The task begun in a group, its token, and the worker; of several, the newest by token."""
         found = [(*begun, run.worker) for run in tuple(self._runs) if (begun := run.at(group))]
         return max(found, key=lambda begun: begun[1], default=None)
 
@@ -318,11 +321,11 @@ class Backlog(Generic[T]):
         self._runs[run] = None
 
     def ended(self, run: Run) -> None:
-        """It does so no more."""
+        """Note that a run has ended."""
         self._runs.pop(run, None)
 
     def owned_by(self, group: int, run: weakref.ref[Run]) -> None:
-        """A group is a run's own by now: it is told if there are tasks, and as soon as there are."""
+        """Note that a run owns a group; notify it if the group has tasks, now or later."""
         self._owners[group] = run
         if self._lines[group].tasks:
             self._tell(group)
@@ -352,7 +355,7 @@ class Backlog(Generic[T]):
             self._adding.pop()
             for group in dict.fromkeys(groups) if self._runs else ():
                 self._tell(group)
-            if not self._more:  # closed meanwhile: some may have waited for the end of this call
+            if not self._more:  # closed meanwhile: runs may have waited for the end of this call
                 self.wake()
 
     def _tell(self, group: int) -> None:
@@ -405,16 +408,17 @@ class Backlog(Generic[T]):
         return None if trouble is None else trouble.until
 
     def succeeded(self, group: int, token: int) -> None:
-        """The first task of a group, which had failed before, is done, and is about to be taken out."""
+        """Note that the first task of a group, which had failed before, is done and will be removed."""
         line = self._lines[group]
         if line.token == token:
             line.trouble = None
 
     def failed(self, group: int, token: int, error: Exception, now: float) -> bool | None:
-        """The first task of a group has failed, for the owner with this token.
+        """Note that the first task of a group has failed for the owner with this token.
 
         Returns:
-            True if it is set aside, and False if it will be begun again; None if the owner is to stop, or is the owner no more.
+            True if it is set aside, False if it will be begun again; None if the worker must stop,
+            or is no longer the owner.
         """
         line = self._lines[group]
         with self._lock:

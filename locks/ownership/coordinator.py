@@ -1,25 +1,25 @@
-"""Which worker owns which groups, as the coordinator sees and decides it: a pure state machine.
+"""The coordinator, which decides which worker owns which groups: a pure state machine.
 
-A worker joins, and is gone. Whenever that happens the coordinator asks for an *agreement*: a number
-larger than that of every agreement before, under any coordinator. (The shells take a lock for
-it, and the number is its fencing token.) When it has one, it makes a plan (`spread`) with it:
+Whenever a worker joins or is gone, the coordinator requests an *agreement*: a number larger than
+that of every earlier agreement, under any coordinator. (The shells take a lock for it, and the
+number is its fencing token.) With the agreement, it makes a plan (`spread`):
 
-* a group without an owner is granted, with the number as its token;
-* a group that is to move is asked back from its owner, and granted when that one has released it;
-* every other group stays where it is, with the token that it has.
+* A group without an owner is granted, with the number as its token.
+* A group that must move is revoked from its owner, and granted when the owner has released it.
+* Every other group stays where it is, and keeps its token.
 
-Workers that come and go while an agreement is under way are covered by it. So there is at most one
-agreement for each worker that comes or goes, however many groups there are.
+An agreement that is under way also covers workers that join or leave meanwhile. So there is at most
+one agreement for each worker that joins or leaves, however many groups there are.
 
-Why tokens rise: a group is granted only when it is free. It got free because its owner was gone, so
-that the next agreement covers it; or because it was asked back under an agreement that is newer than
-the one under which it was granted. Either way the last agreement is newer than the token before.
+Why do tokens rise? A group is granted only when it is free. Either its owner was gone: then the
+next agreement covers this. Or it was revoked under a newer agreement than the one under which it
+was granted. In both cases the last agreement is newer than the group's earlier token.
 
-A coordinator that takes over from another one is told by each worker what it owns when it joins. Two
-workers that own the same group, after a network was parted, are told apart by their tokens: the one
-with the smaller token is asked for it. A worker unknown here may have had a group meanwhile, with a
-larger token, and the present owner would be refused. So a group that was told at joining gets the
-number of the next agreement as its token, even where it stays.
+If a coordinator takes over from another one, each worker that joins reports the groups that it
+owns. After a network split, two workers may own the same group. Then the group is revoked from the
+one with the smaller token. Moreover, a worker that is unknown here may have owned a group
+meanwhile, with a larger token, so that the token of the present owner would be refused. So a
+reported group gets the number of the next agreement as its token, even if it stays.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ W = TypeVar("W", bound=Hashable)
 
 
 class Coordinator(Generic[W]):
-    """Decides which worker owns which groups. Each method returns what is to be done, in order.
+    """Decides which worker owns which groups. Each method returns effects, in order.
 
     Args:
         groups: How many groups there are.
@@ -58,11 +58,14 @@ class Coordinator(Generic[W]):
         self._workers: dict[W, None] = {}
         self._leaving: set[W] = set()
         self._owners: dict[int, W] = {}
-        self._tokens: dict[int, int] = {}  # the largest known, also of groups that are free
-        # Workers that may have a task at hand: the owner, and losers that have not released it yet.
+        self._tokens: dict[
+            int, int
+        ] = {}  # the largest known token of each group, free ones included
+        # Workers that may have a task of a group: the owner, and former owners that have not
+        # released it yet.
         self._holders: dict[int, set[W]] = {}
-        self._revoked: set[int] = set()  # asked back from their owners
-        self._reported: set[int] = set()  # told at joining since the last agreement
+        self._revoked: set[int] = set()  # revoked, and not released yet
+        self._reported: set[int] = set()  # reported by joining workers since the last agreement
         self._plan: dict[int, W] = {}
         self._agreeing = False
 
@@ -78,15 +81,15 @@ class Coordinator(Generic[W]):
 
     @property
     def settled(self) -> bool:
-        """Whether all groups are where they are to be."""
+        """Whether all groups have their planned owners."""
         return not self._agreeing and self._owners == self._plan and not self._revoked
 
     def joined(self, worker: W, owned: Mapping[int, int] | None = None) -> list[Effect]:
-        """A worker has come.
+        """Take in a worker that joins.
 
         Args:
             worker: The worker.
-            owned: What it owns already, under another coordinator: tokens by group.
+            owned: The groups that it owns already, under another coordinator, with their tokens.
         """
         self._workers[worker] = None
         lost: dict[W, list[int]] = {}
@@ -109,14 +112,14 @@ class Coordinator(Generic[W]):
         return [*revokes, *self._agree()]
 
     def leaving(self, worker: W) -> list[Effect]:
-        """A worker will be gone after the tasks at hand: what it has besides is asked back."""
+        """Take in that a worker will leave after its present tasks; revoke its other groups."""
         if worker not in self._workers or worker in self._leaving:
             return []
         self._leaving.add(worker)
         return self._agree()
 
     def gone(self, worker: W) -> list[Effect]:
-        """A worker has left, has ended, or can't be reached any more."""
+        """Take in that a worker has left, has ended, or can't be reached any more."""
         if worker not in self._workers:
             return []
         del self._workers[worker]
@@ -126,11 +129,11 @@ class Coordinator(Generic[W]):
         if worker in self._leaving:
             self._leaving.remove(worker)
             if not held:
-                return []  # no worker is to have more or less than before
+                return []  # the shares of the workers do not change
         return self._agree()
 
     def released(self, worker: W, groups: Iterable[int]) -> list[Effect]:
-        """A worker has released groups that were asked back."""
+        """Take in that a worker has released revoked groups."""
         free = []
         for group in groups:
             if group in self._revoked or self._owners.get(group) != worker:
@@ -140,10 +143,10 @@ class Coordinator(Generic[W]):
         return self._grant(free)
 
     def agreed(self, token: int) -> list[Effect]:
-        """There is an agreement.
+        """Take in an agreement.
 
         Raises:
-            OperatingError: Its number is not larger than those before.
+            OperatingError: Its number is not larger than earlier ones.
         """
         self._check_newer(token)
         self.token = self.newest = token
@@ -166,7 +169,7 @@ class Coordinator(Generic[W]):
             )
 
     def _ask_back(self, staying: Mapping[int, W]) -> list[Revoke]:
-        """Ask for the groups that are to move."""
+        """Revoke the groups that must move."""
         revokes: dict[W, list[int]] = {}
         for group, owner in sorted(staying.items()):
             if self._plan.get(group, owner) != owner:
@@ -175,7 +178,7 @@ class Coordinator(Generic[W]):
         return [Revoke(owner, tuple(asked)) for owner, asked in revokes.items()]
 
     def _renew(self, staying: Mapping[int, W]) -> list[Renew]:
-        """Raise the tokens of groups that were told at joining, and stay where they are."""
+        """Raise the tokens of groups that were reported by joining workers, and stay where they are."""
         renewed: dict[W, list[int]] = {}
         for group in sorted(self._reported & staying.keys() - self._revoked):
             renewed.setdefault(staying[group], []).append(group)
@@ -194,7 +197,7 @@ class Coordinator(Generic[W]):
         return [worker for worker in self._workers if worker not in self._leaving]
 
     def _grant(self, free: Iterable[int]) -> list[Effect]:
-        """Grant groups as the plan says; not if the next agreement is needed for them."""
+        """Grant groups by the plan, except those that need the next agreement."""
         grants: dict[W, list[int]] = {}
         heirs = set(self._staying_workers())
         for group in sorted(free):

@@ -1,14 +1,15 @@
-"""What one worker owns, and what it has at hand: a state machine, to be used by several threads without a lock.
+"""The groups and present tasks of one worker: a state machine that several threads use without a lock.
 
-A task of a group is begun and ended (`begin`, `end`). A group that is asked back is not begun any
-more, and is let go when nothing of it is at hand. While the worker is on its own, cut off from
-its coordinator, it begins nothing; it reports what it has to the next coordinator, and goes on.
+A task of a group is begun and ended (`begin`, `end`). After a group is revoked, no task of it is
+begun, and it is released when its last task has ended. While the worker is cut off from its
+coordinator, it begins no task. It reports its groups to the next coordinator, and then continues.
 
-Tasks are begun and ended by the program's threads, and an exception may come up at any instruction there. So
-`begin`, `end` and `suspend` change something in one step, which is not torn, and can be done again at no
-harm. All else is done in the background, one at a time. Why nobody is missed: `begin` puts its task down and looks after
-that whether the group is its own; who asks back takes the group away and looks after that for tasks. One of them
-sees the other. Likewise `end` takes its task away and then looks whether the group is waited for.
+The program's threads begin and end tasks, and an exception may be raised there at any instruction.
+So `begin`, `end` and `suspend` make each change in one atomic step, and may be repeated without
+harm. All other methods run in the background, one at a time. Why is no task missed? `begin` first
+registers its task, and then checks that the worker owns the group. A revocation first takes the
+group away, and then looks for tasks. So one of them sees the other. Likewise, `end` first removes
+its task, and then checks whether the group waits to be released.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ _NOTHING: Mapping[int, int] = {}
 
 
 class Member:
-    """What one worker owns.
+    """The groups and present tasks of one worker.
 
     Attributes:
-        owned: The token of each group in which tasks may be begun; none while it is suspended.
-        epoch: Another object as soon as there are groups whose tasks may not be begun any more, or with another token:
-            who begins one task after the other looks at this alone.
-        leaving: The token of each group that was asked back, and is not let go yet.
+        owned: The tokens of the groups in which tasks may be begun; empty while it is suspended.
+        epoch: Replaced by another object whenever tasks of a group may no longer be begun, or only
+            with another token. A caller that begins one task after the other checks only this.
+        leaving: The tokens of the groups that were revoked, and not released yet.
         gained: How many groups it was granted.
-        lost: How many of them it does not own any more.
+        lost: How many of these it no longer owns.
     """
 
     def __init__(self) -> None:
-        self._groups: dict[int, int] = {}  # what it owns, suspended or not
+        self._groups: dict[int, int] = {}  # its groups, whether suspended or not
         self.owned: Mapping[int, int] = self._groups
         self.epoch = object()
         self.leaving: dict[int, int] = {}
@@ -45,47 +46,48 @@ class Member:
 
     @property
     def at_hand(self) -> int:
-        """How many tasks are at hand."""
+        """How many tasks are begun and not ended."""
         return len(self._at_hand)
 
     def tasks_at_hand(self) -> tuple[Hashable, ...]:
-        """The tasks that are at hand."""
+        """The tasks that are begun and not ended."""
         return tuple(self._at_hand)
 
     def begin(self, group: int, task: Hashable) -> int | None:
         """Begin a task of a group.
 
         Returns:
-            The group's token; `None` if no task may be begun there. Then it is to be ended all the same:
-            somebody may have seen it.
+            The group's token; `None` if no task may be begun there. Call `end` even then, because
+            another thread may have seen the task.
         """
         self._at_hand[task] = group
         return self.owned.get(group)
 
     def end(self, task: Hashable) -> bool:
-        """A task is over, if it is at hand.
+        """End a task, if it was begun.
 
         Returns:
-            Whether a group is to be let go, by `settle`.
+            Whether a group can be released now, by `settle`.
         """
         self._at_hand.pop(task, None)
         return bool(self.leaving) and bool(self._idle())
 
     def suspend(self) -> None:
-        """Begin nothing for now; what is at hand goes on."""
+        """Begin no task for now; present tasks continue."""
         self.owned = _NOTHING
         self.epoch = object()
 
     # --- In the background
 
     def resume(self) -> None:
-        """Go on with what was not asked back meanwhile."""
+        """Continue with the groups that were not revoked meanwhile."""
         self.owned = self._groups
 
     def report(self) -> dict[int, int]:
-        """Tell a new coordinator what has not been let go: the token of each group.
+        """Suspend, and return the tokens of all groups that were not released, for a new coordinator.
 
-        All of it is its own from then on: a coordinator that has asked for some of it is one no more.
+        All these groups are its own from then on: a revocation by the earlier coordinator no longer
+        counts.
         """
         self.suspend()
         self._groups.update(self.leaving)
@@ -106,10 +108,10 @@ class Member:
         self.epoch = object()
 
     def revoked(self, groups: Iterable[int]) -> list[int]:
-        """Groups are asked back.
+        """Take in that groups are revoked.
 
         Returns:
-            Those without a task at hand: they are let go, now.
+            The groups without a present task, which are released now.
         """
         for group in groups:
             if group in self._groups:
@@ -119,10 +121,10 @@ class Member:
         return self.settle()
 
     def settle(self) -> list[int]:
-        """Let groups go that were asked back, and have no task at hand any more.
+        """Release revoked groups whose last task has ended.
 
         Returns:
-            Those groups.
+            These groups.
         """
         idle = self._idle()
         for group in idle:

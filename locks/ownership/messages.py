@@ -1,10 +1,10 @@
-"""What a coordinator, its participants and their workers say to each other: closed unions.
+"""The messages between a coordinator, its participants and their workers, as closed unions.
 
-    a worker's threads  --FromWorker-->    its participant  --ToSession-->  the coordinator's session
-                                           its participant  <--ToParticipant--
+    a worker's threads --FromWorker--> its participant --ToSession--> the coordinator's session its
+    participant <--ToParticipant--
 
-A *participant* stands between a worker's threads and the *session* of the coordinator. What a
-session says names the participant that it is for, so these messages are effects as well.
+A *participant* mediates between a worker's threads and the *session* of the coordinator. A
+session's messages contain their receiver, so they are effects as well.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ __all__ = [
 ]
 
 
-MOST_GROUPS = 1 << 15  # of workers on several nodes: what one owns must fit into one message
-AnyWorker = Annotated[Any, "worker"]  # told apart for the wire, which knows what they are
+MOST_GROUPS = 1 << 15  # for workers on several nodes: all groups of one must fit into a message
+AnyWorker = Annotated[Any, "worker"]  # marked for the wire, which has a form for them
 Group = Annotated[int, "group"]
 Groups = Annotated[tuple[Group, ...], Size(MOST_GROUPS)]
 Owned = Annotated[Mapping[int, int], "the token of each group"]
@@ -53,11 +53,11 @@ class Gone(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """The worker will be gone after the tasks at hand. The participant passes it on."""
+    """The worker will leave after its present tasks. The participant passes this on."""
 
 
 class Idle(NamedTuple):
-    """The last task of a group that was asked back is over; see `Part.settle`."""
+    """The last task of a revoked group has ended; see `Part.settle`."""
 
 
 FromWorker = Gone | Leaving | Idle
@@ -70,8 +70,8 @@ class Report(NamedTuple):
     """The participant takes part from now on.
 
     Attributes:
-        owned: The token of each group that its worker has not let go.
-        agreements: How many agreements it was told of.
+        owned: The tokens of the groups that its worker has not released.
+        agreements: The number of agreements that it knows of.
     """
 
     owned: Owned
@@ -79,7 +79,7 @@ class Report(NamedTuple):
 
 
 class GroupsReleased(NamedTuple):
-    """Groups that were asked back are let go."""
+    """Revoked groups were released."""
 
     groups: Groups
 
@@ -91,7 +91,7 @@ ToSession = Report | GroupsReleased | Leaving
 
 
 class Welcome(NamedTuple):
-    """Go on with what you have reported."""
+    """Continue with the reported groups."""
 
     worker: AnyWorker
 
@@ -105,7 +105,7 @@ class Grant(NamedTuple):
 
 
 class Revoke(NamedTuple):
-    """Release these groups, after the tasks at hand."""
+    """Release these groups, after their present tasks."""
 
     worker: AnyWorker
     groups: Groups
@@ -132,7 +132,7 @@ ToParticipant = Welcome | Grant | Revoke | Renew | Closed
 
 
 class Agree(NamedTuple):
-    """Come to an agreement, and tell its number."""
+    """Make an agreement, and return its number."""
 
 
 class AgreementFailed(NamedTuple):
@@ -142,7 +142,7 @@ class AgreementFailed(NamedTuple):
 
 
 Effect = Agree | Grant | Revoke | Renew
-"""What a `Coordinator` wants done."""
+"""The effects of a `Coordinator`."""
 
 SessionEffect = Agree | ToParticipant
-"""What a `CoordinatorSession` wants done."""
+"""The effects of a `CoordinatorSession`."""

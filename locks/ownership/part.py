@@ -1,15 +1,17 @@
-"""One part that a worker takes, from joining to leaving, under any coordinator.
+"""One part of a worker, from joining to leaving, under any coordinator.
 
-Tasks are begun and ended in the threads or greenlets of the program. What is granted and asked back
-comes from the coordinator, in the background. Both meet in `Part`, which needs no lock (`Member` says why).
-Callbacks run in the background, one at a time: `on_gained` before the first
-task of the group is begun, `on_lost` after the last one is over, and before the next owner gets it.
+The program's threads or greenlets begin and end tasks. Grants and revocations come from the
+coordinator, in the background. Both meet in `Part`, which needs no lock (`Member` says why).
 
-Signal handlers and finalisers run in the middle of that, and exceptions of theirs, and of other threads, come up
-there. So what the program's threads do, `begin`, `end` and `stop`, waits for nothing, and twice is as good as
-once: whatever tears it, the object that the `with` statement has ends the task again (`locks.runtime.leaving`). What
-they tell the participant, they tell because of what is so, and not because of what they have changed. So if that was
-torn, it is told then, or by whoever ends a task or stops next.
+Callbacks run in the background, one at a time: `on_gained` before the first task of a group begins,
+and `on_lost` after its last task has ended, before the next owner gets the group.
+
+Signal handlers and finalisers can interrupt any of this, and exceptions from them and from other
+threads can be raised at any instruction. So `begin`, `end` and `stop`, which the program's threads
+call, never wait, and may be repeated without harm. If one is interrupted, the object of the `with`
+statement ends the task again (`locks.runtime.leaving`). They notify the participant because of the
+present state, not because of their own change. So after an interruption, the repeated call notifies
+it, or the next call that ends a task or stops.
 """
 
 from __future__ import annotations
@@ -43,19 +45,19 @@ __all__ = ["Part"]
 
 
 class Part:
-    """One part that a worker takes, from joining to leaving. The shells tell it what it gets.
+    """One part of a worker, from joining to leaving. The shells notify it of grants and revocations.
 
     Args:
-        name: What is shared out.
+        name: The name of the ownership.
         client: The thread, greenlet or actor that has joined: when it ends, so does the part.
-        on_gained: Called with each group that is granted, and its token.
-        on_lost: Called with each group that was let go.
+        on_gained: Called with each granted group, and its token.
+        on_lost: Called with each released group.
 
     Attributes:
         client: The same.
         over: Opens when it has ended.
-        reason: Why, then: `"normal"` or an exception.
-        agreements: How many agreements it was told of.
+        reason: Why it has ended: `"normal"` or an exception.
+        agreements: The number of agreements that it knows of.
         done: How many tasks it has done.
         failed: How often one has failed.
         set_aside: How many it has set aside.
@@ -84,7 +86,9 @@ class Part:
         self.leaves = False  # because it was told to
         self._tell: Callable[[FromWorker], object] = _nobody
         self._seen_in: dict[object, Callable[[], tuple[str, int, int, int]]] = {}
-        self.runs: dict[Run, None] = {}  # the one that runs a backlog, and those that find that out
+        self.runs: dict[
+            Run, None
+        ] = {}  # the run of a backlog, and later ones that find it and fail
         try:
             self._monitor = watch_end(client, lambda _: self._tell(Gone()))
         except (TypeError, ValueError) as error:
@@ -110,16 +114,16 @@ class Part:
     # --- By its participant, in the background ------------------------------------------------------
 
     def took_part(self, tell: Callable[[FromWorker], object]) -> None:
-        """It has a participant: how to tell it something, from any thread."""
+        """Set how to notify its participant, from any thread."""
         self._tell = tell
-        if self.stopping:  # meanwhile, or `join` was left by an exception
+        if self.stopping:  # it was stopped meanwhile, or an exception left `join`
             tell(Gone())
 
     def told(self, message: ToParticipant | Idle | Leaving) -> GroupsReleased | Leaving | None:
-        """The participant was told something, by the session or by the worker's own threads.
+        """Take in a message to the participant, from the session or from the worker's threads.
 
         Returns:
-            What the session is to be told.
+            The message for the session, if there is one.
         """
         released: list[int] = []
         match message:
@@ -142,7 +146,7 @@ class Part:
         return GroupsReleased(tuple(released)) if released else None
 
     def granted(self, groups: Collection[int], token: int) -> None:
-        """Groups are its own: the callback is told of each, then tasks may be begun."""
+        """Take in granted groups: call the callback for each, then allow tasks."""
         world().note(self.client, "owns groups {} of {}, token {}", list(groups), self.name, token)
         for group in groups:
             if self._on_gained is not None:
@@ -156,10 +160,10 @@ class Part:
         self.member.renewed(groups, token)
 
     def revoked(self, groups: Iterable[int]) -> list[int]:
-        """Groups are asked back.
+        """Take in that groups are revoked.
 
         Returns:
-            Those that are let go; the participant will be told `Idle` for the others.
+            The groups that are released now; for the others, the participant gets `Idle` later.
         """
         idle = self.member.revoked(groups)
         self.tell_lost(idle)
@@ -170,31 +174,31 @@ class Part:
         self.member.suspend()
 
     def settle(self) -> list[int]:
-        """Tell the callback of groups that were asked back and whose last task is over.
+        """Call the callback for revoked groups whose last task has ended.
 
         Returns:
-            Those groups: they are let go, now.
+            These groups, which are released now.
         """
         groups = self.member.settle()
         self.tell_lost(groups)
         return groups
 
     def report(self) -> dict[int, int]:
-        """Begin nothing for now, and tell what was not let go: the token of each group."""
+        """Suspend, and return the tokens of all groups that were not released."""
         return self.member.report()
 
     def resume(self) -> None:
         """Go on."""
         if not self.stopping:
             self.member.resume()
-            if self.stopping:  # meanwhile; `begin` looks, too
+            if self.stopping:  # it was stopped meanwhile; `begin` checks this, too
                 self.member.suspend()
         for run in tuple(self.runs)[:1]:
             run.look()
         self.wake()
 
     def tell_lost(self, groups: Collection[int]) -> None:
-        """Tell the callback of groups that were let go."""
+        """Call the callback for released groups."""
         if groups:
             world().note(self.client, "has let go groups {} of {}", list(groups), self.name)
         if self._on_lost is not None:
@@ -212,7 +216,7 @@ class Part:
         self.wake()
 
     def left(self, reason: object = "normal") -> None:
-        """The part is over in good order: the callback is told of all that it still had."""
+        """End the part normally: call the callback for all remaining groups."""
         try:
             self.tell_lost(self.report())
         except Exception as error:
@@ -227,7 +231,7 @@ class Part:
         self._tell(Gone())
 
     def abandon(self) -> None:
-        """In a forked child: the part is taken in the parent. Who waits here, or leaves a block, goes on."""
+        """In a forked child: end the part, which belongs to the parent; waiting callers continue."""
         self._tell = lambda message: None
         self.reason = OwnershipEnded(f"this worker's part in {self.name!r} is the parent process's")
         self.stopping = True
@@ -258,7 +262,7 @@ class Part:
 
     @interrupts.whole
     def stop(self, now: bool) -> None:
-        """Begin nothing more; end when no task is at hand, or at once."""
+        """Begin no more tasks; end after the present ones, or at once."""
         self.stopping = self.leaves = True
         self.member.suspend()
         drained = now or not self.member.at_hand
@@ -269,7 +273,7 @@ class Part:
     def let_go(self) -> None:
         """The worker's block was left, and this was not noted; or entering it was torn."""
         self.stop(now=False)
-        if self._tell is _nobody:  # if a participant comes all the same, it is shown out
+        if self._tell is _nobody:  # if a participant still comes, it is dismissed
             self.ended("normal")
 
     def wake(self) -> None:
@@ -278,7 +282,7 @@ class Part:
             run.wake()
 
     def check_failed(self) -> None:
-        """Raise an error if it has ended by one, or without being told to."""
+        """Raise an error if it has ended by an error, or without a call of `stop`."""
         if self.over.is_open and (not self.leaves or isinstance(self.reason, Exception)):
             why, cause = "the node was stopped, or its client has ended", None
             if isinstance(self.reason, Exception):
@@ -287,11 +291,12 @@ class Part:
 
 
 class Task(Block):
-    """A task that is at hand for as long as its block.
+    """A task that is begun for the duration of its block.
 
     Attributes:
         group: Its group.
-        of: The backlog whose first task in the group is at hand, one after the other; None if none is.
+        of: The backlog whose first tasks in the group are done, one after the other; None without a
+            backlog.
         token: The group's token when it was begun; None before that.
     """
 

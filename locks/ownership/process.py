@@ -1,10 +1,10 @@
 """Ownership among the workers of one process.
 
-There is one session for each name. It lives in the hub of the node, and so does a small actor for
-each worker, its *participant*: it is told what the worker is granted and what is asked back, runs its
-callbacks, and ends with the worker. A session begins with its first participant, ends with its last
-one, and is open from the start. An agreement is a lock of this node: its fencing token is what makes
-one agreement newer than another.
+There is one session for each name. It lives in the hub of the node. So does a small actor for each
+worker, its *participant*: it receives grants and revocations, runs the worker's callbacks, and ends
+with the worker. A session begins with its first participant, ends with its last one, and is open
+from the start. An agreement is a lock of this node, and its fencing token is the agreement's
+number.
 """
 
 from __future__ import annotations
@@ -60,14 +60,15 @@ class Ownership(Worker):
         name: What is shared out; workers of the same name do so among each other.
         groups: How many groups of resources there are, the same for all: at least as many as
             workers, better several times as many.
-        group_for: Returns the group of a resource, from 0 to `groups - 1`; by default a hash that is the
-            same on every machine, of text, bytes, whole numbers, and tuples of them.
+        group_for: Returns the group of a resource, from 0 to `groups - 1`; by default a hash that
+            is the same on every machine, of text, bytes, whole numbers, and tuples of them.
         on_gained: Called with a group and its token when it is granted, before its first task.
-        on_lost: Called with a group that it no longer has, after its last task, before the next owner
-            gets it.
+        on_lost: Called with a group that it no longer has, after its last task, before the next
+            owner gets it.
         node: The node; this program's by default.
 
-    The callbacks run in the background and must be quick. An exception in one ends this worker's part.
+    The callbacks run in the background and must be quick. An exception in one ends this worker's
+    part.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class _Participant(GeventActor):
         part.took_part(partial(tell, self.actor_ref))
 
     def on_receive(self, message: Any) -> None:
-        """Take in what the worker or the session says; anybody may broadcast something else."""
+        """Take in a message of the worker or the session; ignore others, which anyone may broadcast."""
         if type(message) in HEARD:
             self._hear(message)
 
@@ -148,7 +149,7 @@ class _LocalSession:
         self.received(participant, Report({}, 0))
 
     def received(self, participant: Ref, message: ToSession) -> None:
-        """A participant says something."""
+        """Take in a message of a participant."""
         self._perform(self.core.received(participant, message))
 
     def gone(self, participant: Ref) -> None:

@@ -1,7 +1,7 @@
-"""A worker's run of a backlog: it does the tasks of the groups that are its own, a slice of one group after the other.
+"""A worker's run of a backlog: it does the tasks of its groups, one slice of a group after the other.
 
-What it has to do is told by others: by its part, which groups are its own, and by the backlog, which of them have tasks (`Turns`). So
-a worker that waits looks at nothing, and one that is woken looks at one group.
+Its part notifies it of its groups, and the backlog of groups with tasks (`Turns`). So a waiting
+worker polls nothing, and a woken one looks at one group.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BacklogRun(Block, Generic[T]):
     Args:
         worker: The worker.
         part: Its part.
-        among: Among whom it shares out.
+        among: The set of workers that it belongs to.
         tasks: The backlog.
         handler: Does a task.
     """
@@ -58,7 +58,8 @@ class BacklogRun(Block, Generic[T]):
     ) -> None:
         self.worker = worker
         self.among = among
-        # Not the greenlet itself: one that outlives its thread can crash the garbage collector.
+        # Not the greenlet itself: a greenlet that outlives its thread can crash the garbage
+        # collector.
         self.caller = id(getcurrent())
         self._part = part
         self._tasks = tasks
@@ -73,7 +74,7 @@ class BacklogRun(Block, Generic[T]):
     # --- From others, in any thread
 
     def at(self, group: int) -> tuple[Task, int] | None:
-        """What it has begun in a group, and with which token."""
+        """The task that it has begun in a group, with its token."""
         for task in self._part.member.tasks_at_hand():
             if isinstance(task, Task) and task.group == group and task.of is self._tasks:
                 return None if task.token is None else (task, task.token)
@@ -139,9 +140,9 @@ class BacklogRun(Block, Generic[T]):
                 return
 
     def _wait(self) -> bool:
-        """Wait until there may be something to do; False if there will be nothing any more."""
+        """Wait until there may be work; False if there will be no more."""
         waiter = self._waiter = Waiter()
-        try:  # it is to be seen by now; so look
+        try:  # others can see the waiter now, so look for work
             if self._tasks.finished:
                 return False
             if not (self._turns or self._part.stopping):
@@ -151,7 +152,7 @@ class BacklogRun(Block, Generic[T]):
             self._waiter = None
 
     def _slice(self, group: int) -> None:
-        """Do some tasks of a group. If there are more, it stands last again."""
+        """Do some tasks of a group. If there are more, it moves to the end."""
         tasks, part = self._tasks, self._part
         until = tasks.waits_until(group)
         if group not in part.member.owned or not tasks.has(group):
@@ -161,10 +162,10 @@ class BacklogRun(Block, Generic[T]):
             return
         epoch = part.member.epoch
         with part.task(group, tasks) as token:
-            if token is None:  # if it is its own again, its part says so
+            if token is None:  # its part reports if the group is its own again
                 return
             failure = self._first(group, token, epoch)
-            if failure is not None:  # not raised where it was caught: its causes stay what they are
+            if failure is not None:  # raised outside of `except`, so that its context is unchanged
                 raise failure
         if tasks.has(group):
             self._turns.add(group)
@@ -199,7 +200,7 @@ class BacklogRun(Block, Generic[T]):
         return None
 
     def _some(self, line: deque[T], token: int, epoch: object) -> None:
-        """Do the first tasks of a line, until the slice is over, or tasks may not be begun any more."""
+        """Do the first tasks of a queue, until the slice is over, or no more tasks may be begun."""
         part, take_out, clock = self._part, line.popleft, self._clock
         handler = self._guarded if self._guards else self._handler
         member = part.member
@@ -231,7 +232,7 @@ class BacklogRun(Block, Generic[T]):
         self._part.done += 1
 
     def _guarded(self, task: T, token: int) -> None:
-        """The handler, where it matters whether it is the handler that has failed."""
+        """Call the handler, and mark its failures as such."""
         try:
             self._handler(task, token)
         except StaleToken:
@@ -246,7 +247,7 @@ def check_not_within(worker: Doer, among: Among) -> None:
     Raises:
         MisuseError: The caller is the handler of such a task.
     """
-    caller = id(getcurrent())  # of a run that is under way, so it lives
+    caller = id(getcurrent())  # valid, because its run is under way
     for run in tuple(_under_way):
         if run.caller == caller and run.among.name == among.name and run.worker is not worker:
             raise MisuseError(
@@ -256,4 +257,4 @@ def check_not_within(worker: Doer, among: Among) -> None:
             )
 
 
-os.register_at_fork(after_in_child=_under_way.clear)  # what the parent runs
+os.register_at_fork(after_in_child=_under_way.clear)  # these are runs of the parent

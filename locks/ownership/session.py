@@ -1,12 +1,13 @@
-"""One session of a coordinator, by whatever way its messages travel: a pure state machine.
+"""One session of a coordinator, for any transport of messages: a pure state machine.
 
-Participants *report* to a session what they have not let go. It *opens* when all that may own a
-group have reported. Then it welcomes them, they go on with what they own, and the first agreement is
-taken. Until then no group is granted, because one that has not reported yet may own it; and no worker
-goes on, because two may have reported the same group, where one of them was cut off for a while.
+Participants *report* to a session the groups that they have not released. It *opens* when all
+participants that may own a group have reported. Then it welcomes them, they continue with their
+groups, and the first agreement is taken. Until then no group is granted, because a participant that
+has not reported may own it. And no worker continues, because two may have reported the same group,
+if one of them was cut off for a while.
 
-A session counts agreements, also those under earlier sessions, as far as any participant knows of
-them. An agreement that is smaller than a token that was reported meanwhile is taken once more.
+A session counts all agreements that any participant knows of, those under earlier sessions
+included. If an agreement is smaller than a token that was reported meanwhile, it is taken again.
 """
 
 from __future__ import annotations
@@ -33,41 +34,41 @@ W = TypeVar("W", bound=Hashable)
 
 
 class CoordinatorSession(Generic[W]):
-    """Runs a `Coordinator`. Each method returns what is to be done, in order.
+    """Runs a `Coordinator`. Each method returns effects, in order.
 
     Args:
         groups: How many groups there are.
 
     Attributes:
-        coordinator: What it has decided.
-        is_open: Whether all have reported.
+        coordinator: The coordinator.
+        is_open: Whether all participants have reported.
     """
 
     def __init__(self, groups: int) -> None:
         self.coordinator: Coordinator[W] = Coordinator(groups)
         self.is_open = False
-        self._wanted = False  # an agreement, as soon as it is open
+        self._wanted = False  # whether to take an agreement when it opens
         self._before = 0  # agreements under earlier sessions
 
     @property
     def agreements(self) -> int:
-        """How many agreements there were, as far as any participant knows."""
+        """The number of agreements, as far as any participant knows."""
         return self._before + self.coordinator.agreements
 
     @property
     def newest(self) -> int:
-        """The largest token that it knows of, to be told with the next agreement."""
+        """The largest known token, to be passed with the next agreement."""
         return self.coordinator.newest
 
     def received(
         self, worker: W, message: ToSession, expected: Iterable[W] = ()
     ) -> Sequence[SessionEffect]:
-        """A participant says something.
+        """Take in a message of a participant.
 
         Args:
             worker: The participant.
-            message: What it says.
-            expected: Those that have to report before a worker goes on, as far as is known by now.
+            message: The message.
+            expected: The participants that must report before a worker continues, as far as known.
         """
         effects: Sequence[SessionEffect]
         match message:
@@ -87,14 +88,14 @@ class CoordinatorSession(Generic[W]):
         return self._go_on(self.coordinator.gone(worker), expected)
 
     def agreed(self, token: int, newest: int) -> Sequence[SessionEffect]:
-        """There is an agreement.
+        """Take in an agreement.
 
         Args:
             token: Its number.
-            newest: The largest token that the session knew of when it asked for it.
+            newest: The largest token that the session knew when it requested the agreement.
 
         Raises:
-            OperatingError: The number is not larger than all that the session knew of then.
+            OperatingError: The number is not larger than all tokens that the session knew then.
         """
         if token <= self.newest and self.newest > newest:  # reported meanwhile
             return [Agree()]
@@ -106,7 +107,7 @@ class CoordinatorSession(Generic[W]):
 
     def _joined(self, worker: W, owned: Mapping[int, int]) -> Sequence[SessionEffect]:
         effects: list[SessionEffect] = []
-        if worker in self.coordinator.workers:  # led anew: only what it says now counts
+        if worker in self.coordinator.workers:  # it reports again: only the new report counts
             effects += self.coordinator.gone(worker)
         effects += self.coordinator.joined(worker, owned)
         if self.is_open:
@@ -116,7 +117,7 @@ class CoordinatorSession(Generic[W]):
     def _go_on(
         self, effects: Sequence[SessionEffect], expected: Iterable[W]
     ) -> Sequence[SessionEffect]:
-        """Open if all have reported; until then no agreement is asked for."""
+        """Open if all have reported; until then, request no agreement."""
         if self.is_open:
             return effects
         found: list[SessionEffect] = [each for each in effects if not isinstance(each, Agree)]

@@ -1,14 +1,15 @@
-"""Which worker is to own which groups: evenly, and so that as few groups move as can be.
+"""The plan which worker owns which groups: evenly, and with as few moves as possible.
 
-With G groups and W workers each is to own G // W groups, and G % W of them one more. Those that have
-most get the larger shares, so that none gives away a group without need. Then workers with too many
-give some away, and these, with the groups that have no owner, go to workers with too few. A group
-moves only because its owner is gone, or because its owner has more than its share: fewer moves
-would leave a worker with more than that.
+With G groups and W workers, each worker owns G // W groups, and G % W of the workers one more.
+Workers with most groups get the larger shares, so that none gives away a group without need. Then
+workers with too many groups give some away. These, and the groups without an owner, go to workers
+with too few. A group moves only if its owner is gone or has more than its share. With fewer moves,
+a worker would keep more than its share.
 
-Rejected: rendezvous hashing, with which workers need not know the owners. Groups move only to
-newcomers and from leavers there, too, but 64 groups over 8 workers come out as 4 to 12 for each
-(`tests/unit/test_ownership.py` counts), where here it is 8. Here the coordinator knows the owners anyway.
+Rejected: rendezvous hashing, with which workers need not know the owners. There, too, groups move
+only to newcomers and from leavers. But 64 groups over 8 workers are spread as 4 to 12 for each
+(`tests/unit/test_ownership.py` counts), instead of 8. And here the coordinator knows the owners
+anyway.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ def spread(groups: int, owners: Mapping[int, W], workers: Sequence[W]) -> dict[i
 
     Args:
         groups: How many there are; they are numbered from 0.
-        owners: The present owners. Those that are not among the workers do not count.
-        workers: Those that can own groups, each once; the first get more if all else is equal.
+        owners: The present owners. Owners that are not among the workers do not count.
+        workers: The workers that can own groups, each once; in a tie, the first ones get more.
 
     Returns:
         An owner for each group; none if there are no workers.

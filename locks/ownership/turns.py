@@ -1,16 +1,18 @@
-"""Whose turn it is among the groups of one worker, and how long a turn is.
+"""The order and length of turns among the groups of one worker.
 
-A group that has got tasks stands last, once. Its turn is a *slice*: it ends with the first task that ends a
-millisecond or more after the slice began, or with the last task that waited then. If there are tasks left, it stands last
-again. Nothing is carried over from one slice to the next.
+A group that gets tasks is put at the end of the order, once. Its turn is a *slice*. The slice ends
+with the first task that ends a millisecond or more after the slice began, or with the last task
+that waited then. If there are tasks left, the group moves to the end. Nothing is carried over from
+one slice to the next.
 
-A look at the clock costs as much as a very short task. So where tasks take less than 5 µs it is looked at after each eighth: a slice
-in which slow tasks come after such ones may have up to seven tasks more. Hence the bound, for a worker with N groups that have tasks: a group
-begins its next slice after N slices at most, each of a millisecond and a task; or and eight tasks, where some of the group take
-less than 5 µs.
+Reading the clock costs as much as a very short task. So if tasks take less than 5 µs, the clock is
+read only after every eighth task. If slow tasks follow such short ones in a slice, the slice may
+have up to seven tasks more. This gives a bound for a worker with N groups that have tasks: a group
+begins its next slice after at most N slices. Each of them takes a millisecond and one task, or a
+millisecond and eight tasks if some tasks of its group take less than 5 µs.
 
-Who adds tasks, in any thread, and the background say which groups have some; the worker's thread alone takes turns. What both do
-is one step each, that is not torn, and twice is as good as once.
+Callers that add tasks, in any thread, and the background report groups with tasks. Only the
+worker's thread takes turns. Both do so in atomic steps that may be repeated without harm.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ __all__ = ["BATCH", "QUICK", "SLICE", "Turns"]
 SLICE = 0.001
 """Seconds after which it is the next group's turn."""
 QUICK = 0.000005
-"""If the last look at the clock is less than these seconds ago, the next one comes after `BATCH` tasks; else after each task."""
+"""If the clock was read less than these seconds ago, the next reading comes after `BATCH` tasks."""
 BATCH = 8
 
 
@@ -37,8 +39,8 @@ class Turns:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._ready: OrderedDict[int, None] = OrderedDict()  # its methods are one step each
-        # Of the worker's thread alone: a heap, and what is in it.
+        self._ready: OrderedDict[int, None] = OrderedDict()  # its methods are atomic
+        # Only for the worker's thread: a heap, and its content.
         self._later: list[tuple[float, int]] = []
         self._put_off: dict[int, float] = {}
 
@@ -47,7 +49,7 @@ class Turns:
         return bool(self._ready)
 
     def add(self, group: int) -> None:
-        """A group has tasks; from any thread. It keeps its place if it stands already."""
+        """Add a group that has tasks, from any thread; if it is added already, it keeps its place."""
         self._ready[group] = None
 
     def put_off(self, group: int, until: float) -> None:
@@ -57,7 +59,7 @@ class Turns:
             heapq.heappush(self._later, (until, group))
 
     def take(self) -> int | None:
-        """The group whose turn it is; it does not stand any more."""
+        """Take the group whose turn it is out of the order."""
         while self._later and self._later[0][0] <= self._clock():
             _, group = heapq.heappop(self._later)
             self._put_off.pop(group, None)
@@ -65,5 +67,5 @@ class Turns:
         return self._ready.popitem(last=False)[0] if self._ready else None
 
     def seconds(self) -> float | None:
-        """How long it takes until a group's turn comes that was put off; None if there is none."""
+        """Seconds until the turn of the first postponed group; None if there is none."""
         return max(0.0, self._later[0][0] - self._clock()) if self._later else None

@@ -1,4 +1,4 @@
-"""What users hold in their hands: one worker of an ownership, under any coordinator."""
+"""The class that users use: one worker of an ownership, under any coordinator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ __all__ = ["Statistics", "Worker", "check_node", "node_of"]
 T = TypeVar("T")
 W = TypeVar("W", bound="Worker")
 
-# Whose parts they are. Not a `WeakSet`: what an interruption raises in the callback of a weak reference is lost.
+# The worker of each part. Not a `WeakSet`: an exception raised in the callback of a weak reference
+# is lost.
 _workers: dict[Part, weakref.ref[Worker]] = {}
 
 
@@ -87,14 +88,14 @@ class Worker(Block, ABC):
 
     @abstractmethod
     def _start(self, part: Part) -> None:
-        """Join; from then on the part gets what it is granted, until it is `ended`.
+        """Join; from then on the part receives its grants, until it is `ended`.
 
         It calls `part.took_part`.
         """
 
     @abstractmethod
     def _among(self) -> Among:
-        """Among whom it shares out."""
+        """The set of workers that it belongs to."""
 
     # --- Taking part --------------------------------------------------------------------------------
 
@@ -164,7 +165,7 @@ class Worker(Block, ABC):
         """The block was left, and this was not noted; see `Block`."""
         held.let_go()
 
-    # --- What is its own ----------------------------------------------------------------------------
+    # --- Its groups ---------------------------------------------------------------------------------
 
     @property
     def groups(self) -> int:
@@ -202,7 +203,8 @@ class Worker(Block, ABC):
         at a time, also of the same group: then it is up to the program that they do not meet.
 
         Returns:
-            What the `with` statement takes; it gives the fencing token: larger than that of each owner before.
+            What the `with` statement takes; it gives the fencing token: larger than that of each
+            owner before.
 
         Raises:
             NotOwner: The group is not its own.
@@ -227,16 +229,18 @@ class Worker(Block, ABC):
 
         Args:
             tasks: The tasks, shared with the other workers of this process.
-            handler: Called with each task and its fencing token. A task whose handler is killed is not done: it will be done again,
-                by the owner of its group. So is one whose handler raises, unless the backlog says otherwise (`on_failure`).
+            handler: Called with each task and its fencing token. A task whose handler is killed is
+                not done: it will be done again, by the owner of its group. So is one whose handler
+                raises, unless the backlog says otherwise (`on_failure`).
 
         Returns:
             How many tasks it has done.
 
         Raises:
-            InvalidOption: The tasks have other groups, or are done by workers of another name, of another node, or of the other
-                class of this name.
-            MisuseError: This worker runs a backlog already; or it is called by the handler of a worker of the same name.
+            InvalidOption: The tasks have other groups, or are done by workers of another name, of
+                another node, or of the other class of this name.
+            MisuseError: This worker runs a backlog already; or it is called by the handler of a
+                worker of the same name.
             OwnershipEnded: A callback has failed, or the node was stopped.
             Exception: What the handler raises, where a task that fails ends the run.
         """
@@ -290,7 +294,7 @@ class Worker(Block, ABC):
 
 
 class _Hold(Block, AbstractContextManager[int]):
-    """A task on a resource; what may be raised is raised before it is begun."""
+    """A task on a resource; errors are raised before it is begun."""
 
     def __init__(self, worker: Worker, resource: Hashable) -> None:
         self._worker = worker
