@@ -1,8 +1,9 @@
-"""Lock servers and agents as Pykka finds them behind their references: their operations, as in the original.
+"""The actor classes behind the references of lock servers and agents: their operations, as in the original.
 
-`LockServer` and `LockAgent` are what `actor_class` says, what is in Pykka's registry, and what a proxy shows. Each operation has the
-name of the original's function. One of an agent is the function of `locks` with that name: the same arguments, checks, results and
-errors. A caller that locks by a lock server itself gets an agent there for that.
+`LockServer` and `LockAgent` are the classes in `actor_class` and in Pykka's registry, and a proxy
+shows their operations. Each operation has the name of the original's function. An operation of an
+agent is the function of `locks` with that name: the same arguments, checks, results and errors. A
+caller that locks by a lock server itself gets an agent there.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def _operation(
 class LockAgent(TurnActor):
     """The actor of one transaction's agent; `locks.Agent` is the reference to one.
 
-    What waits for locks is answered when they are granted. An answer that nobody asks for any more stays asked
-    for: `unlock` withdraws it.
+    Operations that wait for locks are answered when these are granted. If the caller stops waiting
+    for the answer, the locks stay requested; `unlock` withdraws them.
     """
 
     _begun_by = "begin an agent with locks.begin_transaction() or locks.spawn_agent()"
@@ -80,31 +81,31 @@ class LockAgent(TurnActor):
         return Later(partial(agent.lock_later, (wanted,)))
 
     def await_all_locks(self) -> Later:
-        """Answered by a `LockResult` when all that was asked for is granted."""
+        """Wait for all requested locks; the answer is a `LockResult`."""
         return Later(self._actor_ref.await_later)
 
     def fencing_token(self, lock_id: Sequence[Any]) -> Later:
         """Answered by the fencing token of a lock that is held. The original has no such function."""
         return Later(partial(self._actor_ref.token_later, check_lock_id(lock_id)))
 
-    # --- What is answered at once ---------------------------------------------------------------
+    # --- Calls without waiting ------------------------------------------------------------------
 
     lock_nowait = _operation(api.lock_nowait)
-    """Ask for a lock; see `await_all_locks`."""
+    """Request a lock; see `await_all_locks`."""
     lock_objects = _operation(api.lock_objects)
-    """Ask for several locks at once."""
+    """Request several locks at once."""
     surrender_nowait = _operation(api.surrender_nowait)
-    """Give up a lock to another agent that waits for it: its reference, or its id."""
+    """Give up a lock to another, waiting agent: its reference, or its id."""
     unlock = _operation(api.unlock)
     """Release an id, or withdraw the request for it. The original has no such function."""
     end_transaction = _operation(api.end_transaction)
     """End the transaction, and with it the agent."""
     lock_info = _operation(api.lock_info)
-    """What was asked for, and what of it is granted."""
+    """The requests, and their grants."""
     transaction_status = _operation(api.transaction_status)
     """The status, and the deadlocks so far."""
     ensure_held = _operation(api.ensure_held)
-    """Raise `LockLost` unless the client still has what it was told it has."""
+    """Raise `LockLost` unless the client still holds its acknowledged locks."""
     change_flag = _operation(api.change_flag)
     """Change an option; see `locks.change_flag`."""
 
@@ -115,7 +116,7 @@ class LockAgent(TurnActor):
         self._actor_ref.notify_when_held()
 
     def monitor_nodes(self, on: bool) -> bool:
-        """Whether the client is told of lock servers that come and go; returns what it was before."""
+        """Set whether the client is notified of lock servers that come and go; return the old value."""
         before = self._actor_ref.monitors_nodes()
         self._actor_ref.change_flag("monitor_nodes", on)
         return before
@@ -124,15 +125,15 @@ class LockAgent(TurnActor):
 class LockServer(TurnActor):
     """The actor of one node's lock server, `node.server`.
 
-    Whoever calls `lock` of it without an agent of its own gets one there, which `remove_agent` ends, or the caller's
-    own end. Each operation is about the lock table of this one node.
+    A caller of `lock` without an agent gets one there, which ends by `remove_agent` or with the
+    caller. Each operation is about the lock table of this one node.
     """
 
     _begun_by = "a lock server starts with its node, by locks.start()"
     _actor_ref: Server
 
     def lock(self, lock_id: Sequence[Any], mode: Mode = "write") -> Later:
-        """Lock an id for the caller; answered by a `LockResult` when all that it has asked for is granted."""
+        """Lock an id for the caller; the answer, when all its requests are granted, is a `LockResult`."""
         checked = check_lock_id(lock_id), check_mode(mode)
         agent = self._actor_ref.agent_of_caller()
         wanted = checked_object(agent.node, *checked, (agent.node.name,), "all")
@@ -175,13 +176,13 @@ class LockServer(TurnActor):
         self._actor_ref.watch_for(check_lock_id(lock_id), watcher, on=False)
 
     def watchers(self, lock_id: Sequence[Any]) -> list[Any]:
-        """Who watches exactly this id, here and on other nodes."""
+        """The watchers of exactly this id, here and on other nodes."""
         return self._actor_ref.watchers(check_lock_id(lock_id))
 
     def agents(self, lock_id: Sequence[Any]) -> list[Any]:
-        """The agents that have or want this id, one above it or one below it, in their order.
+        """The agents with requests related to this id, in order.
 
-        They can be monitored and told: `locks.Agent`s of this node, `RemoteRef`s of others.
+        They are references: `locks.Agent`s of this node, `RemoteRef`s of others.
         """
         node = self._actor_ref.node
         ids = dict.fromkeys(each.agent for each in node.view(check_lock_id(lock_id)).requests)

@@ -1,21 +1,20 @@
-"""The queue of messages between a node's actors, how effects are carried out, and the node's journal.
+"""The queue of messages between a node's actors, the execution of effects, and the node's journal.
 
-All actors of a node take one turn (`locks.runtime.inline`): the caller runs what follows from its call at
-once, in its own thread or greenlet, until every message is delivered. Then agents that learned something
-look for deadlocks (so an agent has taken in all that has come before it looks), and the messages that
-this brings about are delivered in the same way. Messages between two actors keep their order. Foreign code
-(notifications, watchers, monitors) never runs within a turn; it is handed to the node's executor, and
-what a trace is told, it is told when the turn is over.
+All actors of a node share one turn (`locks.runtime.inline`): the caller runs everything that
+follows from its call, in its own thread or greenlet, until every message is delivered. Then agents
+with new knowledge look for deadlocks, so an agent searches only after it has taken in all its
+messages. Messages that result from this are delivered in the same way. Messages between two actors
+keep their order. Foreign code (notifications, watchers, monitors) never runs within a turn; it is
+passed to the node's executor. A trace is called after the turn.
 
-**How a turn is undone and completed.** Machines are deterministic, so an actor's machine is what its
-history makes of it (`locks.node.history`). Each event is put down before it is carried out, and
-`touched` has what was put down in this turn. What goes out of the machines is gathered in `_outbox`. So
-until the turn is committed, by one assignment, nothing has happened but in the machines of `touched`:
-`mend` cuts their histories and has the machines made anew from them.
-After it, the outbox is carried out, each effect at least once; all of them are such that twice is as
-good as once.
+**How is a turn undone or completed?** Machines are deterministic, so a machine's state follows from
+its history (`locks.node.history`). Each event is recorded before it is run, and `touched` has the
+events of this turn. The machines' output is gathered in `_outbox`. The turn is committed by one
+assignment. Before that, only the machines in `touched` have changed, and `mend` cuts their
+histories and rebuilds the machines from them. After it, the outbox is carried out, each effect at
+least once. All effects may be repeated without harm.
 
-Everything here is for the turn, but `tell`.
+Everything here is for the turn, except `tell`.
 """
 
 from __future__ import annotations
@@ -73,19 +72,19 @@ PATIENCE = 4  # how often something is tried that fails, before it is given up
 
 
 class Dispatch:
-    """Carries messages between the actors of one node, and does what their machines want done.
+    """Carries messages between the actors of one node, and carries out the effects of their machines.
 
     Args:
         name: The node's name.
-        executor: Where foreign code is called.
-        counters: What is counted.
+        executor: Calls foreign code.
+        counters: The node's counters.
         trace: See `Node`.
         on_ended: Called when an agent has ended.
         on_broken: Called when the lock server has crashed.
 
     Attributes:
         server: The lock server.
-        agents: The agents that live.
+        agents: The living agents.
         cluster: The other nodes, if there are any.
         trace: Called with sender, receiver and message for each message, if it is not `None`.
     """
@@ -116,16 +115,16 @@ class Dispatch:
         self.touched: list[tuple[Actor, Event]] = []
         self._outbox: deque[tuple[Actor, Any]] = deque()
         self._turns = TURNS
-        # What is over is freed little by little: to free a long history takes milliseconds.
+        # Old histories are freed little by little, because freeing a long one takes milliseconds.
         self._over: list[History] = []
         self._noted = False  # whether there is something in one of the next two
         self._counted: list[Any] = []  # messages that are counted
         self._traced: list[tuple[Any, Any, Any]] = []
         self._committed: Work | bool = False  # the work that was done, if it was work
-        self._arrived: tuple[tuple[Actor, Any], ...] = ()  # what came in after the commit
-        self._at: Actor | None = None  # who takes in a message just now
+        self._arrived: tuple[tuple[Actor, Any], ...] = ()  # messages that arrived after the commit
+        self._at: Actor | None = None  # the actor that takes in a message now
         self._culprit: Actor | None = None
-        self._stuck: tuple[Any, int] = (None, 0)  # what could not be carried out, and how often
+        self._stuck: tuple[Any, int] = (None, 0)  # the effect that failed, and how often
         self.news: deque[tuple[Any, Any, Any]] = deque()
         self._telling = native_lock()
 
@@ -215,7 +214,7 @@ class Dispatch:
     # --- The end of a turn ----------------------------------------------------------------------
 
     def conclude(self, work: Work | None = None) -> None:
-        """Deliver all messages, let agents look for deadlocks, until all is quiet; then commit it."""
+        """Deliver all messages and let agents look for deadlocks, until nothing is left; then commit."""
         queue = self._queue
         unsettled = self.unsettled
         while True:
@@ -240,7 +239,7 @@ class Dispatch:
             self._publish()
             if not queue:
                 cluster = self.cluster
-                # What is to be sent goes out now; mostly nothing follows from that.
+                # Send the output now; usually nothing follows from that.
                 if (
                     cluster is None
                     or not cluster.flush()
@@ -251,7 +250,7 @@ class Dispatch:
                     return
 
     def _publish(self) -> None:
-        """The turn is committed: carry out what is to be done outside of the machines."""
+        """After the commit, carry out the effects outside of the machines."""
         outbox = self._outbox
         while outbox:
             due = outbox[0]
@@ -268,7 +267,7 @@ class Dispatch:
             server.put_down()
         if self._noted:
             self._note()
-        if self._queue:  # of what was carried out, something is for an actor here
+        if self._queue:  # some of these effects are messages for actors here
             self._arrived = tuple(self._queue)
         self._at = None
         self.touched.clear()
@@ -284,7 +283,7 @@ class Dispatch:
                 self._over.pop()
 
     def _shorten(self) -> None:
-        """Begin histories anew that have grown long; between two turns, now and then."""
+        """Restart histories that have grown long; between two turns, now and then."""
         self._turns = max(TURNS, len(self.agents) // 4)
         actors: list[Actor] = [self.server, *self.agents.values()]
         for actor in actors:
@@ -294,7 +293,7 @@ class Dispatch:
                     self._over.append(over)
 
     def _note(self) -> None:
-        """What is seldom to be noted when a turn is committed."""
+        """Record rare things after the commit: traces and news."""
         self.news += self._traced
         self._traced.clear()
         for message in self._counted:
@@ -308,7 +307,7 @@ class Dispatch:
         self._noted = False
 
     def _is_hopeless(self, due: tuple[Any, Any], error: Exception) -> bool:
-        """Whether an effect, of which sender, fails again and again, though nobody is interrupted; or can't be sent."""
+        """Whether an effect (with its sender) fails repeatedly without an interruption, or can't be sent."""
         effect = due[1]  # may be one object for many senders
         if self.cluster is not None and self.cluster.could_not_send(error):
             self._executor.run_soon(logger.error, "can't send %s: %s", shown(effect), error)
@@ -323,7 +322,7 @@ class Dispatch:
     # --- Turns that were interrupted ------------------------------------------------------------
 
     def mend(self, error: BaseException | None = None) -> None:
-        """Undo what was not committed, complete what was."""
+        """Undo the turn if it was not committed; otherwise complete it."""
         if self._committed is not False:
             self._publish()
         else:
@@ -344,14 +343,14 @@ class Dispatch:
         self.torn = False
 
     def forsake(self) -> None:
-        """In a forked child: the turn that another thread had is not gone on with."""
+        """In a forked child: drop the turn of another thread."""
         self._committed = False
         self._forget()
         self._arrived = ()
         self.torn = False
 
     def _forget(self) -> None:
-        """Of what was done in this turn, nothing counts. What says that there is something is last."""
+        """Forget this turn. The flag that marks an open turn is reset last."""
         server = self.server
         for kept in (
             *(self.unsettled, self._outbox, self._counted, self._traced, self._queue),
@@ -364,8 +363,8 @@ class Dispatch:
     def refuses(self, error: BaseException) -> bool:
         """Whether an error is the refusal of a call, raised by a machine that changed nothing.
 
-        It is raised by the very code of a machine, which no exception is that comes from elsewhere, and
-        nothing has happened in the turn before.
+        The code of a machine itself raised it, as no exception from outside is, and nothing has
+        happened in the turn before.
         """
         if self._at is not None or len(self.touched) > 1:
             return False
@@ -374,7 +373,7 @@ class Dispatch:
         return raised_in(error, "locks.core.", "locks.node.")
 
     def cannot_do(self, work: Work, error: BaseException) -> bool:
-        """Work can't be done: an agent that is broken goes alone; without its server a node does."""
+        """Handle work that can't be done: end a broken agent; with a broken lock server, end the node."""
         culprit = self._culprit
         work.tries += 1
         if work.tries <= PATIENCE or isinstance(error, MemoryError):
@@ -397,7 +396,7 @@ class Dispatch:
         return getattr(question, "__self__", None) is self.server.machine
 
     def tell_past(self, question: Callable[..., T], args: tuple[Any, ...]) -> T:
-        """What the lock server would have answered at the beginning of the turn."""
+        """The answer of the lock server's state at the beginning of the turn."""
         machine = self.server.machine
         steps = {id(step) for actor, step in self.touched if actor is self.server}
         if steps and not self._committed:
@@ -407,7 +406,7 @@ class Dispatch:
         return answer
 
     def tell(self) -> None:
-        """Tell the trace what was said in turns that are over; one thread does it at a time."""
+        """Call the trace for messages of finished turns; one thread does it at a time."""
         while self.news and self._telling.acquire(False):
             try:
                 while True:
@@ -427,7 +426,7 @@ class Dispatch:
     def tell_agents(
         self, event: Callable[[AgentMachine, str], list[Any]], node: str, in_touch: bool = False
     ) -> None:
-        """Another node is there, or gone: tell all agents, or those that are in touch with others."""
+        """Notify all agents, or those in touch with others, that a node is up or gone."""
         for agent in list(self.agents.values()):
             if in_touch and not agent.machine.in_touch:
                 continue

@@ -1,10 +1,11 @@
-"""What has made a machine what it is.
+"""The histories from which machines can be rebuilt.
 
-A machine is deterministic: its state follows from a state before, and from the events since then, in
-their order. So a machine that was left half-changed can be made anew, in place: whoever knows it goes on
-knowing it. An actor's *history* is the list of these events, functions with their arguments. The first one
-loads the state at which it begins. Who carries an event out puts it down first (`locks.node.client.agent`,
-`locks.node.server`); a history that has grown long is begun anew from the machine's present state.
+A machine is deterministic: its state follows from an earlier state and the events since then, in
+order. So a machine that was left half-changed can be rebuilt, in place, so that references to it
+stay valid. An actor's *history* is the list of these events, functions with their arguments. The
+first event loads the state at which the history begins. Each event is recorded before it is run
+(`locks.node.client.agent`, `locks.node.server`). A history that has grown long is restarted from
+the machine's present state.
 """
 
 from __future__ import annotations
@@ -14,19 +15,21 @@ from typing import Any, Protocol
 __all__ = ["Event", "History", "Machine", "begin", "is_outgrown", "past", "replay"]
 
 Event = Any
-"""A tuple: a function, and its arguments. Its identity counts (`locks.node.dispatch`), and compiled code, where it knows the type
-of a tuple's elements, keeps these and makes new tuples of them: so it must not know."""
+"""A tuple of a function and its arguments, whose identity matters (`locks.node.dispatch`).
+
+The type is `Any`: if compiled code knew the types of the elements, it would make new tuples.
+"""
 History = list[Event]
 
 PER_SIZE = 8  # events for each part of the state that would have to be saved
 
 
 class Machine(Protocol):
-    """What can be made anew."""
+    """A machine that can be rebuilt."""
 
     @property
     def size(self) -> int:
-        """A measure of how much there is to save."""
+        """A measure of the size of its state."""
 
     def save(self) -> Any:
         """Its state, to be used by `load` any number of times."""
@@ -44,7 +47,7 @@ def begin(machine: Machine, state: Any = None) -> History:
 
 
 def replay(history: History) -> None:
-    """Make the machine of a history anew."""
+    """Rebuild the machine of a history."""
     for event, args in history:
         event(*args)
 
@@ -58,5 +61,5 @@ def past(machine: Machine, history: History) -> Any:
 
 
 def is_outgrown(history: History, machine: Machine, long: int) -> bool:
-    """Whether it is time to begin a history anew; `long` events are worth saving a small state."""
+    """Whether it is time to restart a history; after `long` events, saving a small state pays."""
     return len(history) > long and len(history) > long + PER_SIZE * machine.size

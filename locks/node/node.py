@@ -1,8 +1,8 @@
 """A node: one running instance of `locks`, with its lock server and its agents.
 
-It puts them together: the actors (`locks.node.client.agent`, `locks.node.server`), the queue between them
-(`locks.node.dispatch`), and what it has to do with other nodes (`locks.node.peers.cluster`). Its clocks, its turn and
-its background are arguments, so a simulated node is a node, too (`locks.runtime.port`).
+It puts together the actors (`locks.node.client.agent`, `locks.node.server`), the queue between them
+(`locks.node.dispatch`), and the relations with other nodes (`locks.node.peers.cluster`). Its clocks,
+its turn and its background are arguments, so a simulated node is a node, too (`locks.runtime.port`).
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class Node(metaclass=Shown):
 
     Args:
         name: Its name, `name@host`.
-        trace: Called with sender, receiver and message of each message between actors, in order, after its turn.
+        trace: Called with sender, receiver and message of each message between actors, in order,
+            after its turn.
         options: How it takes part in a cluster; `None` if it stays alone.
         register_agents: Whether its agents are in Pykka's registry; the lock server is in any case.
         log_waits_longer_than: See `locks.start`.
@@ -107,7 +108,8 @@ class Node(metaclass=Shown):
         notices: Logs warnings about others; where there are any.
         server: The reference of its lock server.
         services: What else lives on it.
-        scope: Where locks are taken; `None` before the first one, if it meets others and it was not said.
+        scope: Where locks are taken; `None` before the first one, if it meets others and it was not
+            said.
         refusals: Why nodes that run can't be connected, by their names.
     """
 
@@ -165,7 +167,7 @@ class Node(metaclass=Shown):
         self.request = self.server.request
         self.trace = trace
         self.clients: dict[Hashable, dict[Agent, None]] = {}  # the transactions of each
-        # Those of `locks.Lock`s.
+        # The implicit transactions for `locks.Lock`s.
         self.holders: Holders[Agent] = Holders(self, abort_on_deadlock=True)
         self.services = Services()
         self._serial = itertools.count(1)
@@ -202,9 +204,9 @@ class Node(metaclass=Shown):
         """Begin a transaction.
 
         Args:
-            client: Whose it is; the caller by default.
-            created: When, in nanoseconds since 1970, as its reference says; now by default.
-            keep: Called with the agent; from then on it is the caller who ends it if anything fails.
+            client: Its client; the caller by default.
+            created: The time in its reference, in nanoseconds since 1970; now by default.
+            keep: Called with the agent; from then on the caller must end it if anything fails.
             **options: See `locks.spawn_agent`.
         """
         if not self.running:
@@ -231,7 +233,7 @@ class Node(metaclass=Shown):
             own[agent] = None
             if self.clients.get(agent.client_key) is not own:
                 self._enlist(agent)
-            if not self.running:  # it was stopped meanwhile, and perhaps nobody has ended this one
+            if not self.running:  # it was stopped meanwhile, perhaps without ending this agent
                 self.check_running()
             agent.start_monitoring()
             if owner is not None and owner.waiting:  # by other threads
@@ -251,8 +253,8 @@ class Node(metaclass=Shown):
             insist(let_go)
             raise
 
-    # An agent may begin while another one of its client ends, in another thread or from within, by a
-    # finaliser. A lock would do harm: whoever has it may be made to wait for the turn.
+    # An agent may begin while another one of its client ends, in another thread or in a finaliser
+    # within this one. A lock would do harm: its holder may have to wait for the turn.
 
     def _enlist(self, agent: Agent) -> None:
         """An agent has begun, as another one was forgotten."""
@@ -347,7 +349,7 @@ class Node(metaclass=Shown):
             )
 
     def service(self, kind: str, name: str, make: Callable[[], Service]) -> Any:
-        """What else lives on the node under a name; made when it is first asked for. In the turn.
+        """The service of this kind and name on the node; made when it is first needed. In the turn.
 
         Raises:
             NodeNotRunning: The node was stopped.
@@ -357,20 +359,20 @@ class Node(metaclass=Shown):
 
     @property
     def trace(self) -> Trace | None:
-        """What is called for each message between actors, if anything is."""
+        """The function that is called for each message between actors, if there is one."""
         return self._dispatch.trace
 
     @trace.setter
     def trace(self, trace: Trace | None) -> None:
         self._dispatch.trace = trace
-        # Who traces messages gets to see all.
+        # A trace must see all messages.
         self.server.by_messages = trace is not None
 
-    # --- What its actors need -------------------------------------------------------------------
+    # --- For its actors -------------------------------------------------------------------------
 
     @property
     def guard(self) -> OriginalGuard | None:
-        """What refuses calls, if nodes that run the original may be asked."""
+        """The guard that refuses calls, if there are nodes that run the original."""
         return None if self.cluster is None else self.cluster.guard
 
     def knows_agent(self, agent: AgentId) -> bool:
@@ -381,12 +383,12 @@ class Node(metaclass=Shown):
         return here is not None and here.is_alive()
 
     def monitor_agent(self, agent: AgentId, told: Callable[[Down], object]) -> Monitor | None:
-        """Have the end of an agent told, of this node or of one that is connected; not in a turn."""
+        """Monitor an agent of this node or of a connected one; not in a turn."""
         ref = self.agent_ref(agent)
         return None if ref is None else watch_end(ref, told)
 
     def agent_ref(self, agent: AgentId) -> Agent | remotes.RemoteRef | None:
-        """A reference to an agent, of this node or of one that is connected."""
+        """A reference to an agent of this node or of a connected one."""
         if self.cluster is not None and agent.node != self.name:
             return self.cluster.ref_of(agent)
         return self.agents_by_id.get(agent)
@@ -417,7 +419,7 @@ class Node(metaclass=Shown):
         return self.cluster
 
     def place_of(self, name: str) -> str | None:
-        """Where it looks for another node, in words, if it knows."""
+        """The address at which it looks for another node, as text, if known."""
         return None if self.cluster is None else self.cluster.place_of(name)
 
     @property
@@ -438,12 +440,13 @@ class Node(metaclass=Shown):
         """Connect to another node, and stay connected: a connection that is lost is made anew.
 
         Args:
-            peer: `name@host:port`; `name@host` if its address is known, with epmd, or between client nodes.
+            peer: `name@host:port`; `name@host` if its address is known, with epmd, or between
+                client nodes.
             timeout: Seconds to wait at most; `None` waits for ever. It is tried on afterwards.
 
         Returns:
-            Whether it is connected, and its lock server can be asked if it has one for others. If not,
-            `refusals` says why, if the node runs.
+            Whether it is connected, and its lock server can be asked if it has one for others. If
+            not, `refusals` says why, if the node runs.
 
         Raises:
             InvalidOption: That is not a peer, or its address is not allowed (see `start`).

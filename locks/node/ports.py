@@ -1,9 +1,9 @@
-"""What the actors of a node need of it, as protocols.
+"""The ports of a node: the interfaces that its actors need, as protocols.
 
-A node makes its lock server and its agents, and carries what they say to each other. They know it by
-these protocols only, so imports go one way: the ports, then `agent` and `server`, then what has to do
-with other nodes, then `dispatch`, then `node`. Whatever keeps a port can stand in for a node, as a simulated one does
-(`locks.runtime.port`).
+A node makes its lock server and its agents, and carries their messages. They know it by these
+protocols only, so imports go one way: the ports, then `agent` and `server`, then the modules for
+other nodes, then `dispatch`, then `node`. Any class with these interfaces can replace a node, as a
+simulated one does (`locks.runtime.port`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class AskedAlready(Exception):
-    """What was to be asked for first is asked for already: by another thread of the same owner, or by the caller."""
+    """The lock is requested already, by another thread of the same owner, or by the caller."""
 
 
 class PendingCall:
@@ -42,12 +42,13 @@ class PendingCall:
 
     Attributes:
         result: The answer, once there is one.
-        begun: Whether anything was asked for with it.
-        checked: Whether it is known that its client calls.
-        first: Whether it fails if the lock is asked for already, but for an acquisition that shares it.
-        acquisition: The acquisition of an `RLock` that it is made for, if it is for one.
-        token: The fencing token of the lock, if that was known in the turn that requested it.
-        quiet: Whether nobody is told who has what it has waited for in vain.
+        begun: Whether it has requested anything.
+        checked: Whether its caller is known to be the client.
+        first: Whether it fails if the lock is requested already, except by an acquisition that
+            shares it.
+        acquisition: The acquisition of an `RLock` that it is made for, if any.
+        token: The fencing token of the lock, if it was known in the turn that requested the lock.
+        quiet: Whether a timeout error leaves out the holders.
     """
 
     __slots__ = ("_waiter", "acquisition", "begun", "checked", "first", "quiet", "result", "token")
@@ -64,9 +65,9 @@ class PendingCall:
 
     @property
     def waiter(self) -> Waiter:
-        """What it waits with. Who waits looks here before it looks whether there is a result.
+        """Its waiter. The caller gets the waiter before it checks for a result.
 
-        So nobody sleeps through the answer: that is put down before it is looked whom to wake.
+        So no caller sleeps through the answer: the result is set before the waiter is woken.
         """
         if self._waiter is None:
             self._waiter = Waiter()
@@ -80,7 +81,7 @@ class PendingCall:
 
 
 class Answering(NamedTuple):
-    """A wait that blocks nobody: the answer is told whenever it comes."""
+    """A wait that does not block: a function is called with the answer when it comes."""
 
     answer: Callable[[Any], object]
 
@@ -95,7 +96,7 @@ class Background(Protocol):
         """Call a function of the program, which may block, after its earlier calls; functions that are equal are one."""
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Call a function there, and wait for what it returns."""
+        """Call a function there, and wait for its result."""
 
     def stop(self, timeout: float | None = None) -> object:
         """End it, after the work that it was given."""
@@ -117,7 +118,7 @@ class Scope(NamedTuple):
 
 
 class OriginalGuard(Protocol):
-    """Refuses what can't be promised for locks on nodes that run the original."""
+    """Refuses calls whose guarantees do not hold for locks on nodes that run the original."""
 
     def check_unlock(self, agent: AgentMachine, lock_id: LockId) -> None:
         """Raise `MisuseError` if the lock can't be released before the transaction ends."""
@@ -127,13 +128,13 @@ class OriginalGuard(Protocol):
 
 
 class Spans(Protocol):
-    """Who wants to know what clients wait for and hold; `locks.tracing` does. Never called in a turn."""
+    """Receives the waits and locks of clients, for `locks.tracing`. Never called in a turn."""
 
     def waiting(self, agent: Any) -> Callable[[Any], None] | None:
-        """A client begins to wait; returns what is to be called with the answer, or with `None` if there is none."""
+        """Note that a client begins to wait; return a function to call with the answer, or with `None`."""
 
     def granted(self, agent: Any, lock_ids: Iterable[LockId]) -> None:
-        """A client has these locks; it may have had some of them before."""
+        """Note that a client holds these locks; it may have held some of them before."""
 
     def released(self, agent: AgentId, lock_id: LockId) -> None:
         """A client has released a lock before the end of its transaction."""
@@ -143,22 +144,22 @@ class Spans(Protocol):
 
 
 class NodePort(Protocol):
-    """What an agent, or a lock server, needs of its node. All but `log` and `stop` is for the turn."""
+    """The part of a node that agents and lock servers need. All but `log` and `stop` is for the turn."""
 
     name: str
     alive: frozenset[str]  # the nodes whose lock servers can be asked
-    silent: frozenset[str]  # of these, those that are connected and say nothing
+    silent: frozenset[str]  # of these, those that are connected but do not answer
     refusals: dict[str, str]  # why nodes that run can't be connected
-    program: str  # what others see behind the names of its clients
+    program: str  # the text for the program behind the names of its clients
     is_clustered: bool  # whether other nodes may hear of its locks
-    scope: Scope | None  # where locks are taken; `None`: it was not said, and there was none yet
+    scope: Scope | None  # where locks are taken; `None` if none was set, and none was used yet
     turn: Turn
-    touched: list[tuple[Any, Event]]  # what was put down in this turn, and in whose history
-    unsettled: dict[Any, None]  # agents that are to look for deadlocks at the end of this turn
+    touched: list[tuple[Any, Event]]  # the events of this turn, each with its actor
+    unsettled: dict[Any, None]  # agents that look for deadlocks at the end of this turn
     counters: Counters
     lines: Lines
     now: Callable[[], int]  # the time, in nanoseconds since 1970
-    clock: Callable[[], float]  # tells the time in seconds from somewhere on; it is never set back
+    clock: Callable[[], float]  # returns the time in seconds; it never goes back
 
     @property
     def executor(self) -> Background:
@@ -174,10 +175,10 @@ class NodePort(Protocol):
 
     @property
     def guard(self) -> OriginalGuard | None:
-        """What refuses calls, if nodes that run the original may be asked."""
+        """The guard that refuses calls, if there are nodes that run the original."""
 
     def place_of(self, name: str) -> str | None:
-        """Where another node is looked for, in words, if that is known."""
+        """The address at which another node is looked for, as text, if known."""
 
     def spawn_agent(
         self,
@@ -192,24 +193,24 @@ class NodePort(Protocol):
         """An agent has another client from now on."""
 
     def agent_ref(self, agent: AgentId) -> Any:
-        """A reference to an agent, of this node or of one that is connected; `None` if there is none."""
+        """A reference to an agent of this node or of a connected one; `None` if there is none."""
 
     def deliver(self, receiver: Any, message: ServerMessage | AgentMessage) -> None:
         """Put a message for the lock server, or an agent of this node, into the queue."""
 
     def perform(self, sender: Any, effects: Sequence[ServerEffect | AgentEffect]) -> None:
-        """Do what a machine wants done."""
+        """Carry out effects of a machine."""
 
     def request(
         self, agent: AgentId, client: str, lock_id: LockId, mode: Mode
     ) -> tuple[RequestRecord, ...]:
-        """Make an agent's request at the own lock server; return what the agent is told, nothing if it has to send a message."""
+        """Make an agent's request by a direct call; return its records, or none if it must send a message."""
 
     def knows_agent(self, agent: AgentId) -> bool:
         """Whether an agent lives here, or may live on a node that is connected."""
 
     def monitor_agent(self, agent: AgentId, told: Callable[[Down], object]) -> Monitor | None:
-        """Have the end of an agent told, of this node or of one that is connected; not in a turn.
+        """Monitor an agent of this node or of a connected one; not in a turn.
 
         Returns:
             The monitor; `None` if there is no such agent here, or its node is not connected.
@@ -228,7 +229,7 @@ class NodePort(Protocol):
         timeout: float | None = None,
         patient: bool = True,
     ) -> View:
-        """What is known of a lock id on this node, or on another one; of several nodes on one that is not silent."""
+        """The view of a lock id on this node or another one; of several nodes, on one that is not silent."""
 
     def log(self, text: str, *args: Any) -> None:
         """Log an error, outside of the turn."""

@@ -1,7 +1,7 @@
 """The lock server as an actor: it runs a `ServerMachine` in its node's turn.
 
-Its messages are `locks.core.messages.ServerMessage`. What it wants told to watchers goes out by way of
-the node's executor, so that a slow watcher does not hold up others.
+Its messages are `locks.core.messages.ServerMessage`. The node's executor notifies watchers, so that
+a slow watcher does not block others.
 """
 
 from __future__ import annotations
@@ -61,9 +61,10 @@ class Server(Door):
         first_version: Where the versions of its lock table start.
 
     Attributes:
-        times: When its requests were asked for and granted.
-        record: What it tells observers.
-        changed: The entries that were changed in this turn; put down when that is committed.
+        times: The times of its requests and grants.
+        record: Its record for observers.
+        changed: The entries that were changed in this turn; their times are recorded after the
+            commit.
         broken: Deadlocks that were broken in this turn; likewise.
         by_messages: Whether agents of this node make all requests by messages.
     """
@@ -83,9 +84,9 @@ class Server(Door):
         self._fenced = False
         self._touched = node.touched
         self._monitors: dict[Listener, Monitor] = {}
-        self._followed: dict[LockId, FollowedView] = {}  # what is watched here; for the executor
+        self._followed: dict[LockId, FollowedView] = {}  # the watched views; for the executor
         self._guests: set[AgentId] = set()  # agents that did not ask by themselves
-        self.own: Holders[Any] = Holders(node)  # the agents of those who lock by it, without one
+        self.own: Holders[Any] = Holders(node)  # agents of callers that lock by it without one
 
     def __str__(self) -> str:
         return f"lock-server@{self.node.name}"
@@ -102,18 +103,19 @@ class Server(Door):
         return self.own.begin(client) if begin else self.own.living(client)
 
     def watch_for(self, lock_id: LockId, watcher: Watcher | None, on: bool = True) -> None:
-        """Begin or end to tell a watcher of an id; the calling actor by default."""
+        """Begin or end a watch of an id; the watcher is the calling actor by default."""
         who: Any = current_client() if watcher is None else watcher
         (self.add_watcher if on else self.remove_watcher)(lock_id, who)
 
     # --- Messages from a program ----------------------------------------------------------------
 
     def admit(self, message: Any) -> ServerMessage:
-        """Check a message, before the turn; see that what an agent gets by it goes with the agent.
+        """Check a message, before the turn; make sure that locks taken by it end with their agent.
 
         Raises:
-            MisuseError: It is no `ServerMessage`, a field of it is wrong, or can't be sent to other nodes,
-                or it is for an agent that has ended, or never was, or is not on a connected node.
+            MisuseError: It is no `ServerMessage`, a field of it is wrong, or can't be sent to other
+                nodes, or it is for an agent that has ended, or never was, or is not on a connected
+                node.
         """
         checked = check_server_message(message)
         if isinstance(checked, (Request, Surrender)) and self.node.is_clustered:
@@ -151,9 +153,9 @@ class Server(Door):
         self.turn.post(lambda: answer(self.machine.view(lock_id)))  # after this step
 
     def _check_own(self, message: _OfAgent) -> None:
-        """Raise `MisuseError` if a message takes what an agent of this node has asked for itself.
+        """Raise `MisuseError` if a message takes a lock from an agent of this node.
 
-        The agent would not know: it would go on telling its client that it has the lock.
+        The agent would not notice, and would still report to its client that it holds the lock.
         """
         agent = self.node.agents_by_id.get(message.agent)
         if agent is None:
@@ -181,7 +183,7 @@ class Server(Door):
         self.turn.post(self._take_out, agent)
 
     def _take_out(self, agent: AgentId) -> None:
-        """An agent has ended; it may not have asked for what it has here."""
+        """Remove the requests of a guest agent that has ended, which it may not know of."""
         self._guests.discard(agent)
         self.handle(Remove(agent))
 
@@ -204,12 +206,12 @@ class Server(Door):
     def request(
         self, agent: AgentId, client: str, lock_id: LockId, mode: Mode
     ) -> tuple[RequestRecord, ...]:
-        """Carry out a request that an agent of this node makes by a call, within its step.
+        """Carry out a request that an agent of this node makes by a direct call, within its step.
 
-        Nobody comes in between, so it is the same as if there were messages there and back.
+        Nothing can happen in between, so the effect is the same as with messages there and back.
 
         Returns:
-            What the agent is told; nothing if it has to send a message.
+            The records for the agent; none if it must send a message.
         """
         if self.by_messages or self._fenced:
             return ()
@@ -225,7 +227,7 @@ class Server(Door):
         return told
 
     def _surrendered(self, report: Deadlock, last: ServerEffect) -> None:
-        """A surrender was taken in; has it broken a deadlock?"""
+        """Record a deadlock if a surrender has broken it."""
         if (
             isinstance(last, ToAgent)
             and isinstance(last.message, Surrendered)
@@ -269,7 +271,7 @@ class Server(Door):
         self.node.executor.run_soon(self.node.stop)
 
     def put(self, envelope: Envelope[Any]) -> None:
-        """Have an operation carried out, or a message handled; who stops the lock server is answered when it is."""
+        """Carry out an operation, or handle a message; a stop is answered when it is complete."""
         if not isinstance(envelope.message, _ActorStop):
             super().put(envelope)
             return
@@ -277,7 +279,7 @@ class Server(Door):
             if not self.node.executor.is_here():  # else it would wait for itself
                 self.node.executor.run_soon(self._stop, envelope.reply_to)
                 return
-        except RuntimeError:  # it has been stopped meanwhile
+        except RuntimeError:  # it was stopped meanwhile
             pass
         self._stop(envelope.reply_to)
 
@@ -319,11 +321,11 @@ class Server(Door):
             watcher.tell(self.node.executor, news)
             return
         followed = self._followed.get(news.lock_id)
-        if followed is not None:  # nobody watches it any more
+        if followed is not None:  # it is no longer watched
             watcher.tell(self.node.executor, followed.changed(news))
 
     def _forget_view(self, lock_id: LockId) -> None:
-        """Keep a view no longer that nobody watches here; by the executor."""
+        """Forget a view that is no longer watched here; by the executor."""
         watchers = self.turn.ask(self.machine.watchers, lock_id)
         if not any(isinstance(each, Listener) for each in watchers):
             self._followed.pop(lock_id, None)
@@ -347,7 +349,7 @@ _OfAgent = Request | Release | Surrender | Remove | StandingElsewhere | Inquire 
 
 
 def listener(watcher: Any) -> Listener:
-    """The listener that stands for a watcher; raises `InvalidOption` if there is none."""
+    """The listener for a watcher; raises `InvalidOption` if it can't be one."""
     if isinstance(watcher, Listener):
         return watcher
     try:

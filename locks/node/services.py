@@ -1,4 +1,4 @@
-"""What lives on a node besides locks: process groups, for example."""
+"""The services of a node besides locks, such as process groups."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LARGEST_PAGE = 64 * 1024  # bytes of names of groups at which a page is full
 
 
 class Member(NamedTuple):
-    """An actor of the node that is a member of a group, as a service tells it.
+    """An actor of the node that is a member of a group, as reported by a service.
 
     Attributes:
         group: The group, as other nodes see it.
-        size: How many bytes that takes.
-        name: What the actor is called.
+        size: How many bytes this takes.
+        name: The name of the actor.
     """
 
     group: Any
@@ -30,7 +30,7 @@ class Member(NamedTuple):
 
 
 class Service(Protocol):
-    """One of those."""
+    """A service of a node."""
 
     def end(self) -> None:
         """The node has stopped; in the turn."""
@@ -40,13 +40,13 @@ class Service(Protocol):
 
 
 class Services:
-    """Those of one node, by kind and name. All of it is for the turn."""
+    """The services of one node, by kind and name. Everything is for the turn."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], Service] = {}
 
     def get(self, kind: str, name: str, make: Callable[[], Service]) -> Any:
-        """The one of a name; made when it is first asked for."""
+        """The service of this kind and name; made when it is first needed."""
         found = self._found.get((kind, name))
         if found is None:
             found = self._found[kind, name] = make()
@@ -62,8 +62,8 @@ class Services:
 
         Args:
             node: The node.
-            program: What others see behind the names of its clients.
-            after: Only those after so many.
+            program: The text for the program behind the names of its clients.
+            after: How many members to skip.
         """
         _, file, pid = parts_of(program)
         facts: list[MemberFact] = []

@@ -1,1 +1,1 @@
-"""What programs hold and wait with: the agent's actor, owners, checks, and refusals."""
+"""The side of the program: the agent's actor, owners, checks, and refusals."""

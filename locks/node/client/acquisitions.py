@@ -1,7 +1,8 @@
 """How often a client has acquired each of its `locks.RLock`s.
 
-A `locks.RLock` is acquired several times; each time has an *acquisition* here. A client has an id either by a `Lock` or by
-`RLock`s: the release of one would else be that of the other.
+Each time that a client acquires a `locks.RLock`, there is an *acquisition* here. A client holds an
+id either by a `Lock` or by `RLock`s, never by both: otherwise the release of one would release the
+other.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ __all__ = ["Acquisition", "Acquisitions"]
 
 
 class Acquisition:
-    """One time that a client has acquired a `locks.RLock`; or one `release`, which takes such a one out.
+    """One acquisition of a `locks.RLock`; or one `release`, which removes an acquisition.
 
     Attributes:
-        entered: Whether it was put in; true of a release.
-        taken: What was taken out for it: itself, but for a release and for what somebody's release has taken out before.
-        last: Whether none was left then, of those that have the id.
+        entered: Whether it was added; true for a release.
+        taken: The acquisition that was removed for it. This is another one for a release, and if an
+            earlier release has removed this one.
+        last: Whether no acquisition that holds the id was left then.
     """
 
     __slots__ = ("entered", "last", "taken")
@@ -32,8 +34,9 @@ class Entered:
     """The acquisitions of one id.
 
     Attributes:
-        own: Those that were put in, oldest first.
-        asked: Whether the id was asked for by one of them, if it was asked for at all; else a `Lock` has it.
+        own: Those that were added, oldest first.
+        asked: Whether one of them requested the id, if it was requested at all; otherwise a `Lock`
+            did.
     """
 
     __slots__ = ("asked", "own")
@@ -56,17 +59,17 @@ class Acquisitions:
         self.by_id: dict[LockId, Entered] = {}
 
     def enter(self, lock_id: LockId, acquisition: Acquisition) -> None:
-        """Put an acquisition in, before the lock is asked for; an owner may do so in several threads."""
+        """Add an acquisition, before the lock is requested; an owner may do so in several threads."""
         while True:
             entered = self.by_id.setdefault(lock_id, Entered())
             entered.own[acquisition] = None
-            # Else the last one was taken out meanwhile.
+            # Otherwise the last acquisition was removed meanwhile.
             if self.by_id.get(lock_id) is entered:
                 acquisition.entered = True
                 return
 
     def ask(self, lock_id: LockId, acquisition: Acquisition | None) -> bool:
-        """The id is about to be asked for, by an acquisition or by a `Lock`; whether there is any acquisition of it."""
+        """Note a request for the id by an acquisition or by a `Lock`; return whether it has acquisitions."""
         entered = self.by_id.get(lock_id)
         if entered is None:
             return False
@@ -84,9 +87,10 @@ class Acquisitions:
         return entered is not None and entered.asked
 
     def take_out(self, lock_id: LockId, acquisition: Acquisition) -> bool:
-        """Take an acquisition out, once or twice, as turns are taken; return whether the id is to be released, as none is left.
+        """Remove one acquisition; calling it again has no effect. Return whether to release the lock.
 
-        A release takes the newest one, whosesoever it is. So does whoever finds that his own was taken by one: they count together.
+        A release removes the newest acquisition, in whatever thread of the owner it was made. So
+        does an acquisition that finds itself removed by a release: only their number counts.
         """
         entered = self.by_id.get(lock_id)
         if acquisition.taken is None:
@@ -103,7 +107,7 @@ class Acquisitions:
             for each in list(entered.own):
                 self.enter(lock_id, each)
         left = self.by_id.get(lock_id)
-        if left is not None:  # other ones, put in by another thread of an owner, perhaps just now
+        if left is not None:  # others remain, perhaps added just now by another thread of an owner
             left.asked = acquisition.last
             acquisition.last = False
         return acquisition.last

@@ -1,12 +1,13 @@
 """The transaction's agent as an actor: it runs an `AgentMachine` in its node's turn.
 
-Its messages are `locks.core.messages.AgentMessage`. The methods here are what a client may call; they
-check that it is the client who calls, run one event of the machine, and wait for the answer where
-there is something to wait for.
+Its messages are `locks.core.messages.AgentMessage`. The methods here are for the client. They check
+that the caller is the client, run one event of the machine, and wait for the answer if there is
+one.
 
-Who waits is answered by an effect of the machine. A wait that is given up, by a timeout or by any exception that is raised
-into it, withdraws its requests; an answer that comes in this very moment counts. Who does not want to wait at all
-(`timeout=0`) waits for no other client, but for the lock servers' answers, which of other nodes take a moment.
+An effect of the machine answers a wait. A wait that is given up, by a timeout or by an exception
+raised into it, withdraws its requests, unless the answer arrives at the same time. A call that does
+not wait at all (`timeout=0`) waits for no other client, but still for the answers of lock servers,
+which take a short time from other nodes.
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ __all__ = ["ANSWERED_WITHIN", "Agent", "NotifyTarget"]
 
 T = TypeVar("T")
 
-ANSWERED_WITHIN = 5.0  # seconds that lock servers have to answer those who do not wait for others
+ANSWERED_WITHIN = (
+    5.0  # seconds to wait for lock servers' answers in calls that do not wait for clients
+)
 
 
 class Agent(Door, metaclass=Shown):
@@ -92,15 +95,17 @@ class Agent(Door, metaclass=Shown):
 
     Attributes:
         id: The agent's reference.
-        client: Whose transaction it is.
-        client_key: What stands for the client in dictionaries.
-        kept_by: What keeps it for its client (`locks.node.client.holders`), if anything does, and is to forget it when it ends.
-        blocks: The blocks of generators by which its client holds something, and which lock each of them holds, `None` for all;
+        client: The client of the transaction.
+        client_key: The client's key in dictionaries.
+        kept_by: The `Holders` that keeps it for its client (`locks.node.client.holders`), if one
+            does.
+        acquisitions: How often its client has acquired each of its `locks.RLock`s; `None` if it
+            never has.
             some may have been left; see `locks.node.client.blocks`.
         acquisitions: How often its client has acquired each of its `locks.RLock`s; `None` if it never has.
         on_lost: Called with the error when locks are lost with a node, in the node's background
             greenlet.
-        spans: Who is told of what clients wait for and hold, if anybody is.
+        spans: Is notified of the waits and locks of clients, if set.
     """
 
     _for_users = frozenset(
@@ -167,7 +172,7 @@ class Agent(Door, metaclass=Shown):
         self._monitor: Monitor | None = None
         self._lost: Event | None = None
         self.acquisitions: Acquisitions | None = None
-        # Those who wait until something is so, if no lock is it.
+        # Waits for conditions other than a grant.
         self._tries: dict[PendingCall, Callable[[], bool]] | None = None
         self.kept_by: Any = None
         self.blocks: dict[Hold, LockId | None] | None = None
@@ -192,8 +197,8 @@ class Agent(Door, metaclass=Shown):
         """Check a message from a program, before the turn.
 
         Raises:
-            MisuseError: It is no `AgentMessage`, a field of it is wrong, or it says what lock servers
-                say: only they can grant a lock.
+            MisuseError: It is no `AgentMessage`, a field of it is wrong, or only lock servers may
+                send it, because only they grant locks.
         """
         checked = check_agent_message(message)
         if not isinstance(checked, Knowledge):
@@ -215,7 +220,7 @@ class Agent(Door, metaclass=Shown):
         self.event(self.machine.settle)
 
     def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
-        """Put one event of the machine down, run it, and do what it wants done; in a turn."""
+        """Record one event of the machine, run it, and carry out its effects; in a turn."""
         node = self.node
         step = (event, args)
         node.touched.append((self, step))
@@ -236,12 +241,12 @@ class Agent(Door, metaclass=Shown):
         self.event(self.machine.end, error)
 
     def notify(self, notification: Notification) -> None:
-        """Tell the client something that it asked to be told."""
+        """Send the client a notification."""
         if self._notified is not None:
             self.node.executor.tell(Listener(self._notified), notification)
 
     def has_lost(self, lost: Lost) -> None:
-        """Locks that the client was told it has are gone with a node."""
+        """Take in that acknowledged locks were lost with a node."""
         self._make_lost()
         assert self._lost is not None
         self._lost.open()
@@ -270,12 +275,13 @@ class Agent(Door, metaclass=Shown):
             self.node.executor.run_soon(exit_client, self.client, ended.reason)
 
     def abandon(self) -> None:
-        """In a forked child: the transaction lives in the parent. Callers that wait here are told so."""
+        """In a forked child: end the transaction, which is the parent's; waiting callers get an error."""
         error = in_the_parent(self.id)
         try:
             effects = self.machine.end(error)
         except Exception:
-            # Another thread was in the middle of a turn. Nothing but this end will be asked of the machine.
+            # Another thread was in the middle of a turn. The machine is only asked for this end
+            # from now on.
             self.machine.ended = Ended(error)
             effects = []
         for effect in effects:
@@ -336,7 +342,7 @@ class Agent(Door, metaclass=Shown):
     # --- Requests -------------------------------------------------------------------------------
 
     def check_client(self) -> None:
-        """Raise `NotClient` unless it is the client who calls, or somebody for an owner."""
+        """Raise `NotClient` unless the caller is the client, or acts for an owner."""
         if self._here is not None and getcurrent() is self._here:
             return
         client = current_client()
@@ -346,7 +352,7 @@ class Agent(Door, metaclass=Shown):
                 self.turn.run(self.part)
         if (
             client is not self.client
-            and not isinstance(self.client, Ending)  # whoever has it acts for its owner
+            and not isinstance(self.client, Ending)  # any caller that has it acts for its owner
             and not self._is_client(client)
             and not is_patched_thread(self.client)
         ):
@@ -364,7 +370,7 @@ class Agent(Door, metaclass=Shown):
             raise explained(error, self.node) from None
 
     def lock_all(self, objects: Sequence[Object], timeout: float | None) -> LockResult:
-        """Ask for locks, and wait for these and all that was asked for before."""
+        """Request locks, and wait for these and all earlier requests."""
         call = PendingCall()
         try:
             return self.lock_by(call, objects, timeout)
@@ -375,7 +381,7 @@ class Agent(Door, metaclass=Shown):
     def lock_by(
         self, call: PendingCall, objects: Sequence[Object], timeout: float | None
     ) -> LockResult:
-        """The same; whoever calls gives the call up if this, or what comes after it, fails."""
+        """Do the same with a given call, which the caller gives up if this, or a later step, fails."""
         result: LockResult | None
         result = self._await(call, timeout, self._ask_all, objects, call)
         if result is None:
@@ -404,30 +410,30 @@ class Agent(Door, metaclass=Shown):
         self.request_all(objects, call)
 
     def _check_first(self, lock_id: LockId, acquisition: Acquisition | None) -> None:
-        """Refuse what a `Lock` asks for twice, or what one asks for and an `RLock`, too; in the turn that asks for it.
+        """Refuse an id that a `Lock` requests twice, or a `Lock` and an `RLock`; in the request's turn.
 
         Args:
             lock_id: The id.
-            acquisition: Whose it is; `None`: a `Lock`'s.
+            acquisition: The acquisition that requests it; `None` for a `Lock`.
 
         Raises:
-            AskedAlready: It is asked for already, and not by acquisitions alone.
+            AskedAlready: It is requested already, and not only by acquisitions.
         """
         if not self.machine.asks_for(lock_id):
             known = self.acquisitions is not None and self.acquisitions.ask(lock_id, acquisition)
-            if acquisition is not None and not known:  # somebody's release has taken it out
+            if acquisition is not None and not known:  # a release has removed it
                 self.enter(lock_id, acquisition)
                 self._check_first(lock_id, acquisition)
         elif acquisition is None or not self._is_acquired(lock_id):
             raise AskedAlready
 
     def request_all(self, objects: Sequence[Object], wait: Any) -> None:
-        """Request locks in the turn; where agents of this node wait at the gate, there alone."""
+        """Request locks in the turn; only at the gate, if agents of this node already wait there."""
         queued = self.node.lines.join(self.machine, objects)
         self.event(self.machine.ask_all, objects, wait, queued)
 
     def try_all(self, objects: Sequence[Object]) -> LockId | None:
-        """Lock all of these, if no other client has to be waited for; else none of them.
+        """Lock all of these, if that needs no wait for other clients; otherwise none of them.
 
         Returns:
             The first one that is not free; `None` if all are locked.
@@ -445,12 +451,12 @@ class Agent(Door, metaclass=Shown):
             raise
 
     def give_up(self, call: PendingCall) -> None:
-        """A call was interrupted: withdraw what was asked for with it, also if that was granted."""
+        """Withdraw the requests of an interrupted call, even if they were granted."""
         if call.begun:
             insist(self.turn.run_surely, self.event, self.machine.abandon, call)
 
     def await_all(self, timeout: float | None) -> LockResult:
-        """Wait for all that was asked for."""
+        """Wait for all requested locks."""
         call = PendingCall()
         try:
             result: LockResult | None
@@ -467,10 +473,10 @@ class Agent(Door, metaclass=Shown):
     # --- Waits ----------------------------------------------------------------------------------
 
     def _late(self, call: PendingCall, timeout: float | None, withdrawn: bool) -> LockResult:
-        """The answer did not come in time: give up what was asked for.
+        """Give up the requests of a call that timed out; return the answer if it has just arrived.
 
         Raises:
-            LockTimeout: It has not come just now either.
+            LockTimeout: It has not.
         """
         wanted = self._stop_waiting(call)
         result: Any = call.result
@@ -480,7 +486,7 @@ class Agent(Door, metaclass=Shown):
         return self._answer(result)
 
     def _stop_waiting(self, call: PendingCall) -> list[LockInfo]:
-        """Give up what was asked for, unless the answer has come just now; return what is not held."""
+        """Give up a call's requests, unless the answer has just arrived; return those that are not held."""
         wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
         self.turn.run(self._give_up_waiting, call)
         return wanted
@@ -501,7 +507,7 @@ class Agent(Door, metaclass=Shown):
     def _await(
         self, call: PendingCall, timeout: float | None, step: Callable[..., object], *args: Any
     ) -> Any:
-        """Do in the turn what has `call` answered; return the answer, `None` if it did not come."""
+        """Run the step that leads to the answer of `call`; return the answer, or `None` if there was none."""
         if timeout is not None:
             check_timeout(timeout)
         if not (call.checked or (self._here is not None and getcurrent() is self._here)):
@@ -543,11 +549,11 @@ class Agent(Door, metaclass=Shown):
         return call.result
 
     def _await_answers(self, call: PendingCall) -> None:
-        """Who does not want to wait for others waits for what lock servers elsewhere say all the same."""
+        """Wait for the answers of lock servers on other nodes, in a call that waits for no clients."""
         self._wait_until(lambda: self.machine.is_answered(call), call, ANSWERED_WITHIN)
 
     def sit_out(self, lock_id: LockId, timeout: float) -> float:
-        """The client waits for what it has itself: until the time is over, unless another thread of an owner releases it.
+        """Wait until another thread of the owner releases a lock that the client itself holds, or time is up.
 
         Returns:
             The seconds that are left.
@@ -582,14 +588,14 @@ class Agent(Door, metaclass=Shown):
                 tries.pop(call, None)
                 call.waiter.wake()
 
-    # --- Waits that block nobody ----------------------------------------------------------------
+    # --- Waits that do not block ----------------------------------------------------------------
 
     def lock_later(self, objects: Sequence[Object], answer: Callable[[Any], None]) -> None:
-        """Ask for locks; the answer comes when these and all that was asked for before are granted."""
+        """Request locks; the answer comes when these and all earlier requests are granted."""
         self._begin_wait(Answering(answer), self.request_all, objects)
 
     def await_later(self, answer: Callable[[Any], None]) -> None:
-        """The answer comes when all that was asked for is granted."""
+        """Have the answer delivered when all requested locks are granted."""
         self._begin_wait(Answering(answer), self.event, self.machine.await_all)
 
     def _begin_wait(self, wait: Answering, event: Callable[..., None], *args: Any) -> None:
@@ -624,17 +630,17 @@ class Agent(Door, metaclass=Shown):
             guard.check_unlock(self.machine, lock_id)
 
     def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
-        """Give up a lock to an agent that waits for it, and stand last."""
+        """Surrender a lock to an agent that waits for it, and move to the end of the queue."""
         self.check_client()
         self.turn.run(self.event, self.machine.surrender, lock_id, other, nodes)
 
     def asks_for(self, lock_id: LockId) -> bool:
-        """Whether this very id was asked for."""
-        # A client that has just begun has asked for nothing, and needs no turn to know it.
+        """Whether exactly this id was requested."""
+        # A client that has just begun has requested nothing; this needs no turn.
         return len(self.history) > 1 and self.turn.ask(self.machine.asks_for, lock_id)
 
     def holds(self, lock_id: LockId) -> bool:
-        """Whether this very id was asked for and is held, in a transaction that has not ended."""
+        """Whether exactly this id was requested and is held, in a transaction that has not ended."""
         return self.turn.ask(lambda: self._has(lock_id))
 
     def _has(self, lock_id: LockId) -> bool:
@@ -657,7 +663,7 @@ class Agent(Door, metaclass=Shown):
         self._unlock_or_end(lock_id)
 
     def withdraw(self, call: PendingCall | None, lock_id: LockId) -> None:
-        """Give up a call, if there is one, and what it has asked for; it is done in any case."""
+        """Give up a call, if there is one, and the request for an id; this is completed in any case."""
         insist(self.turn.run_surely, self._withdraw, call, lock_id)
 
     def _withdraw(self, call: PendingCall | None, lock_id: LockId) -> None:
@@ -666,11 +672,11 @@ class Agent(Door, metaclass=Shown):
             if isinstance(call.result, LockResult):
                 self._let_go_of(lock_id)
                 return
-        # What is asked for still, another thread of an owner has asked for.
+        # Remaining requests are those of other threads of an owner.
         self._end_if_idle()
 
     def let_go_of(self, lock_id: LockId) -> None:
-        """Release one id if it is held or asked for; it is done in any case."""
+        """Release one id if it is held or requested; this is completed in any case."""
         self.turn.run_surely(self._let_go_of, lock_id)
 
     def _let_go_of(self, lock_id: LockId) -> None:
@@ -681,7 +687,7 @@ class Agent(Door, metaclass=Shown):
                 self._end_if_idle()
 
     def _unlock_or_end(self, lock_id: LockId) -> None:
-        """Release one id that is asked for; if it is the last one, by the end of the transaction."""
+        """Release one requested id; if it is the last one, by ending the transaction."""
         if self.machine.size > 1:
             self.unlock_now(lock_id)
             return
@@ -699,7 +705,7 @@ class Agent(Door, metaclass=Shown):
             self.event(self.machine.end)
 
     def enter(self, lock_id: LockId, acquisition: Acquisition) -> None:
-        """Put an acquisition in, before the lock is asked for; an owner may do so in several threads."""
+        """Add an acquisition, before the lock is requested; an owner may do so in several threads."""
         while True:
             if self.acquisitions is None:
                 self.acquisitions = Acquisitions()
@@ -717,7 +723,7 @@ class Agent(Door, metaclass=Shown):
         return self.acquisitions is not None and self.acquisitions.asked(lock_id)
 
     def _take_out(self, lock_id: LockId, acquisition: Acquisition) -> bool:
-        """Take an acquisition out; return whether the id is to be released. See `Acquisitions.take_out`."""
+        """Remove an acquisition; return whether the id must be released. See `Acquisitions.take_out`."""
         return self.acquisitions is not None and self.acquisitions.take_out(lock_id, acquisition)
 
     def give_back(self, lock_id: LockId, acquisition: Acquisition) -> None:
@@ -737,7 +743,7 @@ class Agent(Door, metaclass=Shown):
     def withdraw_acquisition(
         self, call: PendingCall | None, lock_id: LockId, acquisition: Acquisition
     ) -> None:
-        """Take an acquisition out, and give up the call that it was made for; it is done in any case."""
+        """Remove an acquisition, and give up the call that it was made for; this is completed in any case."""
         insist(self.turn.run_surely, self._withdraw_acquisition, call, lock_id, acquisition)
 
     def _withdraw_acquisition(
@@ -779,7 +785,7 @@ class Agent(Door, metaclass=Shown):
         return self.machine.result()
 
     def lock_info(self) -> list[LockInfo]:
-        """All locks asked for."""
+        """All lock requests, as users see them."""
         return self._ask(self.machine.lock_info)
 
     def _ask(self, question: Callable[..., T], *args: Any) -> T:
@@ -793,23 +799,23 @@ class Agent(Door, metaclass=Shown):
         return answer
 
     def notify_when_held(self) -> None:
-        """Notify the client when all that was asked for is granted, whatever else it wants to be told."""
+        """Notify the client when all requested locks are granted, whatever its other notifications."""
         if self._notified is None:
             self._set_notified(True)
         self.await_later(self._tell_result)
 
     def _tell_result(self, result: LockResult | Exception) -> None:
-        if isinstance(result, LockResult):  # else the end is told as ever
+        if isinstance(result, LockResult):  # otherwise the end is notified as usual
             self.notify(Notification(self.id, result.status, result.deadlocks))
 
     def monitors_nodes(self) -> bool:
-        """Whether the client is told of lock servers that come and go."""
+        """Whether the client is notified of lock servers that come and go."""
         return self._ask(lambda: self.machine.monitor_nodes)
 
-    # --- Fencing tokens, and what is lost ---------------------------------------------------------
+    # --- Fencing tokens, and lost locks -----------------------------------------------------------
 
     def token(self, lock_id: LockId, timeout: float | None = None) -> int:
-        """The fencing token of a lock that is held; on several nodes they are asked first."""
+        """The fencing token of a lock that is held; on several nodes, these must confirm it first."""
         token = self.turn.ask(self.known_token, lock_id)
         if token is None:
             call = PendingCall()
@@ -861,13 +867,13 @@ class Agent(Door, metaclass=Shown):
             answer(token)
 
     def known_token(self, lock_id: LockId) -> int | None:
-        """The fencing token if it is known without asking, in the turn."""
+        """The fencing token if it is known already, in the turn."""
         if self.node.guard is not None:
             self.node.guard.check_token(self.machine, lock_id)
         return self.machine.token(lock_id)
 
     def ensure_held(self, lock_id: LockId | None = None) -> None:
-        """Raise `LockLost` unless the client still has what it was told it has."""
+        """Raise `LockLost` unless the client still holds its acknowledged locks."""
         self.turn.ask(self.machine.ensure_held, lock_id)
 
     @property
@@ -912,7 +918,7 @@ class Agent(Door, metaclass=Shown):
         return self.turn.ask(lambda: self.machine.deadlocks)
 
     def let_go(self) -> None:
-        """End the transaction, whoever calls, if it has not ended; it is done in any case."""
+        """End the transaction, from any caller, if it has not ended; this is completed in any case."""
         insist(self._let_go)
 
     def _let_go(self) -> None:

@@ -1,4 +1,4 @@
-"""The client of an agent: what it is called, whether it is the caller, and where it is told things."""
+"""The client of an agent: its name, whether it is the caller, and where its notifications go."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ __all__ = [
 
 LONGEST_LABEL = 200  # characters
 MOST_SITES = 1000  # that are remembered
-# The attribute of a greenlet that holds how it is called if nobody has named it.
+# The attribute of a greenlet with its generated name.
 _NAME = "_locks_name"
 _NOT_THE_PROGRAM = ("locks", "locks_leader", "contextlib")
 _sites: dict[tuple[CodeType, int], str] = {}
 
 NotifyTarget = bool | Callable[[Notification], object]
-"""What a client says of being notified: whether, or by which function."""
+"""A client's option for notifications: whether, or the function to call."""
 Inbox = Callable[[Notification], object]
-"""What tells a client something."""
+"""Delivers a notification to a client."""
 
 
 def name_of(client: Client) -> str:
@@ -58,10 +58,10 @@ def name_of(client: Client) -> str:
 
 
 def checked_label(label: Any) -> str:
-    """What a program calls a client.
+    """Check the label that a program gives a client.
 
     Raises:
-        InvalidOption: It is no text that can be shown in a line.
+        InvalidOption: It is not text for one line.
     """
     text = plain_text(label)
     if not text or not text.isprintable() or len(text) > LONGEST_LABEL:
@@ -78,18 +78,18 @@ def label_of(client: Client) -> str:
 
 
 def plain_label(text: str) -> str:
-    """A text as a label: cut, and without what can't be shown in a line."""
+    """Make a label from a text: cut, and in one line."""
     return one_line(text, LONGEST_LABEL) or "?"
 
 
 def labelled(client: Client, label: str | None, program: str, is_caller: bool) -> str:
-    """What others see in the place of a client: its label, or else its name; and whose it is, where others may be.
+    """The text that others see for a client: its label or name, and the program if there may be others.
 
     Args:
         client: The client.
-        label: What the program calls it.
-        program: What is shown of the program, if others may be there.
-        is_caller: Whether it is the client who calls: then its name says from where, too.
+        label: The label that the program has given.
+        program: The text for the program, if there may be other programs.
+        is_caller: Whether the client is the caller: then its name contains the place of the call.
     """
     if label is not None:
         return _sendable(f"{label}{program}")
@@ -102,7 +102,7 @@ def labelled(client: Client, label: str | None, program: str, is_caller: bool) -
 
 
 def call_site() -> str:
-    """From where the program has called: file and line, as the end of a name; empty if that is no file."""
+    """The file and line of the program's call, as the end of a name; empty if that is no file."""
     frame = sys._getframe(1)
     while _package(frame) in _NOT_THE_PROGRAM:
         if frame.f_back is None:
@@ -120,7 +120,7 @@ def call_site() -> str:
 
 
 def this_program() -> str:
-    """What is shown of this program behind the names of its clients, for people elsewhere."""
+    """The text for this program behind the names of its clients, for people on other machines."""
     return f" ({PurePath(sys.argv[0]).name or 'python'}, pid {os.getpid()})"[:LONGEST_LABEL]
 
 
@@ -128,9 +128,9 @@ _PARTS = re.compile(r"(?P<label>.*) \((?P<program>.*), pid (?P<pid>\d{1,18})\)",
 
 
 def parts_of(text: str) -> tuple[str, str, int]:
-    """What is shown of a client, in its parts: label or name, program, and process; `this_program` made the last two.
+    """The parts of a client's text: label or name, program, and process; `this_program` made the last two.
 
-    Of a client of another kind, the whole, no program, and 0.
+    For a client of another kind: the whole text, no program, and 0.
     """
     found = _PARTS.fullmatch(text)
     if found is None:
@@ -158,20 +158,20 @@ def _name_of(client: Client) -> str:
         kept: str | None = own.get(_NAME)
         if kept is not None and not is_named:
             return kept
-        name = f"Greenlet-{client.minimal_ident}"  # what gevent calls one, unless somebody says otherwise
+        name = f"Greenlet-{client.minimal_ident}"  # gevent's default name
         if is_named:
             given = str(client.name)
             if given != name:
                 return given
-        run = getattr(client, "_run", None)  # a name that nobody gave says nothing
+        run = getattr(client, "_run", None)  # a default name is not informative
         found = f"{getattr(run, '__qualname__', type(client).__name__)} ({name})"
-        if run is not None:  # else it has ended, or gevent has let go of what it runs
+        if run is not None:  # otherwise it has ended, or gevent has dropped the function
             own[_NAME] = found
         return found
     if isinstance(client, OfAnotherNode):
         return str(client)
     if isinstance(client, pykka.ActorRef):
-        label = getattr(client, "label", None)  # what an election calls its instances
+        label = getattr(client, "label", None)  # set by an election for its instances
         if label is not None:
             return str(label)
         return f"{client.actor_class.__name__}-{client.actor_urn[-8:]}"
@@ -193,16 +193,16 @@ def is_patched_thread(client: Client) -> bool:
 
 
 def inbox_of(client: Client, agent: object, notify: NotifyTarget, before: Inbox | None) -> Inbox:
-    """Where an agent tells its client what it asked to be told.
+    """Return how an agent delivers notifications to its client.
 
     Args:
         client: The client.
         agent: The agent.
-        notify: What the client says now.
-        before: Where it was told before.
+        notify: The client's option.
+        before: How notifications were delivered before.
 
     Raises:
-        InvalidOption: It can't be told anything, or says no such thing.
+        InvalidOption: The client can't be notified, or the option is wrong.
     """
     if callable(notify):
         check_callable(notify, "notify")

@@ -1,8 +1,9 @@
-"""The door of an actor: what a program tells or asks it is checked in the program's own context.
+"""The door of an actor, where messages of the program are checked in the sender's own context.
 
-Lock servers and agents are Pykka actors, so that they can be monitored, stopped and passed around. What
-they say to each other does not come this way (`locks.node.dispatch`). So here is the place to refuse what
-is wrong: before the turn, to whoever sent it, and before anything is changed.
+Lock servers and agents are Pykka actors, so that they can be monitored, stopped and passed around.
+Their own messages to each other do not come this way (`locks.node.dispatch`). So this is the place
+to refuse wrong messages: before the turn, with an error for the sender, and before anything is
+changed.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ __all__ = ["Door"]
 
 
 class Door(InlineActor):
-    """An inline actor that checks what programs send it. Subclasses implement `admit`, too."""
+    """An inline actor that checks messages of programs. Subclasses implement `admit`, too."""
 
     __slots__ = ()
 
     def admit(self, message: Any) -> Any:
-        """Return the message that is to be received; raise `MisuseError` to refuse it."""
+        """Return the checked message; raise `MisuseError` to refuse it."""
         raise NotImplementedError
 
     def put(self, envelope: Envelope[Any]) -> None:

@@ -1,11 +1,13 @@
-"""The transactions of clients who have begun none: one for the `locks.Lock`s of each, one for what each locks by the lock server.
+"""Implicit transactions of clients, for their `locks.Lock`s and for locks by the lock server.
 
-Several threads may act for one owner (`locks.Owner`): they are one client. If they begin at the same moment, the
-transaction of one of them stays, and the others' end before anything is asked for in them. Where two were in use,
-the owner would wait for itself, and threads would not have what they have just acquired.
+Several threads may act for one owner (`locks.Owner`), which is one client. If they begin at the
+same time, the transaction of one of them stays. The others end before anything is requested in
+them. If two were in use, the owner would wait for itself, and a thread would not hold the locks
+that it has just acquired.
 
-Whoever takes one out (`ByClient.forget`) does so in the turn in which it ends. So one that has ended is found here by other
-threads until that turn is over, and by what is called from within it (a finaliser, a signal handler).
+A transaction is taken out (`ByClient.forget`) in the turn in which it ends. Until that turn is
+over, other threads still find the ended transaction here, and so do finalisers and signal handlers
+that run within the turn.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ __all__ = ["Holders"]
 
 
 class Holder(Protocol):
-    """What has to be known of an agent; `locks.node.client.agent.Agent` is the real one."""
+    """The part of `locks.node.client.agent.Agent` that is needed here."""
 
     client_key: object
-    kept_by: Any  # the `Holders` that has it, if one has
+    kept_by: Any  # the `Holders` that keeps it, if one does
     blocks: Any  # of generators, by which its client holds something, if it does
 
     def is_alive(self) -> bool:
@@ -37,15 +39,15 @@ A = TypeVar("A", bound=Holder)
 
 
 class _HasBegun(Exception):
-    """Another thread of the same owner has begun a transaction for its locks meanwhile."""
+    """Another thread of the same owner has begun an implicit transaction meanwhile."""
 
 
 class Holders(ByClient[A], Generic[A]):
-    """For each client that has such locks its agent.
+    """The agents of these transactions, by client.
 
     Args:
         node: The node.
-        **options: What agents are made with.
+        **options: The options of the agents.
     """
 
     __slots__ = ("_node", "_options")
@@ -87,7 +89,7 @@ class Holders(ByClient[A], Generic[A]):
             raise _HasBegun
 
     def _follow(self, agent: A) -> bool:
-        """Put an agent in after one that has ended; whether no other one has come first. In a turn."""
+        """Replace an agent that has ended; return whether no other one was first. In a turn."""
         first = self.put_first(agent.client_key, agent)
         if first is not agent and not first.is_alive():  # it ends within this very turn
             self.put(agent.client_key, agent)

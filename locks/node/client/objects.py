@@ -1,4 +1,4 @@
-"""What programs ask for, checked before anything is changed: objects, nodes, and to whom to surrender."""
+"""Checks of programs' arguments, before anything is changed: objects, nodes, and receivers of surrenders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 Pattern = tuple[Any, ...]
-"""What is to be locked, as users write it; see `locks.lock_objects`."""
+"""An object to lock, as users write it; see `locks.lock_objects`."""
 
 
 class _Surrendering(Protocol):
@@ -32,14 +32,14 @@ class _Surrendering(Protocol):
     node: NodePort
 
     def check_client(self) -> None:
-        """Raise `NotClient` unless it is the client who calls."""
+        """Raise `NotClient` unless the caller is the client."""
 
     def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
         """Give up a lock to an agent that waits for it."""
 
 
 def checked_nodes(node: NodePort, nodes: Nodes | None, must_run: bool = True) -> tuple[str, ...]:
-    """Names of nodes; by default those on which the program takes its locks.
+    """Check names of nodes; by default those on which the program takes its locks.
 
     Raises:
         InvalidOption: They are no names.
@@ -55,7 +55,7 @@ def checked_nodes(node: NodePort, nodes: Nodes | None, must_run: bool = True) ->
 
 
 def checked_node(node: NodePort, name: str | None) -> str | tuple[str, ...]:
-    """The name of a node that is asked; by default those on which the program takes its locks, of which one is."""
+    """The node to ask; by default one of those on which the program takes its locks."""
     return some_of(node, where(node, None, None).nodes) if name is None else name
 
 
@@ -66,10 +66,10 @@ def checked_object(
     nodes: Nodes | None,
     require: Require | None,
 ) -> Object:
-    """What is to be locked, checked, with defaults for what was left out.
+    """Check an object to lock, and fill in defaults.
 
     Raises:
-        MisuseError: Something of it is wrong.
+        MisuseError: A part of it is wrong.
     """
     checked = check_lock_id(lock_id)
     if node.is_clustered:
@@ -100,7 +100,7 @@ def checked_pattern(node: NodePort, pattern: Pattern) -> Object:
 def surrender_to(
     agent: _Surrendering, lock_id: Sequence[Any], other: AgentId, nodes: Nodes | None
 ) -> None:
-    """Have an agent give up a lock to another one that waits for it.
+    """Make an agent surrender a lock to another one that waits for it.
 
     Raises:
         NotHeld: The lock isn't held, or the other agent doesn't wait for it.

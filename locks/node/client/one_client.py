@@ -1,7 +1,7 @@
-"""One client with several transactions: what its wait in one of them means for the others.
+"""One client with several transactions: how its wait in one of them affects the others.
 
-The machines say how that is done (`locks.core.agent.hold_ups`); here it is known which agents have the same
-client. Everything is for the turn.
+`locks.core.agent.hold_ups` describes the rules; this module finds the agents with the same client.
+Everything is for the turn.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["OwnAgent", "hold_up_others", "interrupt_others", "join_waits", "note
 
 
 class OwnAgent(Protocol):
-    """What has to be known of an agent; `locks.node.client.agent.Agent` is the real one."""
+    """The part of `locks.node.client.agent.Agent` that is needed here."""
 
     id: AgentId
     machine: AgentMachine
@@ -27,29 +27,29 @@ class OwnAgent(Protocol):
 
     @property
     def client_key(self) -> Hashable:
-        """What stands for its client."""
+        """Its client's key."""
 
     @property
     def node(self) -> NodePort:
         """The node."""
 
     def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
-        """Put one event of the machine down, run it, and do what it wants done."""
+        """Record one event of the machine, run it, and carry out its effects."""
 
 
 A = TypeVar("A", bound=OwnAgent)
 
 
 def hold_up_others(agent: OwnAgent, wait: Hashable, blocks: bool = True) -> None:
-    """A client waits with an agent, and can't go on with its other transactions meanwhile.
+    """Hold up a client's other transactions, because it waits with an agent.
 
     Args:
         agent: The agent.
         wait: The wait, as the agent's machine knows it.
-        blocks: Whether the client blocks in it, or only looks whether it is answered at once.
+        blocks: Whether the client blocks in it, or only checks whether it is answered at once.
 
     Raises:
-        WaitsForItself: What it waits for is held by one of these.
+        WaitsForItself: One of these transactions holds the lock that it waits for.
     """
     every = _others(agent)
     others = [each for each in every if not each.machine.empty]
@@ -66,7 +66,7 @@ def hold_up_others(agent: OwnAgent, wait: Hashable, blocks: bool = True) -> None
 
 
 def note_wait(agent: OwnAgent) -> None:
-    """A client is about to wait with an agent. If it is an owner, it may begin transactions meanwhile."""
+    """Note, for an owner, that it is about to wait with an agent: it may begin transactions meanwhile."""
     if isinstance(agent.client, Ending):
         agent.client.waiting[agent] = None
 
@@ -82,7 +82,7 @@ def join_waits(agent: OwnAgent) -> None:
 
 
 def interrupt_others(agent: OwnAgent) -> None:
-    """If an agent was aborted, its client has to know, who may wait with another one."""
+    """If an agent was aborted, end the waits of its client with other agents by this error."""
     aborted = agent.machine.ended and agent.machine.ended.reason
     if isinstance(aborted, DeadlockAborted):
         for other in _others(agent):
@@ -95,7 +95,7 @@ def interrupt_others(agent: OwnAgent) -> None:
 
 
 def _waiting(owner: Ending) -> list[OwnAgent]:
-    """The agents with which an owner waits; those whose waits are over are forgotten. In the turn: they might begin to wait."""
+    """The agents with which an owner waits; others are forgotten. In the turn, so that no wait begins."""
     for each in list(owner.waiting):
         if not each.machine.awaited:
             owner.waiting.pop(each, None)
@@ -104,12 +104,14 @@ def _waiting(owner: Ending) -> list[OwnAgent]:
 
 def _others(agent: A) -> list[A]:
     """The other agents of the same client."""
-    own = list(agent.node.clients.get(agent.client_key, ()))  # others may begin within this
+    own = list(
+        agent.node.clients.get(agent.client_key, ())
+    )  # a copy: others may begin during this call
     return [each for each in own if each is not agent]
 
 
 def _check_own(agent: OwnAgent, others: Iterable[OwnAgent]) -> None:
-    """Raise `WaitsForItself` if another transaction of the same client is in the way."""
+    """Raise `WaitsForItself` if another transaction of the same client blocks this one."""
     wanted = [info for info in agent.machine.lock_info() if not info.held]
     for other in others:
         for held in other.machine.lock_info():

@@ -1,7 +1,8 @@
 """Owners: clients that are no thread, greenlet or actor, such as a web session, a job, or a request.
 
-Whoever has an owner's transaction may use it, in whatever thread, greenlet or task: the owner is who has it, not
-who calls. What belongs to one owner is one client's: it does not wait for itself, and it ends together.
+Any thread, greenlet or task may use an owner's transactions: the owner is the client, not the
+caller. All transactions of an owner belong to one client. They do not wait for each other, and they
+end together.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["Acting", "Owner", "checked_owner"]
 
 @runtime_checkable
 class Future(Protocol):
-    """What tells when it is done: a task or a future, of `asyncio` or of `concurrent.futures`."""
+    """A task or a future, of `asyncio` or of `concurrent.futures`."""
 
     def add_done_callback(self, function: Callable[[Any], object], /) -> object:
         """Call a function with it when it is done."""
@@ -30,18 +31,19 @@ class Future(Protocol):
 class Owner(Ending, Block):
     """Somebody who has transactions and locks, and is no thread, greenlet or actor.
 
-    Used as a context manager, what is done within the block is done for the owner, and the owner ends with the block:
+    Used as a context manager, what is done within the block is done for the owner, and the owner
+    ends with the block:
 
         with locks.Owner("request 17"):
             with locks.transaction() as tx: ...
 
-    One that lasts longer is named where it is needed, `locks.transaction(owner=session)`, or by `acting`, and is
-    ended by `end`, or with what it is tied to. What it has is released then.
+    One that lasts longer is named where it is needed, `locks.transaction(owner=session)`, or by
+    `acting`, and is ended by `end`, or with what it is tied to. What it has is released then.
 
     Args:
         name: What others see; 1 to 200 characters in one line.
-        tied_to: With whose end it ends, too: a thread, a greenlet, an actor's reference, another owner, or a future or
-            task, of `asyncio` or `concurrent.futures`.
+        tied_to: With whose end it ends, too: a thread, a greenlet, an actor's reference, another
+            owner, or a future or task, of `asyncio` or `concurrent.futures`.
 
     Attributes:
         name: The same.
@@ -98,7 +100,7 @@ class Owner(Ending, Block):
         tie = self._tie
         if tie is not None:
             tie.cancel()
-            self._tie = None  # then: what is interrupted here is done again
+            self._tie = None  # last: after an interruption the call is repeated
 
     def _tied_has_ended(self, _: object) -> None:
         self.end("the object that it was tied to has ended")
@@ -106,8 +108,9 @@ class Owner(Ending, Block):
     def acting(self) -> Acting:
         """Act for it within a block: `with owner.acting(): ...`. What is locked there is the owner's.
 
-        That holds for the code within the block, for tasks of `asyncio` that it begins and for what it gives to
-        `asyncio.to_thread`, as always with context variables; not for threads and greenlets that it starts.
+        That holds for the code within the block, for tasks of `asyncio` that it begins and for what
+        it gives to `asyncio.to_thread`, as always with context variables; not for threads and
+        greenlets that it starts.
         """
         return Acting(self)
 
@@ -127,7 +130,7 @@ class Owner(Ending, Block):
 
     def _leave(self, held: Owner | None, error: BaseException | None) -> None:
         """The block is left; see `Block`."""
-        if acting.get() is self:  # here, for where `__enter__` had stack enough, this has, too
+        if acting.get() is self:  # here: if `__enter__` had enough stack, this has, too
             acting.set(self._before)
         self.end()
 
@@ -136,16 +139,17 @@ class Owner(Ending, Block):
         try:
             self._leave(held, None)
         except RecursionError:
-            # Perhaps nobody was told: with compiled modules, to lock takes less of the stack than this does.
+            # Listeners may not have been notified: compiled modules need less stack to lock than
+            # this call.
             start_new_thread(self.end, ())
             raise
 
 
-Before = tuple[Ending | None]  # for whom the code acted before its block
+Before = tuple[Ending | None]  # the owner for which the code acted before its block
 
 
 class Acting(Block):
-    """A block in which the code acts for an owner; also several ones, one within another, or in several threads."""
+    """A block in which the code acts for an owner; blocks may be nested, and run in several threads."""
 
     __slots__ = ("_before", "_owner")
 
@@ -161,7 +165,7 @@ class Acting(Block):
         return self._owner
 
     def _leave(self, held: Before | None, error: BaseException | None) -> None:
-        """The block is left; see `Block`. In another context than where it began, nothing changes."""
+        """Leave the block; see `Block`. In another context than that of its beginning, nothing changes."""
         if acting.get() is self._owner:
             acting.set(self._before if held is None else held[0])
 

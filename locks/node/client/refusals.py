@@ -1,6 +1,6 @@
-"""What a client is told when a call of its can't be carried out: the errors, and how they say it.
+"""The errors for calls of clients that can't be carried out, with their texts.
 
-Whoever refuses a call raises the error in its own place, for that says where it comes from.
+The refusing function raises the error itself, so that the traceback shows its place.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ __all__ = [
 ]
 
 
-ASKED_WITHIN = 1.0  # seconds that another node is asked who holds a lock
+ASKED_WITHIN = 1.0  # seconds to wait for another node's answer which client holds a lock
 
 
 def not_client(agent: OwnAgent, caller: Client) -> NotClient:
-    """Of somebody who uses another one's transaction."""
+    """The error for a caller that uses the transaction of another client."""
     return NotClient(
         f"{name_of(caller)} can't use transaction {agent.id}: it belongs to "
         f"{agent.machine.client}. Begin a transaction there, or name "
@@ -63,7 +63,7 @@ def not_client(agent: OwnAgent, caller: Client) -> NotClient:
 
 
 def owner_has_ended(owner: Client) -> MisuseError:
-    """Of somebody who acts for an owner that is no more."""
+    """The error for a caller that acts for an owner that has ended."""
     name = name_of(owner)
     return MisuseError(
         f"can't lock for owner {name}: it has ended. A task or thread that outlives the "
@@ -73,10 +73,10 @@ def owner_has_ended(owner: Client) -> MisuseError:
 
 
 def check_may_wait() -> None:
-    """Refuse a coroutine that calls what blocks, before anything was done.
+    """Refuse a blocking call from a coroutine, before anything is done.
 
     Raises:
-        BlocksEventLoop: The caller is one, or a callback of an event loop.
+        BlocksEventLoop: The caller is a coroutine, or a callback of an event loop.
     """
     if is_in_event_loop():
         raise blocks_event_loop()
@@ -89,7 +89,7 @@ IN_TRIO = (
 
 
 def blocks_event_loop() -> BlocksEventLoop:
-    """Of a coroutine that calls what blocks."""
+    """The error for a blocking call from a coroutine."""
     if is_in_trio():
         return BlocksEventLoop(
             "this call may wait, and would stop trio and all its tasks, which would also be one client to locks: there are no locks "
@@ -103,7 +103,7 @@ def blocks_event_loop() -> BlocksEventLoop:
 
 
 def explained(error: CannotServe, node: NodePort) -> CannotServe:
-    """Of nodes that do not serve, with what is known of why: where nobody answers, or why those that run refuse."""
+    """The error for nodes that do not serve, with the known reasons: no answer, or why they refuse."""
     if not any(name in node.refusals for name in error.nodes):
         nobody = "".join(
             f". No answer from {name} at {place}"
@@ -129,7 +129,7 @@ def reasons(nodes: Iterable[str], refusals: Mapping[str, str]) -> str:
 
 
 def no_units(lock_id: LockId) -> InvalidOption:
-    """The error for who asks for the unit of a lock that is no counted one."""
+    """The error for a query for the unit of a lock that is not counted."""
     return InvalidOption(
         f"{show(lock_id)} has no units: it is not a counted lock; make the id of one with locks.units()",
         lock_id=lock_id,
@@ -137,7 +137,7 @@ def no_units(lock_id: LockId) -> InvalidOption:
 
 
 def not_held(lock_id: LockId, by: str | None = None) -> NotHeld:
-    """Of a client that releases what it does not hold; or holds `by` another kind of lock."""
+    """The error for the release of a lock that is not held, or is held `by` another kind of lock."""
     why = (
         ": the caller does not hold it. If another thread or task is to release what this one acquires, give the lock an owner: "
         'locks.Lock(..., owner=locks.Owner("request 17"))'
@@ -148,7 +148,7 @@ def not_held(lock_id: LockId, by: str | None = None) -> NotHeld:
 
 
 def not_to_be_told(agent: AgentId, message: object) -> MisuseError:
-    """Of a program that tells an agent what only lock servers can know."""
+    """The error for a program that sends an agent a message that only lock servers may send."""
     return MisuseError(
         f"{agent} does not accept {shown(message)} from a program: only lock servers send it",
         value=shown(message),
@@ -156,7 +156,7 @@ def not_to_be_told(agent: AgentId, message: object) -> MisuseError:
 
 
 def no_inbox(agent: OwnAgent) -> InvalidOption:
-    """Of a client that wants a notification, and has not said where."""
+    """The error for a client that requests a notification, but has no inbox for it."""
     return InvalidOption(
         f"transaction {agent.id} can't notify its client of the fencing token: begin it with notify=..."
     )
@@ -169,14 +169,14 @@ def timed_out(
     withdrawn: bool,
     quiet: bool,
 ) -> LockTimeout:
-    """Of a client that has waited for locks for too long.
+    """The error for a client whose wait for locks timed out.
 
     Args:
         agent: Its agent.
-        wanted: What it has waited for.
-        timeout: For how long.
+        wanted: The locks that it waited for.
+        timeout: The time limit.
         withdrawn: Whether the requests were withdrawn.
-        quiet: Whether the client does not want to know who has it.
+        quiet: Whether to leave out the holders.
     """
     ids = [info.lock_id for info in wanted]
     holders = [] if quiet else [each for info in wanted for each in _holders(agent, info)]
@@ -209,10 +209,12 @@ def _not_had(wanted: Sequence[LockInfo], timeout: float | None) -> str:
 
 
 def _holders(agent: OwnAgent, info: LockInfo) -> list[Contender]:
-    """Who is in the way of what an agent has waited for: as the first node knows that says it in time."""
+    """The holders of a lock that an agent has waited for, from the first node that answers in time."""
     node = agent.node
     until = time.monotonic() + ASKED_WITHIN
-    for name in sorted(info.nodes, key=lambda name: name != node.name):  # the own one needs no time
+    for name in sorted(
+        info.nodes, key=lambda name: name != node.name
+    ):  # its own node answers at once
         left = until - time.monotonic()
         if name not in node.alive or name in node.silent or name in info.granted or left <= 0:
             continue

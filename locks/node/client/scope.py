@@ -1,8 +1,9 @@
-"""On which nodes a program takes its locks when a call does not say so.
+"""The default nodes on which a program takes its locks.
 
-A node that is alone takes them in its own lock table, and one that was started with `servers` on these. A
-node that is connected with others and was told nothing takes them in its own lock table, too, where no
-other program sees them. Few want that, so the first such lock is logged.
+A node that is alone takes them in its own lock table, and a node that was started with `servers` on
+these. A node that is connected with others, but was started without `servers`, also takes them in
+its own lock table, where no other program sees them. Few programs want that, so the first such lock
+is logged.
 """
 
 from __future__ import annotations
@@ -55,27 +56,28 @@ Nodes = Sequence[str] | Literal[Here.HERE]
 
 
 def first_scope(name: str, options: Options | None) -> Scope | None:
-    """Where a node takes locks, when it starts; `None` if it meets others and was not told."""
+    """The scope of a starting node; `None` if it meets others and none was set."""
     if options is None:
         return Scope((name,), "all")
     return Scope(options.servers, options.require) if options.servers else None
 
 
 def scope_of(node: NodePort) -> Scope:
-    """Where a node takes the locks of which it is not said where."""
-    if node.scope is None:  # it was not said of the node either
+    """The default scope of a node's locks."""
+    if node.scope is None:  # none was set for the node
         node.scope = Scope((node.name,), "all")
         node.executor.run_soon(logger.warning, LOCAL, node.name)
     return node.scope
 
 
 def where(node: NodePort, nodes: Nodes | None, require: Require | None) -> Scope:
-    """What a call says of nodes and requirement, with defaults for what is left out.
+    """The nodes and requirement of a call, with defaults filled in.
 
     Args:
         node: The program's node.
         nodes: Names of nodes, `HERE`, or `None` for those of the program.
-        require: How many are needed; `None` for what goes with the program's nodes, and for all of others.
+        require: How many are needed; `None` for the default of the program's nodes, and for all of
+            other nodes.
 
     Raises:
         InvalidOption: They are no names, or it is no requirement.
@@ -91,7 +93,7 @@ def where(node: NodePort, nodes: Nodes | None, require: Require | None) -> Scope
 
 
 def some_of(node: NodePort, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Whom to ask about the locks of some nodes: this one, if it is one of them, or the first that answers of those that are up."""
+    """The nodes to query about locks: this node if it is among them, otherwise those that are up."""
     if node.name in names:
         return (node.name,)
     up = [each for each in names if each in node.alive]

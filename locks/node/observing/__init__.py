@@ -1,1 +1,1 @@
-"""What observers are told: times, counters, records, and answers to questions."""
+"""Data for observers: times, counters, records, and answers to questions."""

@@ -1,7 +1,7 @@
-"""Which lock ids and process groups are those of elections (`locks_leader`), and how a person calls them; pure.
+"""The lock ids and process groups of elections (`locks_leader`), and their names for people; pure.
 
-Who stands for an election waits for its lock for as long as another one leads: that is how it is to be, and nothing to be
-warned of.
+A candidate waits for the election's lock as long as another one leads. This is normal, and no
+reason for a warning.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ __all__ = [
     "workers_for",
 ]
 
-# The first element of the lock ids of elections, and of their groups, which are named after the lock.
+# The first element of the lock ids of elections, and of their groups, which are named after the
+# lock.
 LOCKS_LEADER, SYNC, WORKERS = Atom(ELECTIONS), Atom("sync"), Atom("workers")
 PREFIX = ELECTION
 
@@ -32,8 +33,9 @@ class ElectionLock(NamedTuple):
     """A lock of an election.
 
     Attributes:
-        resource: What the election is about.
-        merges: Whether it is the lock under which states are merged; else it is the one that the leader has.
+        resource: The resource of the election.
+        merges: Whether it is the lock under which states are merged; otherwise it is the leader's
+            lock.
     """
 
     resource: Any

@@ -1,8 +1,9 @@
-"""Questions of observers: what a node tells of itself, and a transaction that is to be ended.
+"""Questions of observers to a node, and requests to end a transaction.
 
-An observer is a client node like any other, which asks the lock servers that it is connected with. What it asks costs the
-lock server a page at a time, and changes nothing, but for `Break`. A question for another client node goes by way of a lock
-server, for the observer is not connected with that one. A `Break` is logged by both nodes.
+An observer is an ordinary client node, which queries the lock servers that it is connected with. A
+question costs the lock server one page at a time, and changes nothing, except `Break`. A question
+for another client node goes through a lock server, because the observer is not connected with that
+node. A `Break` is logged by both nodes.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ OLD = "it does not support this question: it runs an older version of locks, or 
 
 
 class _Connections(Protocol):
-    """What this module needs of `locks.node.peers.cluster.Cluster`; see there."""
+    """The part of `locks.node.peers.cluster.Cluster` that this module needs."""
 
     executor: Executor
     members: dict[str, bool]
@@ -96,7 +97,7 @@ class Witness:
 
     @property
     def _program(self) -> str:
-        """What others see behind the names of the node's clients."""
+        """The text for the program behind the names of the node's clients."""
         return self._node.program or this_program()
 
     def _about(self, cluster: _Connections | None) -> NodeFact:
@@ -130,7 +131,7 @@ class Witness:
 
 
 def _address(cluster: _Connections | None, node: str) -> str:
-    """From where a node is connected."""
+    """The address from which a node is connected."""
     link = None if cluster is None else cluster.distribution.links.get(node)
     return "" if link is None else f"{link.address[0]}:{link.address[1]}"[:255]
 
@@ -143,7 +144,7 @@ def _clients(cluster: _Connections | None, after: str) -> ClientPage:
 
 
 def _line(text: str) -> str:
-    """What another node says, as one line of a log."""
+    """A text of another node as one line of a log."""
     return text if text.isprintable() else repr(text)
 
 
@@ -158,7 +159,7 @@ class Inquiries:
     """Takes in questions of other nodes. For the turn.
 
     Args:
-        cluster: What the node has to do with others.
+        cluster: The node's relations with others.
         name: The node's name.
         witness: Answers for this node.
         turn: The node's turn.
@@ -184,7 +185,7 @@ class Inquiries:
         if name is not None and name != self._name:
             self._pass_on(caller, tag, question, name)
         else:
-            # After this step: what has come before the question, such as a release, is carried out in it.
+            # After this step, in which earlier messages, such as a release, are carried out.
             self._turn.post(self._answer, caller, tag, question)
         return True
 
@@ -193,7 +194,7 @@ class Inquiries:
         self._cluster.remotes.answer_term(caller, tag, answer)
 
     def _pass_on(self, caller: Pid, tag: Any, question: Question, name: str) -> None:
-        """Put a question to another node, and pass its answer on to who has asked."""
+        """Pass a question on to another node, and its answer back."""
         links = self._cluster.distribution.links
         answer = partial(self._cluster.remotes.answer_term, caller, tag)
 
@@ -221,7 +222,7 @@ class Inquiries:
                 why = OLD if answered else f"it does not answer: {said}"
                 unanswered(f"no answer from {name}: {why}")
 
-        if isinstance(question, Break):  # it may be carried out when the node goes on
+        if isinstance(question, Break):  # it may be carried out later, when the node continues
             self._cluster.processes.call(name, LOCK_SERVER, pack_question(question), told)
             self._passed_on += 1
         else:
@@ -255,11 +256,11 @@ class Inquiries:
 
 
 class Answers(NamedTuple):
-    """What several nodes have said.
+    """The answers of several nodes.
 
     Attributes:
         said: The answers, by node.
-        silent: Why there is none of others.
+        silent: Why there is no answer, by node.
     """
 
     said: dict[str, Answer]
@@ -273,15 +274,17 @@ def ask_all(
     timeout: float,
     ways: Mapping[str, str] | None = None,
 ) -> Answers:
-    """Ask several nodes at once, and wait for their answers; not in a turn. Silent ones are not waited for if others answer.
+    """Query several nodes at once, and wait for their answers; not in a turn.
+
+    It does not wait for silent nodes if others answer.
 
     Args:
-        node: The own node.
-        cluster: What it has to do with others.
-        questions: What to ask, by node.
+        node: This node.
+        cluster: Its relations with others.
+        questions: The questions, by node.
         timeout: Seconds to wait at most.
-        ways: By way of which lock servers to ask those that are not connected; these must be what the question
-            is for (`node_of`).
+        ways: The lock servers through which to query nodes that are not connected; each question
+            must name its node (`node_of`).
     """
     asked = {name: ((ways or {}).get(name, name), each) for name, each in questions.items()}
     return _ask(node, cluster, asked, timeout, lambda _: False)
@@ -295,15 +298,16 @@ def ask_by_ways(
     timeout: float,
     enough: Callable[[Answer], bool],
 ) -> Answers:
-    """Ask one node by several ways at once, and wait for an answer that is enough, or for all; not in a turn.
+    """Query one node by several ways, and wait for an answer that is enough, or for all; not in a turn.
 
     Args:
-        node: The own node.
-        cluster: What it has to do with others.
-        question: What to ask.
-        ways: The node itself, or lock servers that pass the question on. The answers are by these.
+        node: This node.
+        cluster: Its relations with others.
+        question: The question.
+        ways: The node itself, or lock servers that pass the question on. The answers are keyed by
+            these.
         timeout: Seconds to wait at most.
-        enough: Whether no other answer is waited for.
+        enough: Whether an answer is enough, so that others are not needed.
     """
     return _ask(node, cluster, {way: (way, question) for way in ways}, timeout, enough)
 
@@ -315,7 +319,7 @@ def _ask(
     timeout: float,
     enough: Callable[[Answer], bool],
 ) -> Answers:
-    """Put questions to nodes: each has a name, and the node that is asked."""
+    """Send questions, each with a name and the node to which it is sent."""
     check_may_wait()
     deadline = time.monotonic() + timeout
     said: dict[str, Answer] = {}

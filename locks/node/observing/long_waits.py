@@ -1,11 +1,12 @@
-"""Waits that take long are logged, once, and again when they end.
+"""Logs long waits, once when they have become long, and again when they end.
 
-Nobody is asked when a wait begins or ends in time. When there is a wait and nobody looks, a look is planned; it goes
-through the agents that wait, and plans the next one for when the oldest of their waits has become long; when there
-are none, it plans nothing. So there is one timer for each node, and none while nobody waits. The timer keeps no
-loop running (`locks.runtime.executor`). Candidates of elections are not told of: they wait for as long as another one leads.
+A wait that ends soon costs nothing here. When a wait begins and no check is planned, one is
+planned. A check goes through the waiting agents, and plans the next check for the time when the
+oldest remaining wait becomes long; without waits it plans none. So there is one timer for each
+node, and none while no agent waits. The timer keeps no loop running (`locks.runtime.executor`).
+Waits of candidates in elections are not logged: they wait as long as another one leads.
 
-What is told of a wait is gathered in the turn, and logged after it, by the executor.
+The text about a wait is gathered in the turn, and logged after it, by the executor.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ if TYPE_CHECKING:
 
 __all__ = ["LONG", "LongWaits"]
 
-LONG = 1.0  # seconds that a wait takes before it is logged, unless it is said otherwise
-SOONEST = 0.01  # seconds between two looks, and a tenth of what counts as long
-LATE = 5.0  # seconds by which a look may be late, before another one is planned in its place
+LONG = 1.0  # seconds after which a wait is logged, by default
+SOONEST = 0.01  # seconds between two checks, and a tenth of the limit
+LATE = 5.0  # seconds by which a check may be late, before another one is planned in its place
 MOST_LINES = 100  # in a minute
 MOST_HOLDERS = 10  # that are named
 MOST_LOOKED_AT = 1000  # requests, to find them
 
 
 class _Wait(NamedTuple):
-    """What is told of a wait."""
+    """The data of a wait for the log."""
 
     number: int
     agent: AgentId
@@ -52,8 +53,8 @@ class LongWaits:
 
     Args:
         server: The lock server.
-        executor: Where it looks and logs.
-        limit: What counts as long, in seconds.
+        executor: Checks and logs.
+        limit: The duration from which a wait is long, in seconds.
     """
 
     def __init__(self, server: Server, executor: Executor, limit: float) -> None:
@@ -93,7 +94,7 @@ class LongWaits:
         return _Wait(entry.number, owner.id, owner.client, entry.slot.lock_id, entry.mode, seconds)
 
     def _gather(self) -> tuple[list[_Wait], float]:
-        """The waits that have become long, the longest first, and when to look again: 0.0 if nobody waits."""
+        """The waits that have become long, the longest first, and when to check again: 0.0 without waits."""
         times = self._times
         now = times.clock()
         limit, told = self._limit, self._told
@@ -129,7 +130,7 @@ class LongWaits:
         return waits, pause
 
     def _in_the_way(self, entry: Entry, now: float) -> tuple[str, ...]:
-        """Who holds what somebody waits for, and since when; if nobody does, who stands directly ahead."""
+        """The holders of the lock that an entry waits for, with times; or else the entry directly ahead."""
         found: list[Entry] = []
         rivals = RIVALS[entry.mode]
         table = self._server.machine.table
@@ -186,7 +187,7 @@ class LongWaits:
 
     def _tell_end(self, wait: _Wait, granted: bool) -> None:
         was_logged = self._told.pop(wait.number, None)
-        if was_logged is None:  # it ended before somebody looked
+        if was_logged is None:  # it ended before a check
             was_logged = self._sparing.admit(self._times.clock())
         if was_logged:
             log_event(

@@ -1,4 +1,4 @@
-"""What a node logs of deadlocks, losses, and other nodes, and counts of them."""
+"""Logs and counts deadlocks, losses, and news of other nodes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MOST_LOSSES = 100
 
 
 class News:
-    """Deadlocks and losses of one node. For the turn, when it is committed; what is logged goes out after it.
+    """Deadlocks and losses of one node. For the turn, after its commit; the log is written after it.
 
     Args:
         name: The node's name.
-        background: Where it is logged.
-        counters: What is counted.
+        background: Writes the log.
+        counters: The node's counters.
     """
 
     def __init__(self, name: str, background: Background, counters: Counters) -> None:

@@ -1,7 +1,8 @@
-"""What a node tells observers of its lock server: its requests with their times, and its deadlocks.
+"""The record of a lock server for observers: its requests with their times, and its deadlocks.
 
-The machines have neither a clock nor a memory of what is over; this is the shell's. All of it is for the node's turn.
-Times are measured by a clock that is never set back, and told by the one that people read, as that is when they are told.
+The machines have no clock and no memory of past events; the shell records these. Everything is for
+the node's turn. Times are measured by a clock that never goes back, and converted to the wall clock
+when they are reported.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ MOST_EDGES = 50  # of reports, likewise
 
 
 class Record:
-    """What happened when at one lock server.
+    """The events at one lock server, with their times.
 
     Args:
-        machine: The lock server's.
-        times: When its requests were asked for and granted.
-        now: The clock, in nanoseconds since 1970.
-        counters: What its node counts.
+        machine: The lock server's machine.
+        times: The times of its requests and grants.
+        now: The wall clock, in nanoseconds since 1970.
+        counters: The node's counters.
         started: When the lock server began, in microseconds since 1970.
 
     Attributes:
@@ -61,7 +62,7 @@ class Record:
         self._reports: deque[tuple[int, float, Deadlock]] = deque(maxlen=MOST_DEADLOCKS)
 
     def broke(self, report: Deadlock) -> None:
-        """A deadlock was broken. To say so again changes nothing."""
+        """Record a broken deadlock; calling it again has no effect."""
         if not self._reports or self._reports[-1][2] is not report:
             broken = self._counters.broken
             self._reports.append((sum(broken.values()) + 1, self._times.clock(), report))
@@ -72,7 +73,7 @@ class Record:
         return self._now() // 1000
 
     def _teller(self, now: int) -> Callable[[float | None], int]:
-        """What tells a time that was measured, as it is now, in microseconds since 1970: 0 for none."""
+        """Return a function that converts a measured time to microseconds since 1970; 0 for `None`."""
         measured = self._times.clock()
 
         def tell(time: float | None) -> int:
@@ -86,9 +87,9 @@ class Record:
         """A page of requests.
 
         Args:
-            prefix: Those on this id, above it and below it; all, if there is none.
-            after: Those with larger numbers.
-            address: From where a node is connected.
+            prefix: Only requests related to this id; `None` for all.
+            after: Only requests with larger numbers.
+            address: Returns the address from which a node is connected.
         """
         table = self._machine.table
         numbers = self._machine.numbers(prefix or ())

@@ -1,4 +1,4 @@
-"""Counts what `NodeStatistics` tells. A new counter is a field of both classes."""
+"""The counters behind `NodeStatistics`. A new counter is a field of both classes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Counters"]
 
 
 class Counters:
-    """What a node counts as it runs: fields of `NodeStatistics`, under the same names."""
+    """The counters of a running node: fields of `NodeStatistics`, under the same names."""
 
     __slots__ = (
         *("aborted", "broken", "connections_lost", "deadlocks", "elected", "knowledge"),
@@ -39,7 +39,7 @@ class Counters:
         self.workers: dict[object, Callable[[], tuple[str, int, int, int]]] = {}
 
     def leading(self, name: str, instance: str, leads: bool, term: int) -> None:
-        """An instance of an election leads, or does not, or knows another term."""
+        """Note whether an instance of an election leads, and its term."""
         before = self.leaders.get((name, instance))
         self.elected += leads and not (before is not None and before.leads)
         self.leaders[name, instance] = Leading(name[:LONGEST_TEXT], leads, term)
@@ -49,7 +49,7 @@ class Counters:
         self.leaders.pop((name, instance), None)
 
     def _ownership(self) -> tuple[Owning, ...]:
-        """What each worker tells, by name."""
+        """The data of each worker, by name."""
         told = sorted(look() for look in list(self.workers.values()))
         return tuple(Owning(name[:LONGEST_TEXT], *rest) for name, *rest in told[:MOST_OWNERSHIPS])
 
@@ -71,7 +71,7 @@ class Counters:
         traffic: TrafficStatistics,
         watches: int,
     ) -> NodeStatistics:
-        """All counters, with what is not counted but looked up."""
+        """All counters, together with values that are looked up."""
         return NodeStatistics(
             name=name,
             transactions=self.transactions,

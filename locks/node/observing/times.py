@@ -1,10 +1,11 @@
-"""When the requests of a lock server were asked for and granted, and how long all that is over has taken.
+"""The times of a lock server's requests and grants, and histograms of finished waits and holds.
 
-The machines have no clock. When a turn is committed, the lock server looks at the entries of the table that it has changed,
-and puts down, by the numbers of their requests, when they were asked for and granted: the one record of times, for
-observers, logs and metrics. What is over goes into a histogram. So a lock that is free costs two looks at the clock, and an
-entry in a dictionary. Nothing is put down of a turn that is undone, and a machine that is made anew has the same
-numbers. To put down what was put down changes nothing.
+The machines have no clock. After the commit of a turn, the lock server goes through the changed
+entries, and records the times of their requests and grants, by the numbers of the requests. This is
+the only record of times, for observers, logs and metrics. Finished waits and holds go into
+histograms. So a free lock costs two readings of the clock, and an entry in a dictionary. A turn
+that is undone records nothing, and a rebuilt machine has the same numbers. Recording again has no
+effect.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from locks.words import HELD_UP, LockId
 
 __all__ = ["MOST_NAMES", "OTHERS", "Histogram", "OnLong", "Times", "first_name"]
 
-MOST_NAMES = 100  # of which figures of their own are kept
+MOST_NAMES = 100  # names with their own figures
 LONGEST_NAME = 100  # characters
 OTHERS = "(others)"
 
@@ -41,12 +42,12 @@ class Histogram:
         self.seconds += seconds
 
     def durations(self) -> Durations:
-        """What was counted so far."""
+        """The histogram so far."""
         return Durations(tuple(self.counts), int(self.seconds * 1e6))
 
 
 class Measured:
-    """What `TimesStatistics` is made of."""
+    """The histograms of `TimesStatistics`."""
 
     __slots__ = ("given_up", "holds", "waits")
 
@@ -54,7 +55,7 @@ class Measured:
         self.waits, self.given_up, self.holds = Histogram(), Histogram(), Histogram()
 
     def statistics(self) -> TimesStatistics:
-        """What was counted so far."""
+        """The histograms so far."""
         return TimesStatistics(
             self.waits.durations(), self.given_up.durations(), self.holds.durations()
         )
@@ -64,7 +65,7 @@ OnLong = Callable[[Entry, float, bool], object]
 
 
 def _nothing(*_: object) -> None:
-    """What is done with a long wait if nobody wants to know."""
+    """Ignore a long wait."""
 
 
 def first_name(lock_id: LockId) -> str:
@@ -78,21 +79,23 @@ def first_name(lock_id: LockId) -> str:
 
 
 class Times:
-    """The times of one lock server. All of it is for the turn.
+    """The times of one lock server. Everything is for the turn.
 
     Args:
-        clock: Tells the time, in seconds; it is never set back.
+        clock: Returns the time, in seconds; it never goes back.
 
     Attributes:
         clock: The same.
-        asked: When those requests were asked for that were not granted at once, or when they were surrendered, by number.
-        got: When those were granted that are.
-        all: What was measured.
-        by_first: The same by the first element of the lock id, if somebody wants to know.
-        long: What counts as a long wait, in seconds.
-        on_long: Called with an entry, its time, and whether it is granted, in the turn, when a long wait is over.
-        look_by: Until then somebody will look for long waits.
-        on_wait: Called, in the turn, when a wait has begun and nobody will look.
+        asked: When requests that were not granted at once were made, or were surrendered, by
+            number.
+        got: When granted requests were granted, by number.
+        all: The histograms.
+        by_first: Likewise by the first element of the lock id, if this is switched on.
+        long: The duration from which a wait is long, in seconds.
+        on_long: Called with an entry, its time, and whether it is granted, in the turn, when a long
+            wait is over.
+        look_by: The time of the next planned check for long waits.
+        on_wait: Called, in the turn, when a wait has begun and no check is planned.
     """
 
     __slots__ = (
@@ -169,7 +172,7 @@ class Times:
             self.on_long(entry, seconds, granted)
 
     def _of(self, lock_id: LockId) -> Measured:
-        """What was measured of all ids with the same first element."""
+        """The histograms of all ids with the same first element."""
         assert self.by_first is not None
         name = first_name(lock_id)
         measured = self.by_first.get(name)

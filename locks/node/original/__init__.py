@@ -1,17 +1,17 @@
-"""Together with the original: its messages and ours, translated into each other.
+"""Translation between the original's messages and ours.
 
-Python nodes and Erlang nodes with the original (Ulf Wiger's `locks`) talk over the distribution
-protocol. Their lock servers and agents follow other rules and say other things. Two classes stand
-between them. Both are pure: terms and messages in, what is to be done out.
+Python nodes and Erlang nodes with the original (Ulf Wiger's `locks`) communicate over the
+distribution protocol. The original's lock servers and agents follow other rules and send other
+messages. Two classes translate between them. Both are pure: terms and messages in, commands out.
 
 * `OriginalAgents`: the original's agents at our lock server.
 * `OriginalServers`: our agents at the original's lock servers, and among its agents.
 
-The references of agents are their pids, and so their order is the same on both sides: the number first,
-then the node. Ours are always larger than those of the original. So whenever there is a deadlock with
-agents of both kinds, one of ours must yield, and the original need not understand how.
+The references of agents are their pids, so their order is the same on both sides: first the number,
+then the node. Ours are always larger than those of the original. So in each deadlock with agents of
+both kinds, one of ours must yield, and the original need not understand how.
 
-What lock servers guarantee is each their own affair: at the original's, its faults remain.
+Each lock server keeps its own guarantees: at the original's, its faults remain.
 """
 
 from locks.node.original.agents import OriginalAgents, OriginalWatcher, around

@@ -1,33 +1,36 @@
 """The original's agents at our lock server.
 
-An agent of the original casts `{lock, ...}` to the name `locks_server` of the nodes whose locks it
-wants, and is then told the lock's queue after each change (`locks.node.original.forms`). Here each of its
-casts becomes messages to our lock server: a `Request`, and a `Watch` on the same id. Each view that the
-watching brings becomes a queue again. As it never says what it does at other nodes, the lock server
-must assume that it has requests there and waits there.
+An agent of the original casts `{lock, ...}` to the name `locks_server` on the nodes where it
+requests locks. After each change it receives the lock's queue (`locks.node.original.forms`). Here
+each of its casts becomes messages to our lock server: a `Request`, and a `Watch` on the same id.
+Each view from the watch becomes a queue again. The agent never reports its standing at other nodes,
+so the lock server must assume that it has requests there and waits there.
 
-The queue that an agent is told has no more in it than concerns it, because it takes each entry of the
-head to be in the way of each entry behind it:
+The queue for an agent contains only entries that concern it, because it assumes that each entry of
+the head blocks each entry behind it:
 
-* What it has or wants above or below the id is left out: it watches those ids as well. So it does not
-  think that it has the lock because it has something below it.
-* What others have or want above or below is left out unless it is in its way, or waits for it.
-* All that is granted is the head. If several are in its way, they are told as readers, for of several
-  writers it would think that none is in its way.
+* Its own requests above or below the id are left out; it watches those ids as well. Otherwise it
+  would believe that it holds the lock because it holds one below it.
+* Requests of others above or below the id are left out, unless they block its request, or wait for
+  it.
+* All granted requests form the head. If several of them block it, they are sent as readers: of
+  several writers, it would believe that none blocks it.
 
-The client of an entry counts: the original's candidates for leadership (`locks_leader`) take each for
-another candidate, unless it is themselves. Who the client of an agent of a third node is, is not known
-here. Then the receiver's own client stands for it, as nobody can mistake that for somebody else.
+The client of an entry matters: the original's candidates for leadership (`locks_leader`) take each
+client, except themselves, for another candidate. The client of an agent of a third node is not
+known here. Then the receiver's own client stands for it, because no one can mistake that for
+another candidate.
 
-All requests on exactly the id are always in it: an agent passes what it is told on to others that it
-does not find in the queue, and these must not find themselves missing.
+All requests on exactly the id are always included: an agent passes the queue on to agents that it
+does not find in it, and an agent with a request must not be among these.
 
-A surrender names the version of the queue that the agent was told last. If that has changed, nothing is
-done: the agent is told the change anyway, and looks again.
+A surrender names the version of the last queue that the agent received. If the queue has changed,
+nothing is done: the agent receives the change anyway, and searches again.
 
-The original has no parts of messages. So of a queue with thousands of entries it is told the first
-`MOST_TOLD` of those who have the lock, the first `MOST_TOLD` of those who wait, and its own. It never
-thinks by that that it has what it has not; a deadlock with those that are left out it may not see.
+The original can't receive a message in parts. So of a queue with thousands of entries, it receives
+the first `MOST_TOLD` holders, the first `MOST_TOLD` waiting entries, and its own. It never believes
+by this that it holds a lock that it does not hold. But it may miss a deadlock with agents that are
+left out.
 
 Source: `locks_server.erl`, `locks_agent.erl` and `locks_agent_lib.erl` of the original.
 """
@@ -87,14 +90,14 @@ class OriginalWatcher(NamedTuple):
 
 
 class _Interest:
-    """What one process of the original has to do with one lock id.
+    """The relation of one process of the original to one lock id.
 
     Attributes:
-        terms: The id as the process writes it. Python takes some ids to be equal that Erlang does
-            not (`[1]`, `[1.0]` and `[true]`), so there may be several.
-        modes: In which modes it has asked for it.
-        version: The version that it was told last.
-        note: What the next thing that it is told comes from.
+        terms: The id as the process writes it. Some ids are equal in Python, but not in Erlang
+            (`[1]`, `[1.0]` and `[true]`), so there may be several.
+        modes: The modes in which it has requested the id.
+        version: The version that it received last.
+        note: The cause of the next message to it.
     """
 
     __slots__ = ("modes", "note", "terms", "version")
@@ -107,14 +110,14 @@ class _Interest:
 
 
 class OriginalAgents:
-    """What processes of the original have to do with our lock server.
+    """The relations of processes of the original with our lock server.
 
     Args:
         server: The pid of our lock server.
-        pid: The pid of an agent, of this node or another.
-        client: The pid of the client of an agent of ours, or `None` if that is not known.
+        pid: Returns the pid of an agent, of this node or another.
+        client: Returns the pid of the client of an agent of ours, or `None` if unknown.
 
-    Every method returns what is to be done, in this order.
+    Every method returns commands, to be carried out in order.
     """
 
     def __init__(
@@ -131,17 +134,17 @@ class OriginalAgents:
         self._processes: dict[AgentId, tuple[Pid, Pid]] = {}  # of each agent, and of its client
         self._packed: dict[Contender, int] = {}  # of one view
 
-    # --- What they say --------------------------------------------------------------------------
+    # --- Messages from them ---------------------------------------------------------------------
 
     def cast(self, term: Any, peer: str) -> list[Command]:
-        """A process of the original has cast something to our lock server.
+        """Take in a cast of a process of the original to our lock server.
 
         Args:
-            term: What it has cast.
-            peer: The node that it came from. A process acts for those of its own node only.
+            term: The cast.
+            peer: The sender's node. A process may act only for processes of its own node.
 
         Raises:
-            BadMessage: It is nothing that the original says, or is for a process of another node.
+            BadMessage: It is no message of the original, or is for a process of another node.
         """
         if type(term) is tuple:
             match term:
@@ -229,11 +232,11 @@ class OriginalAgents:
                 del self._watching[lock_id]
 
     def _known(self, pid: Pid) -> list[Command]:
-        """A process of which little is known yet is to be watched over."""
+        """Monitor a process that is new here."""
         return [] if pid in self._interests else [MonitorPid(pid)]
 
     def _interest(self, pid: Pid, lock_id: LockId, term: Any) -> tuple[_Interest, bool]:
-        """What a process has to do with a lock id, and whether that is new."""
+        """The relation of a process to a lock id, and whether it is new."""
         encoded = etf.encode(term)
         interests = self._interests.setdefault(pid, {})
         new = lock_id not in interests
@@ -241,15 +244,15 @@ class OriginalAgents:
         interest.terms[encoded] = term
         return interest, new
 
-    # --- What they are told ---------------------------------------------------------------------
+    # --- Messages to them -----------------------------------------------------------------------
 
     def resolved(self, report: Deadlock) -> None:
-        """A deadlock with an agent of the original was resolved; the next infos say so."""
+        """Note that a deadlock with an agent of the original was resolved; the next infos report it."""
         if report.action == "surrendered":
             self._note(report.lock_id, self._pid_of(report.agent), 0)
 
     def told(self, watcher: OriginalWatcher, view: View) -> list[Command]:
-        """Our lock server tells a process of the original the view of a lock id."""
+        """Send a process of the original a view of our lock server."""
         pid, lock_id = watcher
         interest = self._interests.get(pid, {}).get(lock_id)
         if interest is None:
@@ -270,25 +273,25 @@ class OriginalAgents:
         ]
 
     def _tell_held(self, interest: _Interest, pid: Pid) -> list[Command]:
-        """The first thing that a watcher is told, and only if the lock is held."""
+        """The first message to a watcher, which is sent only if the lock is held."""
         return [
             SendTerm(pid, (Atom("locks_info"), term, Atom(self._server.node), []))
             for term in interest.terms.values()
         ]
 
     def _note(self, lock_id: LockId, agent: Pid, version: int) -> None:
-        """What is told next of these locks is said to come from a surrender."""
+        """Mark the next messages about related locks as caused by a surrender."""
         for interests in self._interests.values():
             for other, interest in interests.items():
                 if related(lock_id, other):
                     interest.note = (SURRENDER, agent, version)
 
     def _queue(self, view: View, me: AgentId | None, client: Pid) -> list[OriginalGroup]:
-        """A view as the queue that an agent is told, or a process that only watches.
+        """A view as the queue for an agent, or for a process that only watches.
 
         Args:
             view: The view.
-            me: The agent.
+            me: The agent; `None` for a watcher.
             client: Its client, or the process that watches.
         """
         shown = list(view.requests)
@@ -368,7 +371,7 @@ def _strength(contender: Contender, view: View) -> tuple[bool, bool]:
 def around(
     table: LockTable, node: str, agents: Iterable[AgentId], is_original: Callable[[str], bool]
 ) -> tuple[list[AgentId], list[RequestRecord]]:
-    """What a lock table of ours knows about agents of the original, and those that they wait for.
+    """The records in our lock table of agents of the original, and of agents that they wait for.
 
     Args:
         table: The lock table.
@@ -377,8 +380,8 @@ def around(
         is_original: Whether a node runs the original.
 
     Returns:
-        The agents, and all others of the original that are reached from them over waits; and the
-        records of all requests that wait for theirs, or that theirs wait for.
+        The agents, with all others of the original that they reach over waits; and the records of
+        all requests that wait for theirs, or that theirs wait for.
     """
     found = dict.fromkeys(agents)
     todo = list(found)

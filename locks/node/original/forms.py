@@ -1,15 +1,16 @@
-"""The original's messages as terms, and what is kept in them.
+"""The original's messages as terms, and their content.
 
-The original tells of a lock by a `#locks_info{}`: the lock's id, its version, and its queue, a list of
-groups. A group is one or more readers (`#r{}`) or writers (`#w{}`). The first group is the *head*: who
-is in it has the lock. Only if several writers are in the head, nobody has it: each of them has
-something above or below it. An entry of a group is `direct` if it was asked for on this very id, and
-otherwise *indirect*: its agent has or wants a related id.
+The original reports a lock by a `#locks_info{}`: the lock's id, its version, and its queue, a list
+of groups. A group is one or more readers (`#r{}`) or writers (`#w{}`). The first group is the
+*head*: its members hold the lock. There is one exception: if the head has several writers, none
+holds the lock, because each of them has a request above or below the id. An entry of a group is
+`direct` if it was requested on exactly this id, and otherwise *indirect*: its agent has a request
+on a related id.
 
-The agents of the original do not look at the version of an entry, but pass it on as it is. So in what a
-lock server of ours tells them, it is a large number, and in its bytes the whole request record
-(`pack_request`). In that way our agents learn from the original's what exactly goes on at our lock
-servers.
+The agents of the original ignore the version of an entry, and pass it on unchanged. So in messages
+of our lock servers to them, the version is a large number, whose bytes are the whole request record
+(`pack_request`). In this way our agents get exact records of our lock servers from agents of the
+original.
 
 Source: `locks.hrl`, `locks_server.erl` and `locks_server_lib.erl` of the original.
 """
@@ -64,7 +65,7 @@ __all__ = [
     "watcher_request",
 ]
 
-# --- What is to be done -------------------------------------------------------------------------
+# --- Commands -----------------------------------------------------------------------------------
 
 
 class ToLockServer(NamedTuple):
@@ -88,7 +89,7 @@ class SendTerm(NamedTuple):
 
 
 class MonitorPid(NamedTuple):
-    """Watch over a process of the original: its end is told by `OriginalAgents.down`."""
+    """Monitor a process of the original; its end is reported to `OriginalAgents.down`."""
 
     pid: Pid
 
@@ -129,17 +130,17 @@ def pid_in(term: Any, node: str | None = None) -> Pid:
 
 
 def known_mode(mode: Mode) -> Mode:
-    """The weakest mode that the original knows and that covers this one."""
+    """The weakest mode of the original that covers this one."""
     return next(each for each in reversed(COVERING[mode]) if each in GROUPS)
 
 
 def lock_id_of(term: Any) -> LockId:
-    """A lock id of the original: a list that is not empty.
+    """Convert a lock id of the original, a list that is not empty.
 
-    What can't be a key in Python (a list or a map in it) becomes a `Term`.
+    An element that can't be a key in Python (a list or a map) becomes a `Term`.
 
     Raises:
-        BadMessage: It is something else, or a counted lock.
+        BadMessage: It is no such list, or a counted lock.
     """
     if type(term) is not list or not term:
         raise BadMessage(f"lock id {brief(term)} should be a list that is not empty")
@@ -169,7 +170,7 @@ UNKNOWN = 0  # stands for a record that is too long; versions of the original ar
 
 
 class Carried(NamedTuple):
-    """What is known of a request, but for its agent and node, and whether it blocks."""
+    """A request record without its agent, its node, and whether it blocks."""
 
     number: Number
     client: Text
@@ -184,7 +185,7 @@ _CARRIED = FORMS.but({LockId: Form(list, lock_id_of)}).of(Carried)
 
 
 def pack_request(contender: Contender) -> int:
-    """What is known of a request, but for its agent and node, as one number."""
+    """A request record without its agent and node, as one number."""
     _, client, lock_id, mode, granted, since, number, place = contender
     carried = Carried(number, client, lock_id, mode, granted, place, since)
     packed = etf.encode(_CARRIED.pack(carried))
@@ -229,14 +230,14 @@ class OriginalEntry(NamedTuple):
 
 
 class OriginalGroup(NamedTuple):
-    """Readers or writers that stand together: `#r{}` or `#w{}`."""
+    """A group of readers or writers: `#r{}` or `#w{}`."""
 
     mode: Mode
     entries: tuple[OriginalEntry, ...]
 
 
 class OriginalInfo(NamedTuple):
-    """What is told of a lock: `#locks_info{}`.
+    """The report of a lock: `#locks_info{}`.
 
     Attributes:
         node: The node of its lock server.
@@ -259,7 +260,7 @@ class OriginalInfo(NamedTuple):
         return any(entry.version.bit_length() > 64 for entry in entries)
 
     def has(self, agent: AgentId) -> bool:
-        """Whether an agent stands in the queue."""
+        """Whether an agent is in the queue."""
         return any(entry.agent == agent for group in self.queue for entry in group.entries)
 
 
@@ -296,7 +297,7 @@ def info_term(
 
 
 def read_info(term: Any) -> OriginalInfo | None:
-    """What a `#locks_info{}` says; `None` if it only says that the lock is held.
+    """Parse a `#locks_info{}`; `None` if it only reports that the lock is held.
 
     Raises:
         BadMessage: It is another term.
@@ -313,10 +314,10 @@ def read_info(term: Any) -> OriginalInfo | None:
 
 
 def read_lock(term: Any) -> OriginalInfo:
-    """What an agent of the original knows of a lock, as it says when it is asked.
+    """Parse an agent's knowledge of a lock, from its answer to a query.
 
     Raises:
-        BadMessage: That is not what an agent of the original says.
+        BadMessage: It is no such answer.
     """
     key = _fields(term, LOCK, 6)[1]
     if type(key) is not tuple or len(key) != 2 or type(key[1]) is not Atom:
@@ -357,25 +358,26 @@ def _fields(term: Any, record: Atom, size: int) -> tuple[Any, ...]:
     return term
 
 
-# --- Requests to be told when a lock server is there --------------------------------------------
+# --- Requests for a notification when a lock server is up ---------------------------------------
 
 
 def watcher_request(module: Any, function: Any, arguments: Any) -> Pid | None:
-    """Which agent of the original asks to be told when this node has a lock server.
+    """The agent of the original that requests a notification when this node has a lock server.
 
-    The original has code evaluated for that on a node whose lock server it misses: code that looks
-    for a lock server and says `{locks_running, Node}`. It is recognised, and never evaluated.
+    The original requests this by code to be evaluated on a node whose lock server it misses. The
+    code looks for a lock server and sends `{locks_running, Node}`. It is recognised, and never
+    evaluated.
 
     Args:
-        module: The module to be called.
-        function: The function of it.
-        arguments: Its arguments.
+        module: The module to call.
+        function: Its function.
+        arguments: The arguments.
 
     Returns:
         The agent; `None` if the request is for anything else.
 
-    Source:
-        `locks_watcher.erl` of the original, which makes the request; `locks_agent.erl`, `watch_node`.
+    Source: `locks_watcher.erl` of the original, which makes the request; `locks_agent.erl`,
+    `watch_node`.
     """
     if not (is_atom(module, "erl_eval") and is_atom(function, "exprs")):
         return None

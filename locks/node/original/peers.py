@@ -1,16 +1,16 @@
 """A node among nodes that run the original: the shell around `OriginalAgents` and `OriginalServers`.
 
-A node that runs the original is known by how its lock server answers our greeting (`locks.node.peers.cluster`).
-What our agents and theirs, our lock server and theirs say to each other is translated by
-`OriginalAgents` and `OriginalServers`, which are pure; here their commands are carried out. All of it
-happens in the node's turn.
+A node that runs the original is recognised by its lock server's answer to our greeting
+(`locks.node.peers.cluster`). `OriginalAgents` and `OriginalServers`, which are pure, translate the
+messages between our agents and lock server and theirs; this module carries out their commands.
+Everything happens in the node's turn.
 
-Agents of the original do not tell all that matters. So each of our agents that waits, and is entangled
-with some of them, has them asked what they know, and has our lock servers asked what they do there;
-again and again, for as long as it waits.
+Agents of the original do not report everything that matters. So for each of our waiting agents that
+is entangled with some of them, this module asks them for their knowledge, and our lock servers for
+their requests there. It repeats this as long as the agent waits.
 
-The lock server of the original is monitored: it may end without its node. Then its node is not
-a member until it answers a greeting again.
+The lock server of the original is monitored, because it may end without its node. Then its node is
+no member until it answers a greeting again.
 """
 
 from __future__ import annotations
@@ -65,19 +65,19 @@ from locks.wire import (
 __all__ = ["Connections", "OriginalPeers"]
 
 PAUSE = 0.25  # seconds between two interviews
-MOST_ASKED = 400  # agents of the original that a lock server is asked about at once
+MOST_ASKED = 400  # agents of the original in one query to a lock server
 
 
 class Connections(Protocol):
-    """What this module needs of `locks.node.peers.cluster.Cluster`.
+    """The part of `locks.node.peers.cluster.Cluster` that this module needs.
 
     Attributes:
         node: The node.
-        executor: Where its background work is done.
+        executor: Does its background work.
         members: The nodes with a lock server that can be asked, and whether it is the original's.
         distribution: The connections.
-        processes: Who can be reached over them.
-        remotes: References to those.
+        processes: The processes that can be reached over them.
+        remotes: References to these.
     """
 
     node: LocalNode
@@ -95,10 +95,10 @@ class Connections(Protocol):
 
 
 class OriginalPeers:
-    """What one node has to do with nodes that run the original.
+    """One node's relations with nodes that run the original.
 
     Args:
-        cluster: What it has to do with others.
+        cluster: Its relations with other nodes.
     """
 
     def __init__(self, cluster: Connections) -> None:
@@ -127,7 +127,7 @@ class OriginalPeers:
         return pid_of(agent, 0 if link is None else link.peer.creation)
 
     def _client_of(self, agent: AgentId) -> Pid | None:
-        """The pid of the client of an agent; it is known only of those of this node."""
+        """The pid of an agent's client; it is known only for agents of this node."""
         ours = self._node.agents_by_id.get(agent)
         if ours is None or _is_name(ours.client):
             return None
@@ -149,7 +149,7 @@ class OriginalPeers:
             )
 
     def _server_down(self, name: str, reason: Any) -> None:
-        """A lock server of the original has ended; if its node is lost, that is told as well."""
+        """Take in that a lock server of the original has ended; its node may be lost as well."""
         self._lock_servers.pop(name, None)
         self._servers.server_down(name)
         self._cluster.left(name)
@@ -165,18 +165,18 @@ class OriginalPeers:
         self._perform(self._agents.node_down(name))
         self._perform(self._servers.node_down(name))
 
-    # --- What ours say --------------------------------------------------------------------------
+    # --- Messages of ours -----------------------------------------------------------------------
 
     def to_server(self, name: str, agent: AgentId, message: ServerMessage) -> None:
-        """An agent of ours says something to a lock server of the original."""
+        """Send a message of an agent of ours to a lock server of the original."""
         client = self._client_of(agent)
         self._perform(self._servers.send(agent, name, message, client), agent)
 
     def to_agent(self, agent: AgentId, message: Any) -> None:
-        """Our lock server, or an agent of ours, says something to an agent of the original.
+        """Take in a message of our lock server, or of an agent of ours, to an agent of the original.
 
-        Nothing of that has a meaning there. What it must know of our lock table it is told as a
-        watcher; and agents of the original never have to yield to ours.
+        Such messages have no meaning there. The agent receives the state of our lock table as a
+        watcher, and agents of the original never have to yield to ours.
         """
         if type(message) is Resolved:
             self._agents.resolved(message.report)
@@ -188,32 +188,32 @@ class OriginalPeers:
         assert isinstance(watcher, OriginalWatcher)
         if isinstance(news, View):
             view = news
-        else:  # it is told all of it; several may be told the same
+        else:  # all of it is sent; several may get the same
             if news is not self._told[0]:
                 self._told = (news, self._node.server.machine.view(news.lock_id))
             view = self._told[1]
         self._perform(self._agents.told(watcher, view))
 
-    # --- What theirs say ------------------------------------------------------------------------
+    # --- Messages of theirs ---------------------------------------------------------------------
 
     def from_agent(self, message: Any, sender: Pid) -> None:
-        """A process of another node says something to our lock server.
+        """Take in a message of a process of another node to our lock server.
 
         Raises:
-            BadMessage: It is nothing that the original says.
+            BadMessage: It is no message of the original.
         """
         self._perform(self._agents.cast(message, sender.node))
 
     def to_ours(self, agent: Agent, message: Any, sender: Pid | None) -> None:
-        """A process of another node says something to an agent of ours.
+        """Take in a message of a process of another node to an agent of ours.
 
         Raises:
-            BadMessage: It is nothing that the original says.
+            BadMessage: It is no message of the original.
         """
         self._perform(self._servers.receive(agent.id, message, sender), agent.id)
 
     def watcher_request(self, request: SpawnRequest) -> Callable[[], object] | None:
-        """What to do when a node asks to be told that there is a lock server; or nothing."""
+        """The effect of a request for a notification that a lock server is up; `None` for other requests."""
         module, function, _ = request.mfa
         pid = watcher_request(module, function, request.arguments)
         if pid is None or pid.node != request.sender.node:
@@ -221,17 +221,17 @@ class OriginalPeers:
         running = (Atom("locks_running"), Atom(self._node.name))
         return partial(self._processes.send, pid, etf.encode(running))
 
-    # --- What is refused ------------------------------------------------------------------------
+    # --- Refusals -------------------------------------------------------------------------------
 
     def check_unlock(self, agent: AgentMachine, lock_id: LockId) -> None:
-        """Raise `MisuseError` if a lock is held or asked for on a node that runs the original."""
+        """Raise `MisuseError` if a lock is held or requested on a node that runs the original."""
         for name in self._originals(agent, lock_id):
             raise cannot_unlock(lock_id, name)
 
     def check_token(self, agent: AgentMachine, lock_id: LockId) -> None:
-        """Raise `InvalidOption` if a lock is asked for on a node that runs the original.
+        """Raise `InvalidOption` if a lock is requested on a node that runs the original.
 
-        Unless it is the lock of an election, whose token is for Python candidates only.
+        The lock of an election is allowed, because its token is for Python candidates only.
         """
         for name in () if is_election(lock_id) else self._originals(agent, lock_id):
             raise InvalidOption(
@@ -277,7 +277,7 @@ class OriginalPeers:
                 assert_never(command)
 
     def _process_down(self, pid: Pid, reason: Any) -> None:
-        """A process of the original that had to do with our lock server has ended."""
+        """Take in that a process of the original that used our lock server has ended."""
         self._monitors.pop(pid, None)
         self._perform(self._agents.down(pid))
         self._perform(self._servers.down(pid))
@@ -285,7 +285,7 @@ class OriginalPeers:
     # --- Interviews -----------------------------------------------------------------------------
 
     def _interview(self) -> None:
-        """Have agents of ours that wait ask those of the original what they know; in the hub."""
+        """For waiting agents of ours, ask agents of the original for their knowledge; in the hub."""
         if self._node.running and True in self._cluster.members.values():
             self._node.turn.run(self._interview_all)
             self._cluster.executor.spawn_later(PAUSE, self._interview)
@@ -302,7 +302,7 @@ class OriginalPeers:
                 self._ask_lock_servers(agent.id, entangled)
 
     def _ask_lock_servers(self, agent: AgentId, entangled: list[AgentId]) -> None:
-        """Ask the lock servers of Python nodes what agents of the original do there."""
+        """Ask the lock servers of Python nodes for the requests of agents of the original there."""
         machine = self._node.server.machine
         known = around(machine.table, machine.node, entangled, self._is_original)
         self._perform(self._servers.informed(agent, machine.node, machine.version, *known))
@@ -313,13 +313,13 @@ class OriginalPeers:
                 self._processes.call(name, LOCK_SERVER, question, answered)
 
     def about(self, agents: Any) -> Any:
-        """What our lock server knows about agents of the original, for an agent of another node."""
+        """The records of agents of the original at our lock server, for an agent of another node."""
         machine = self._node.server.machine
         asked = AGENTS.unpack(agents)
         found, records = around(machine.table, machine.node, asked, self._is_original)
         parts = list(pieces(records))
         if len(parts) > 1 or len(found) > MOST_RECORDS:
-            # Nothing is said to be all that there is of an agent.
+            # These records are not declared complete for any agent.
             return pack_about(About(machine.version, (), parts[0] if parts else ()), machine.node)
         return pack_about(About(machine.version, tuple(found), tuple(records)), machine.node)
 
@@ -335,5 +335,5 @@ class OriginalPeers:
 
 
 def _is_name(client: Client) -> bool:
-    """Whether a client is a process of another node that is known by its name only."""
+    """Whether a client is a process of another node of which only the name is known."""
     return isinstance(client, RemoteRef) and isinstance(client.target, str)

@@ -1,14 +1,14 @@
-"""What one of our agents knows of the locks of the original's lock servers: queues as records.
+"""One agent's knowledge of the locks at the original's lock servers: queues as records.
 
-A lock server of the original keeps a row for each lock id, with a queue of its own. What is asked for
-on an id also stands, as an *indirect* entry, in the rows above and below. As a request record, an
-indirect entry gets an id of its own just below that of its row, so that it is in the way of those in
-this row and of nobody else. Likewise there is a second record for a reader who waits behind readers
-only, which the original lets happen: it waits like a writer.
+A lock server of the original keeps a row for each lock id, with its own queue. A request on an id
+is also, as an *indirect* entry, in the rows above and below. As a request record, an indirect entry
+gets its own id just below that of its row, so that it blocks entries of this row and no others.
+Likewise, a reader that waits behind readers only, which happens in the original, gets a second
+record: it waits like a writer.
 
-Requests of the original have no numbers. A hash of the row's id, agent and mode stands for one; it is
-the same on every node, so that our agents know that they talk of the same request. Its version counts
-requests in their order, in all rows of a lock server, so it serves as the place of an entry.
+Requests of the original have no numbers. A hash of the row's id, agent and mode takes its place. It
+is the same on every node, so our agents recognise the same request. Its version counts requests in
+order, in all rows of a lock server, so it serves as the place of an entry.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from locks.wire import agent_of
 __all__ = ["ELSEWHERE", "NOBODY", "Ours", "Pending", "Row", "Rows", "number_of", "row_id"]
 
 NOBODY = AgentId(0, "", 0)
-MANY = 2000  # agents in a queue of ours from which on some may be left out
+MANY = 2000  # from so many agents in a queue of ours, some may be left out
 ELSEWHERE = "\N{HORIZONTAL ELLIPSIS}"  # the last element of the id of an indirect entry
 
 
@@ -39,16 +39,16 @@ def number_of(lock_id: LockId, agent: AgentId, mode: Mode) -> int:
 
 
 def row_id(lock_id: LockId) -> LockId:
-    """The id of the row in which a request stands."""
+    """The id of the row that contains a request."""
     return lock_id[:-1] if len(lock_id) > 1 and lock_id[-1] == ELSEWHERE else lock_id
 
 
 class Row(NamedTuple):
-    """What is known of one lock id at one lock server.
+    """The knowledge of one lock id at one lock server.
 
     Attributes:
         version: The version of its queue.
-        agents: The agents that stand in the queue.
+        agents: The agents in the queue.
         records: The records, by their numbers.
         contended: Whether a request waits in it.
     """
@@ -66,8 +66,8 @@ class Rows:
         me: The agent.
 
     Attributes:
-        asked: In which modes the agent has asked for which ids.
-        spare: The ids that it has asked for last without a need.
+        asked: The ids that the agent has requested, with the modes.
+        spare: The ids whose last request was spare.
     """
 
     def __init__(self, me: AgentId) -> None:
@@ -77,19 +77,19 @@ class Rows:
         self.spare: set[LockId] = set()
 
     def get(self, lock_id: LockId) -> Row | None:
-        """What is known of a lock id."""
+        """The knowledge of a lock id."""
         return self._rows.get(lock_id)
 
     def is_in(self, lock_id: LockId) -> bool:
-        """Whether the agent stands in the queue of a lock id."""
+        """Whether the agent is in the queue of a lock id."""
         row = self._rows.get(lock_id)
         return row is not None and self._me in row.agents
 
     def records(self, own: bool = True) -> Iterator[RequestRecord]:
-        """All records of those rows in which a request waits.
+        """All records of rows in which a request waits.
 
         Args:
-            own: Of the rows in which the agent stands; otherwise of the others.
+            own: Whether to return the rows that contain the agent, or the others.
         """
         for row in self._rows.values():
             if row.contended and (self._me in row.agents) == own:
@@ -110,15 +110,15 @@ class Rows:
 
     @property
     def waits(self) -> bool:
-        """Whether the agent waits for something that it has asked for."""
+        """Whether a request of the agent waits."""
         return any(r.state == "waiting" for lock_id in self.asked for r in self.own(lock_id))
 
     def learn(self, info: OriginalInfo) -> list[RequestRecord] | None:
-        """Take in what is told of a lock.
+        """Take in a report of a lock.
 
         Returns:
-            The records of the row, those of requests that are gone first; `None` if the same or
-            something newer was known.
+            The records of the row, first those of requests that are gone; `None` if the known
+            report is as new or newer.
         """
         before = self._rows.get(info.lock_id)
         if before is not None and before.version >= info.version:
@@ -136,7 +136,7 @@ class Rows:
         return [*gone, *records.values()]
 
     def forget(self, agents: Iterable[AgentId]) -> list[RequestRecord]:
-        """Agents are no more; returns what is gone with them in rows of which one is not told."""
+        """Forget agents that have ended; return their records in rows for which no reports come."""
         gone = []
         lost = set(agents)
         for lock_id, row in list(self._rows.items()):
@@ -152,7 +152,7 @@ class Rows:
         return gone
 
     def missing(self, info: OriginalInfo) -> list[Mode]:
-        """In which modes the agent has asked for an id whose queue has no such request."""
+        """The modes in which the agent has requested an id, but whose requests are not in its queue."""
         there = {
             group.mode
             for group in info.queue
@@ -163,7 +163,7 @@ class Rows:
         return sorted(mode for mode in asked if there.isdisjoint(COVERING[mode]))
 
     def _read(self, info: OriginalInfo) -> Iterator[RequestRecord]:
-        """The records that a queue stands for."""
+        """The records of a queue."""
         place = 0
         own: dict[Mode, RequestRecord] = {}
         for index, group in enumerate(info.queue):
@@ -176,7 +176,7 @@ class Rows:
         for mode in sorted(self.asked.get(info.lock_id, ())):
             stronger = next((own[each] for each in COVERING[mode] if each in own), None)
             if mode not in own and stronger is not None:
-                # It may make a write lock of what was asked for to read.
+                # The original may turn a read request into a write lock.
                 number = number_of(info.lock_id, self._me, mode)
                 yield stronger._replace(number=number, mode=mode)
         if info.surrender is not None and agent_of(info.surrender[0]) == self._me:
@@ -214,15 +214,15 @@ class Rows:
                 yield record._replace(number=number, lock_id=shadow, mode="write")
 
     def _explains(self, lock_id: LockId) -> bool:
-        """Whether the agent has asked for something by which it stands in this row.
+        """Whether a request of the agent explains its entry in this row.
 
-        If not, the original has carried its entry over from another row. It can't give that up, so
-        it had better not know of it.
+        If not, the original has carried its entry over from another row. The agent can't give up
+        such an entry, so it must not see it.
         """
         return any(related(lock_id, each) and each != lock_id for each in self.asked)
 
     def _asked_again(self, info: OriginalInfo, mode: Mode, place: int) -> RequestRecord:
-        """The record of a request that is asked for again."""
+        """The record of a request that is made again."""
         client = next((r.client for r in self.own(info.lock_id)), "")
         return RequestRecord(
             info.node,
@@ -244,8 +244,8 @@ class Pending:
 
     Attributes:
         version: The version of the queue for which it was made.
-        message: What the agent has said.
-        age: How many interviews it has seen.
+        message: The agent's message.
+        age: The number of interviews since.
     """
 
     __slots__ = ("age", "message", "version")
@@ -260,13 +260,13 @@ class Ours:
     """One of our agents.
 
     Attributes:
-        rows: What it knows of the original's lock servers, by node.
-        carried: What it was told of our lock servers by the original's agents.
-        waits_elsewhere: The lock servers that it has told that it waits elsewhere.
-        surrenders: What it has surrendered and was not answered, by node and row.
-        often: How often that was carried out since the last interview.
-        held_back: Answers that it gets at the next one.
-        teller: The agent that is said to have told it what it got from agents of the original.
+        rows: Its knowledge of the original's lock servers, by node.
+        carried: Records of our lock servers that it got from the original's agents.
+        waits_elsewhere: The lock servers at which it has reported that it waits elsewhere.
+        surrenders: Its unanswered surrenders, by node and row.
+        often: How often surrenders were carried out since the last interview.
+        held_back: Answers that it gets at the next interview.
+        teller: The agent that is named as the sender of records from agents of the original.
         client: Its client's pid.
     """
 
@@ -294,17 +294,17 @@ class Ours:
         self.client: Pid | None = None
 
     def at(self, node: str) -> Rows:
-        """What it knows of one lock server."""
+        """Its knowledge of one lock server."""
         rows = self.rows.get(node)
         if rows is None:
             rows = self.rows[node] = Rows(self.id)
         return rows
 
     def carry(self, info: OriginalInfo) -> list[RequestRecord]:
-        """Take in what an agent of the original was told by a lock server of ours.
+        """Take in the report of a lock server of ours that an agent of the original passes on.
 
         Returns:
-            What is new in it.
+            The new records in it.
         """
         records = []
         there = set()
@@ -316,7 +316,8 @@ class Ours:
                     records.append(record)
         news = self.take_in(records)
         for key, known in list(self.carried.items()) if len(there) < MANY else ():
-            # All on exactly the id stand in the queue; those above or below may have been left out.
+            # All requests on exactly the id are in the queue; those above or below may have been
+            # left out.
             same = key[0] == info.node and known.lock_id == info.lock_id
             if same and known.agent not in there and known.version < info.version:
                 del self.carried[key]
@@ -324,7 +325,7 @@ class Ours:
         return news
 
     def take_in(self, records: Iterable[RequestRecord]) -> list[RequestRecord]:
-        """Take in records of lock servers of ours; returns those that are newer than what was known."""
+        """Take in records of lock servers of ours; return those that are newer than the known ones."""
         news = []
         for record in records:
             known = self.carried.get(record.key)

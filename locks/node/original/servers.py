@@ -1,31 +1,34 @@
 """Our agents at the original's lock servers, and among the original's agents.
 
-An agent of ours says to a lock server of the original what it can be told (`OriginalServers.send`): it
-asks for locks, surrenders, and goes. What comes to an agent of ours from processes of the original
-(`receive`) is one of these:
+An agent of ours sends a lock server of the original those messages that it understands
+(`OriginalServers.send`): requests, surrenders, and its end. Messages from processes of the original
+to an agent of ours (`receive`) are:
 
-* The queue of a lock in which it stands, from the lock server. That becomes `RequestStates`.
-* The queue of another lock, from an agent that thinks it of interest. That becomes `Knowledge`, and
-  so the deadlock is found by the rules of our agents. Ours are larger than those of the original, so
-  of a cycle with one of ours in it, one of ours yields.
-* What an agent knows, when it was asked (`interview`). The original's agents do not tell all that
-  matters: one that finds a deadlock in which another must yield tells nobody, and drops what it knew of
-  that lock. So an agent of ours that waits asks those that it is entangled with, now and then; and it
-  asks our lock servers what they know about them (`informed`).
+* The queue of a lock that contains the agent, from the lock server. It becomes `RequestStates`.
+* The queue of another lock, from an agent that considers it relevant. It becomes `Knowledge`, so
+  deadlocks are found by the rules of our agents. Ours are larger than those of the original, so in
+  a cycle with one of ours, one of ours yields.
+* An agent's knowledge, as an answer (`interview`). The original's agents do not report everything
+  that matters: an agent that finds a deadlock in which another must yield notifies no one, and
+  drops its knowledge of that lock. So a waiting agent of ours asks the agents that it is entangled
+  with, now and then. It also asks our lock servers for their records of these (`informed`).
 
-What the original does not have is made up for as far as it can be:
+Missing features of the original are replaced as far as possible:
 
-* It does not say when it refuses a surrender. It does so if the queue has changed; then the change is
-  told in any case, and that is the answer. If nothing comes for some time, there was nothing that it
-  could take back: in trees it may carry entries over to rows that their agents never asked for.
-* Its rows disagree with each other, so that two agents of ours may think for ever that they must
-  surrender, each undoing what the other one does. Who does so often is answered later.
-* It forgets an upgrade that waits when its agent surrenders; it is asked for again.
-* It knows no spare requests. The agent knows itself that it does not wait there.
-* It has no unlock. What is given up stays until the transaction ends, and `Released` says so.
-* It has no fencing tokens, and its versions may go back: `RaiseVersion` is never confirmed. The lock of an
-  election (`is_election`) is an exception. Its token puts those of our candidates in an order who have
-  had the lock on the same Python node, so it needs the confirmation of Python nodes only.
+* It does not report when it refuses a surrender. It refuses one if the queue has changed. Then it
+  reports the change in any case, which serves as the answer. If nothing comes for some time, there
+  was nothing that it could take back: in trees, it may carry entries over to rows that their agents
+  never requested.
+* Its rows disagree with each other, so two agents of ours may believe for ever that they must
+  surrender, each undoing the other's surrender. An agent that surrenders often gets its answers
+  later.
+* It forgets a waiting upgrade when its agent surrenders; then the upgrade is requested again.
+* It has no spare requests. The agent itself remembers that it does not wait there.
+* It has no unlock. A released request stays until the transaction ends, and `Released` reports it
+  as left.
+* It has no fencing tokens, and its versions may go back, so `RaiseVersion` is never confirmed. The
+  lock of an election (`is_election`) is an exception. Its token orders those of our candidates that
+  held the lock on the same Python node, so it needs the confirmation of Python nodes only.
 
 Source: `locks_server.erl`, `locks_agent.erl` and `locks_agent_lib.erl` of the original.
 """
@@ -77,17 +80,17 @@ __all__ = ["OriginalServers", "cannot_unlock", "is_election"]
 
 LOCK_INFO = Atom("lock_info")
 OFTEN = 5  # surrenders of one lock between two interviews; then the answer waits for the next one
-PATIENCE = 10  # interviews until it is clear that nothing comes of a surrender
+PATIENCE = 10  # interviews after which a surrender counts as refused
 
 
 class OriginalServers:
-    """What our agents have to do with processes of the original.
+    """The relations of our agents with processes of the original.
 
     Args:
-        pid: The pid of an agent, of this node or another.
-        is_original: Whether a node that is connected runs the original.
+        pid: Returns the pid of an agent, of this node or another.
+        is_original: Whether a connected node runs the original.
 
-    Every method returns what is to be done, in this order.
+    Every method returns commands, to be carried out in order.
     """
 
     def __init__(self, pid: Callable[[AgentId], Pid], is_original: Callable[[str], bool]) -> None:
@@ -95,21 +98,21 @@ class OriginalServers:
         self._is_original = is_original
         self._ours: dict[AgentId, Ours] = {}
 
-    # --- What our agents say to lock servers ----------------------------------------------------
+    # --- Messages of our agents to lock servers -------------------------------------------------
 
     def send(
         self, agent: AgentId, node: str, message: ServerMessage, client: Pid | None = None
     ) -> list[Command]:
-        """One of our agents says something to the original's lock server of a node.
+        """Translate a message of one of our agents to the original's lock server of a node.
 
         Args:
             agent: The agent.
             node: The node.
-            message: What it says.
-            client: The pid of its client; the agent stands for it if it has none.
+            message: The message.
+            client: The pid of its client; without one, the agent's own pid is used.
 
         Raises:
-            MisuseError: The original can't be told that.
+            MisuseError: The original does not understand it.
         """
         if isinstance(message, Watch | Unwatch):
             raise MisuseError(
@@ -129,7 +132,7 @@ class OriginalServers:
             case Surrender():
                 commands = self._surrender(ours, node, message)
             case Remove():
-                # What was given up before may be left on other nodes. There, they see the agent end.
+                # Requests given up before may be left on other nodes, which notice the agent's end.
                 ours.rows.pop(node, None)
                 commands = [CastServer(node, (Atom("remove_agent"), self._pid(agent)))]
             case StandingElsewhere():
@@ -158,7 +161,7 @@ class OriginalServers:
             rows.spare.discard(message.lock_id)
         if known and (
             before or message.spare
-        ):  # it stands there, and only its agent knows whether it waits
+        ):  # it is in the queue, and only its agent knows whether it waits
             return [*commands, ToAgent(ours.id, RequestStates(node, known))]
         return [*commands, self._ask(ours, node, message.lock_id, message.mode)]
 
@@ -173,7 +176,7 @@ class OriginalServers:
             return self._abort(ours, node, message)
         lock_id = message.lock_id
         if message.waiter is not None and message.holder is not None:
-            lock_id = row_id(lock_id)  # where the request that waits stands
+            lock_id = row_id(lock_id)  # the row of the waiting request
             holder = rows.record(message.holder[0])
             if not rows.is_in(lock_id) and holder is not None:
                 lock_id = row_id(holder.lock_id)
@@ -186,7 +189,7 @@ class OriginalServers:
         return [CastServer(node, term)]
 
     def _abort(self, ours: Ours, node: str, message: Surrender) -> list[Command]:
-        """Give up everything, unless it is known that the edge is no longer there."""
+        """Give up everything, unless the edge is known to be gone."""
         rows = ours.at(node)
         number, since = message.waiter or (0, 0)
         waiter = rows.record(number)
@@ -199,7 +202,7 @@ class OriginalServers:
         ]
 
     def _answer(self, ours: Ours, node: str, message: Surrender, done: bool) -> ToAgent:
-        """The answer to a surrender, with all that is known there: the agent has forgotten it."""
+        """The answer to a surrender, with all known records there, which the agent has forgotten."""
         rows = ours.at(node)
         records = list(rows.records())
         for end in (message.waiter, message.holder):
@@ -212,7 +215,7 @@ class OriginalServers:
         return ToAgent(ours.id, Surrendered(node, message, done, tuple(records), version))
 
     def _waits_elsewhere(self, ours: Ours, node: str, waits: bool) -> list[Command]:
-        """An agent that begins to wait elsewhere is told which requests wait for it here."""
+        """Send an agent that begins to wait elsewhere the requests that wait for it here."""
         before = node in ours.waits_elsewhere
         if not waits:
             ours.waits_elsewhere.discard(node)
@@ -221,22 +224,22 @@ class OriginalServers:
         return self._tell_all(ours, node) if waits and not before else []
 
     def _tell_all(self, ours: Ours, node: str) -> list[Command]:
-        """What is known of the locks there that a request waits for."""
+        """The known records of the locks there on which a request waits."""
         records = tuple(ours.at(node).records())
         return [ToAgent(ours.id, RequestStates(node, records))] if records else []
 
-    # --- What comes to our agents ---------------------------------------------------------------
+    # --- Messages to our agents -----------------------------------------------------------------
 
     def receive(self, agent: AgentId, term: Any, sender: Pid | None = None) -> list[Command]:
-        """A process of the original has sent something to one of our agents.
+        """Translate a message of a process of the original to one of our agents.
 
         Args:
             agent: Our agent.
-            term: What was sent.
-            sender: The process that has sent it, where that is known.
+            term: The message.
+            sender: The process that has sent it, if known.
 
         Raises:
-            BadMessage: It is nothing that the original says to agents.
+            BadMessage: It is no message of the original to agents.
         """
         if type(term) is tuple and term and is_atom(term[0], "locks_info"):
             info = read_info(term)
@@ -246,7 +249,7 @@ class OriginalServers:
                 return self._told(self._known(agent), info)
             return self._passed_on(self._known(agent), [info], sender)
         if type(term) is tuple and len(term) == 4 and is_atom(term[0], "surrendered"):
-            return []  # the queue of that lock is told, and says so
+            return []  # the queue of that lock, which is sent as well, shows it
         if type(term) is tuple and len(term) == 2 and _is_tag(term[0]):
             return self._interviewed(agent, term)
         raise StrangeMessage(f"{brief(term)} is not a message for an agent")
@@ -258,7 +261,7 @@ class OriginalServers:
         return ours
 
     def _told(self, ours: Ours, info: OriginalInfo) -> list[Command]:
-        """A lock server tells the queue of a lock in which our agent stands."""
+        """Take in the queue of a lock that contains our agent, from a lock server."""
         node = info.node
         rows = ours.at(node)
         waited = rows.waits
@@ -287,7 +290,7 @@ class OriginalServers:
     def _passed_on(
         self, ours: Ours, infos: list[OriginalInfo], sender: Pid | None = None
     ) -> list[Command]:
-        """An agent of the original tells what it knows of other locks."""
+        """Take in an agent's knowledge of other locks."""
         news: list[RequestRecord] = []
         for info in infos:
             if info.is_carried:
@@ -303,9 +306,10 @@ class OriginalServers:
         return self._knowledge(ours, news, teller)
 
     def _knowledge(self, ours: Ours, news: list[RequestRecord], teller: AgentId) -> list[Command]:
-        """Tell one of our agents something, in the name of an agent of the original.
+        """Pass records to one of our agents, in the name of an agent of the original.
 
-        It is always the same one: when any of them is asked again, we answer (`forgot`).
+        The name is always the same one: if our agent reports to it that it has forgotten them, we
+        answer (`forgot`).
         """
         if not news:
             return []
@@ -314,10 +318,10 @@ class OriginalServers:
         return [ToAgent(ours.id, Knowledge(ours.teller, tuple(news)))]
 
     def forgot(self, teller: AgentId, agent: AgentId) -> list[Command]:
-        """One of our agents has forgotten what agents of the original have told it, and asks again.
+        """Send one of our agents the records of agents of the original again, because it has forgotten them.
 
         Args:
-            teller: The agent that it asks.
+            teller: The agent to which it has reported this.
             agent: Our agent.
         """
         ours = self._ours.get(agent)
@@ -328,23 +332,23 @@ class OriginalServers:
             records += rows.records(own=False)
         return [ToAgent(agent, Knowledge(teller, tuple(records)))] if records else []
 
-    # --- Asking agents of the original what they know -------------------------------------------
+    # --- Interviews of agents of the original ---------------------------------------------------
 
     def entangled(self, agent: AgentId, outlook: Exploration | None) -> list[AgentId]:
-        """With which agents of the original one of ours is entangled, as far as it knows.
+        """The agents of the original with which one of ours is entangled, as far as it knows.
 
         Args:
             agent: Our agent.
-            outlook: What it finds in what it knows (`AgentMachine.outlook`).
+            outlook: The result of its search (`AgentMachine.outlook`).
         """
         edges = () if outlook is None else outlook.edges
         found = dict.fromkeys(record.agent for edge in edges for record in edge)
         return [each for each in found if each != agent and self._is_original(each.node)]
 
     def interview(self, agent: AgentId, entangled: Iterable[AgentId]) -> list[Command]:
-        """Ask agents of the original what they know, for one of our agents.
+        """Ask agents of the original for their knowledge, for one of our agents.
 
-        To be called again and again for each of our agents, a few times in a second.
+        The caller repeats this for each of our agents, a few times in a second.
 
         Args:
             agent: Our agent.
@@ -366,14 +370,14 @@ class OriginalServers:
         about: Collection[AgentId],
         records: Collection[RequestRecord],
     ) -> list[Command]:
-        """A lock server of ours says what it knows about agents of the original.
+        """Take in the records of agents of the original at a lock server of ours.
 
         Args:
-            agent: Our agent, for whom it was asked.
+            agent: Our agent, for which it was asked.
             node: The lock server's node.
             version: The version of its lock table.
-            about: The agents of the original; what is not told of them is not there.
-            records: What is related to their requests.
+            about: The agents of the original whose records are complete.
+            records: Their requests, and related ones.
         """
         ours = self._known(agent)
         news = ours.take_in(records)
@@ -387,7 +391,7 @@ class OriginalServers:
         return self._knowledge(ours, news, next(iter(tellers), NOBODY))
 
     def _answer_late(self, agent: AgentId) -> list[Command]:
-        """Answer surrenders that were held back, and those that nothing came of."""
+        """Send answers that were held back, and answer surrenders that had no effect."""
         ours = self._ours.get(agent)
         if ours is None:
             return []
@@ -416,9 +420,9 @@ class OriginalServers:
         return self._lost(lambda agent: agent == agent_of(pid))
 
     def server_down(self, node: str) -> None:
-        """A lock server of the original has ended; what it had granted is gone.
+        """Take in that a lock server of the original has ended, with its grants.
 
-        To be called before our agents are told of it.
+        Call this before our agents are notified.
         """
         for ours in self._ours.values():
             ours.rows.pop(node, None)
@@ -444,7 +448,7 @@ class OriginalServers:
             del self._ours[agent]
 
     def _lost(self, is_lost: Callable[[AgentId], bool]) -> list[Command]:
-        """Agents of the original are gone: what others have told of them is outdated."""
+        """Remove records of agents of the original that are gone."""
         commands: list[Command] = []
         for ours in self._ours.values():
             gone = []
@@ -461,7 +465,7 @@ class OriginalServers:
 
 
 def is_election(lock_id: LockId) -> bool:
-    """Whether a lock is that of an election: `[locks_leader, Resource]`, as the original has it."""
+    """Whether a lock belongs to an election: `[locks_leader, Resource]`, as in the original."""
     return len(lock_id) == 2 and is_atom(lock_id[0], "locks_leader")
 
 

@@ -1,18 +1,19 @@
-"""All who share servers agree on them: which they are, and how many of them a lock needs.
+"""Agreement of all programs that share servers: on the set of servers, and on how many of them a lock needs.
 
-Programs that ask different majorities of different servers would both get a lock. So each node that was
-started with `servers` tells each of these which ones they are, and how many of them it asks for a
-lock, by a call `{'$locks', servers, Names, Require}` of its lock server. It asks that lock server for nothing before
-the answer. That is `ok`, or `{'$locks', servers, Names, Require}` with those of the other node. In that case it asks
-again, as long as they are connected.
+If two programs used majorities of different sets of servers, both could get a lock. So each node
+that was started with `servers` reports them to each of these servers, with the number that a lock
+needs, by a call `{'$locks', servers, Names, Require}` of the lock server. It sends that lock server
+no requests before the answer. The answer is `ok`, or `{'$locks', servers, Names, Require}` with the
+other node's set. In the second case it calls again, as long as they are connected.
 
-Servers that were found by a `Discovery` may be others tomorrow, and some programs know it before others do. So such a
-server grants nothing until each of the others has said since that it is one of the same ones: it answers `{'$locks', waits,
-Names}`, who has not, and is asked again soon. Why two majorities can't be then: decision 0034.
+Servers that were found by a `Discovery` may change, and some programs notice it before others. So
+such a server grants nothing until each of the others has confirmed that it is in the same set.
+Until then it answers `{'$locks', waits, Names}` with those that have not, and is called again soon.
+Decision 0034 shows why there can't be two majorities then.
 
-A lock server that was not told itself which ones it is one of takes that from the first one who says it, and
-keeps it for as long as anybody who said so is connected. Nodes that say nothing name the nodes for each lock; that
-is up to them.
+A lock server that was started without a set takes it from the first node that reports one, and
+keeps it as long as a node that reported it is connected. Nodes that report nothing name the nodes
+for each lock themselves.
 """
 
 from __future__ import annotations
@@ -42,20 +43,20 @@ __all__ = ["SERVERS", "Agreement", "Agreements", "pack_servers", "unpack_servers
 SERVERS = Atom("servers")
 WAITS = Atom("waits")
 OK = Atom("ok")
-AGAIN = 5.0  # seconds until a node that does not agree is asked again
-SOON = 0.25  # seconds until one is asked again that waits for others
-PATIENCE = 8  # times that it is asked, until that is a reason why it can't be used
+AGAIN = 5.0  # seconds until a node that does not agree is called again
+SOON = 0.25  # seconds until a node that waits for others is called again
+PATIENCE = 8  # calls until this counts as the reason why the node can't be used
 
 
 class Agreement:
-    """What the nodes that are connected with one say of their servers.
+    """The sets of servers that connected nodes have reported.
 
     Args:
-        own: Its own servers; `None` if it was told none.
-        awaited: The nodes that have to say so, too, before it grants anything.
+        own: Its own servers; `None` if it was started without a set.
+        awaited: The nodes that must confirm the set before it grants anything.
 
     Attributes:
-        awaited: Those of them that have not.
+        awaited: Those of them that have not confirmed it.
     """
 
     def __init__(self, own: Scope | None, awaited: Iterable[str] = ()) -> None:
@@ -64,10 +65,10 @@ class Agreement:
         self.awaited = frozenset(awaited)
 
     def take(self, name: str, said: Scope) -> Scope | None:
-        """Another node says which servers it uses.
+        """Take in another node's set of servers.
 
         Returns:
-            `None` if that agrees with what was known; otherwise that.
+            `None` if it agrees with the known set; otherwise the known set.
         """
         others = (each for other, each in self._said.items() if other != name)
         known = self._own or next(others, said)
@@ -91,7 +92,7 @@ class _Said(NamedTuple):
 
 
 class _Waits(NamedTuple):
-    """Who has not said yet that it is one of the same servers, as it is sent."""
+    """The answer with the servers that have not confirmed the set yet."""
 
     nodes: Annotated[tuple[Name, ...], Size(MOST_SERVERS)]
 
@@ -102,13 +103,13 @@ _WAITS_FORM = _FORMS.message(_Waits, OURS, WAITS)
 
 
 def pack_servers(servers: Scope) -> tuple[Any, ...]:
-    """What a node says of its servers, as a term."""
+    """A node's set of servers as a term."""
     term: tuple[Any, ...] = _FORM.pack(servers._replace(nodes=tuple(sorted(servers.nodes))))
     return term
 
 
 def unpack_servers(term: tuple[Any, ...]) -> Scope:
-    """What a node says of its servers.
+    """A node's set of servers from a term.
 
     Raises:
         BadMessage: It is not of this form.
@@ -120,14 +121,14 @@ def unpack_servers(term: tuple[Any, ...]) -> Scope:
 
 
 class Agreements:
-    """Says to the others which servers a node uses, and takes in what they say. All in the turn, or in the hub.
+    """Reports a node's set of servers to the others, and takes in theirs. All in the turn, or in the hub.
 
     Args:
         node: The node.
-        executor: Where it waits before it asks again.
-        processes: Who can be reached on other nodes.
-        own: The node's servers; `None` if it was told none.
-        found: Whether a `Discovery` has named them.
+        executor: Its hub waits before another call.
+        processes: Calls the other nodes.
+        own: The node's servers; `None` if it was started without a set.
+        found: Whether a `Discovery` has found them.
         on_agreed: Called with the name of a node that agrees, if it did not before.
     """
 
@@ -150,14 +151,14 @@ class Agreements:
         self._agreed: set[str] = set()
 
     def connected(self, link: Link, times: int = 0) -> None:
-        """A node is connected: if it is one of the servers, say which ones, before it is asked for anything."""
+        """Report the set to a connected node, if it is one of the servers, before any request."""
         own, name = self._own, link.peer.name
         if own is not None and name in own.nodes and link.closed is None:
             told = partial(self._answered, link, own, times)
             self._processes.call(name, LOCK_SERVER, pack_servers(own), told)
 
     def may_ask(self, name: str) -> bool:
-        """Whether a node's lock server may be asked."""
+        """Whether requests may be sent to a node's lock server."""
         if self._own is None or name not in self._own.nodes:
             return True
         return name in self._agreed and not self._others.awaited
@@ -175,7 +176,7 @@ class Agreements:
         if answered and is_ours(answer):
             refusals[name] = text = disagreement(name, unpack_servers(answer), self._node.name, own)
             self._node.notices.warn("servers", name, "%s", text)
-        elif answered:  # one that does not know the question runs the original
+        elif answered:  # a node that does not understand the call runs the original
             refusals.pop(name, None)
             self._agreed.add(name)
             self._on_agreed(name)
@@ -187,13 +188,13 @@ class Agreements:
         run_in_hub(hub, self._executor.spawn_later, pause, turn.run, self.connected, link, times)
 
     def take(self, name: str, term: tuple[Any, ...]) -> Any:
-        """Another node says which servers it uses.
+        """Take in another node's set of servers.
 
         Returns:
             The answer.
 
         Raises:
-            BadMessage: What it says is wrong.
+            BadMessage: The set is malformed.
         """
         said = unpack_servers(term)
         known = self._others.take(name, said)
@@ -205,7 +206,7 @@ class Agreements:
         if missing:
             return _WAITS_FORM.pack(_Waits(tuple(sorted(missing))))
         if self._own is not None and name in self._own.nodes:
-            for other in sorted(self._agreed):  # nobody is waited for any more
+            for other in sorted(self._agreed):  # no more confirmations are missing
                 self._on_agreed(other)
         return OK
 

@@ -1,4 +1,4 @@
-"""Who waits for nodes to come: for their lock servers, or just for the connection."""
+"""Waits for nodes: for their lock servers, or just for the connections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from locks.runtime import Waiter
 
 __all__ = ["Arrivals"]
 
-MOMENT = 0.02  # seconds between two looks at whether servers are there
+MOMENT = 0.02  # seconds between two checks whether servers are up
 
 
 class Arrivals:
@@ -37,7 +37,7 @@ class Arrivals:
         """Wait for a node, outside of the turn: for its lock server, or just for the connection.
 
         Returns:
-            Whether it is there.
+            Whether it is up.
         """
         waiter = self._node.turn.run(self._wait_for, name, server)
         if waiter is None:
@@ -49,7 +49,7 @@ class Arrivals:
                 self._node.turn.post(self._stop_waiting, name, waiter)
 
     def await_all(self, names: Iterable[str], timeout: float | None) -> bool:
-        """Wait for the lock servers of nodes, outside of the turn; returns whether all were there at some moment."""
+        """Wait for nodes' lock servers, outside of the turn; return whether all were up at some time."""
         check_may_wait()
         deadline = None if timeout is None else time.monotonic() + timeout
         for name in names:
@@ -64,10 +64,10 @@ class Arrivals:
         """Wait until enough servers can be asked, or it is known why the others can't; outside of the turn.
 
         Args:
-            servers: They.
+            servers: The servers, and how many are needed.
             timeout: Seconds to wait at most.
-            found: Whether somebody says where they are, so that it may be elsewhere at the next attempt.
-            grace: Seconds to wait for the rest at most when most of them can be asked.
+            found: Whether a discovery finds their addresses, which may differ at the next attempt.
+            grace: Seconds to wait for the remaining ones when enough can be asked.
         """
         nodes = servers.nodes
         deadline = time.monotonic() + timeout
@@ -84,7 +84,7 @@ class Arrivals:
             self.await_node(unknown[0], min(left, MOMENT), server=True)
 
     def came(self, name: str, has_server: bool = True) -> None:
-        """A node is there; in the turn."""
+        """Wake the waits for a node that is up; in the turn."""
         waiting = self._waiting.pop(name, [])
         for waiter, needs_server in waiting:
             if has_server or not needs_server:
@@ -97,7 +97,7 @@ class Arrivals:
         return [name for name in names if not self._has_failed(name)]
 
     def _wait_for(self, name: str, server: bool) -> Waiter | None:
-        """What a caller waits with; `None` if the lock server can be asked already."""
+        """A waiter for a node; `None` if its lock server can be asked already."""
         if name in self._members:
             return None
         waiter = Waiter()

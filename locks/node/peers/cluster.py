@@ -1,13 +1,14 @@
-"""A node among others: which of them have a lock server, and what goes to and fro.
+"""A node among others: which nodes have a lock server, and the messages between them.
 
-When two nodes are connected, each greets the other's lock server with a call (`locks.node.peers.greeter`). From the greeting on the other
-node is a *member*: its lock server can be asked. An Erlang node with the original on it does not
-know the greeting and says so, and by that it is known (`locks.node.original.peers`). A node that has no lock server
-yet is greeted again from time to time.
+When two nodes are connected, each greets the other's lock server with a call
+(`locks.node.peers.greeter`). After the greeting, the other node is a *member*: its lock server can
+be asked. An Erlang node with the original answers that it does not know the greeting, and is
+recognised by this (`locks.node.original.peers`). A node without a lock server is greeted again from
+time to time.
 
-When the connection is lost, the node is not a member any more. Nothing is known then of what its lock
-server has granted, and our lock server takes out what agents of that node had asked for. A node
-that comes back begins anew, whether it was restarted or only cut off.
+When the connection is lost, the node is no longer a member. Then the grants of its lock server are
+unknown, and our lock server takes out the requests of that node's agents. A node that comes back
+starts again, whether it was restarted or only cut off.
 """
 
 from __future__ import annotations
@@ -120,22 +121,22 @@ class NodeDown(NamedTuple):
 
 
 class Cluster:
-    """What one node has to do with others.
+    """One node's relations with others.
 
     Args:
         node: The node.
-        executor: Where the node's background work is done.
-        options: How it takes part.
+        executor: Does the node's background work.
+        options: The node's options.
 
     Attributes:
         members: The nodes with a lock server that can be asked, and whether it is the original's.
         on_connected: Called with the name of each node that is connected, in the turn.
-        on_silence: Called when a lock server has fallen silent, or speaks again, by the executor.
-        silence: Watches which nodes are connected, and say nothing.
-        channels: What agents say to those of nodes that are not connected.
-        tunnels: Byte streams by way of others, of this node, and those that it relays.
-        turnover: Watches whether its servers are still its own, if they may become others.
-        wishes: The client nodes that it wants to be connected with.
+        on_silence: Called when a lock server becomes silent, or answers again, by the executor.
+        silence: Watches which connected nodes are silent.
+        channels: Messages of agents to agents of nodes that are not connected.
+        tunnels: The tunnels of this node, and those that it relays.
+        turnover: Watches whether its servers are still the same, if they may change.
+        wishes: The client nodes with which it needs connections.
     """
 
     def __init__(self, node: LocalNode, executor: Executor, options: Options) -> None:
@@ -217,7 +218,7 @@ class Cluster:
             found=options.discovery is not None,
             on_agreed=self._may_join,
         )
-        self._greeters: set[str] = set()  # who has greeted
+        self._greeters: set[str] = set()  # nodes that have greeted this one
         self._originals: OriginalPeers | None = None
         self.guests = Guests(node.server, executor, self.distribution.links.__contains__)
         self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
@@ -243,7 +244,7 @@ class Cluster:
 
     @property
     def original_peers(self) -> OriginalPeers:
-        """What stands between this node and those that run the original: loaded when the first of them shows up."""
+        """The translation for nodes that run the original, loaded when the first of them appears."""
         if self._originals is None:
             from locks.node.original.peers import OriginalPeers
 
@@ -252,7 +253,7 @@ class Cluster:
 
     @property
     def guard(self) -> OriginalGuard | None:
-        """What refuses calls for locks on nodes that run the original, if there has been one."""
+        """The guard that refuses calls for locks on nodes that run the original, if there was such a node."""
         return self._originals
 
     # --- Nodes that come and go, in the turn ----------------------------------------------------
@@ -268,7 +269,7 @@ class Cluster:
             act(link.peer.name)
 
     def _greeted(self, link: Link, answered: bool, answer: Any) -> None:
-        """What the other side says to a greeting."""
+        """Take in the answer to a greeting."""
         name = link.peer.name
         if answered and answer == (Atom("error"), Atom("unknown_request")):
             if link.closed is None and name not in self.members:
@@ -283,7 +284,7 @@ class Cluster:
         self.greeter.greet_again(link)
 
     def _has_greeted(self, link: Link) -> None:
-        """Another node of ours has said who it is: a client node has no lock server for others."""
+        """Take in the greeting of another Python node; a client node has no lock server for others."""
         name = link.peer.name
         if link.peer.hidden:
             self.node.refusals[name] = (
@@ -295,13 +296,13 @@ class Cluster:
             self._may_join(name)
 
     def _may_join(self, name: str) -> None:
-        """A node has greeted, or uses the same servers: when both is so, its lock server can be asked."""
+        """Make a node a member when it has greeted this one and agrees on the servers."""
         ready = name in self._greeters and self.agreements.may_ask(name)
         if ready and name not in self.members:
             self.joined(name)
 
     def joined(self, name: str, original: bool = False) -> None:
-        """A node's lock server can be asked from now on."""
+        """Make a node a member: its lock server can be asked from now on."""
         node = self.node
         self.members[name] = original
         node.alive |= {name}
@@ -345,7 +346,7 @@ class Cluster:
             self.executor.run_soon(act)
 
     def _relays(self) -> list[str]:
-        """The nodes that may relay: servers of ours, of which one that is silent is the last resort."""
+        """The nodes that may relay: Python servers, silent ones only if there is no other."""
         links = self.distribution.links
         ours = [name for name, original in self.members.items() if not original and name in links]
         return [name for name in ours if name not in self.node.silent] or ours
@@ -379,7 +380,7 @@ class Cluster:
             self._monitors.pop(watcher, None)
 
     def traffic(self) -> TrafficStatistics:
-        """What goes between this node and others."""
+        """The traffic between this node and others."""
         links, sum_ = self.distribution.links, self.distribution.traffic
         counts = (sum_.sent, sum_.received, sum_.bytes_sent, sum_.bytes_received)
         return TrafficStatistics(len(links), *counts)
@@ -421,13 +422,13 @@ class Cluster:
         return self.remotes.ref(agent.node, pid_of(agent, link.peer.creation))
 
     def agent_behind(self, ref: OfAnotherNode) -> RemoteAgent | None:
-        """What stands here for an agent of another node, for its client; `None` if it is known by name, as no agent is."""
+        """The stand-in for an agent of another node, for its client; `None` for a name, which agents lack."""
         if not isinstance(ref, RemoteRef) or isinstance(ref.target, str):
             return None
         return RemoteAgent(self.node, self.remotes, ref)
 
     def place_of(self, name: str) -> str | None:
-        """Where another node is looked for, in words, if that is known."""
+        """The address at which another node is looked for, as text, if known."""
         address = self.distribution.addresses.get(name)
         return None if address is None else place(address)
 
@@ -444,8 +445,8 @@ class Cluster:
             self.original_peers.to_server(name, agent, message)
         elif original is not None:
             last, encoded = self._last
-            # Of several nodes, each is asked for the same. Messages of different kinds may be equal
-            # as tuples.
+            # Several nodes get the same message, so the last one is kept encoded. Compare
+            # identities: messages of different classes may be equal as tuples.
             if type(message) is not type(last) or message != last:
                 try:
                     encoded = etf.encode((CAST, pack(message)))
@@ -453,7 +454,7 @@ class Cluster:
                     self._unsent(agent, message, error)
                     return
                 self._last = (message, encoded)
-            # In the node's name: so the head of the frame is always the same.
+            # Send it in the node's name, so that the head of the frame is always the same.
             self.processes.send_named(name, LOCK_SERVER, encoded)
             if type(message) in ANSWERED:
                 self.silence.asked(name)
@@ -486,9 +487,10 @@ class Cluster:
     # --- Agents of nodes that are not connected -------------------------------------------------
 
     def _tell_over_channel(self, agent: AgentId, message: Knowledge) -> None:
-        """An agent tells one something whose node is not connected; until there is a channel it is dropped.
+        """Send a message to an agent of a node that is not connected; without a channel, drop it.
 
-        Nothing is lost: as soon as there is one, agents say again what they have said (`AgentMachine.peer_up`).
+        Nothing is lost: when the channel opens, agents repeat their messages
+        (`AgentMachine.peer_up`).
         """
         if not self.channels.is_open(agent.node):
             if message.records:
@@ -503,7 +505,7 @@ class Cluster:
                 self.channels.send(agent.node, encoded)
 
     def _told_over_channel(self, peer: str, data: bytes) -> None:
-        """An agent of a node that is not connected tells one of ours something."""
+        """Take in a message from an agent of a node that is not connected."""
         try:
             term = etf.decode(data)
         except etf.DecodeError as error:
@@ -527,7 +529,7 @@ class Cluster:
         self.node.tell_agents(event, peer, in_touch=True)
 
     def _to_be_reached(self) -> set[str]:
-        """The nodes of agents that ours have something to tell, and that are not connected."""
+        """The nodes that are not connected, but have agents to which ours send records."""
         found: set[str] = set()
         for agent in self.node.agents_by_id.values():
             if agent.machine.in_touch:
@@ -535,7 +537,7 @@ class Cluster:
         return found - self.distribution.links.keys() - {self.node.name}
 
     def _unsent(self, agent: AgentId, message: ServerMessage, error: etf.EncodeError) -> None:
-        """An agent of ours has something to say that can't be sent: it ends, and its client is told why."""
+        """End an agent of ours whose message can't be sent; its client gets the reason."""
         ours = self.node.agents_by_id.get(agent)
         text = f"{shown(message)} of transaction {agent} can't be sent: {error}"
         self.executor.run_soon(logger.error, "%s", text)
@@ -543,11 +545,11 @@ class Cluster:
             self.node.turn.post(ours.event, ours.machine.end, TransactionEnded(text, agent=agent))
 
     def could_not_send(self, error: Exception) -> bool:
-        """Whether an error says that something can't be sent."""
+        """Whether an error means that a message can't be sent."""
         return isinstance(error, etf.EncodeError)
 
     def flush(self) -> bool:
-        """Send what is to be sent; a link that is lost by that is news. Returns whether there was any."""
+        """Send all output, which may lose links; return whether there are new messages in the turn."""
         if self.readers.ready:
             self.readers.flush()
         if not self.distribution.unsent:
@@ -567,7 +569,7 @@ class Cluster:
 
     def _number_of(self, subject: Client) -> int | None:
         """The number of the pid of an agent: others know its reference already."""
-        agent: Any = subject  # whose own attributes are not asked for unless it is one of ours
+        agent: Any = subject  # foreign: access its attributes only if it is one of ours
         return agent.id.created if issubclass(type(agent), Agent) else None
 
     def _to_server(self, message: Any, sender: Pid | None) -> None:
@@ -586,7 +588,8 @@ class Cluster:
                 caller, tag, request = call
                 check_speaker(caller, sender.node)
                 if is_ours(request) and request[1] == VIEW and len(request) == 3:
-                    # After this step: what has come before the question, such as a release, is carried out in it.
+                    # After this step, in which earlier messages, such as a release, are carried
+                    # out.
                     lock_id = to_lock_id(request[2])
                     self.node.turn.post(self._answer_view, caller, tag, lock_id)
                 elif not self.inquiries.take(caller, tag, request):
@@ -597,13 +600,13 @@ class Cluster:
                 self._answer_strange(term)
 
     def ignored(self, text: str, *args: object) -> None:
-        """Log that the message at hand, of another node, was not taken in."""
+        """Log that the present message of another node was ignored."""
         self.node.notices.warn("ignored", self.processes.speaker, text, *args)
 
     def _answer_strange(self, term: tuple[Any, ...]) -> None:
-        """Tell the node that sent a message of a kind that is not known here that it was ignored.
+        """Inform the sender of a message of an unknown kind that it was ignored.
 
-        That answer itself is a cast, which is never answered.
+        This answer is a cast, which is never answered.
         """
         encoded = etf.encode((CAST, (OURS, NOT_UNDERSTOOD, term[1])))
         self.processes.send_named(self.processes.speaker, LOCK_SERVER, encoded)
@@ -617,7 +620,7 @@ class Cluster:
         self.node.notices.warn("not understood", name, text, name, shown)
 
     def _take_ours(self, term: tuple[Any, ...], sender: Pid) -> None:
-        """A node of ours says something to our lock server."""
+        """Take in a message of another Python node to our lock server."""
         if term[1] is NOT_UNDERSTOOD:
             self._not_understood(term)
             return
@@ -677,7 +680,7 @@ class Cluster:
         self.remotes.answer_term(caller, tag, self._view(lock_id))
 
     def _view(self, lock_id: LockId) -> Any:
-        """The answer to who asks for a view: the view, if it fits into one page."""
+        """The answer to a query for a view: the view, if it fits into one page."""
         machine = self.node.server.machine
         size = 0
         for count, entry in enumerate(machine.table.related(lock_id)):

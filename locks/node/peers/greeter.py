@@ -1,12 +1,14 @@
 """Greets the lock servers of other nodes, and takes their greetings in.
 
-On each new connection the other lock server is greeted, and told of all nodes that this one was connected
-with itself, as far as they can be dialled. Later it is told of newcomers alone: of each once, when that
-has greeted. So a newcomer costs each node one short message to each other one, and several that come
-within a moment go into one. Who has not answered yet is told later: one greeting at a time is on its way.
-A client node (`mesh=False`) dials nobody but those that its program names: it is told of nobody.
+On each new connection, the other lock server is greeted. The greeting names all nodes that this one
+was connected with itself, if they can be dialled. Later greetings name newcomers only, each once,
+after it has greeted this node. So a newcomer costs each node one short message to each other node,
+and several newcomers within a short time go into one message. A node that has not answered yet is
+informed later: only one greeting is on its way at a time.
 
-A greeting that is wrong changes nothing, and ends the connection.
+A client node (`mesh=False`) dials only nodes that its program names, so no nodes are named to it.
+
+A wrong greeting changes nothing, and ends the connection.
 """
 
 from __future__ import annotations
@@ -39,17 +41,17 @@ MOMENT = 0.1  # seconds in which newcomers are gathered before others are told o
 
 
 class Greeter:
-    """Who greets whom, for one node. All in the turn, unless it says otherwise.
+    """The greetings of one node. All in the turn, unless stated otherwise.
 
     Args:
         node: The node.
-        executor: Where its background work is done.
+        executor: Does its background work.
         distribution: Its connections.
-        processes: Who can be reached over them.
-        is_ours: Whether a node is known to be one of ours.
-        on_greeted: Called with the connection of a node that has greeted.
-        on_answered: Called with a connection, whether the greeting on it was answered, and the answer or
-            why there is none.
+        processes: Calls processes over them.
+        is_ours: Whether a node is known to be a Python node.
+        on_greeted: Called with the connection of a node that has greeted this one.
+        on_answered: Called with a connection, whether the greeting on it was answered, and the
+            answer or the reason why there is none.
     """
 
     def __init__(
@@ -71,8 +73,8 @@ class Greeter:
         self._on_greeted = on_greeted
         self._on_answered = on_answered
         self._unanswered: dict[str, Link] = {}  # whose answer to a greeting is awaited
-        self._owed: dict[str, dict[str, None]] = {}  # which newcomers each is to be told of
-        self._telling = False  # only in the hub: a moment has begun
+        self._owed: dict[str, dict[str, None]] = {}  # the newcomers to name to each node
+        self._telling = False  # only in the hub: newcomers are being gathered
 
     # --- Our greetings --------------------------------------------------------------------------
 
@@ -109,7 +111,7 @@ class Greeter:
         self._processes.call(link.peer.name, LOCK_SERVER, greeting, told)
 
     def _answered(self, link: Link, answered: bool, answer: Any) -> None:
-        """What the other side says to a greeting."""
+        """Take in the answer to a greeting."""
         name = link.peer.name
         if self._unanswered.get(name) is link:
             del self._unanswered[name]
@@ -130,13 +132,13 @@ class Greeter:
     # --- The greetings of others ----------------------------------------------------------------
 
     def take(self, name: str, term: Any) -> Any:
-        """Another node of ours says who it is.
+        """Take in the greeting of another Python node.
 
         Returns:
             The answer.
 
         Raises:
-            BadMessage: The greeting is wrong; the connection is to be closed.
+            BadMessage: The greeting is wrong; the caller closes the connection.
         """
         link = self._distribution.links.get(name)
         if link is None:
@@ -186,7 +188,7 @@ class Greeter:
     # --- Telling others of newcomers ------------------------------------------------------------
 
     def _came(self, newcomer: str) -> None:
-        """A node can be dialled: those that were greeted before are to be told so."""
+        """Note that a node can be dialled, to name it to the nodes that were greeted before."""
         for name, owed in self._owed.items():
             if name != newcomer and len(owed) < NAMES:
                 owed[newcomer] = None
@@ -205,7 +207,7 @@ class Greeter:
         self._node.turn.run(self._tell)
 
     def _tell(self) -> None:
-        """Tell those that have answered the last greeting."""
+        """Name newcomers to the nodes that have answered the last greeting."""
         told_of = self._distribution.book.told_of
         for name, owed in self._owed.items():
             link = self._distribution.links.get(name)

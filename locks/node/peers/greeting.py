@@ -1,14 +1,15 @@
-"""What two nodes tell each other when they are connected: the form of a greeting.
+"""The form of a greeting, the first message of a node on a new connection.
 
-A greeting is a call of the other's lock server: `{'$locks', greeting, Protocol, Version, Ticktime, Known}`.
-All of it is checked before anything is made of it; each field has a type, a range and a size:
+A greeting is a call of the other's lock server: `{'$locks', greeting, Protocol, Version, Ticktime,
+Known}`. It is checked completely before it has any effect. Each field has a type, a range and a
+size:
 
 * Protocol: the integer `PROTOCOL`.
-* Version: how far the versions of the sender's lock table have come (`locks.wire.versions`).
-* Ticktime: after how many seconds of silence the sender takes the other one for dead, a float.
-* Known: a list of at most `NAMES` nodes that the sender was connected with, and the sender itself, each
-  `{Name, Host, Port, Age}`: where it listens, and how many seconds ago it was last known to be alive. Without
-  an age, `{Name, Host, Port}`, it is alive now.
+* Version: the last version of the sender's lock table (`locks.wire.versions`).
+* Ticktime: after how many seconds of silence the sender takes the receiver for dead, a float.
+* Known: a list of at most `NAMES` nodes that the sender was connected with, and the sender itself.
+  Each is `{Name, Host, Port, Age}`: where it listens, and how many seconds ago it was last known to
+  be alive. Without an age, `{Name, Host, Port}`, it is alive now.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ PORTS = range(1, 65536)
 
 
 class Greeting(NamedTuple):
-    """What a node says of itself and others.
+    """The content of a greeting.
 
     Attributes:
-        version: How far its versions have come.
-        ticktime: After how many seconds of silence it takes another node for dead.
+        version: The last version of the sender's lock table.
+        ticktime: After how many seconds of silence the sender takes another node for dead.
         known: The nodes that it names.
     """
 
@@ -52,8 +53,8 @@ def pack_greeting(version: int, ticktime: float, known: Iterable[News]) -> tuple
     """The term of a greeting.
 
     Args:
-        version: How far the sender's versions have come.
-        ticktime: Its ticktime; if it is out of range, the nearest that is not.
+        version: The last version of the sender's lock table.
+        ticktime: Its ticktime; a value out of range is replaced by the nearest one in range.
         known: The nodes that it names.
     """
     shortest, longest = TICKTIMES
@@ -63,10 +64,10 @@ def pack_greeting(version: int, ticktime: float, known: Iterable[News]) -> tuple
 
 
 def unpack_greeting(term: Any) -> Greeting:
-    """What a greeting says.
+    """Unpack a greeting.
 
     Raises:
-        BadMessage: Something in it has not the type, the range or the size that it must have.
+        BadMessage: A field has a wrong type, range or size.
     """
     if type(term) is not tuple or len(term) < 6:
         raise BadMessage("a greeting has 6 parts or more")
@@ -90,7 +91,7 @@ def unpack_greeting(term: Any) -> Greeting:
 
 
 def to_node_name(term: Any) -> str:
-    """The name of a node that a term stands for; raises `BadMessage` if it is none."""
+    """The name of a node in a term; raises `BadMessage` if it is none."""
     try:
         if type(term) is not str:
             raise InvalidOption("a node's name must be text")

@@ -1,8 +1,8 @@
-"""What other nodes may have at this node's lock server.
+"""The limits of other nodes at this node's lock server.
 
-Each message of another node to the lock server comes by here. It is counted what the node has there
-(`locks.otp.links.budgets`): agents, locks, watches. And a version that is too early for this node's clock
-(`locks.wire.versions`) waits until it is not.
+Each message of another node to the lock server goes through here. The node's agents, locks and
+watches there are counted (`locks.otp.links.budgets`). A message with a version that is ahead of
+this node's clock waits for the clock (`locks.wire.versions`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ BREATH = 0.001  # seconds between such turns
 
 
 class _Guest:
-    """What one node has at the lock server.
+    """One node's use of the lock server.
 
     Attributes:
         agents: Counts its agents.
-        locks: Counts what they have, or wait for.
-        watches: What its processes watch.
+        locks: Counts their requests.
+        watches: The watches of its processes.
         early: How many of its messages wait for the clock.
     """
 
@@ -99,14 +99,14 @@ class Guests:
     def lost(self, name: str) -> None:
         """A node is gone, and all that it has at the lock server; of thousands of agents a few at a time."""
         server = self._server
-        self._known.pop(name, None)  # what it watches, `locks.node.views.sender` knows
+        self._known.pop(name, None)  # its watches are in `locks.node.views.sender`
         agents = [agent for agent in server.machine.table.owners if agent.node == name]
         if agents:
             self._leaving[name] = agents
             self._take_some_out(name)
 
     def is_back(self, name: str) -> None:
-        """A node is connected again: what is left of it from before is taken out at once."""
+        """Take out at once what is left of a node that is connected again."""
         while name in self._leaving:
             self._take_some_out(name)
 
@@ -116,7 +116,7 @@ class Guests:
             self._server.node.deliver(self._server, Remove(agent))
         del agents[:SOME]
         if agents:
-            hub, turn = self._executor.hub, self._server.turn  # others are served meanwhile
+            hub, turn = self._executor.hub, self._server.turn  # between parts, others are served
             run_in_hub(
                 hub, self._executor.spawn_later, BREATH, turn.post, self._take_some_out, name
             )

@@ -1,4 +1,4 @@
-"""What connections with other nodes need of the node whose they are."""
+"""The part of a node that its connections with other nodes need."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["LocalNode"]
 
 
 class LocalNode(NodePort, Protocol):
-    """What connections with other nodes need of the node whose they are.
+    """The part of a node that its connections with other nodes need.
 
     Attributes:
         running: Whether it was not stopped.
         notices: Logs warnings about others.
         server: Its lock server.
         agents_by_id: Its agents.
-        services: What else lives on it.
+        services: Its other services.
     """
 
     running: bool
@@ -42,4 +42,4 @@ class LocalNode(NodePort, Protocol):
     def tell_agents(
         self, event: Callable[..., list[Any]], node: str, in_touch: bool = False
     ) -> None:
-        """Another node is there, or gone: tell all agents, or those that are in touch with others."""
+        """Notify all agents, or those in touch with others, that another node is up or gone."""

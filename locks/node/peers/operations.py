@@ -1,7 +1,8 @@
-"""What a client can ask of its agent on another node: each operation once, with its arguments, what is done, and the answer.
+"""The operations of an agent for a client on another node: their arguments, actions and answers.
 
-`locks.node.peers.remote_clients` makes the calls of this table, checks what arrives by it, and carries it out. An operation
-that *waits* is answered when its wait is over; it can be given up. The words are those on the wire.
+`locks.node.peers.remote_clients` makes calls from this table, checks received calls by it, and
+carries them out. An operation that *waits* is answered when its wait is over, and can be given up.
+The names are those on the wire.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ class Argument(NamedTuple):
     """An argument of an operation.
 
     Attributes:
-        name: What it is.
+        name: Its name.
         pack: Makes its term.
-        unpack: Makes it of a term; raises `BadMessage` or `MisuseError` if that is none.
+        unpack: Makes its value from a term; raises `BadMessage` or `MisuseError` for a wrong term.
     """
 
     name: str
@@ -42,15 +43,16 @@ class Argument(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """What a client can ask of its agent.
+    """An operation of an agent for its client.
 
     Attributes:
         arguments: Its arguments.
-        act: Does it, in the turn: given the agent and the arguments, and of those that wait, the wait before these. What it
-            returns is the answer, as a term. `None`: whoever keeps what is left of answers by pages does it.
-        unpack: What the client makes of the answer.
+        act: Carries it out, in the turn. It gets the agent, for operations that wait the wait, and
+            the arguments. It returns the answer as a term. `None` for an operation that is answered
+            in pages.
+        unpack: Makes the client's result from the answer.
         waits: Whether it is answered when a wait is over.
-        by_anybody: Whether others than the client may ask.
+        by_anybody: Whether other callers than the client may call it.
     """
 
     arguments: tuple[Argument, ...]

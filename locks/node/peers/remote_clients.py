@@ -1,9 +1,9 @@
 """Agents and clients on different nodes.
 
-A transaction's client may be an actor, a greenlet or a thread of another node: it uses the
-agent by its reference, with the same functions of `locks`. What the client calls is sent to the
-agent as a call (`RemoteAgent`), and carried out there (`RemoteClients`). A wait for locks is answered
-when it is over, and withdrawn when the client gives up.
+A transaction's client may be an actor, a greenlet or a thread of another node. It uses the agent by
+its reference, with the same functions of `locks`. Its calls are sent to the agent (`RemoteAgent`),
+and carried out there (`RemoteClients`). A wait for locks is answered when it is over, and withdrawn
+when the client gives up.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ __all__ = ["RemoteAgent", "RemoteClients"]
 
 ABANDON = Atom("abandon")
 Rest = Iterator[tuple[list[Any], bool]]
-PATIENCE = 60.0  # seconds for an answer to what needs no lock
+PATIENCE = 60.0  # seconds to wait for the answer to a call that needs no lock
 P = ParamSpec("P")
 T = TypeVar("T")
-READINGS = 16  # answers that clients on one node read by pages at the same time
+READINGS = 16  # answers that clients on one node may read in pages at the same time
 
 
 def _called(
@@ -80,11 +80,11 @@ class RemoteAgent:
 
     Args:
         node: The client's node.
-        remotes: What its actors have to do with those of others.
+        remotes: Sends messages to actors of other nodes.
         ref: The agent's reference.
 
     Attributes:
-        node: The client's node: where it locks unless it says otherwise.
+        node: The client's node, whose scope is the default.
     """
 
     def __init__(self, node: NodePort, remotes: Remotes, ref: RemoteRef) -> None:
@@ -99,7 +99,7 @@ class RemoteAgent:
         return agent_of(self._ref.target)
 
     def check_client(self) -> None:
-        """Nothing is known here of who its client is; the agent checks each call."""
+        """Do nothing: its client is not known here, and the agent checks each call."""
 
     def lock_by(
         self, call: PendingCall, objects: Sequence[Object], timeout: float | None
@@ -109,7 +109,7 @@ class RemoteAgent:
         return result
 
     def give_up(self, call: PendingCall) -> None:
-        """See `Agent.give_up`; a call to another node gives itself up when its wait is interrupted."""
+        """See `Agent.give_up`; a call to another node is given up by itself when its wait is interrupted."""
 
     def await_all(self, timeout: float | None) -> LockResult:
         """See `Agent.await_all`."""
@@ -201,21 +201,21 @@ class _RemoteWait:
 
 
 class RemoteClients:
-    """Carries out what clients of other nodes want of agents of this one. All in the turn.
+    """Carries out calls of clients on other nodes to agents of this one. All in the turn.
 
     Args:
-        remotes: What this node's actors have to do with those of others.
+        remotes: Exchanges messages with actors of other nodes.
     """
 
     def __init__(self, remotes: Remotes) -> None:
         self._remotes = remotes
         # By the node that has called.
         self._waits: dict[str, dict[tuple[Agent, Reference], _RemoteWait]] = {}
-        self._readings: dict[str, dict[int, Rest]] = {}  # what is left of answers, by node
+        self._readings: dict[str, dict[int, Rest]] = {}  # unread pages of answers, by node
         self._read = 0
 
     def take_call(self, agent: Agent, caller: Pid, tag: Any, request: Any) -> None:
-        """A client wants something of its agent."""
+        """Carry out a client's call to its agent."""
         try:
             if is_call(request):
                 raise MisuseError(
@@ -298,7 +298,7 @@ class RemoteClients:
         return wait
 
     def lost(self, node: str) -> None:
-        """The connection to a node is lost: nobody there reads on."""
+        """Forget the unread pages of clients on a lost node."""
         self._readings.pop(node, None)
 
     def _by_pages(self, agent: Agent, node: str, *reading: Any) -> Any:
@@ -306,7 +306,7 @@ class RemoteClients:
         return self._next_page(node, *reading) if reading else self._first_page(agent, node)
 
     def _first_page(self, agent: Agent, node: str) -> Any:
-        """The locks of an agent at this moment, or the first page of them."""
+        """The present locks of an agent, or the first page of them."""
         rest = pages.info_pages(agent.machine.lock_info())
         readings = self._readings.setdefault(node, {})
         self._read += 1

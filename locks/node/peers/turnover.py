@@ -1,9 +1,9 @@
-"""When a node's servers are others: it comes to its end, and the next use of locks starts one that has the new ones.
+"""Turnover: a node whose servers have changed ends, and the next use of locks starts another one.
 
-A node keeps the servers that it was started with for all its life, and never asks some of these and some of those. A
-`ChangingDiscovery` is asked again and again. When it has named other servers several times (`Sightings`), a server
-stops at once, and all who hold something there are told. Any other node stops as soon as it has no transactions, or too few of its servers run
-for it to hold anything. Why so: decision 0034.
+A node keeps its set of servers for life, and never mixes old and new ones. A `ChangingDiscovery` is
+called again and again. When it has named other servers several times (`Sightings`), a server stops
+at once, and its lock holders are notified. Any other node stops when it has no transactions, or
+when too few of its servers run for it to hold anything. Decision 0034 gives the reasons.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Turnover:
 
     Args:
         node: The node.
-        executor: Where it watches.
-        finder: Asks the discovery.
-        discovery: Who is asked.
+        executor: Runs the watch.
+        finder: Calls the discovery.
+        discovery: The discovery.
         servers: The node's servers.
 
     Attributes:
-        reason: Why the node ends, in words; empty if it does not for this.
-        ended: Opened when it has.
+        reason: Why the node ends, in words; empty if it does not end because of this.
+        ended: Opens when it has ended.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
-"""Watching lock ids of other nodes: their views are put together of the pages that they send.
+"""Watching lock ids of other nodes: their views are put together from pages.
 
-What comes in is taken in by the node's executor, outside of the turn. Watchers of one lock id of one
-node share a reading (`locks.node.views.sender` is its other side). They are told a view when all of it
-is known; it is what that lock table was at the view's version. Of changes that come faster than they
-can be sent, they are told together.
+The node's executor takes in the pages, outside of the turn. Watchers of one lock id of one node
+share a reading (`locks.node.views.sender` is its other side). They are notified of a view when it
+is complete. It is the state of that lock table at the view's version. Changes that come faster than
+they can be sent are combined.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from locks.wire import LOCK_SERVER, OURS, VIEW, BadMessage, pack, pages, unpack_
 
 __all__ = ["ViewReader"]
 
-OFTEN = 8  # a reader says after so many pages that it has taken them in
+OFTEN = 8  # pages that a reader takes in before it confirms them
 
 
 class _Connections(Protocol):
-    """What this module needs of `locks.node.peers.cluster.Cluster`; see there."""
+    """The part of `locks.node.peers.cluster.Cluster` that this module needs."""
 
     node: LocalNode
     executor: Executor
@@ -48,8 +48,8 @@ class OneView:
     """Waits for a view of another node that is read once.
 
     Attributes:
-        view: The view, once it is there.
-        outcome: Why it is not to come any more, as a call has it.
+        view: The view, once it is complete.
+        outcome: The error, if the view will not come.
         waiter: Woken by both.
     """
 
@@ -68,9 +68,9 @@ class _Reading:
 
     Attributes:
         node: The other node.
-        pid: Who reads.
-        listeners: Who is told.
-        fresh: Those of them that were not told anything yet.
+        pid: The reading process.
+        listeners: The listeners.
+        fresh: The listeners that were not notified yet.
     """
 
     def __init__(self, node: str, lock_id: LockId, send: Callable[[_Reading, Any], object]) -> None:
@@ -81,11 +81,11 @@ class _Reading:
         self._send = send
         self._followed = FollowedView(lock_id, node)
         self._told: tuple[Any, ...] | None = None
-        self._next = 0  # number of the page that comes next; 0 before the first one
+        self._next = 0  # number of the next page; 0 before the first one
         self._unsaid = 0
 
     def take(self, message: Any) -> list[tuple[Listener | OneView, View]]:
-        """Take in a page, outside of the turn; return whom to tell what.
+        """Take in a page, outside of the turn; return the listeners to notify, each with a view.
 
         Raises:
             BadMessage: It is no page, or not the next one.
@@ -120,7 +120,7 @@ class ViewReader:
     """Reads views of other nodes.
 
     Args:
-        cluster: What the node has to do with others.
+        cluster: The node's relations with others.
     """
 
     def __init__(self, cluster: _Connections) -> None:
@@ -139,7 +139,7 @@ class ViewReader:
             raise NodeNotRunning(text, nodes=[name])
 
     def watch(self, name: str, lock_id: LockId, watcher: Listener, must_run: bool = True) -> None:
-        """Tell a watcher the views of a lock id of another node; again when that node comes back.
+        """Notify a watcher of the views of a lock id of another node; again when that node comes back.
 
         Raises:
             NodeNotRunning: They can't be read; if it need not run, it is one of the original.
@@ -171,13 +171,13 @@ class ViewReader:
             self.unwatch(name, lock_id, watcher)
 
     def joined(self, name: str) -> None:
-        """A node is there (again): what is watched there is read anew."""
+        """Read the watched views of a node again, because it is up."""
         for (where, lock_id), reading in self._readings.items():
             if where == name:
                 self._say(Watch, reading, lock_id)
 
     def lost(self, name: str) -> None:
-        """The connection to a node is lost: who waits for a view of it waits no more."""
+        """End the waits for views of a node whose connection is lost."""
         for once, (reading, _) in list(self._once.items()):
             if reading.node == name:
                 self._forget(once)
@@ -189,13 +189,13 @@ class ViewReader:
     def view(
         self, names: Sequence[str], lock_id: LockId, timeout: float | None, patient: bool = True
     ) -> View:
-        """What is known of a lock id on another node; outside of the turn.
+        """The view of a lock id on another node; outside of the turn.
 
         Args:
-            names: The node; and others, which are asked if it is silent.
+            names: The node, and others that are asked if it is silent.
             lock_id: The lock id.
-            timeout: Seconds to wait for it at most; `None` waits for ever.
-            patient: Whether the last of them is waited for even if it is silent.
+            timeout: Seconds to wait at most; `None` waits for ever.
+            patient: Whether to wait for the last of them even if it is silent.
 
         Raises:
             NodeNotRunning: The node can't be reached.
@@ -236,7 +236,7 @@ class ViewReader:
     def ask_whether_wanted(
         self, name: str, lock_id: LockId, told: Callable[[bool | None], object]
     ) -> None:
-        """Have somebody told, in the turn, whether a lock id is asked for on another node; `None` if that is lost.
+        """Query, in the turn, whether a lock id is requested on another node; `told(None)` if it is lost.
 
         Raises:
             NodeNotRunning: The node can't be reached.
@@ -255,7 +255,7 @@ class ViewReader:
         calls.begin(name, name, LOCK_SERVER, (OURS, VIEW, list(lock_id)))
 
     def _read_once(self, name: str, lock_id: LockId, once: OneView) -> None:
-        """Read a view by pages; `_forget` is to follow."""
+        """Read a view in pages; the caller calls `_forget` at the end."""
         self.check(name)
         reading = self._begin(name, lock_id)
         self._once[once] = (reading, lock_id)
@@ -263,7 +263,7 @@ class ViewReader:
         self._say(Watch, reading, lock_id)
 
     def _forget(self, once: OneView) -> None:
-        """A view is not waited for any more."""
+        """Forget the wait for a view."""
         reading, lock_id = self._once.pop(once, (None, ()))
         if reading is not None:
             self._end(reading, lock_id)
@@ -308,7 +308,7 @@ class ViewReader:
                 self._cluster.executor.run_soon(listener, view)
 
     def _lose(self, name: str, error: str) -> None:
-        """What a node says of its views can't be relied on: the connection has to begin anew."""
+        """Close the connection to a node whose pages are wrong, so that it starts again."""
         link = self._cluster.distribution.links.get(name)
         if link is not None:
             link.lose(f"it sent an unreadable view: {error:.200}")

@@ -1,20 +1,22 @@
-"""Watchers of other nodes: they are told by pages, and only what has changed.
+"""Watchers on other nodes: they receive pages with changes only.
 
-Each watcher reads the view of a lock id: first all of it, then what changes. What a reading has still
-to be told is kept as the numbers of requests, each once, however often it changes. When a page is made of
-them, it has the requests as the lock table has them then. So a page without a
-rest behind it says exactly what the table is at that moment.
+Each watcher reads the view of a lock id: first the whole view, then the changes. The requests that
+a reading has not received yet are kept as numbers, each once, however often it changes. A page
+contains the present state of these requests. So a page with nothing left behind it shows exactly
+the present table.
 
-A view with thousands of rows goes out one page at a time, each when the one before was taken in. After that,
-changes go out at once, as long as the reader takes pages in; else they gather. So what waits for a slow
-reader is bounded. A page that several of them are told is made once.
+A view with thousands of rows is sent one page at a time, each when the page before was confirmed.
+After that, changes are sent at once, as long as the reader confirms pages; otherwise they gather.
+So the data that waits for a slow reader is bounded. A page for several readers is made once.
 
-**Who watches pays.** In the turn that changes something, it is only put down for each node that has watchers. What
-follows, finding the readings that it concerns, making pages and sending them, is taken from that node's share of this node's
-time (`locks.otp.links.budgets.Pace`): a moment of it at the end of that turn, so that watchers are told at once, and all else in
-turns of its own, when it is the node's turn.
+**The watching node pays.** The turn that changes a request only notes it for each node with
+watchers. The remaining work (finding the readings concerned, making pages and sending them) is
+charged to that node's share of this node's time (`locks.otp.links.budgets.Pace`). A short part of
+it is done at the end of that turn, so that watchers are notified at once. The rest is done in
+separate turns, when the node is next in the line.
 
-All of it is for the node's turn. Lock server machines know these watchers as one, `OUTSIDE`.
+Everything is for the node's turn. The lock server's machine knows all these watchers as one,
+`OUTSIDE`.
 """
 
 from __future__ import annotations
@@ -43,15 +45,15 @@ __all__ = ["ViewSender"]
 logger = logging.getLogger("locks.nodes")
 
 AHEAD = 32  # pages that a reader may be sent before it has taken them in
-AT_ONCE = SLICE / 4  # seconds for the watchers of a node at the end of somebody's turn
+AT_ONCE = SLICE / 4  # seconds for the watchers of a node at the end of another caller's turn
 KEPT = 1024 * 1024  # bytes of terms that are kept
-ROOM = 1000  # numbers that may gather for a reading beside those in the table
-PAGES = 64  # that are kept to be told others
+ROOM = 1000  # numbers that may gather for a reading beyond those in the table
+PAGES = 64  # pages that are kept for other readers
 Made = dict[tuple[int, LockId, bool, bool, tuple[int, ...]], Term]
 
 
 class _Connections(Protocol):
-    """What this module needs of `locks.node.peers.cluster.Cluster`; see there."""
+    """The part of `locks.node.peers.cluster.Cluster` that this module needs."""
 
     node: LocalNode
     executor: Executor
@@ -65,11 +67,11 @@ class _Audience:
     Attributes:
         share: Its share of this node's time.
         index: The lock ids that they watch, with their readings.
-        changed: Requests that have changed, and were not put down for the readings yet: their lock ids, by
-            their numbers.
-        ready: The readings that have something to be told, and take it in.
-        waits: Whether a turn of its own is to come.
-        moment: For how many seconds it is to be served at the end of this turn.
+        changed: Changed requests that were not noted for the readings yet: their lock ids, by
+            number.
+        ready: The readings with data to send whose reader keeps up.
+        waits: Whether a separate turn for it is planned.
+        moment: How many seconds it is served at the end of this turn.
     """
 
     __slots__ = ("changed", "index", "moment", "ready", "share", "waits")
@@ -83,23 +85,23 @@ class _Audience:
         self.moment = AT_ONCE
 
     def readings(self, lock_id: LockId) -> list[_Reading]:
-        """Those of exactly this id."""
+        """The readings of exactly this id."""
         return list(self.index.of(lock_id))  # type: ignore[arg-type]
 
 
 class _Reading:
-    """What one watcher reads.
+    """The reading of one watcher.
 
     Attributes:
         id: Its number.
-        watcher: Who reads.
-        lock_id: The view of which lock id.
+        watcher: The reading process.
+        lock_id: The lock id of the view.
         anew: Whether it begins, or has to begin again.
-        greets: Whether it is to be told at once, also if there is nothing new.
-        due: The requests that it is to be told, by their numbers.
+        greets: Whether it gets a page at once, even if there is nothing new.
+        due: The numbers of the requests to send.
         sent: Number of the last page.
-        taken: Number of the last page that was taken in.
-        complete: Whether there was no rest behind the last page.
+        taken: Number of the last page that was confirmed.
+        complete: Whether nothing was left after the last page.
     """
 
     __slots__ = (
@@ -132,13 +134,13 @@ class _Reading:
 
 
 class ViewSender:
-    """Tells watchers of other nodes what is locked on this one.
+    """Sends views of this node to watchers on other nodes.
 
     Args:
-        cluster: What the node has to do with others.
+        cluster: The node's relations with others.
 
     Attributes:
-        ready: The nodes with watchers that are to be told something; `flush` is due.
+        ready: The nodes whose watchers have data to receive; `flush` is due.
     """
 
     def __init__(self, cluster: _Connections) -> None:
@@ -150,17 +152,17 @@ class ViewSender:
         self._next = 0
         self._terms: dict[int, tuple[Entry, int, Term]] = {}  # with the version that they are of
         self._kept = 0
-        self._made: Made = {}  # pages that say how the table is now
+        self._made: Made = {}  # pages with the present state of the table
 
     @property
     def count(self) -> int:
         """How many ids are watched from other nodes, counted once for each watcher."""
         return len(self._readings)
 
-    # --- Who watches ----------------------------------------------------------------------------
+    # --- Watchers -------------------------------------------------------------------------------
 
     def begin(self, watcher: Pid, lock_id: LockId) -> None:
-        """A process of another node watches a lock id. If it did before, it is told at once."""
+        """Begin a watch by a process of another node; if it watches already, it gets a page at once."""
         audience = self._audiences.get(watcher.node)
         if audience is None:
             share = self._cluster.distribution.line.pace.share(watcher.node)
@@ -177,7 +179,7 @@ class ViewSender:
         self._cluster.node.deliver(self._cluster.node.server, Watch(OUTSIDE, ()))
 
     def end(self, watcher: Pid, lock_id: LockId) -> None:
-        """A process of another node watches a lock id no more."""
+        """End a watch by a process of another node."""
         there = self._by_id.get(lock_id, {})
         reading = there.pop(watcher, None)
         if reading is not None:
@@ -200,7 +202,7 @@ class ViewSender:
                     self.end(reading.watcher, reading.lock_id)
 
     def _leave(self, node: str) -> None:
-        """Nothing is watched by a node any more."""
+        """Forget a node without watches."""
         audience = self._audiences.pop(node, None)
         if audience is not None:
             self.ready.pop(audience, None)
@@ -211,7 +213,7 @@ class ViewSender:
         """The processes of other nodes that watch exactly this id."""
         return list(self._by_id.get(lock_id, ()))
 
-    # --- What they are told ---------------------------------------------------------------------
+    # --- Pages ----------------------------------------------------------------------------------
 
     def changed(self, change: TableChange) -> None:
         """A step of the lock table has changed some requests."""
@@ -257,7 +259,7 @@ class ViewSender:
     # --- At the end of a turn, and in turns of their own ----------------------------------------
 
     def flush(self) -> None:
-        """Tell watchers what is new, for a moment; the rest is done in turns of its own."""
+        """Send news to watchers, for a short time; the rest is done in separate turns."""
         for audience in list(self.ready):
             if self._cluster.distribution.line.pace.is_ahead(audience.share):
                 self._serve(audience)
@@ -273,14 +275,14 @@ class ViewSender:
         self._cluster.distribution.line.enter(audience, audience.share, go_on)
 
     def _go_on(self, audience: _Audience) -> None:
-        """The end of this turn goes on with what waits."""
+        """Continue with waiting work at the end of this turn."""
         audience.waits = False
         if audience in self._audiences.values():
             audience.moment = SLICE
             self.ready[audience] = None
 
     def _serve(self, audience: _Audience) -> None:
-        """Do some of what is to be done for a node's watchers."""
+        """Do some of the work for a node's watchers."""
         until = time.perf_counter() + audience.moment
         begin = time.thread_time()
         try:
@@ -294,7 +296,7 @@ class ViewSender:
             pace.served_elsewhere(audience.share, time.thread_time() - begin)
 
     def _find(self, audience: _Audience, until: float) -> bool:
-        """Put down what has changed for the readings that it concerns; return whether it is done."""
+        """Note changed requests for the readings concerned; return whether this is complete."""
         most = self._most
         while audience.changed:
             number, lock_id = next(iter(audience.changed.items()))
@@ -314,7 +316,7 @@ class ViewSender:
     def _send_page(self, audience: _Audience, reading: _Reading) -> None:
         """Send a reading its next page.
 
-        What was sent is put down afterwards. If that is torn, the page is sent again, and says the same.
+        What was sent is noted afterwards. If this is interrupted, the same page is sent again.
         """
         table = self._cluster.node.server.machine.table
         if reading.anew:
@@ -354,7 +356,7 @@ class ViewSender:
             audience.ready.pop(reading, None)
 
     def _term(self, entry: Entry) -> Term | None:
-        """The term of a request; none of one that can't be sent, which nobody is told of."""
+        """The term of a request; `None` if it can't be sent, and is left out."""
         known = self._terms.get(entry.number)
         if known is not None and known[0] is entry and known[1] == entry.since:
             return known[2]
