@@ -1,7 +1,7 @@
 """The runtime: actors on gevent, monitors and links, waits across threads, an executor for the node.
 
-It knows Pykka and gevent and nothing of locks. Nothing is patched, and no hub and no thread is
-made, by importing it.
+It depends on Pykka and gevent, and contains nothing about locks. Importing it patches nothing, and
+makes no hub and no thread.
 """
 
 from locks.runtime.actor import GeventActor, GeventFuture, ask, end_all, kill, tell

@@ -2,17 +2,18 @@
 
 Theory of operation
 -------------------
-`GeventActor` fills Pykka's three seams for a new kind of actor: an inbox, a future, and what runs
-the loop: a `gevent.Greenlet` on the hub of the thread that starts the actor. Inbox and future
-stand on `locks.runtime.waiter`, so actors and callers in any thread, patched or not, can talk to
-each other; an actor handles messages while the hub that it lives on runs.
+`GeventActor` implements Pykka's three extension points for a new kind of actor: an inbox, a future,
+and the runner of the loop, which is a `gevent.Greenlet` on the hub of the thread that starts the
+actor. Inbox and future use `locks.runtime.waiter`, so actors and callers in any thread, patched or
+not, can communicate. An actor handles messages while its hub runs.
 
-**An actor dies alone.** Pykka's loop takes any `BaseException` for the end of the program and stops
-*every* actor, while the one that was hit leaves its caller without an answer; a greenlet killed
-while it waits for a message leaves an actor that looks alive. So the loop here is our own, with
-one way out, `_end`, whatever happened: unregister, mark as stopped, answer the message in hand and
-all others with `ActorDeadError` (also those that come later by a race: see `Channel.close`), tell
-the monitors why. A greenlet killed before it ever ran gets there through a link.
+**An actor dies alone.** Pykka's loop takes any `BaseException` for the end of the program, and
+stops *every* actor, while the failing actor leaves its caller without an answer. And a greenlet
+that is killed while it waits for a message leaves an actor that looks alive. So this module has its
+own loop with one exit, `_end`, for all cases: it unregisters the actor, marks it as stopped,
+answers the present message and all others with `ActorDeadError` (also those that arrive later by a
+race: see `Channel.close`), and notifies the monitors of the reason. A greenlet that is killed
+before it ever ran gets there through a link.
 
 | what happened                           | hook         | reason in `Down`                      |
 | --------------------------------------- | ------------ | ------------------------------------- |
@@ -24,8 +25,8 @@ the monitors why. A greenlet killed before it ever ran gets there through a link
 | any other `BaseException`               | `on_failure` | the exception                         |
 | killed before it ever ran               | none         | what `kill` was given, or "killed"    |
 
-`KeyboardInterrupt` is for the program: when the actor has ended it goes on to the hub, which raises
-it in the main greenlet.
+`KeyboardInterrupt` is for the program: when the actor has ended, it propagates to the hub, which
+raises it in the main greenlet.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class GeventFuture(pykka.Future[T]):
 
     @property
     def is_set(self) -> bool:
-        """Whether there is an outcome. Then a `pykka.Timeout` from `get` is that: somebody else's time was over."""
+        """Whether there is an outcome. If so, a `pykka.Timeout` from `get` is this outcome."""
         return self._outcome is not None
 
     def get(self, *, timeout: float | None = None) -> Any:
@@ -162,7 +163,7 @@ class GeventFuture(pykka.Future[T]):
         waiter = Waiter()
         self._waiters.append(waiter)
         try:
-            # Looked at after the waiter is to be seen by `_wake_all`: no wake-up gets lost.
+            # Check this after `_wake_all` can see the waiter, so that no wake-up is lost.
             if self._outcome is not None or (self._get_hook is not None and self._hook_idle):
                 return True
             return waiter.wait(timeout)
@@ -222,7 +223,7 @@ class GeventActor(pykka.Actor):
         self._message_in_hand: Envelope[Any] | None = None
         self._is_deferred = False  # the answer to the message in hand
         self._deferred: dict[pykka.Future[Any], None] = {}  # answers that are owed
-        self._reason: object = None  # why it ended, once that is known
+        self._reason: object = None  # why it ended, once known
         self._told_failure = False
 
     def _start_actor_loop(self) -> None:
@@ -272,11 +273,11 @@ class GeventActor(pykka.Actor):
         return self._message_in_hand is not None and self._message_in_hand.reply_to is not None
 
     def defer(self) -> Callable[[Any], None]:
-        """Answer the message in hand later.
+        """Answer the present message later.
 
         Returns:
             A function that gives the answer; its first call counts. If the actor ends before, the
-            caller gets `ActorDeadError`. A message that was told, not asked, needs no answer.
+            caller gets `ActorDeadError`. A message that was sent by `tell` needs no answer.
         """
         envelope = self._message_in_hand
         future = None if envelope is None else envelope.reply_to
@@ -304,9 +305,9 @@ class GeventActor(pykka.Actor):
                 future.set(answer)
 
     def _die(self, error: BaseException) -> None:
-        """End because of what was raised in the greenlet from outside, or isn't an `Exception`."""
+        """End because of an exception that was raised into the greenlet, or is no `Exception`."""
         if isinstance(error, gevent.GreenletExit):
-            # Killed: not a failure to be logged.
+            # Killed: this is not logged as a failure.
             self._reason = error.reason if isinstance(error, Killed) else "killed"
             self._mark_stopped()
             logger.debug("Killed %s", self)
@@ -360,7 +361,7 @@ class GeventActor(pykka.Actor):
 
 
 def _nobody_waits(answer: Any) -> None:
-    """The answer to a message that was told."""
+    """Drop the answer to a message that was sent by `tell`."""
 
 
 def kill(ref: pykka.ActorRef[Any], reason: object = "killed") -> None:
@@ -443,7 +444,7 @@ def _refuse(actor: str, envelope: Envelope[Any]) -> None:
 
 
 def _forked() -> None:
-    """In a child: a thread of the parent may have had Pykka's registry locked at the fork."""
+    """In a child: replace the lock of Pykka's registry, which a thread of the parent may have held."""
     ActorRegistry._actor_refs_lock = threading.RLock()
 
 

@@ -1,20 +1,20 @@
-"""How actors without a greenlet are addressed: their references, and the actors that Pykka finds behind these.
+"""References to actors without a greenlet, and the actor classes behind these references.
 
-An actor that handles its messages in a turn (`locks.runtime.inline`) is its own reference, inbox and stop
-flag, so one small object is all that it costs. It is a `pykka.ActorRef`: it can be asked, told, stopped,
-monitored and passed around like any other.
+An actor that handles its messages in a turn (`locks.runtime.inline`) is its own reference, inbox
+and stop flag, so it costs just one small object. It is a `pykka.ActorRef`: it supports `ask`,
+`tell`, `stop`, proxies and monitors, and can be passed around.
 
-Pykka finds an actor behind each reference: `actor_class` is its class, and a proxy looks at it for what can be
-called. Here it is a `TurnActor`. It has no state, only a method for each operation, so one is made when a
-proxy wants to look at it, and one when something is called. What is called runs at once, in the thread of
-whoever calls, as everything does that such an actor is asked to do, and takes the turn for it. An operation
-that has to wait returns `Later`, and is answered when its time has come.
+Pykka expects an actor behind each reference: `actor_class` is its class, and a proxy inspects it
+for callable names. Here it is a `TurnActor`. It has no state, only a method for each operation. So
+one is made when a proxy inspects it, and one for each call. A call runs at once, in the caller's
+thread, like everything that such an actor does, and takes the turn. An operation that has to wait
+returns `Later`, and is answered when the wait is over.
 
-A message that is a tuple of an operation's name and its arguments does the same: `ref.ask(("name", 1))` and
-`ref.proxy().name(1).get()`.
+A message that is a tuple of an operation's name and its arguments has the same effect:
+`ref.ask(("name", 1))` and `ref.proxy().name(1).get()`.
 
-These actors are not in Pykka's registry by themselves, where each exit costs time in the number of actors;
-their owner (a node) knows them and stops them.
+These actors are not in Pykka's registry by default, because each exit there costs time in the
+number of actors. Their owner (a node) knows them and stops them.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ OF_PROXY = (ProxyCall, ProxyGetAttr, ProxySetAttr)
 
 
 class Later(NamedTuple):
-    """What an operation returns that is answered later.
+    """The result of an operation that is answered later.
 
     Attributes:
-        begin: Begins it. It is given a function, which is called with the answer, or with an exception that is
-            the answer; of several answers the first one counts.
+        begin: Begins it. Its argument is a function to call with the answer, which may be an
+            exception; of several answers the first one counts.
     """
 
     begin: Callable[[Callable[[Any], None]], object]
 
 
 class TurnActor(pykka.Actor):
-    """An actor whose messages are carried out in a turn, as Pykka knows actors.
+    """The Pykka actor class of an actor whose messages are handled in a turn.
 
-    Subclasses have a method for each operation, and properties; both are what a proxy shows.
+    Subclasses have a method for each operation, and properties; a proxy shows both.
 
     Args:
         ref: Its reference.
@@ -97,10 +97,10 @@ class TurnActor(pykka.Actor):
 
     @classmethod
     def start(cls, *_args: Any, **_kwargs: Any) -> NoReturn:
-        """Refused: such an actor begins otherwise.
+        """Refuse: such an actor begins in another way.
 
         Raises:
-            MisuseError: It says how.
+            MisuseError: Always; the text says how.
         """
         raise MisuseError(f"can't use {cls.__name__}.start(): {cls._begun_by}")
 
@@ -116,7 +116,7 @@ class TurnActor(pykka.Actor):
         raise AssertionError("it has no loop: whoever calls does the work")
 
     def _carry_out(self, message: OfProxy) -> Any:
-        """Do what a proxy wants; return the answer, or `Later`.
+        """Carry out a proxy's message; return the answer, or `Later`.
 
         Raises:
             MisuseError: There is no such operation, or its arguments are wrong.
@@ -181,7 +181,7 @@ class OwnReference(pykka.ActorRef[Any], Mortal):
         return self
 
     def is_alive(self) -> bool:
-        """Whether the actor is alive, as far as is known here."""
+        """Whether the actor is alive, as far as known here."""
         return not self._stopped
 
     def is_set(self) -> bool:
@@ -194,7 +194,7 @@ class OwnReference(pykka.ActorRef[Any], Mortal):
 
 
 class OfAnotherNode(OwnReference):
-    """A reference to a process of another node: `locks.RemoteRef`, for whoever does not need what it stands on."""
+    """A reference to a process of another node: the base of `locks.RemoteRef`, without its imports."""
 
     __slots__ = ()
 
@@ -212,14 +212,14 @@ class InlineActor(OwnReference):
     __slots__ = ("turn",)
 
     def __init__(self, turn: Turn) -> None:
-        self._stopped = False  # as `OwnReference` has it; agents are many
+        self._stopped = False  # as in `OwnReference`, inlined, as there are many agents
         self._watch = None
         self.turn = turn
 
     # --- What subclasses implement
 
     def receive(self, message: Any) -> Any:
-        """Handle a message, in a turn; what is returned is the reply, or `Later`."""
+        """Handle a message, in a turn; return the reply, or `Later`."""
         raise NotImplementedError
 
     def stop_inline(self, reason: object) -> None:
@@ -227,7 +227,7 @@ class InlineActor(OwnReference):
         raise NotImplementedError
 
     def failed(self, message: Any, error: Exception) -> None:
-        """A message whose answer nobody waits for could not be handled."""
+        """Handle the failure of a message that needs no answer."""
         raise NotImplementedError
 
     def ended(self) -> DeathWatch | None:
@@ -246,7 +246,7 @@ class InlineActor(OwnReference):
             self.turn.post(self._take, envelope)
 
     def _call(self, envelope: Envelope[Any], message: OfProxy) -> None:
-        """Carry out an operation, at once, in the thread of whoever calls."""
+        """Carry out an operation, at once, in the caller's thread."""
         future = envelope.reply_to
         try:
             if self._stopped:
@@ -300,7 +300,7 @@ class InlineActor(OwnReference):
 
 
 def _answer(future: pykka.Future[Any] | None, answer: Any) -> None:
-    """Give an answer, or raise it to the one who has asked, if somebody has; the first one counts."""
+    """Set the answer, or the exception, of a future, if there is one; the first answer counts."""
     if future is None:
         return
     with suppress(queue.Full):
@@ -318,7 +318,7 @@ def register(ref: pykka.ActorRef[Any]) -> None:
 
 
 def register_first(ref: pykka.ActorRef[Any]) -> None:
-    """Put an actor into Pykka's registry, before all that are in it.
+    """Put an actor into Pykka's registry, before all others.
 
     So `ActorRegistry.stop_all()`, which begins with the newest, stops it after those that use it.
     """

@@ -1,8 +1,9 @@
-"""What may block for long: called in a native thread, while the caller waits as a greenlet does.
+"""Long blocking calls in a native thread, while the caller waits like a greenlet.
 
-Threads are kept for the next call, and wait for it in their hub, if they have one: so greenlets that a call has begun there
-run on. One that has waited for anything in a monkey-patched program has a hub, which
-gevent can't free when the thread ends: a new thread for each call would use more and more memory.
+Threads are kept for the next call. If a thread has a hub, it waits in it, so greenlets that a call has
+started there continue to run. In a monkey-patched program, a thread that has waited for anything has a
+hub, which gevent can't free when the thread ends. So a new thread for each call would use more and
+more memory.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Work = Callable[[], object]
 
 
 class _Seat:
-    """Where a thread waits for what to do next."""
+    """The place where a thread waits for its next work."""
 
     __slots__ = ("waiter", "work")
 
@@ -30,18 +31,18 @@ class _Seat:
         self.work = work
 
 
-_idle: list[_Seat] = []  # of each thread that has nothing to do
+_idle: list[_Seat] = []  # the seats of idle threads
 
 
 def call_in_thread(function: Callable[[], T], timeout: float | None = None) -> T:
-    """Call a function in a native thread, and wait for what it returns.
+    """Call a function in a native thread, and wait for its result.
 
-    Other greenlets of the caller's thread run meanwhile. A caller that stops waiting leaves the thread to
-    itself; the process does not wait for it.
+    Other greenlets of the caller's thread run meanwhile. If the caller stops waiting, the thread
+    continues alone; the process does not wait for it.
 
     Raises:
-        TimeoutError: It has not returned within so many seconds; it goes on.
-        BaseException: What the function has raised.
+        TimeoutError: It has not returned within the time limit; it continues.
+        BaseException: An exception of the function.
     """
     outcome: list[tuple[T | None, BaseException | None]] = []
     waiter = Waiter()

@@ -1,13 +1,14 @@
-"""Code that waits as in a thread, run by somebody who may not block: a task of asyncio.
+"""Bridges: blocking code that is run by a task of asyncio, which must not block.
 
-The code runs in a greenlet, a *bridge*. Where it would block, it goes back to its parent and says what it waits
-for; the parent waits for that in its own way, and comes back, or throws an exception into the bridge. So each
-rule of what a wait is, and of what is withdrawn if it is given up, is written once, for threads, greenlets
-and tasks. `locks.aio` has the parent's half.
+The code runs in a greenlet, a *bridge*. When it would block, it switches back to its parent with
+the place where it waits. The parent waits for that in its own way, and then switches back, or
+throws an exception into the bridge. So the rules for waits, and for withdrawing requests, are
+written once for threads, greenlets and tasks. `locks.aio` has the parent's part.
 
-**At the interpreter's end** no thread may be in a bridge. Before Python 3.14 a daemon thread that wants the interpreter after
-that is ended by unwinding its stack; if a greenlet runs, the stack below is some other greenlet's, and the process dies of
-SIGSEGV. So a handler of `atexit` has such threads pause, for a moment, before each step that they do in a bridge.
+**At the interpreter's end**, no thread may be in a bridge. Before Python 3.14, a daemon thread that
+needs the interpreter after that is ended by unwinding its stack. If a greenlet runs, the stack
+below belongs to another greenlet, and the process dies of SIGSEGV. So a handler of `atexit` makes
+such threads pause briefly before each step in a bridge.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ MOST_IDLE = 32  # bridges that a thread keeps
 PAUSE = (
     1.0  # seconds, of other threads before each step in a bridge, from when the interpreter ends
 )
-CO_COROUTINE = 0x80  # as `inspect` has it, which takes long to import
+CO_COROUTINE = 0x80  # as in `inspect`, which takes long to import
 PATIENCE = 1.0  # seconds to wait then until none of them is in one
 _idle: Any = monkey.get_original("_thread", "_local")()  # by native thread
 _ends = False  # whether the interpreter does
@@ -48,17 +49,18 @@ class Parked(Protocol):
     """Where the parent of a bridge waits."""
 
     def release(self) -> None:
-        """End the wait. From any thread, more than once, never blocking; `RuntimeError` if it waits no more."""
+        """End the wait. From any thread, also twice, without blocking; `RuntimeError` if it is over."""
 
 
 class Bridge(greenlet.greenlet):
     """Runs functions, one after the other, for clients that may not block.
 
-    A new greenlet costs as much as ten calls (Python gives it a stack of its own), so bridges are used again.
+    A new greenlet costs as much as ten calls (Python gives it its own stack), so bridges are
+    reused.
 
     Attributes:
-        client: For whom it runs one now.
-        park: Makes a place where that one's parent can wait.
+        client: The client for which it runs a function now.
+        park: Makes a place where the client's parent can wait.
     """
 
     client: Any
@@ -69,9 +71,7 @@ class Bridge(greenlet.greenlet):
         self._result: Any = None
         self._error: BaseException | None = None
         self._runs = False  # whether the function has neither returned nor raised
-        self._dropped: BaseException | None = (
-            None  # what says that nobody will wait for it any more
-        )
+        self._dropped: BaseException | None = None  # set when the parent no longer waits for it
 
     @staticmethod
     def idle() -> Bridge:
@@ -113,7 +113,7 @@ class Bridge(greenlet.greenlet):
             ) from error
 
     def fail(self, error: BaseException) -> tuple[Parked, float | None] | None:
-        """Something came up in the wait: the function is to know it."""
+        """Raise an exception in the function, because the parent got it in its wait."""
         if _ends:
             _pause()
         try:
@@ -122,14 +122,16 @@ class Bridge(greenlet.greenlet):
                 self.parent = here
             return self.throw(error)  # type: ignore[no-any-return]
         except (greenlet.error, ValueError):
-            # A task that was dropped, and is cleared away by another thread. So is the bridge, in its own thread.
+            # A task that was dropped, and is cleared away by another thread. So is the bridge, in
+            # its own thread.
             raise error from None
 
     def outcome(self) -> Any:
-        """What the function has returned, or raise what it has raised. The bridge can be used again.
+        """Return the function's result, or raise its exception. The bridge can be used again.
 
         Raises:
-            MisuseError: It has done neither: something else than a wait has brought the caller back.
+            MisuseError: The function has not finished: another switch than a wait has brought the
+                caller back.
         """
         if self._runs:
             raise MisuseError(
@@ -138,7 +140,7 @@ class Bridge(greenlet.greenlet):
             )
         result, error = self._result, self._error
         self._result = self._error = self._dropped = None
-        # An idle bridge keeps nothing of whom it has served in memory.
+        # An idle bridge keeps no reference to its last client.
         del self.client, self.park
         self.gr_context = None
         bridges = _idle.__dict__.setdefault("bridges", [])
@@ -152,9 +154,9 @@ class Bridge(greenlet.greenlet):
         return result
 
     def wait(self, parked: Parked, timeout: float | None) -> None:
-        """In the bridge: have the parent wait; it raises here what comes up there.
+        """In the bridge: make the parent wait; exceptions of its wait are raised here.
 
-        A parent that was dropped waits for nothing, also if the function would like to on its way out.
+        A dropped parent no longer waits, even if the function waits on its way out.
         """
         if self._dropped is not None:
             raise self._dropped
@@ -212,10 +214,11 @@ def _leave_bridges() -> None:
 
 
 def _runs_event_loop(current: greenlet.greenlet) -> bool:
-    """Whether a loop that runs in the caller's thread would wait with the caller.
+    """Whether an event loop in the caller's thread would be blocked by a wait of the caller.
 
-    It does if that is a thread's own greenlet, one that this has switched to, as SQLAlchemy runs plain functions for coroutines, or
-    that of a simulation's event loop. A bridge waits without the loop, and greenlets of gevent or of a simulation by themselves.
+    It would if the caller is a thread's main greenlet, a greenlet that this one has switched to (as
+    SQLAlchemy runs plain functions for coroutines), or that of a simulation's event loop. A bridge
+    does not block the loop, and greenlets of gevent or of a simulation wait by themselves.
     """
     if current.parent is None:
         return True
@@ -232,10 +235,11 @@ def _runs_event_loop(current: greenlet.greenlet) -> bool:
 
 
 def is_in_event_loop() -> bool:
-    """Whether the caller is a coroutine, or a callback, of an event loop, or what it has called: it must not block.
+    """Whether the caller runs in a coroutine or a callback of an event loop, and so must not block.
 
-    The loop is that of asyncio or of trio. In a notebook it may block: a cell runs in the event loop of its kernel, which has nothing
-    else to do. So may a module that a coroutine imports, as web servers import a program before they serve anybody.
+    The loop is that of asyncio or of trio. There are two exceptions. A cell of a notebook may
+    block: it runs in the event loop of its kernel, which has no other work. A module that a
+    coroutine imports may block as well: web servers import programs before they serve requests.
     """
     events = sys.modules.get("asyncio.events")
     return (

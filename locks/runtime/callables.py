@@ -1,10 +1,12 @@
-"""Functions that a program hands over, to be called with a lock, as a leader, with a task, or when something happens.
+"""Checks of functions that a program passes in, to be called with a lock, as a leader, or with a task.
 
-A call of a coroutine function, or of a generator function, carries nothing out: it makes an object whose body is run later, by
-whoever awaits it or takes from it. Then the lock is released already, or another program leads; or nobody ever does.
-So these are refused, wherever a function is handed over that is to have done its work when it returns.
+A call of a coroutine function or of a generator function does no work. It makes an object whose
+body runs later, when it is awaited or iterated, or never. By then the lock is released, or another
+program leads. So such functions are refused wherever a function must have done its work when it
+returns.
 
-Where a coroutine function is wanted, the other one is refused: what is no coroutine can't be awaited.
+Where a coroutine function is expected, a plain function is refused, because its result can't be
+awaited.
 """
 
 from __future__ import annotations
@@ -44,12 +46,12 @@ def is_run_later(function: object) -> bool:
 
 
 def check_callable(value: object, name: str, instead: str = "pass a function") -> None:
-    """Check a function that is handed over.
+    """Check a function that is passed in.
 
     Args:
-        value: What was passed.
-        name: Of the argument.
-        instead: What to pass, or do, instead.
+        value: The argument.
+        name: The argument's name.
+        instead: What to pass or do instead, for the error.
 
     Raises:
         InvalidOption: It can't be called, or its body would be run later.
@@ -64,7 +66,7 @@ def check_callable(value: object, name: str, instead: str = "pass a function") -
 
 
 def check_can_be_called(value: object, name: str, instead: str = COROUTINE) -> None:
-    """Check what is handed over to be called; see `check_callable`. What it returns may be awaited."""
+    """Check a callable that is passed in; see `check_callable`. Its result may be awaited."""
     if not callable(value):
         raise InvalidOption(
             f"{name}={_shown(value)} can't be called: {instead}", value=_shown(value)
@@ -72,10 +74,10 @@ def check_can_be_called(value: object, name: str, instead: str = COROUTINE) -> N
 
 
 def check_awaitable(found: T, name: str) -> T:
-    """Return what a coroutine function has returned, unless that can't be awaited, as what a plain function returns.
+    """Return the result of a coroutine function if it can be awaited, unlike that of a plain function.
 
     Raises:
-        MisuseError: It can't.
+        MisuseError: It can't be awaited.
     """
     from inspect import isawaitable
 
@@ -99,10 +101,10 @@ def check_callbacks(**given: object) -> None:
 
 
 def check_ran(found: T, name: str, instead: str) -> T:
-    """Return what a function has returned, unless that is a coroutine, of which nothing was run.
+    """Return the result of a function, unless it is a coroutine, whose body has not run.
 
     Raises:
-        MisuseError: It is one.
+        MisuseError: It is a coroutine.
     """
     if isinstance(found, CoroutineType):
         found.close()

@@ -1,23 +1,26 @@
-"""Where a node's own background work runs.
+"""The executor, which runs a node's background work.
 
-A program that is monkey-patched, and first uses the node in its main thread, gets the work done in the main
-thread's hub. Any other program gets a native daemon thread with a hub of its own, also if the first user has a hub:
-that hub ends with the user's thread, and a client that computes for a minute neither looks dead nor holds up others.
+If a program is monkey-patched, and first uses the node in its main thread, the work runs in the
+main thread's hub. Any other program gets a native daemon thread with its own hub, even if the first
+user has a hub: that hub would end with the user's thread. With a separate thread, a client that
+computes for a minute neither looks dead nor blocks others.
 
-One greenlet, the worker, does what `run_soon` is given, in order. The program's own functions are given to `tell`: other workers
-call them (`locks.runtime.telling`), so that one that blocks holds up nothing else. The worker waits for work as an idle
-greenlet: it keeps neither the process nor a loop running, so a program that blocks for ever in its
-own hub gets gevent's `LoopExit` as it always would. In a thread of its own, the thread's main
-greenlet waits for `stop` and so keeps that loop running; it also takes what gevent throws at main
-greenlets (`SystemExit` from some greenlet) without ending.
+One greenlet, the worker, runs the functions given to `run_soon`, in order. The program's own
+functions are given to `tell`. Other workers call them (`locks.runtime.telling`), so a function that
+blocks delays nothing else. The worker waits for work as an idle greenlet: it keeps neither the
+process nor a loop running. So a program that blocks for ever in its own hub gets gevent's
+`LoopExit` as usual. In a separate thread, the thread's main greenlet waits for `stop` and so keeps
+that loop running. It also survives exceptions that gevent throws at main greenlets (`SystemExit`
+from some greenlet).
 
-**At the interpreter's end the thread rests.** Before Python 3.14 a daemon thread that wants the interpreter
-after that is ended in the middle of what it does, by unwinding its stack. If a greenlet of it runs, the stack below
-is some other greenlet's, and the process dies of SIGSEGV in one of a hundred cases. So a handler of `atexit` has
-the thread sleep in its hub, where it needs the interpreter no more. A later handler that uses a lock wakes it again.
+**At the interpreter's end, the thread rests.** Before Python 3.14, a daemon thread that needs the
+interpreter after that is ended at any point, by unwinding its stack. If one of its greenlets runs,
+the stack below belongs to another greenlet, and in one of a hundred cases the process dies of
+SIGSEGV. So a handler of `atexit` makes the thread sleep in its hub, where it does not need the
+interpreter. A later handler that uses a lock wakes it again.
 
-**The work outlives its worker.** A worker that was killed is followed by another one in the same hub; if the
-hub was destroyed, by one in a thread of its own. What was queued stays queued, in its order.
+**The work outlives its worker.** If a worker is killed, another one takes its place in the same
+hub, or, if the hub was destroyed, in a separate thread. Queued work stays queued, in order.
 """
 
 from __future__ import annotations
@@ -64,7 +67,7 @@ Work = tuple["Callable[..., object]", tuple[Any, ...]]
 
 
 def check_interpreter_lasts() -> None:
-    """Raise `MisuseError` if the interpreter ends, and no thread begins any more."""
+    """Raise `MisuseError` if the interpreter is ending, so that no thread can be started."""
     if sys.is_finalizing():
         raise MisuseError(
             "can't start the program's node: the interpreter is shutting down, and starts no more threads. Release objects that use "
@@ -87,7 +90,7 @@ class Executor:
         self._stopping = False
         self._done = False  # the worker has come to the end of the work
         self._ended = Event()
-        self._movable = [True]  # taken by whoever starts a thread in the place of a dead hub
+        self._movable = [True]  # taken by the caller that starts a thread in place of a dead hub
         self._join: Callable[[float | None], bool] | None = None
         self._greenlets: set[gevent.Greenlet[..., Any]] = set()  # begun, and not ended
         begin = self.spawn if _is_patched() else begin_in_thread
@@ -96,7 +99,8 @@ class Executor:
         """Whether the work runs in a thread of its own, not in the program's hub."""
         if own_thread:
             check_interpreter_lasts()
-            # Waited for by the whole thread: other greenlets might wait for the lock that the caller has.
+            # Waited for by the whole thread: other greenlets might wait for the lock that the
+            # caller has.
             ready = native_lock()
             ready.acquire()
             try:
@@ -114,10 +118,10 @@ class Executor:
         return cls(own_thread=not (_is_patched() and is_main_thread()))
 
     def run_soon(self, function: Callable[..., object], *args: Any) -> None:
-        """Have the worker call `function(*args)`, after everything that it was given before.
+        """Make the worker call `function(*args)`, after all earlier work.
 
-        From any thread. The function may block cooperatively; what comes next waits for it. An
-        exception is logged.
+        From any thread. The function may block cooperatively; later work waits for it. An exception
+        is logged.
 
         Raises:
             RuntimeError: after `stop`.
@@ -145,11 +149,11 @@ class Executor:
             self.run_soon(self._teller.tell, function, args)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Call a function in the hub, from any thread, and return what it returns.
+        """Call a function in the hub, from any thread, and return its result.
 
         Raises:
             RuntimeError: after `stop`, or if the worker was killed meanwhile.
-            MisuseError: a simulation calls, which has a node of its own.
+            MisuseError: the caller is in a simulation, which has its own node.
         """
         if is_simulated():
             raise MisuseError(
@@ -179,7 +183,7 @@ class Executor:
         return result
 
     def spawn(self, function: Callable[..., object], *args: Any) -> None:
-        """Begin what takes long, in a greenlet of its own; only in the hub. It ends with the thread, if there is one."""
+        """Start a long function in its own greenlet, which ends with the thread; only in the hub."""
         self._keep(gevent.spawn(function, *args))
 
     def spawn_later(self, seconds: float, function: Callable[..., object], *args: Any) -> None:
@@ -195,10 +199,10 @@ class Executor:
         return gevent.getcurrent() is self._worker
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Do what is queued, then end the worker and the thread, if it has one.
+        """Do the queued work, then end the worker and the thread, if it has one.
 
-        If the executor has a thread of its own, greenlets that other code started in its hub end
-        with it, without notice. If the worker itself calls this, it ends after the present call.
+        If the executor has its own thread, greenlets that other code started in its hub end with
+        it, without notice. If the worker itself calls this, it ends after the present call.
 
         Returns:
             Whether all ended in time.
@@ -214,7 +218,7 @@ class Executor:
         join = self._join
         if join is None or get_hub_if_exists() is self.hub:
             return True
-        # All that it still does is to destroy its hub: a matter of microseconds.
+        # It only destroys its hub now, which takes microseconds.
         return join(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def abandon(self) -> None:
@@ -246,11 +250,11 @@ class Executor:
             run_in_hub(hub, self._worker_ended, worker)
 
     def _move(self) -> None:
-        """The hub was destroyed, and its greenlets with it: go on in a thread of its own."""
+        """Continue in a separate thread, because the hub was destroyed with its greenlets."""
         try:
             self._movable.pop()
         except IndexError:
-            return  # somebody does it already
+            return  # another caller does it already
         self.is_own_thread = True
         self._start_thread(_nobody_waits)
 
@@ -290,13 +294,14 @@ class Executor:
             except gevent.GreenletExit:
                 raise  # the worker was killed
             except KeyboardInterrupt as error:
-                # A second one, or not by our handler: it goes to the program's main greenlet, and the work goes on.
+                # A second one, or not from our handler: pass it to the program's main greenlet, and
+                # continue.
                 self.hub.handle_system_error(type(error), error)
             except BaseException:
                 logger.exception("a background task failed")
 
     def _worker_ended(self, worker: gevent.Greenlet[..., None]) -> None:
-        """In the hub: close, or go on with another worker."""
+        """In the hub: close, or continue with another worker."""
         if worker is not self._worker or self._ended.is_open:
             return
         if self._done:
@@ -317,7 +322,8 @@ class Executor:
             except BaseException:
                 # gevent throws a `SystemExit` of any greenlet at the thread's main greenlet.
                 logger.exception("a greenlet in the background thread of locks tried to end it")
-        # What would still wait there is unwound here or never: it kept all of the node in memory. So did the hub.
+        # Unwind the greenlets that still wait there: they would keep the whole node in memory, like
+        # the hub.
         gevent.killall([each for each in self._greenlets if each.parent is hub], timeout=PATIENCE)
         hub.destroy()
         hub.throw(gevent.GreenletExit)
@@ -328,7 +334,7 @@ def _is_patched() -> bool:
 
 
 def _nobody_waits() -> None:
-    """What a thread says that takes the place of another one."""
+    """The start signal of a thread that replaces another one: no caller waits for it."""
 
 
 def _drop(work: Work | None) -> None:

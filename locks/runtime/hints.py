@@ -1,4 +1,4 @@
-"""`Unpack`, which Python has from 3.11 on: with it, `typing.get_type_hints` reads the annotations of options anywhere."""
+"""`Unpack` for Python 3.10, so that `typing.get_type_hints` can read the annotations of options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ elif TYPE_CHECKING:
 else:
 
     class Unpack:
-        """Stands for it where nobody checks types."""
+        """A replacement at run time, where types are not checked."""
 
         def __class_getitem__(cls, kind: Any) -> Any:
             return kind

@@ -1,7 +1,7 @@
-"""Who is who, without asking them: no `__hash__` and no `__eq__` of the program is called.
+"""Identity of clients and listeners, without calling `__hash__` or `__eq__` of the program.
 
-Clients and listeners are objects of the program. Where they are looked up within a turn, or told apart
-from each other, foreign code must not run: it might raise, block, or say that two threads are one.
+Clients and listeners are objects of the program. When they are looked up or compared within a turn,
+foreign code must not run: it might raise, block, or declare two threads equal.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Same:
 
 
 def client_key(client: Any) -> Hashable:
-    """What stands for a client in dictionaries: equal for the same client, and for no other one."""
+    """A client's key in dictionaries: equal for the same client, and for no other one."""
     kind = type(client)
     if kind.__hash__ is _hash and kind.__eq__ is _eq:
         return client  # type: ignore[no-any-return]
@@ -58,35 +58,35 @@ class ByClient(Generic[T]):
         self._found: dict[Hashable, T] = {}
 
     def get(self, client: Any) -> T | None:
-        """What there is for a client, or `None`."""
+        """The value for a client, or `None`."""
         kind = type(client)
-        if kind.__hash__ is _hash and kind.__eq__ is _eq:  # as most are
+        if kind.__hash__ is _hash and kind.__eq__ is _eq:  # the usual case
             return self._found.get(client)
         return self._found.get(client_key(client))
 
     def pop(self, client: Any) -> T | None:
-        """Take out and return what there is for a client, or `None`."""
+        """Remove and return the value for a client, or `None`."""
         return self._found.pop(client_key(client), None)
 
     def forget(self, key: Hashable, value: T) -> None:
-        """Take a value out, if it is there for the client with this key."""
+        """Remove a value, if it is the one for the client with this key."""
         if self._found.get(key) is value:
             del self._found[key]
 
     def items(self) -> list[tuple[Hashable, T]]:
-        """What there is, each with the key of its client."""
+        """All values, each with the key of its client."""
         return list(self._found.items())
 
     def values(self) -> list[T]:
-        """What there is for all clients."""
+        """The values for all clients."""
         return list(self._found.values())
 
     def put(self, key: Hashable, value: T) -> None:
-        """Put in what there is for the client with this key."""
+        """Set the value for the client with this key."""
         self._found[key] = value
 
     def put_first(self, key: Hashable, value: T) -> T:
-        """Put in what there is for the client with this key, unless there is something; return what there is then."""
+        """Set the value for the client with this key, unless there is one; return the present value."""
         return self._found.setdefault(key, value)
 
     def __setitem__(self, client: Any, value: T) -> None:
@@ -104,10 +104,10 @@ class Telling(Protocol):
 
 
 class Listener:
-    """Who is to be told something: an actor, or a function. It is made before the turn.
+    """A receiver of notifications: an actor, or a function. It is made before the turn.
 
-    Two listeners are the same one if they are the same actor, by its name in Pykka; the same method of
-    the same object; or the very same other function.
+    Two listeners are equal if they are the same actor, by its name in Pykka; the same method of the
+    same object; or the same other function.
 
     Args:
         target: An actor's reference, or a callable.
@@ -147,7 +147,7 @@ class Listener:
         return f"<Listener {self.target!r}>"
 
     def __call__(self, news: object) -> None:
-        """Tell it, outside of the turn; an actor that has ended is not told."""
+        """Notify it, outside of the turn; an actor that has ended gets nothing."""
         call: Callable[[object], object] = self.target
         if self.is_actor:
             tell(self.target, news)

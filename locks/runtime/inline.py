@@ -1,34 +1,35 @@
-"""Actors without a greenlet of their own, and the turn that they take.
+"""Inline actors, which have no greenlet, and the turn that they share.
 
-An actor whose handlers never wait needs nothing to run in: the sender of a message can run the
-handler at once, if no other handler is running. All inline actors that work together share one
-`Turn`. It is a native lock, so a turn may be taken in any thread. This is what makes a transaction
-cheap: starting an actor with a greenlet and switching to it and back costs ten times as much as what
-the actor has to do.
+An actor whose handlers never wait needs no greenlet: the sender of a message can run the handler at
+once, if no other handler is running. All inline actors that work together share one `Turn`. It is a
+native lock, so a turn may be taken in any thread. This makes a transaction cheap: starting an actor
+with a greenlet, and switching to it and back, costs ten times as much as the actor's own work.
 
-**What may happen within a turn.** The turn runs in the caller's thread, so whatever Python can put
-between two bytecodes of that thread can come up in it: an exception (of a signal handler, of
-`PyThreadState_SetAsyncExc`, of a tracer, `RecursionError`, `MemoryError`), and a call (of a
-finaliser, a signal handler, a tracer). The rule:
+**What can happen within a turn?** The turn runs in the caller's thread. Python can interrupt it
+between any two bytecodes: by an exception (of a signal handler, of `PyThreadState_SetAsyncExc`, of
+a tracer, `RecursionError`, `MemoryError`), and by a call (of a finaliser, a signal handler, a
+tracer). The rules are:
 
 * *A turn is atomic.* It works on a `Journal`, which knows at any bytecode whether the turn has been
-  committed. What was raised before that is undone: the actors are as they were. What was raised
-  after it changes nothing: the rest of what is to be done is done. Then the exception goes on to the
-  caller. Whoever is interrupted tries to mend at once; if that is not possible either (the stack is
-  at its end, there is no memory), the background does it, or whoever takes the next turn, before
-  anything else.
-* *Work is done once.* What must be done in any case (a release, the end of a client) is posted as
-  `Work`, and stays posted until the turn that did it was committed, whoever was interrupted doing it.
+  committed. If an exception comes before the commit, the turn is undone, and the actors are
+  unchanged. If it comes after the commit, the rest of the turn is still carried out. Then the
+  exception propagates to the caller. The interrupted caller tries to repair at once. If it can't
+  (there is no stack or no memory), the background does so, or the next caller that takes a turn,
+  before anything else.
+* *Work is done once.* Work that must be done in any case (a release, the end of a client) is posted
+  as `Work`. It stays posted until a turn that did it was committed, however often this is
+  interrupted.
 * *No thread waits for itself.* A call from within a turn of the same thread is refused with
   `ReentrantCall`; work is done at the end of the turn.
-* *The lock is given back.* It is a native re-entrant lock: such a lock tells, at any time, whether
-  the calling thread has it.
-* *What is in a `try` is in it as a whole.* CPython 3.12 to 3.14 leave the jump out of it by which many loops go on,
-  and look for signals there. `while True` is safe, if no `if` is the last thing in it (`tests/repo/test_loops.py`).
+* *The lock is always released.* It is a native re-entrant lock, which knows at any time whether the
+  calling thread holds it.
+* *A `try` block covers its whole body.* CPython 3.12 to 3.14 leave out the jump back of many loops,
+  and check for signals there. `while True` is safe if its last statement is no `if`
+  (`tests/repo/test_loops.py`).
 
 Handlers must not block, switch greenlets, or call foreign code.
 
-What such an actor is to those who address it: `locks.runtime.addressed`.
+`locks.runtime.addressed` has the references to such actors.
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ T = TypeVar("T")
 
 __all__ = ["EXHAUSTED", "Journal", "Turn", "Work", "raised_in"]
 
-# What the interpreter raises when it can't go on: it says nothing about the work that was at hand.
+# Errors of an exhausted interpreter, which say nothing about the present work.
 EXHAUSTED = (RecursionError, MemoryError)
 
 
 def raised_in(error: BaseException, *packages: str) -> bool:
-    """Whether an error of ours was raised by the very code of one of these packages.
+    """Whether an error of ours was raised directly by the code of one of these packages.
 
-    That is how a call is refused. What comes from elsewhere, of a signal handler for one, is raised by
-    other code, or is no error of ours.
+    A call is refused in this way. An exception from elsewhere, such as a signal handler, is raised
+    by other code, or is no error of ours.
     """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -68,10 +69,10 @@ def raised_in(error: BaseException, *packages: str) -> bool:
 
 
 class Work:
-    """Something that is done in a turn, once, whatever interrupts whoever does it.
+    """A piece of work that is done in a turn, once, despite all interruptions.
 
     Attributes:
-        done: Whether the turn that did it was committed, or it was refused.
+        done: Whether a turn that did it was committed, or it was refused.
         tries: How often it has failed.
     """
 
@@ -85,30 +86,30 @@ class Work:
 
 
 class Journal(Protocol):
-    """What a turn works on, such that the turn can be undone or completed. For the turn alone."""
+    """The state that a turn works on, so that the turn can be undone or completed. Only for the turn."""
 
     torn: bool
     """Whether a turn has begun and is not over. `Turn` sets it, the journal takes it back."""
 
     @property
     def news(self) -> Sized:
-        """What is to be told outside of the turn."""
+        """News to be delivered outside of the turn."""
 
     def conclude(self, work: Work | None = None) -> None:
-        """Do what follows from what was done; commit it, with the work that is done by it."""
+        """Do what follows from the turn's calls; commit it, together with the work that it has done."""
 
     def mend(self, error: BaseException | None = None) -> None:
-        """Undo what was not committed, complete what was. Can be interrupted, and called again.
+        """Undo the turn if it was not committed, otherwise complete it; may be interrupted and repeated.
 
         Args:
-            error: What has come up in the turn, if that is known.
+            error: The exception in the turn, if known.
         """
 
     def refuses(self, error: BaseException) -> bool:
         """Whether an error is the refusal of a call, raised by a machine that changed nothing."""
 
     def cannot_do(self, work: Work, error: BaseException) -> bool:
-        """Work can't be done, in the background either; returns whether it is to be tried again."""
+        """Handle work that even the background can't do; return whether to try it again."""
 
     def can_tell_past(self, question: Callable[..., object]) -> bool:
         """Whether it can be answered as of the beginning of the turn."""
@@ -117,15 +118,15 @@ class Journal(Protocol):
         """The answer as of the beginning of the turn, from within it."""
 
     def tell(self) -> None:
-        """Outside of the turn: tell those who want to be told what has happened in it."""
+        """Outside of the turn: deliver the news of the turn."""
 
 
 class Turn:
-    """One at a time, in whatever thread.
+    """A mutual exclusion of calls, in any thread.
 
     Args:
-        journal: What the turn works on.
-        background: Calls a function soon, in a thread that nobody interrupts.
+        journal: The journal of the turn.
+        background: Calls a function soon, in a thread that is not interrupted.
     """
 
     __slots__ = ("__weakref__", "_background", "_journal", "_lock", "_posted")
@@ -140,7 +141,7 @@ class Turn:
         add_section(self)
 
     def reset(self) -> None:
-        """In a forked child: the thread that had the turn, if any, does not exist here."""
+        """In a forked child: free the turn, whose thread does not exist here."""
         self._lock = native_rlock()
         self._posted.clear()
 
@@ -149,9 +150,9 @@ class Turn:
         return self._lock._is_owned()  # type: ignore[no-any-return]
 
     def run(self, function: Callable[..., T], *args: Any) -> T:
-        """Take the turn, call `function(*args)`, do what follows from it; return what it returned.
+        """Take the turn, call `function(*args)`, and do what follows from it; return the result.
 
-        All of it is done, or, if it was interrupted before it was committed, nothing.
+        Everything is done; or nothing, if it was interrupted before the commit.
 
         Raises:
             ReentrantCall: From within a turn of this thread.
@@ -159,8 +160,8 @@ class Turn:
         lock = self._lock
         if lock._is_owned():
             self._refuse(function)
-        # Nothing but calls in the block: an exception that a tracer raises at the beginning of a `try`
-        # there would not be caught (CPython 3.11), and the lock be kept.
+        # Nothing but calls in the block: an exception that a tracer raises at the beginning of a
+        # `try` there would not be caught (CPython 3.11), and the lock be kept.
         journal = self._journal
         try:
             with lock:
@@ -179,8 +180,8 @@ class Turn:
     def ask(self, question: Callable[..., T], *args: Any) -> T:
         """Take the turn and return the answer to a question, which changes nothing.
 
-        From within a turn of this thread, it is answered as of the beginning of that turn; from within another question,
-        or between two turns, as things are.
+        From within a turn of this thread, it is answered as of the beginning of that turn; from
+        within another question, or between two turns, as things are.
 
         Raises:
             ReentrantCall: From within a turn of this thread, if it can't be.
@@ -204,10 +205,11 @@ class Turn:
             raise
 
     def run_surely(self, function: Callable[..., object], *args: Any) -> None:
-        """Have `function(*args)` called in a turn, also if this call is interrupted.
+        """Call `function(*args)` in a turn, even if this call is interrupted.
 
-        When it returns that is done; from within a turn of this thread, it is done at its end. To do it
-        twice must be as good as once: that comes about if the call was interrupted in the end.
+        When this returns, the function was called; from within a turn of this thread, it is called
+        at its end. The function may be called twice, if an interruption comes at the end, so
+        repeating it must be harmless.
 
         Raises:
             LocksError: The function has refused it.
@@ -250,15 +252,15 @@ class Turn:
             raise
 
     def catch_up(self) -> None:
-        """Mend what is torn and do what lies posted; in the background."""
+        """Repair an interrupted turn, and do posted work; in the background."""
         with self._lock:
             self._drain(last=True)
         self._afterwards()
 
     def _afterwards(self) -> None:
-        """After a turn: do what was posted meanwhile, and tell what is to be told."""
-        # A thread that fails to get the lock leaves its work to the thread that has it, which looks
-        # again after letting go. So no work is left behind.
+        """After a turn: do work that was posted meanwhile, and deliver news."""
+        # A thread that fails to get the lock leaves its work to the thread that has it, which
+        # checks again after releasing it. So no work is left behind.
         try:
             while True:
                 if not (self._posted and self._lock.acquire(blocking=False)):
@@ -277,10 +279,10 @@ class Turn:
             raise
 
     def _drain(self, last: bool = False) -> bool:
-        """Do what is posted, with the lock; return whether nothing was left to the background.
+        """Do posted work, with the lock held; return whether nothing was left to the background.
 
-        What interrupts somebody else's work is raised here, once that work was done all the same. Work
-        that fails again is left to the background: there it is known that nobody interrupts it.
+        An exception that interrupts another caller's work is raised here, after that work was done
+        nevertheless. Work that fails again is left to the background, where nothing interrupts it.
         """
         journal = self._journal
         posted = self._posted
@@ -314,7 +316,7 @@ class Turn:
         return not left
 
     def _do(self, work: Work) -> BaseException | None:
-        """Do one piece of work, with the lock; return what has come up."""
+        """Do one piece of work, with the lock held; return an exception if there was one."""
         journal = self._journal
         try:
             journal.torn = True
@@ -328,7 +330,7 @@ class Turn:
         return None
 
     def _interrupted(self, error: BaseException) -> None:
-        """An exception came up in a turn, or at its edge: leave everything as it is to be."""
+        """Restore a consistent state after an exception in a turn, or at its edge."""
         lock = self._lock
         journal = self._journal
         try:
@@ -339,7 +341,7 @@ class Turn:
                     journal.mend(error)
                 self._drain()
         except EXHAUSTED:
-            pass  # somebody else does it
+            pass  # another caller does it
         finally:
             while lock._is_owned():
                 lock.release()
@@ -349,7 +351,7 @@ class Turn:
                 raise_noted()
 
     def _hand_over(self) -> None:
-        """Have the background catch up; if that can't be said now, whoever comes next does it."""
+        """Let the background catch up; if it can't be reached now, the next caller does it."""
         with suppress(RuntimeError, *EXHAUSTED):
             self._background(self.catch_up)
 
@@ -369,7 +371,7 @@ class Turn:
                 f"there ({getattr(function, '__qualname__', function)}). Only calls that release or end something work there; "
                 "do the rest later"
             )
-        # It was interrupted so often that it could not give the lock back.
+        # It was interrupted so often that it could not release the lock.
         self._interrupted(KeyboardInterrupt())
 
 

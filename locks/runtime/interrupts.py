@@ -1,14 +1,13 @@
-"""Ctrl-C must not tear what can't be undone, and must not get lost.
+"""Ctrl-C must not interrupt work that can't be undone, and must not get lost.
 
 Python runs signal handlers between two bytecodes of the main thread, and the default handler of
 SIGINT raises `KeyboardInterrupt` right there. A turn is atomic whatever is raised into it
-(`locks.runtime.inline`), but not all that is done in a turn can be undone: what a cluster has sent,
-for one. So, as `asyncio.Runner` does, `install` puts in a handler that looks where the main thread
-is: inside a *section* it only takes a note, and `KeyboardInterrupt` is raised when the outermost
-section ends.
+(`locks.runtime.inline`), but not all its effects can be undone, for example sent messages. So, like
+`asyncio.Runner`, `install` sets a handler that checks where the main thread is. Inside a *section*
+it only makes a note, and `KeyboardInterrupt` is raised when the outermost section ends.
 
-A turn is a section (`add_section`): the handler asks it whether the main thread has it, so there is
-nothing to count and nothing to forget. Any other code can be made one, in any thread::
+A turn is a section (`add_section`): the handler asks it whether the main thread holds it, so
+nothing has to be counted. Any other code can be made a section, in any thread::
 
     token = enter()
     try:
@@ -16,27 +15,29 @@ nothing to count and nothing to forget. Any other code can be made one, in any t
     finally:
         leave(token)
 
-**Why there is no gap.** Only the main thread changes `depth`, and the handler, which runs in the
-main thread too, only reads it. A signal before `enter` has stored the new depth raises in `enter`,
-before the section; one after that is noted, also between `enter` and `try`. A signal before `leave`
-has stored depth 0 is noted and raised by `leave`; one after that raises at once and takes the
-note with it, so that two signals never become two exceptions at different places.
+**Why is there no gap?** Only the main thread changes `depth`, and the handler, which also runs in
+the main thread, only reads it. A signal before `enter` has stored the new depth raises in `enter`,
+before the section. A later one is noted, even between `enter` and `try`. A signal before `leave`
+has stored depth 0 is noted, and raised by `leave`. A later one raises at once and clears the note,
+so that two signals never become two exceptions at different places.
 
 In other threads, and while nothing is installed, `enter` and `leave` do nothing.
 
-**Where nobody would get it.** In three places an exception is not the program's:
+**Where would the exception be lost?** In three places it would not reach the program:
 
-- In the hub, and in greenlets that work for it (`in_background`), it would tear what others rely on. There the
-  hub's loop throws it at the main greenlet. If a greenlet keeps the loop from that, or Ctrl-C is pressed again, it is
-  raised wherever the main thread is.
-- In functions that are marked as `whole` (they tell of the end of clients, also from within a finaliser or a weak
-  reference's callback) it would leave somebody untold. The signal is sent once more, a moment later; if such a
-  function takes a second, which it never should, it is interrupted all the same.
-- Python swallows what is raised in finalisers and callbacks of weak references. `sys.unraisablehook` is told; an
-  interrupt that it is told of is sent once more.
+- In the hub, and in greenlets that work for it (`in_background`), it would interrupt work that
+  others rely on. There the hub's loop throws it at the main greenlet. If a greenlet blocks the
+  loop, or Ctrl-C is pressed again, it is raised wherever the main thread is.
+- In functions that are marked as `whole`, it could prevent a notification. These functions report
+  the end of clients, also from within a finaliser or a weak reference's callback. The signal is
+  sent again shortly after. If such a function takes a second, which it never should, it is
+  interrupted nevertheless.
+- Python swallows exceptions in finalisers and callbacks of weak references, and calls
+  `sys.unraisablehook`. An interrupt that arrives there is sent again.
 
-**In a forked child** all is as after an import. The thread that has forked is its main thread. Sections that it was in
-at the fork are left without effect, because their token is the parent's state.
+**In a forked child**, the state is as after an import. The thread that has forked is its main
+thread. Sections that it was in at the fork end without effect, because their token belongs to the
+parent's state.
 """
 
 from __future__ import annotations
@@ -74,17 +75,17 @@ F = TypeVar("F", bound="Callable[..., Any]")
 _sleep = monkey.get_original("time", "sleep")
 
 ONCE_MORE = 0.001
-"""Seconds after which a signal is sent once more that came where it must not be raised."""
+"""Seconds after which a signal is sent again if it came where it must not be raised."""
 
 LATE = 0.05
-"""Seconds within which the hub's loop is to throw it at the main greenlet."""
+"""Seconds within which the hub's loop must throw it at the main greenlet."""
 
 OFTEN = 1000
-"""How often it is sent once more before it is raised wherever it comes."""
+"""How often it is sent again before it is raised wherever it comes."""
 
 
 class Section(Protocol):
-    """What knows by itself whether the calling thread is in it."""
+    """A section that knows by itself whether the calling thread is in it."""
 
     def is_here(self) -> bool:
         """Whether the calling thread is in the section."""
@@ -94,7 +95,7 @@ class _Shield:
     """The state of the one main thread.
 
     Attributes:
-        noted: Whether Ctrl-C was pressed in a section; who ends one looks here.
+        noted: Whether Ctrl-C was pressed in a section; checked at the end of a section.
     """
 
     __slots__ = (
@@ -112,7 +113,7 @@ class _Shield:
     )
 
     def __init__(self) -> None:
-        self.generation = 1  # of processes; it is the token of sections, which no child knows
+        self.generation = 1  # counts forks; the token of sections, invalid in a child
         self.sections: dict[weakref.ref[Section], None] = {}
         self.clear()
 
@@ -122,11 +123,11 @@ class _Shield:
         self.depth = 0
         self.noted = False
         self.installed = 0
-        self.sending = False  # it is about to be sent once more
-        self.sent = 0  # how often it was sent once more by now
-        self.late: Any = None  # the same, when it has not done so in time
+        self.sending = False  # it is about to be sent again
+        self.sent = 0  # how often it was sent again
+        self.late: Any = None  # the timer for a loop that is late
         self.thrown: Any = None  # the hub's callback that will throw it at the main greenlet
-        self.before: Callable[[Any], object] | None = None  # the hook that ours stands for
+        self.before: Callable[[Any], object] | None = None  # the hook that ours replaces
 
 
 shield = _shield = _Shield()
@@ -156,7 +157,7 @@ def _is_shielded() -> bool:
 
 
 def enter() -> int:
-    """Begin a shielded section; give what it returns to `leave`. Sections may be nested."""
+    """Begin a shielded section; pass the returned token to `leave`. Sections may be nested."""
     if get_ident() != _shield.main:
         return 0
     _shield.depth += 1
@@ -183,13 +184,13 @@ def raise_noted() -> None:
 
 
 def whole(function: F) -> F:
-    """Mark a function that must not be torn, nor what it calls: Ctrl-C waits until it has returned."""
+    """Mark a function that Ctrl-C must not interrupt, nor its calls: Ctrl-C waits until it returns."""
     _whole.add(function.__code__)
     return function
 
 
 def whole_itself(function: F) -> F:
-    """Mark a function that must not be torn in its own steps; in what it calls, in a wait, it may be interrupted."""
+    """Mark a function that Ctrl-C must not interrupt in its own steps; calls, such as waits, may be."""
     _whole_itself.add(function.__code__)
     return function
 
@@ -246,7 +247,7 @@ def _on_sigint(signum: int, frame: FrameType | None) -> None:
     shield = _shield
     late, shield.late = shield.late, None
     if late is not None and late is not shield.thrown:
-        return  # sent by ourselves, and thrown in the last moment
+        return  # sent by ourselves, and thrown at the last moment
     if _is_shielded():
         shield.noted = True
         return
@@ -325,7 +326,7 @@ def _on_unraisable(unraisable: Any, shield: _Shield = _shield) -> None:
 
 
 def _unhook() -> None:
-    # Else somebody has put a hook of his own over ours, and may still call it.
+    # Otherwise another hook was set over ours, and may still call it.
     if sys.unraisablehook is _on_unraisable and _shield.before is not None:
         sys.unraisablehook, _shield.before = _shield.before, None
 

@@ -1,17 +1,17 @@
-"""`with` blocks that are left for certain.
+"""`with` blocks that always release what they hold.
 
-Python calls `__enter__` and `__exit__` of a class that is written in Python as it calls any function,
-and an exception of a signal handler, say, may come up at the very first instruction of it. A
-`threading.Lock` knows no such moment. So the `__exit__` of a `Block` is a descriptor. A `with` statement looks
-`__exit__` up before it calls `__enter__`, and gets an object of its own, that nobody else has. It drops
-that object when the block is left, however it is left. If it was not called by then, or its call was cut
-short, the object lets go when it is dropped.
+Python calls `__enter__` and `__exit__` of a Python class like any function, so an exception, of a
+signal handler for example, may be raised at the first instruction of `__exit__`. A `threading.Lock`
+does not have this problem. So the `__exit__` of a `Block` is a descriptor. A `with` statement looks
+up `__exit__` before it calls `__enter__`, and gets its own object, to which no one else has a
+reference. It drops that object when the block is left, in any way. If the object was not called by
+then, or its call was interrupted, it releases when it is dropped.
 
-The function that the object calls does not know the object: the traceback of an exception, which keeps
-each function's variables alive, does not keep it.
+The function that the object calls has no reference to the object. So the traceback of an exception,
+which keeps each function's variables alive, does not keep the object alive.
 
-Windows that are left: a second exception, of another signal, within the instructions that are carried
-out because of the first one.
+One gap remains: a second exception, of another signal, within the instructions that are carried out
+because of the first one.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _looked_up: dict[int, Hold] = {}
 
 
 class Hold:
-    """What one `with` statement has.
+    """The hold of one `with` statement.
 
     Attributes:
         subject: The context manager.
-        held: What is to be let go; `None` while, or as soon as, there is nothing.
+        held: What must be released; `None` if there is nothing.
         within: The `id` of the frame that has to run for the client to be in the block, if one has to (`locks.node.client.blocks`).
     """
 
@@ -67,18 +67,18 @@ class Hold:
 
     @property
     def is_watched(self) -> bool:
-        """Whether there is a `with` statement that drops what it has, as there is none in an `ExitStack`."""
+        """Whether a `with` statement will drop its `__exit__`, unlike an `ExitStack`."""
         return self.exit is not None and self.exit() is not None
 
     def take(self, held: Any) -> None:
-        """From now on something is to be let go when the block is left."""
+        """Set what must be released when the block is left."""
         self.held = held
         exit = None if self.exit is None else self.exit()
         if exit is not None:
             exit.__class__ = _ArmedExit
 
     def drop(self) -> None:
-        """There is nothing to be let go any more."""
+        """Note that there is nothing left to release."""
         self.held = None
         exit = None if self.exit is None else self.exit()
         if exit is not None:
@@ -132,14 +132,15 @@ def _caller_of_stack(frame: FrameType) -> FrameType | None:
 class Exit(functools.partial[Any]):
     """The `__exit__` of one `with` statement, or the `__aexit__` of one `async with`.
 
-    It has no finaliser: what comes up in one is lost, and this one is dropped after each block.
+    It has no finaliser: exceptions in a finaliser are lost, and this object is dropped after each
+    block.
     """
 
     __slots__ = ()
 
 
 class _ArmedExit(Exit):
-    """The same while there is something to be let go."""
+    """The same while there is something to release."""
 
     __slots__ = ()
 
@@ -151,7 +152,7 @@ class _ArmedExit(Exit):
                 insist(hold.subject._let_go, hold.held)
                 hold.held = None
             except RecursionError:
-                return  # it is posted, and somebody else does it
+                return  # it is posted, and another caller does it
 
 
 @whole_itself
@@ -180,7 +181,7 @@ def _leave_without_hold(
 
 
 class _Leaving:
-    """The descriptor that gives each `with` statement an `__exit__` of its own."""
+    """The descriptor that gives each `with` statement its own `__exit__`."""
 
     __slots__ = ()
 
@@ -195,9 +196,10 @@ class _Leaving:
 
 
 class Block:
-    """A context manager whose `with` blocks are left for certain.
+    """A context manager whose `with` blocks always release what they hold.
 
-    Subclasses have an `__enter__` that begins with `entering(self)`, and tell that hold what it has taken.
+    Subclasses have an `__enter__` that begins with `entering(self)`, and store in that hold what
+    they have taken.
     """
 
     __slots__ = ()
@@ -215,11 +217,11 @@ class Block:
         __exit__ = _Leaving()
 
     def _leave(self, held: Any, error: BaseException | None) -> None:
-        """The block is left, with an error or without.
+        """Leave the block, with an error or without.
 
         Args:
-            held: What was put into the `Hold`; `None` if `__exit__` was called without a `with`.
-            error: What the block has raised.
+            held: The value in the `Hold`; `None` if `__exit__` was called without a `with`.
+            error: The exception of the block.
         """
         raise NotImplementedError
 

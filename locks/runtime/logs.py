@@ -1,8 +1,8 @@
-"""What is logged: the loggers by part, and the events whose fields programs can rely on.
+"""Logging: the loggers by part, and the events whose fields programs can rely on.
 
-All loggers are below `locks`, so that one line of `logging` sets the level of all, or of one part. An event's record
-has its fields as attributes (`extra=`): `event`, and those that are named here. Handlers are foreign code, and may
-block: whoever logs does so outside of the turn.
+All loggers are below `locks`, so one line of `logging` sets the level of all, or of one part. An
+event's record has its fields as attributes (`extra=`): `event`, and those that are named here.
+Handlers are foreign code and may block, so events are logged outside of the turn.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ LOGGERS = {
     "locks.waits": "long waits, and their ends",
     "locks.web": "graphs that the live page failed to draw",
 }
-"""The loggers, and what each is for."""
+"""The loggers, and their purposes."""
 
 
 class LoggedEvent(NamedTuple):
     """An event that is logged.
 
     Attributes:
-        logger: To which logger.
-        level: At which level.
-        fields: The fields of its record, besides `event`, and what each says.
+        logger: Its logger.
+        level: Its level.
+        fields: The fields of its record besides `event`, and their meanings.
         says: What has happened.
     """
 
@@ -176,7 +176,7 @@ def describe_loggers() -> str:
 
 
 def describe_events() -> str:
-    """All events, as text: each with its level, its logger, what has happened, and its fields."""
+    """All events as text: each with its level, logger, meaning and fields."""
     lines = []
     for name, what in EVENTS.items():
         lines += [
@@ -191,8 +191,8 @@ def log_event(event: str, text: str, *args: object, **fields: Any) -> None:
     """Log an event. Outside of the turn.
 
     Args:
-        event: Which one of `EVENTS`.
-        text: What a person reads.
+        event: One of `EVENTS`.
+        text: The text for people.
         *args: A value for each `%s` in it.
         **fields: The event's fields.
     """
@@ -222,14 +222,14 @@ class Rate:
 
 
 class Sparing:
-    """Lets so many lines through in a period, and counts the others.
+    """Lets a limited number of lines through in a period, and counts the others.
 
     Args:
-        most: How many.
-        period: In how many seconds.
+        most: The most lines.
+        period: The period, in seconds.
 
     Attributes:
-        left_out: How many were not let through, since this was last asked for by `take_left_out`.
+        left_out: How many lines were left out since the last call of `take_left_out`.
     """
 
     def __init__(self, most: int, period: float = 60.0) -> None:
@@ -249,6 +249,6 @@ class Sparing:
         return True
 
     def take_left_out(self) -> int:
-        """How many were not let through since this was last asked."""
+        """Return how many lines were left out since the last call."""
         left, self.left_out = self.left_out, 0
         return left

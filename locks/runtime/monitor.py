@@ -2,32 +2,28 @@
 
 Theory of operation
 -------------------
-Each mortal thing has one `DeathWatch`: the monitors that are told when it ends. The watch is kept
-*on* the subject (in its `__dict__`, or in the inbox of a `GeventActor`), so there is no registry
-to search, to lock or to clean up: a watch goes away with its subject, and the subject is hooked
-once, however many monitors come and go. To add or to cancel a monitor is one dict operation.
+Each client has one `DeathWatch` with the monitors that are notified when it ends. The watch is kept
+*on* the subject (in its `__dict__`, or in the inbox of a `GeventActor`), so there is no registry to
+search, lock or clean up. A watch goes away with its subject, and the subject is hooked once,
+however many monitors come and go. Adding or cancelling a monitor is one dict operation.
 
 How the end is noticed, each without polling:
 
-=========================  =====================================================================
-subject                    hook
-=========================  =====================================================================
-`GeventActor`              its own end fires the watch
-any other Pykka actor      `actor_stopped.set` of that one actor; and, once it was monitored from
-                           within its own thread, the end of that thread
-`gevent.Greenlet`          one `rawlink`; and, once it was monitored from within, the end of its thread,
-                           in which it would go on
-raw `greenlet.greenlet`    a weak reference: best effort. Noticed when it is collected, which is at
-                           its end if nobody holds it; the subject of its `Down` is the (dead) weak
-                           reference, as the greenlet itself is gone
-`threading.Thread`         from within: a sentinel in a native thread-local, which the interpreter
-                           clears at the thread's end. From elsewhere: a helper that joins it (a
-                           native thread, or a greenlet where threads are greenlets): one for each
-                           thread so monitored, however many monitors it has. The main thread
-                           never ends before the process. A thread that Python did not start
-                           ends when the interpreter forgets it: with its outermost call of Python
-`Ending`                   whoever calls its `end` fires the watch
-=========================  =====================================================================
+========================= =====================================================================
+subject hook =========================
+===================================================================== `GeventActor` its own end
+fires the watch any other Pykka actor `actor_stopped.set` of that one actor; and, once it was
+monitored from within its own thread, the end of that thread `gevent.Greenlet` one `rawlink`; and,
+once it was monitored from within, the end of its thread, in which it would go on raw
+`greenlet.greenlet` a weak reference: best effort. Noticed when it is collected, which is at its end
+if nobody holds it; the subject of its `Down` is the (dead) weak reference, as the greenlet itself
+is gone `threading.Thread` from within: a sentinel in a native thread-local, which the interpreter
+clears at the thread's end. From elsewhere: a helper that joins it (a native thread, or a greenlet
+where threads are greenlets): one for each thread so monitored, however many monitors it has. The
+main thread never ends before the process. A thread that Python did not start ends when the
+interpreter forgets it: with its outermost call of Python `Ending` whoever calls its `end` fires the
+watch =========================
+=====================================================================
 
 **Exactly once.** A monitor is in the dict of the watch until it is taken out: by `cancel`, by the
 end of the subject, or, if the subject ended while the monitor was being added, by `monitor` itself.
@@ -116,12 +112,12 @@ class Down(NamedTuple):
 
 
 class Monitor(metaclass=Shown):
-    """A request to be told of one subject's end.
+    """A request to be notified of one subject's end.
 
     Args:
-        callback: What is called.
-        surely: Whether it is called again if it was interrupted, in which case it may be called twice.
-            What it raises is raised where the end was noticed; else it is logged.
+        callback: The function to call.
+        surely: Whether to call it again if it was interrupted; then it may be called twice, and its
+            exceptions are raised where the end was noticed. Otherwise they are logged.
         is_programs: Whether the callback is the program's, and may block: it is called after all others.
     """
 
@@ -189,7 +185,7 @@ class Monitor(metaclass=Shown):
 
 
 class DeathWatch:
-    """The monitors to be told of one subject's end."""
+    """The monitors of one subject's end."""
 
     __slots__ = ("__weakref__", "_late", "ended", "monitors")
 
@@ -206,17 +202,17 @@ class DeathWatch:
         late: object = "noproc",
         tell: Callable[..., object] | None = None,
     ) -> None:
-        """The subject has ended. Only the first call counts.
+        """Notify the monitors of the subject's end. Only the first call counts.
 
         Args:
-            subject: what has ended.
-            reason: why.
-            late: the reason that later monitors are told.
+            subject: the subject.
+            reason: why it has ended.
+            late: the reason for later monitors.
             tell: what calls the program's callbacks with their arguments; without it, they are called here.
         """
         try:
             self._fire(subject, reason, late, tell)
-        except BaseException:  # whatever interrupts this: who is left is told
+        except BaseException:  # after any interruption, notify the remaining ones
             insist(self._fire, subject, reason, late, tell)
             raise
 
@@ -251,7 +247,7 @@ class DeathWatch:
                 else:
                     monitor._notify(down)
         except BaseException:
-            if at_hand is not None:  # whether it was told is not known
+            if at_hand is not None:  # it is unknown whether it was notified
                 self.monitors[at_hand] = None
                 at_hand._notify(down)
                 self.monitors.pop(at_hand, None)
@@ -280,11 +276,11 @@ class Mortal:
 
 
 class Ending:
-    """A client that is nothing which runs: whoever ends it says so.
+    """A client that does not run by itself: the program ends it.
 
     Attributes:
         watch: its monitors.
-        waiting: what it waits with, by several threads; some of it may be over.
+        waiting: the agents with which it waits, in several threads; some waits may be over.
     """
 
     __slots__ = ("__weakref__", "waiting", "watch")
@@ -294,7 +290,7 @@ class Ending:
         self.waiting: dict[Any, None] = {}
 
     def end(self, reason: object = "normal") -> None:
-        """It has ended: its monitors are told. Only the first call counts."""
+        """End it: notify its monitors. Only the first call counts."""
         self.watch.fire(self, reason)
 
 
@@ -321,9 +317,9 @@ def monitor(subject: Client, callback: Callable[[Down], object]) -> Monitor:
     `cancel` has returned, unless it is being called at that moment by another thread.
 
     Raises:
-        CannotMonitor: for something that is not a client; for a thread that wasn't started, or one that
-            Python's `threading` didn't start, if called from outside of it: its end can't be noticed
-            from there.
+        CannotMonitor: for something that is not a client; for a thread that wasn't started, or one
+            that Python's `threading` didn't start, if called from outside of it: its end can't be
+            noticed from there.
         InvalidOption: The callback can't be called, or is a coroutine function or a generator.
     """
     check_callable(callback, "callback")
@@ -333,7 +329,7 @@ def monitor(subject: Client, callback: Callable[[Down], object]) -> Monitor:
 
 
 def current_client() -> Client:
-    """Return whom the caller acts for, or else the caller: an actor's ref, else a greenlet, else a thread.
+    """Return the owner for which the caller acts, or else the caller: an actor's ref, greenlet or thread.
 
     The same context always gets the same object. In a thread's main greenlet that is the thread's
     `threading.Thread`. Where threads are greenlets (monkey-patched), it is the greenlet, whose end
@@ -350,7 +346,7 @@ def current_client() -> Client:
         thread = getattr(threading, "_active", _NONE).get(id(current))  # as `_green_thread`
         return current if thread is None else _actor_of(thread) or current
     if current.parent is not None:
-        # A simulated actor has its reference where a greenlet of gevent has it.
+        # A simulated actor has its reference at the same place as a greenlet of gevent.
         simulated: pykka.ActorRef[Any] | None = current.__dict__.get(ACTOR_REF)
         if simulated is not None:
             return simulated
@@ -391,7 +387,7 @@ def _watch_of_greenlet(subject: gevent.Greenlet[..., Any]) -> DeathWatch | None:
         watch = subject.__dict__.setdefault(_WATCH, DeathWatch())
         subject.rawlink(_greenlet_ended)
         if subject.ready():
-            # It ended in its own thread meanwhile; whether its links saw ours is not known.
+            # It ended in its own thread meanwhile; it is unknown whether our link was called.
             _greenlet_ended(subject)
         elif getcurrent() is subject and not is_main_thread():
             sentinels()[subject] = Sentinel(subject, partial(_tell_greenlet, subject))
@@ -411,7 +407,7 @@ def _tell_greenlet(subject: gevent.Greenlet[..., Any]) -> None:
 
 
 def end_reason(subject: gevent.Greenlet[..., Any]) -> object:
-    """Return why a greenlet has ended, as `Down` says it."""
+    """Return why a greenlet has ended, in the form of `Down`."""
     if subject.exception is not None:
         return subject.exception
     value = subject.value
@@ -439,7 +435,7 @@ def _raw_greenlet_ended(ref: weakref.ref[greenlet.greenlet]) -> None:
 
 
 def tell_end(subject: greenlet.greenlet, reason: object) -> None:
-    """A raw greenlet has ended, says who has run it: nobody has to wait until it is collected."""
+    """Report that a raw greenlet has ended, so that its monitors need not wait for its collection."""
     watch: DeathWatch | None = subject.__dict__.get(_WATCH)
     if watch is not None:
         watch.fire(subject, reason)

@@ -1,6 +1,7 @@
-"""Threads of the operating system, also in a monkey-patched program.
+"""Native threads, also in a monkey-patched program.
 
-There, Python's own names mean greenlets. Signals, turns and background threads have to do with native threads.
+In such a program, the names of Python's modules mean greenlets. But signals, turns and background
+threads need native threads.
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ native_lock = monkey.get_original("_thread", "allocate_lock")
 """Make a lock of native threads."""
 
 native_rlock = monkey.get_original("_thread", "RLock")
-"""Likewise one that its thread can take again, and that tells whether the calling thread has it."""
+"""A native re-entrant lock, which knows whether the calling thread holds it."""
 
 _sleep = monkey.get_original("time", "sleep")
 
 start_new_thread = monkey.get_original("_thread", "start_new_thread")
 """Start a native thread; the process does not wait for its end."""
 
-# A patched program was patched in its main thread; there, `main_thread().ident` says the greenlet.
+# A patched program was patched in its main thread, whose `main_thread().ident` is that of the
+# greenlet.
 _hub_module: Any = gevent.hub
 _main: int = (
     _hub_module.MAIN_THREAD_IDENT
@@ -58,8 +60,9 @@ def start_thread(function: Callable[[], object], name: str) -> Callable[[float |
     """Start a native thread that the process does not wait for.
 
     Returns:
-        A function that waits for its end, with the calling thread, some seconds at most; it returns whether it
-        has ended. Then nothing is left of it that the end of the interpreter would have to fear.
+        A function that waits for its end, with the calling thread, some seconds at most; it returns
+        whether it has ended. Then nothing is left of it that the end of the interpreter would have
+        to fear.
     """
     if not monkey.is_module_patched("threading"):
         thread = threading.Thread(target=function, name=name, daemon=True)
@@ -111,10 +114,10 @@ PATIENCE = 100  # times, a millisecond apart
 
 
 def insist(function: Callable[..., object], *args: Any) -> None:
-    """Call what must be done, also when there is no memory just now: again after a while.
+    """Call a function that must be done; if there is no memory now, try again after a while.
 
     Raises:
-        MemoryError: There was none for a tenth of a second.
+        MemoryError: There was no memory for a tenth of a second.
     """
     tries = 0
     while True:

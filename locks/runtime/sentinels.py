@@ -1,4 +1,4 @@
-"""How a thread's end is noticed from within: what a native thread-local has is dropped by the interpreter then, in that thread."""
+"""How a thread's end is noticed from within: the interpreter then drops its native thread-locals."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _DummyThread: type[threading.Thread] = monkey.get_original("threading", "_DummyT
 
 
 def sentinels() -> dict[object, Sentinel]:
-    """Those of the caller's thread, by what ends with it."""
+    """The sentinels of the caller's thread, by the subject that ends with it."""
     found: dict[object, Sentinel] = _this_thread.__dict__.setdefault("sentinels", {})
     return found
 
 
 class Sentinel:
-    """Tells that a thread has ended; it is kept by `sentinels` alone.
+    """Reports that a thread has ended; only `sentinels` keeps it.
 
     Args:
-        subject: What ends with the thread.
-        tell: Called then, and also if the sentinel is taken out before.
+        subject: The subject that ends with the thread.
+        tell: Called then, and also if the sentinel is removed before.
     """
 
     __slots__ = ("_process", "_subject", "_tell")
@@ -44,16 +44,18 @@ class Sentinel:
 
     @whole
     def __del__(self) -> None:
-        # In a forked child the interpreter drops those of the parent's other threads: they live there.
+        # In a forked child, the interpreter drops the sentinels of other threads, which live in the
+        # parent.
         if not sys.is_finalizing() and os.getpid() == self._process:
             _forget_dummy(self._subject)
             self._tell()
 
 
 def _forget_dummy(thread: object) -> None:
-    """What stands for a thread that Python did not start must not stand for the next one with its ident.
+    """Remove the dummy object of a thread that Python did not start: a later thread must not get it.
 
-    Python forgets it by itself only from 3.13 on. Here its thread still lives, so nobody else has the ident.
+    Python removes it itself only from 3.13 on. The thread is still alive here, so no other thread
+    has its ident.
     """
     active: dict[int | None, threading.Thread] = getattr(threading, "_active", {})
     if isinstance(thread, _DummyThread) and active.get(thread.ident) is thread:

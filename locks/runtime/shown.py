@@ -1,4 +1,4 @@
-"""What `help` and completion show of a class: what programs call, and not what other parts of `locks` need of it."""
+"""Classes of which `help` and completion show only the names for programs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Shown"]
 
 
 class Shown(type):
-    """The type of classes that name in `_for_users` what is for programs; all else is there, and is not shown."""
+    """The type of classes that list the names for programs in `_for_users`; other names are hidden."""
 
     _for_users: ClassVar[frozenset[str]]
 

@@ -4,25 +4,25 @@ Theory of operation
 -------------------
 Four small things:
 
-- `Mailbox`: the way into one gevent hub from any thread. A deque plus an async watcher, the only
-  libev call that is safe while the loop runs without the GIL. (`loop.run_callback_threadsafe`
-  also counts up the loop's reference count, which the running loop changes without the GIL.)
+- `Mailbox`: the way into one gevent hub from any thread. It is a deque plus an async watcher, the
+  only libev call that is safe while the loop runs without the GIL. (`loop.run_callback_threadsafe`
+  also increments the loop's reference count, which the running loop changes without the GIL.)
 - `Waiter`: one blocking wait of one caller.
 - `Event`: opens once, for any number of callers.
 - `Channel`: a queue with many senders and one receiver, which sleeps on a `Waiter`.
 
-**Why no wake-up is lost.** `Waiter.wait` publishes how it can be woken (`_parked`) and looks at
-`_woken` *after* that; `Waiter.wake` sets `_woken` and looks at `_parked` *after* that. Under the
-GIL the four steps have one order, in which the second look of at least one side comes after the
-first step of the other. So either the waiter sees that it was woken and doesn't block, or the
-waker sees where the waiter is parked and wakes it; both may happen, and that is harmless: a native
-lock is private to one wait, and `_resume` runs in the waiter's own hub and switches only while
-`_greenlet` says that the greenlet is still parked here. `Event` and `Channel` use the same
-argument. No lock is taken, so a signal handler or a finaliser that wakes a waiter can't deadlock.
+**Why is no wake-up lost?** `Waiter.wait` first publishes how it can be woken (`_parked`), and then
+checks `_woken`. `Waiter.wake` first sets `_woken`, and then checks `_parked`. Under the GIL the
+four steps have one order, in which the check of at least one side comes after the first step of the
+other. So either the waiter sees that it was woken and doesn't block, or the waker sees where the
+waiter is parked and wakes it. Both may happen, which is harmless: a native lock belongs to one
+wait, and `_resume` runs in the waiter's own hub and switches only while `_greenlet` shows that the
+greenlet is still parked here. The same argument holds for `Event` and `Channel`. No lock is taken,
+so a signal handler or a finaliser that wakes a waiter can't deadlock.
 
-**What keeps a loop alive.** gevent ends a loop with `LoopExit` when nothing is going on in it. A
-caller in a wait may be woken by another thread, which the loop doesn't know of, so a wait counts
-as something going on. The idle wait of a background greenlet (`idle=True`) doesn't.
+**What keeps a loop alive?** gevent ends a loop with `LoopExit` when it has nothing to wait for.
+Another thread, which the loop doesn't know, may wake a caller in a wait. So a wait keeps the loop
+alive. The idle wait of a background greenlet (`idle=True`) doesn't.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class Mailbox:
     def post(self, function: Callable[..., object], *args: Any) -> None:
         """Run `function(*args)` in the hub soon. Never blocks; the function must not block either.
 
-        After the hub was destroyed nothing happens: nothing can wait there any more. Likewise in a forked
-        child, if the hub's thread is in the parent.
+        After the hub was destroyed, this does nothing, because no greenlet can wait there any more.
+        The same holds in a forked child, if the hub's thread is in the parent.
         """
         watcher = self._watcher
         if watcher is None:
@@ -112,10 +112,10 @@ class Mailbox:
             self._watcher.ref = False
 
     def rest(self, begun: Callable[[], object]) -> None:
-        """Sleep with the whole thread until somebody posts. Only in the hub's own greenlet, so: itself posted.
+        """Block the whole thread until a function is posted. This must be posted itself.
 
         Args:
-            begun: called when whatever is posted from now on ends the sleep.
+            begun: called when any later post will end the sleep.
         """
         watcher, self._watcher = self._watcher, _Resting()
         try:
@@ -131,7 +131,7 @@ class Mailbox:
         self._posted.clear()
 
     def _run_posted(self) -> None:
-        # Only what is queued now: senders that never pause must not starve the rest of the loop.
+        # Only functions that are queued now: senders that never pause must not starve the loop.
         for _ in range(len(self._posted)):
             function, args = self._posted.popleft()
             try:
@@ -152,12 +152,12 @@ class _Resting:
         self._lock.acquire()
 
     def sleep(self) -> None:
-        """Sleep until somebody sends."""
+        """Sleep until a function is posted."""
         self._lock.acquire()
 
     def send(self) -> None:
         """End the sleep."""
-        with suppress(RuntimeError):  # somebody else has done it as well
+        with suppress(RuntimeError):  # another caller has released it as well
             self._lock.release()
 
 
@@ -202,7 +202,8 @@ class Waiter:
 
     def __init__(self) -> None:
         self._woken = False
-        # Where the caller blocks: the native lock that it sleeps on, its hub's mailbox, or its parent's `Parked`.
+        # Where the caller blocks: the native lock that it sleeps on, its hub's mailbox, or its
+        # parent's `Parked`.
         self._parked: Any = None
 
     def __repr__(self) -> str:
@@ -235,9 +236,10 @@ class Waiter:
     def wait(self, timeout: float | None = None, *, idle: bool = False) -> bool:
         """Block until woken.
 
-        In a thread that has a hub only the calling greenlet blocks, in any other thread the
-        thread; in a `Bridge`, who waits for it. Whatever is raised into the waiting context (`gevent.Timeout`, `GreenletExit`,
-        `KeyboardInterrupt`) propagates, and a `wake` that comes later does no harm.
+        In a thread with a hub, only the calling greenlet blocks; in any other thread, the thread
+        blocks; in a `Bridge`, its parent waits. An exception raised into the waiting context
+        (`gevent.Timeout`, `GreenletExit`, `KeyboardInterrupt`) propagates, and a later `wake` does
+        no harm.
 
         Args:
             timeout: seconds, or None to wait without limit.
@@ -362,7 +364,7 @@ class Event:
         waiter = Waiter()
         self._waiters.append(waiter)
         try:
-            # Looked at again after the waiter is to be seen: `open` may have run meanwhile.
+            # Check again after the waiter can be seen: `open` may have run meanwhile.
             return self._open or waiter.wait(timeout)
         finally:
             self._waiters.remove(waiter)
@@ -406,16 +408,18 @@ class Channel(Generic[T]):
                 if not self._items:
                     waiter.wait(idle=True)
             finally:
-                if self._receiver is waiter:  # else a receiver has come after one that was given up
+                if (
+                    self._receiver is waiter
+                ):  # otherwise another receiver came after one that gave up
                     self._receiver = None
         return self._items.popleft()
 
     def clear(self) -> None:
-        """Forget what is queued."""
+        """Forget all queued items."""
         self._items.clear()
 
     def close(self, refuse: Callable[[T], object]) -> None:
-        """Call `refuse(item)` for all that is queued and, in its sender, for all that comes later.
+        """Call `refuse(item)` for all queued items and, in their senders, for all later ones.
 
         Only the receiver may close, or any caller once the receiver is gone.
         """
