@@ -7,10 +7,11 @@
     simulation.client(transfer, "bob", "ann")
     simulation.run()
 
-The modules, from the bottom up: `spawned` has the greenlets of actors that clients begin; `owning` looks at who works on which resources;
-`node` puts the product's own node and agents on `locks_lab.applications.application`, `nodes` has all of a simulation; `watchdog` sees to it
-that a run that hangs says where; `story` tells what has happened; `simulation` is one run, `scenarios` many of them, with the
-shortest failure found by `shrinking`. What pytest has of it is in `locks_pytest`.
+The modules, from the bottom up: `spawned` has the greenlets of actors that clients start; `owning`
+checks which workers work on which resources; `node` puts the product's own node and agents on
+`locks_lab.applications.application`; `nodes` has all nodes of a simulation; `watchdog` reports
+where a hanging run hangs; `story` describes a run; `simulation` is one run, and `scenarios` many of
+them, with the shortest failure found by `shrinking`. `locks_pytest` is the plugin for pytest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who leads which election, as the instances tell their node: it is put down, and checked."""
+"""Records and checks which instances lead elections, as they report it to their nodes."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ __all__ = ["Elections"]
 
 
 class Around(Protocol):
-    """What the node stands on."""
+    """The surroundings of the node."""
 
     @property
     def application(self) -> Application:
-        """What runs on it."""
+        """The application that runs on it."""
 
 
 class Elections(Counters):
-    """What a simulated node counts; and that no two lead the same election.
+    """The counters of a simulated node, with a check that no two instances lead the same election.
 
-    An instance tells that it leads no more before it releases the lock that makes it the leader.
+    An instance reports that it no longer leads before it releases the lock that makes it the
+    leader.
 
     Args:
-        around: Knows whose clients they are.
+        around: The surroundings, which know the clients.
     """
 
     __slots__ = ("_around", "_newest")
@@ -36,7 +37,7 @@ class Elections(Counters):
         self._newest: dict[str, int] = {}  # the term of the last leader of each election
 
     def leading(self, name: str, instance: str, leads: bool, term: int) -> None:
-        """An instance of an election leads, or does not, or knows another term."""
+        """Note whether an instance of an election leads, and its term."""
         before = self.leaders.get((name, instance))
         led = before is not None and before.leads
         super().leading(name, instance, leads, term)

@@ -1,11 +1,12 @@
-"""Histories: what clients have called on a thing of the user's, checked against a sequential model of it.
+"""Histories: the clients' calls on an object of the user, checked against a sequential model of it.
 
-The thing is wrapped. Each call of a method that the model has is recorded, with the numbers of its begin and its end among all begins and
-ends. When the run is over there must be an order of the calls (`locks.testing.linearizability`). A call that an error of `locks` has ended, or the
-death of its client, may have taken effect or not. Any other error is the call's outcome, as a value is.
+The object is wrapped. Each call of a method that the model has is recorded, with the numbers of its
+begin and end among all begins and ends. After the run, there must be an order of the calls
+(`locks.testing.linearizability`). A call that ended by an error of `locks`, or by the death of its
+client, may have taken effect or not. Any other error is the call's outcome, like a value.
 
-A model is copied for each call that is tried. What was given to calls and is no container is not, so that it is still itself when the
-model gives it back.
+The model is copied for each call that is tried. Arguments of calls that are no containers are not
+copied, so that they keep their identity when the model returns them.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ __all__ = ["History", "NotLinearizable", "Recorded"]
 MOST = 20_000  # calls that are tried, for one part of a history
 CONTAINERS = (list, tuple, dict, set)
 ATOMS = (str, int, float, bytes, type(None))  # a copy of one is itself
-WIDTH = 4  # of a moment in a picture
+WIDTH = 4  # the width of a point in time in a picture
 
 
 class NotLinearizable(Violation):
-    """Calls have had outcomes that they could not have had one after the other."""
+    """Calls had outcomes that are impossible in any order of the calls."""
 
     def __init__(self, check: _Check) -> None:
         super().__init__(check)
@@ -57,15 +58,15 @@ class _Call:
     """A call.
 
     Attributes:
-        who: Who has called.
+        who: The caller.
         name: The method.
-        args: With what.
-        options: With what, by name.
-        part: What it concerns, if parts are checked by themselves.
-        place: Where in the user's code.
+        args: Its positional arguments.
+        options: Its keyword arguments.
+        part: The part that it concerns, if parts are checked separately.
+        place: The place in the user's code.
         begin: The number of its begin.
-        end: The number of its end; infinite if nobody knows whether it took effect.
-        outcome: What it has returned, or the type of what it has raised.
+        end: The number of its end; infinite if it is unknown whether it took effect.
+        outcome: Its result, or the type of its exception.
     """
 
     who: str
@@ -90,7 +91,7 @@ class _Call:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What became of a call: a value, or the type of an error."""
+    """The outcome of a call: a value, or the type of an error."""
 
     value: Any = None
     error: type[Exception] | None = None
@@ -104,13 +105,13 @@ class _Outcome:
 
 
 class History:
-    """The calls of one thing.
+    """The calls on one object.
 
     Args:
-        nodes: Where its clients are.
-        thing: The thing.
+        nodes: The nodes of its clients.
+        thing: The object.
         model: Makes a new model.
-        key: The name of the parameter that says what a call concerns.
+        key: The name of the parameter that names the part that a call concerns.
     """
 
     def __init__(
@@ -278,7 +279,7 @@ class Recorded:
 
 
 class _Check:
-    """Calls, in the order of their begins, and what a model says of them."""
+    """Calls, in the order of their begins, and their check against a model."""
 
     def __init__(self, calls: Sequence[_Call], model: Callable[[], Any], key: str) -> None:
         self.calls = calls
@@ -301,7 +302,7 @@ class _Check:
         return after, _Outcome(value)
 
     def story(self) -> Iterator[str]:
-        """Of calls that have no order, a smallest part, and what the model says."""
+        """A smallest set of calls without an order, and the model's outcomes."""
         spans = until(self.spans, self.model, MOST)
         part = sorted(core(spans, self.model, MOST))
         name = type(self.model.initial).__name__
@@ -325,7 +326,7 @@ def _counted(number: int) -> str:
 
 
 def _picture(calls: Sequence[_Call]) -> Iterator[str]:
-    """A line for each call: who, when, what, and where."""
+    """A line for each call: caller, time, call, and place."""
     moments = sorted(int(moment) for call in calls for moment in call.span)
     column = {moment: at * WIDTH for at, moment in enumerate(moments)}
     width = len(moments) * WIDTH
@@ -339,7 +340,7 @@ def _picture(calls: Sequence[_Call]) -> Iterator[str]:
 
 
 def _as_now(thing: Any) -> Any:
-    """Containers as they are now, whoever changes them later."""
+    """A copy of containers, independent of later changes."""
     kind = type(thing)
     if kind is dict:
         return {key: _as_now(value) for key, value in thing.items()}
@@ -347,7 +348,7 @@ def _as_now(thing: Any) -> Any:
 
 
 def _leaves(thing: Any) -> Iterator[Any]:
-    """What is in containers, and is none."""
+    """The elements of containers that are no containers."""
     if type(thing) not in CONTAINERS:
         yield thing
         return
@@ -362,11 +363,11 @@ def _key(model: Any) -> Hashable:
 
 
 def _frozen(thing: Any) -> Hashable:
-    """What is the same for things that can't be told apart; a thing itself where nothing better is known."""
+    """A value that is equal for objects that can't be distinguished; by default the object itself."""
     kind = type(thing)
     if kind in (list, tuple):
         return kind, tuple(map(_frozen, thing))
-    if kind is dict:  # their order can be told
+    if kind is dict:  # the order of a dict is visible
         return kind, tuple((_frozen(key), _frozen(value)) for key, value in thing.items())
     if kind in (set, frozenset):
         return kind, frozenset(map(_frozen, thing))

@@ -1,16 +1,20 @@
-"""Whether calls that overlap could have come one after the other: linearizability, of a history that is over.
+"""Linearizability: whether overlapping calls of a finished history could have run one after the other.
 
-A call takes effect at some moment between its begin and its end. A history is linearizable (Herlihy, Wing: Linearizability: A
-Correctness Condition for Concurrent Objects, 1990) if there is an order of such moments in which each call has the outcome that a
-sequential model gives it. The search is that of Wing and Gong (Testing and Verifying Concurrent Objects, 1993), with Lowe's memory
-(Testing for Linearizability, 2017): where the same calls have led to the same state before, it goes no further. Parts of a history that
-have nothing to do with each other can be checked one by one (Horn, Kroening: Faster Linearizability Checking via
-P-Compositionality, 2015); that is up to the caller. The problem is NP-complete, so the number of calls that are tried is bounded.
+A call takes effect at some point in time between its begin and its end. A history is linearizable
+(Herlihy, Wing: Linearizability: A Correctness Condition for Concurrent Objects, 1990) if there is
+an order of such points in which each call has the outcome that a sequential model gives it. The
+search is that of Wing and Gong (Testing and Verifying Concurrent Objects, 1993), with Lowe's memory
+(Testing for Linearizability, 2017): if the same calls led to the same state before, it stops there.
+Independent parts of a history can be checked separately (Horn, Kroening: Faster Linearizability
+Checking via P-Compositionality, 2015); this is up to the caller. The problem is NP-complete, so the
+number of calls that are tried is bounded.
 
-A call whose end is infinite is a *maybe*: it may have taken effect, with whatever outcome, or never. A call that is *set free* may have
-taken effect in its own time, with whatever outcome, or never. To set calls free only allows for more orders. So if no more calls
-can be set free without there being an order, those that are left are a smallest part that has none (`core`). And what has an order has one
-at each earlier moment, too, with the calls that are under way then as maybes; so there is a first moment without one (`until`).
+A call whose end is infinite is a *maybe*: it may have taken effect, with any outcome, or never. A
+call that is *set free* may have taken effect between its begin and end, with any outcome, or never.
+Setting calls free only allows more orders. So if no more calls can be set free without allowing an
+order, the remaining calls are a smallest set without an order (`core`). A history with an order
+also has one at each earlier time, where calls that were under way are maybes. So there is a first
+time without an order (`until`).
 """
 
 from __future__ import annotations
@@ -26,10 +30,10 @@ S = TypeVar("S")
 
 
 class Span(NamedTuple):
-    """When a call was under way.
+    """The time of a call.
 
     Attributes:
-        begin: The number of its begin; no two begins and ends have the same.
+        begin: The number of its begin; all begins and ends have different numbers.
         end: The number of its end; infinite for a maybe.
     """
 
@@ -39,12 +43,13 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Model(Generic[S]):
-    """What calls do, one after the other.
+    """The sequential model of the calls.
 
     Attributes:
         initial: The first state.
-        apply: Applies a call, by its index, to a state: the state after it, and whether it has the outcome that was recorded.
-        key: What is the same for states only if they are the same.
+        apply: Applies a call, by its index, to a state: returns the next state, and whether the
+            outcome is the recorded one.
+        key: Returns a value that is equal only for equal states.
     """
 
     initial: S
@@ -54,13 +59,14 @@ class Model(Generic[S]):
 
 @dataclass(frozen=True)
 class Order(Generic[S]):
-    """How far calls can be ordered.
+    """The result of the search for an order.
 
     Attributes:
-        found: Whether all can be that have to.
-        calls: The indices of the calls, in order; where there is no order for all, one of the longest.
+        found: Whether all calls that must take effect can be ordered.
+        calls: The indices of the calls, in order; if not all can be ordered, one of the longest
+            orders.
         state: The state after them.
-        stuck: The calls that could have been next, but have another outcome in that state.
+        stuck: The calls that could be next, but have another outcome in that state.
     """
 
     found: bool
@@ -80,12 +86,12 @@ def order(
 
     Args:
         spans: The calls, in the order of their begins.
-        model: What they do.
+        model: The model.
         limit: The most calls that are tried.
-        free: The indices of those that are set free.
+        free: The indices of calls that are set free.
 
     Raises:
-        TooMany: It takes more.
+        TooMany: More calls must be tried.
     """
     needed = sum(1 << n for n, span in enumerate(spans) if span.end != inf and n not in free)
     if not needed:
@@ -148,7 +154,7 @@ def _taken(path: Sequence[_Place[S]]) -> tuple[int, ...]:
 
 def _next(spans: Sequence[Span], needed: int, done: int) -> Iterator[int]:
     """The calls that may be next: none that has to be there has ended before they begin. Maybes come last."""
-    first = (~done & done + 1).bit_length() - 1  # what is before is done
+    first = (~done & done + 1).bit_length() - 1  # all earlier ones are done
     latest = spans[done.bit_length() - 1].begin if done else -1
     soonest = inf
     maybes = []
@@ -167,7 +173,7 @@ def _next(spans: Sequence[Span], needed: int, done: int) -> Iterator[int]:
 
 
 def until(spans: Sequence[Span], model: Model[S], limit: int) -> list[Span]:
-    """Of calls that have no order, what there was when they first had none."""
+    """The calls, of a history without an order, up to the first time without one."""
     ends = sorted(int(span.end) for span in spans if span.end != inf)
     low, high = 0, len(ends) - 1
     while low < high:
@@ -196,7 +202,7 @@ def core(spans: Sequence[Span], model: Model[S], limit: int) -> set[int]:
 def _has_none(
     spans: Sequence[Span], model: Model[S], limit: int, free: Collection[int] = ()
 ) -> bool:
-    """Whether it is known that there is no order."""
+    """Whether there is known to be no order."""
     try:
         return not order(spans, model, limit, free).found
     except TooMany:

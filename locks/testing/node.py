@@ -1,10 +1,10 @@
 """The product's own nodes and agents, over a simulated application.
 
-While a simulation runs, the node of the client that goes on takes the place of this program's node. It is a `Node` whose
-agents are `Agent`s, so that an application meets the product's own code, down to the errors. What
-is different is below it: a call takes no turn of a real node but lets other clients go first, a
-wait is for a simulated moment, and messages go through `locks_lab.applications.application`, which runs the
-machines and checks them.
+While a simulation runs, the node of the running client replaces this program's node. It is a `Node`
+whose agents are `Agent`s, so an application runs the product's own code, down to the errors. The
+differences are below it: a call first lets other clients run, instead of taking a turn of a real
+node; a wait is in simulated time; and messages go through `locks_lab.applications.application`,
+which runs the machines and checks them.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class Neighbours(Protocol):
 
     @property
     def application(self) -> Application:
-        """What runs on them."""
+        """The application that runs on them."""
 
     def line(self) -> Place | None:
-        """Where in the user's code the client stands that runs."""
+        """The place in the user's code where the running client is."""
 
 
 def not_simulated() -> MisuseError:
-    """The refusal of what is called, by its name."""
+    """The error for a call that a simulation does not support, with its name."""
     what = entry_of(sys._getframe(1))
     return MisuseError(
         f"{what} is not simulated: a simulation with several nodes has no elections and process groups, and none has views, "
@@ -136,11 +136,11 @@ class SimulatedAgent(Agent):
         super().__init__(node, agent, client, **options)
         self.host = self.node.application.host(self.machine, self._effect)
         self.abandons = False  # a wait, just now
-        # An instance of an election, which is notified of its locks, tells more than these would.
+        # An instance of an election, which gets notifications of its locks, reports more itself.
         self._tells = not (isinstance(client, pykka.ActorRef) and options.get("notify"))
 
     def start_monitoring(self) -> None:
-        """The node says when a client has ended; an owner and an actor say it themselves."""
+        """Monitor only owners and actors; the node reports the ends of other clients."""
         if not isinstance(self.client, Client):
             super().start_monitoring()
 
@@ -246,7 +246,7 @@ class SimulatedNode(Node):
 
     @property
     def application(self) -> Application:
-        """What runs on it."""
+        """The application that runs on it."""
         return self.neighbours.application
 
     @cached_property
@@ -257,7 +257,7 @@ class SimulatedNode(Node):
     # --- For the application
 
     def enter(self) -> None:
-        """What is called from now on is called on this node."""
+        """Make this the program's node for the following calls."""
         program._default = self
 
     def show(self, effect: ToWatcher) -> None:
@@ -265,7 +265,7 @@ class SimulatedNode(Node):
         self.perform_here(self.server, effect)
 
     def sees(self, node: str, there: bool) -> None:
-        """Another node is there, or gone."""
+        """Note that another node is up or gone."""
         self.alive = self.alive | {node} if there else self.alive - {node}
 
     def heard(self, agent: AgentId) -> None:
@@ -334,13 +334,13 @@ class SimulatedNode(Node):
         return super().spawn_agent(client, created, keep, **options)
 
     def note(self, client: Client | Owner | pykka.ActorRef[Any], what: str, **more: Any) -> None:
-        """Put down what a client does, and where in the user's code."""
+        """Record an action of a client, and its place in the user's code."""
         if isinstance(client, Spawned):  # no actor: one of ours
             return
         self.application.note(_name_of(client), what, place=self.neighbours.line(), **more)
 
     def service(self, kind: str, name: str, make: Callable[[], Service]) -> Any:
-        """What else lives on the node; nothing that has to do with other nodes."""
+        """The services of the node; none that concern other nodes."""
         if self.is_clustered:
             raise not_simulated()
         return super().service(kind, name, make)
@@ -358,7 +358,7 @@ class SimulatedNode(Node):
         raise MisuseError("a simulation runs; its node can't be stopped")
 
     def statistics(self) -> NodeStatistics:
-        """What it has counted."""
+        """Its counters."""
         reports = [each for each in self.application.deadlocks if each.agent.node == self.name]
         self.counters.deadlocks = len(reports)
         self.counters.aborted = sum(report.action == "aborted" for report in reports)
@@ -372,13 +372,13 @@ def _is_simulated(actor: object) -> TypeGuard[pykka.ActorRef[Any]]:
 
 
 def greenlet_of(actor: pykka.ActorRef[Any]) -> object:
-    """What an actor runs in, if it is one of ours."""
+    """The greenlet of an actor, if it is one of ours."""
     inbox = actor.actor_inbox
     return inbox.greenlet if isinstance(inbox, Inbox) else None
 
 
 def _name_of(client: Client | Owner | pykka.ActorRef[Any]) -> str:
-    """What a client is called in reports."""
+    """The name of a client in reports."""
     if not isinstance(client, pykka.ActorRef):
         return client.name
     runs = greenlet_of(client)
@@ -386,7 +386,7 @@ def _name_of(client: Client | Owner | pykka.ActorRef[Any]) -> str:
 
 
 def _in_words(event: str, args: tuple[Any, ...]) -> str:
-    """What a client does, for the trace; nothing if it is not the client who does it."""
+    """The text of a client's action for the trace; empty if the client does not do it itself."""
     if event in ("hold_up", "held_up", "interrupt"):
         return ""
     if event == "ask_all":

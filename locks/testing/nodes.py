@@ -1,4 +1,4 @@
-"""The nodes of a simulation, in the place of the program's node; and all that its clients begin, in the place of gevent's."""
+"""The nodes of a simulation, which replace the program's node, and its greenlets, which replace gevent's."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SimulatedNodes(World):
         names: Their names.
 
     Attributes:
-        application: What runs on them.
+        application: The application that runs on them.
         by_name: The nodes.
     """
 
@@ -70,10 +70,10 @@ class SimulatedNodes(World):
 
     @contextmanager
     def stand_in(self) -> Iterator[None]:
-        """Put simulated nodes in the place of the program's, and let all that waits wait in their time.
+        """Replace the program's node by simulated ones, and make all waits use their time.
 
         Raises:
-            MisuseError: There are some already.
+            MisuseError: A simulation runs already.
         """
         if isinstance(program._default, SimulatedNode):
             raise MisuseError("a simulation runs already; it can't have another one within it")
@@ -111,7 +111,7 @@ class SimulatedNodes(World):
         return running is not None and self.by_name[running.node].tasks.is_at_work
 
     def line(self) -> Place | None:
-        """Where in the user's code the client stands that runs."""
+        """The place in the user's code where the running client is."""
         running = self.application.running
         if running is None:
             return None
@@ -127,7 +127,7 @@ class SimulatedNodes(World):
         return isinstance(current, LoopGreenlet)
 
     def is_here(self) -> bool:
-        """Whether the simulation calls: a client, a task, an actor of one, or what is notified of something."""
+        """Whether the caller is in the simulation: a client, a task, an actor of one, or a callback."""
         return self.application.is_here()
 
     def new_greenlet(self, function: Callable[..., object], *args: Any) -> Spawned:
@@ -164,7 +164,7 @@ class SimulatedNodes(World):
             raise not_simulated()
 
     def failed(self, error: object) -> None:
-        """Have the run fail; what runs now is to blame."""
+        """Make the run fail by an error of the running client."""
         if not isinstance(error, Exception):
             return
         if (running := self.application.running) is not None:
@@ -173,7 +173,7 @@ class SimulatedNodes(World):
         self.application.fail(error)
 
     def note(self, client: object, what: str, *args: object) -> None:
-        """Put down what becomes of a client."""
+        """Record the outcome of a client's action."""
         client = current_client() if client is None else client
         if isinstance(client, (Client, pykka.ActorRef)):
             running = client if isinstance(client, Client) else self.application.running

@@ -1,4 +1,4 @@
-"""Who works on which groups of resources in a simulation, and that no two do on the same one."""
+"""Checks that no two workers of a simulation work on the same group of resources."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["GroupAtHand", "at_hand", "two_at_work"]
 
 
 class GroupAtHand(NamedTuple):
-    """A group of resources that a worker has a task in.
+    """A group of resources in which a worker does a task.
 
     Attributes:
-        name: What is shared out.
+        name: The name of the ownership.
         group: The group.
     """
 
@@ -30,14 +30,14 @@ def at_hand(parts: Iterable[object], client: object) -> list[GroupAtHand]:
     """The groups that a client works on.
 
     Args:
-        parts: What those that have joined take part in.
+        parts: The parts of all workers that have joined.
         client: The client.
     """
     return [found for part, found, _ in _all(parts) if part.client is client]
 
 
 def two_at_work(parts: Iterable[object]) -> Violation | None:
-    """What is wrong if two workers that take part work on the same group."""
+    """The violation if two workers work on the same group."""
     seen: dict[GroupAtHand, tuple[Part, int]] = {}
     for part, found, token in _all(parts):
         other, before = seen.setdefault(found, (part, token))

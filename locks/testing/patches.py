@@ -1,12 +1,14 @@
 """`time`, `threading` and `queue` of the standard library in virtual time, for the clients of a simulation.
 
-The clock of `time` is the simulation's for clients, and the real one for everybody else. `threading.Lock` and `RLock` make locks that
-let others go on; `Condition`, `Event`, `Semaphore`, `Barrier` and `Queue` are made of these by the standard library
-itself. A thread that a client starts is a client.
+The clock of `time` is the simulation's for clients, and the real one for all other callers.
+`threading.Lock` and `RLock` make locks whose waits let other clients run. The standard library
+itself makes `Condition`, `Event`, `Semaphore`, `Barrier` and `Queue` from these. A thread that a
+client starts is a client.
 
-Only what is looked up while the patch is there is replaced: a lock that was made before, or `from time import sleep` in the module under
-test, is what it was. A module that a client imports stays, and so do its locks: each is one of whichever simulation runs, and a real one for
-everybody else. The watchdog names the line of a client that hangs in one.
+Only names that are looked up during the patch are replaced. A lock that was made before, or `from
+time import sleep` in the module under test, is not changed. A module that a client imports stays
+after the patch, and so do its locks: such a lock belongs to whichever simulation runs, and is a
+real one for other callers. The watchdog names the line of a client that hangs in one.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ MADE_OF_LOCKS = (
     (threading, "Event"),
     *((queue, name) for name in ("LifoQueue", "PriorityQueue", "Queue")),
 )
-"""What gevent replaces where a program is monkey-patched, and is itself again while it is patched here."""
+"""Names that gevent replaces in a monkey-patched program, and that are restored during this patch."""
 
 
 class _Lock:
@@ -84,7 +86,7 @@ class _Lock:
         self._held = False
         if self._taker is not None:
             self._application.guards[self._taker].remove(self)
-        for client in self._waiting:  # whoever is first takes it
+        for client in self._waiting:  # the first one takes it
             self._application.ready(client)
 
     def locked(self) -> bool:
@@ -123,7 +125,7 @@ class _RLock(_Lock):
             self._owner = None
             super().release()
 
-    # What `threading.Condition` asks for.
+    # Methods that `threading.Condition` needs.
 
     def _is_owned(self) -> bool:
         return bool(self._count) and self._owner is self._application.caller()
@@ -184,7 +186,7 @@ def is_patched(lock: object) -> bool:
 
 
 class _Real:
-    """What a real thread gets, as from `threading`."""
+    """The real classes, for a real thread."""
 
     lock = staticmethod(threading.Lock)
     rlock = staticmethod(threading.RLock)
@@ -287,11 +289,11 @@ def patched(application: Application, begin: Callable[..., Client]) -> Iterator[
         pools = sys.modules.get("concurrent.futures.thread")
         for thread in (
             threads if pools is not None else ()
-        ):  # nobody is to join them when Python ends
+        ):  # they must not be joined when Python ends
             pools._threads_queues.pop(thread, None)  # type: ignore[union-attr]
 
 
-PAUSE = 0.01  # seconds after which somebody who joins a thread looks again
+PAUSE = 0.01  # seconds between two checks of a caller that joins a thread
 
 
 @contextmanager

@@ -1,7 +1,8 @@
-"""What has happened in a simulation as a sequence diagram: as text for Mermaid, and as a drawing (SVG).
+"""Sequence diagrams of simulations, as text for Mermaid and as drawings (SVG).
 
-Each client has a column with its lifeline. What one of them does, or what becomes of it, is a box on that; what concerns several, such as a
-deadlock, is a box over all of them. One thing stands below the other, in the order of time.
+Each client has a column with its lifeline. An action of a client, or its outcome, is a box on the
+lifeline. An event of several clients, such as a deadlock, is a box over all of them. The boxes are
+in the order of time, from top to bottom.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class _Box(NamedTuple):
     Attributes:
         first: The first column that it is over.
         last: The last one.
-        lines: What it says.
-        matters: Whether it is to be seen at once.
+        lines: Its text.
+        matters: Whether it is highlighted.
     """
 
     first: int
@@ -62,7 +63,7 @@ def _mermaid(notes: Sequence[Note], columns: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-# Sizes of drawings, in pixels. Letters are all of the same width, so it is known what has room in a line.
+# Sizes of drawings, in pixels. All letters have the same width, so the length of a line is known.
 COLUMN, MARGIN, PAD, GAP = 270, 12, 8, 8
 LETTER, LINE = 7.25, 16
 STYLE = {"font-family": "monospace", "font-size": "12", "xml:space": "preserve"}
@@ -95,7 +96,7 @@ def _svg(notes: Sequence[Note], columns: Mapping[str, str]) -> str:
 
 
 def _draw(parent: Xml.Element, box: _Box, y: float, style: Mapping[str, str]) -> float:
-    """Draw a box, and say where it ends."""
+    """Draw a box; return its lower end."""
     x = MARGIN + box.first * COLUMN + GAP / 2
     width = (box.last - box.first + 1) * COLUMN - GAP
     room = int((width - 2 * PAD) / LETTER)
@@ -115,7 +116,7 @@ def _number(value: float) -> str:
 
 
 def _shown(text: str) -> str:
-    """A text without what XML can't have."""
+    """A text without characters that XML does not allow."""
     return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
@@ -123,4 +124,4 @@ KINDS: Mapping[Kind, Callable[[Sequence[Note], Mapping[str, str]], str]] = {
     "mermaid": _mermaid,
     "svg": _svg,
 }
-"""The kinds of pictures: each of notes, with a column for each of these clients; and where they run, if that is of interest."""
+"""The kinds of pictures. Each is made from notes and the clients, with their nodes if there are several."""

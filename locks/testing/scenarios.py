@@ -32,7 +32,7 @@ MOST = 20_000  # schedules
 
 
 class NothingHappened(AssertionError):
-    """What a test was expected to bring about has not happened, under no schedule."""
+    """An event that a test expects has happened under no schedule."""
 
 
 def simulate(
@@ -53,11 +53,13 @@ def simulate(
             test that takes the fixture `simulation` is one.
         seeds: The seeds, or their number. `LOCKS_SEEDS` in the environment says another number.
         nodes: As for `Simulation`.
-        strategy: As for `Simulation`; or `"every"`: not by seeds, but under every schedule that there is.
+        strategy: As for `Simulation`; or `"every"`: not by seeds, but under every schedule that
+            there is.
         expect: What has to happen under one of them at least, such as `("deadlock", "abort")`.
-        patch: Whether `time`, `threading` and `queue` are in virtual time; see `Simulation.patched`.
-        shrink: Whether a failure is made shorter, by more runs. By default it is, but not within Hypothesis, which
-            does so itself.
+        patch: Whether `time`, `threading` and `queue` are in virtual time; see
+            `Simulation.patched`.
+        shrink: Whether a failure is made shorter, by more runs. By default it is, but not within
+            Hypothesis, which does so itself.
         limit: With `"every"`: the most schedules.
 
     Returns:
@@ -92,7 +94,7 @@ def simulate(
 
 
 def nothing(missing: Sequence[str], summary: Summary) -> str:
-    """What to say where something was expected that has not happened."""
+    """The text for expected events that have not happened."""
     return f"no {' and no '.join(missing)} has happened: {summary}"
 
 
@@ -103,7 +105,7 @@ def explained(
     shrinks: bool,
     patch: bool = False,
 ) -> Found:
-    """A run that fails, or a shorter one that fails in the same way; its error has its story."""
+    """A failed run, or a shorter one that fails in the same way; its error contains its story."""
     if shrinks and simulation._has_run and not isinstance(error, Hang):
         found = shortest(scenario, simulation, error, patch)
         if found is not None:
@@ -137,7 +139,7 @@ def _every(scenario: Scenario, limit: int, patch: bool, nodes: int | Sequence[st
 
 
 def _next(simulation: Simulation) -> list[Step] | None:
-    """The choices that lead to the next schedule: the last one that could be another one is."""
+    """The choices of the next schedule: the last choice with an alternative is changed."""
     taken = simulation._as_script.steps
     for choice in reversed(simulation._choices):
         following = choice.options[choice.options.index(choice.taken) + 1 :]
@@ -147,10 +149,10 @@ def _next(simulation: Simulation) -> list[Step] | None:
 
 
 def check_expected(expect: Any) -> None:
-    """Refuse what can't be expected.
+    """Refuse unknown names of expected events.
 
     Raises:
-        InvalidOption: It can't be.
+        InvalidOption: A name is unknown.
     """
     known = get_args(Expected)
     if isinstance(expect, str) or not set(expect) <= set(known):

@@ -1,7 +1,8 @@
-"""Schedules as text: which client goes on when, `1*3 2 1*2`, and which are left out, `without 3: 1*3 2`.
+"""Schedules as text: the order in which clients run, `1*3 2 1*2`; or `without 3: 1*3 2`.
 
-Clients are numbered from 1 on, in the order in which they were added. `t2` is the second one of several tasks of asyncio that can
-go on. What breaks, and what nodes notice, is as in `locks_lab.applications.breaking`: `1*3 cut:n1,n2 2 notice:n2,n1`.
+The second form leaves clients out. Clients are numbered from 1, in the order in which they were
+added. `t2` is the second of several tasks of asyncio that can continue. Faults, and what nodes
+notice of them, are as in `locks_lab.applications.breaking`: `1*3 cut:n1,n2 2 notice:n2,n1`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class Script(NamedTuple):
     """A schedule.
 
     Attributes:
-        steps: The numbers of the clients that go on, in order; negative ones are tasks. What breaks is text.
+        steps: The numbers of the clients that run, in order; negative ones are tasks, and texts are
+            faults.
         without: The numbers of clients that are left out.
     """
 
@@ -44,7 +46,7 @@ class Script(NamedTuple):
 
     @property
     def switches(self) -> int:
-        """How often another client goes on than before."""
+        """How often the running client changes."""
         clients = [step for step in self.steps if isinstance(step, int) and step > 0]
         return sum(a != b for a, b in pairwise(clients))
 

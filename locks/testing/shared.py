@@ -1,13 +1,16 @@
-"""Shared state that clients reach without a lock in common: the locks that were not taken.
+"""Shared state that clients access without a common lock.
 
-Each access to what is wrapped is put down with the locks that its client has, as Eraser does (Savage, Burrows, Nelson, Sobalvarro,
-Anderson: Eraser: A Dynamic Data Race Detector for Multithreaded Programs, 1997). Two clients that access the same thing, one of them to
-write, need locks that keep them apart: ids of which one covers the other, not both to read, or one lock of `threading` that both
-hold, or one group of an `Ownership` at hand. Where there are none it is a violation, under whatever schedule: nobody has to come in between just there.
+Each access to a wrapped object is recorded with the locks that its client holds, as in Eraser
+(Savage, Burrows, Nelson, Sobalvarro, Anderson: Eraser: A Dynamic Data Race Detector for
+Multithreaded Programs, 1997). If two clients access the same item, and one of them writes, they
+need locks that exclude each other: ids of which one covers the other, and not both read; or one
+lock of `threading` that both hold; or the same group of an `Ownership`. Otherwise it is a
+violation, under any schedule: the two accesses need not come at the same time.
 
-Eraser keeps one set of locks for each place, which every access makes smaller. Here ids are a tree, and what is in common is a matter of two
-accesses; so each kind of access is kept, and compared with those of others. What was accessed before a client was added is not compared with
-what that one does, nor is what is accessed outside of clients.
+Eraser keeps one set of locks for each item, and every access makes it smaller. Here, ids are a
+tree, and a common lock is a relation between two accesses. So each kind of access is kept, and
+compared with those of others. Accesses before a client was added are not compared with those of
+this client; accesses outside of clients are not compared at all.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from locks_lab.worlds.host import Violation
 
 __all__ = ["Shared", "Unguarded", "share"]
 
-WHOLE = object()  # the place of what concerns all items
+WHOLE = object()  # the item of accesses that concern all items
 CONTAINERS = (MutableMapping, MutableSequence, MutableSet)
 OF_ITEM = {"get": False, "pop": True, "setdefault": True}  # and whether they write
 READS = frozenset(
@@ -38,20 +41,21 @@ READS = frozenset(
 
 
 class Unguarded(Violation):
-    """Two clients have accessed the same thing, and no lock has kept them apart."""
+    """Two clients have accessed the same item, and no lock has excluded this."""
 
 
 class _Access(NamedTuple):
-    """What a client has done, and under which locks.
+    """An access of a client, and its locks.
 
     Attributes:
         client: The client's number.
         name: Its name.
-        writes: Whether it has written.
-        held: The ids that it had locked, on which nodes, and the modes.
-        guards: The locks of `threading` that it had, and the groups of resources on which it was at work.
-        place: Where in the user's code.
-        before: So many clients were there; those that were added later come after it.
+        writes: Whether it wrote.
+        held: The ids that it held, with nodes and modes.
+        guards: The locks of `threading` that it held, and the groups of resources on which it
+            worked.
+        place: The place in the user's code.
+        before: How many clients there were; clients that were added later come after it.
     """
 
     client: int
@@ -63,7 +67,7 @@ class _Access(NamedTuple):
     before: int
 
     def is_kept_from(self, other: _Access) -> bool:
-        """Whether the two can't have come at the same time."""
+        """Whether the two accesses can't happen at the same time."""
         if not (self.writes or other.writes) or self.client == other.client:
             return True
         if other.before < self.client or self.guards & other.guards:
@@ -89,7 +93,7 @@ class _Access(NamedTuple):
 
 
 class _Record:
-    """What has been accessed of one thing."""
+    """The accesses to one object."""
 
     def __init__(self, nodes: SimulatedNodes, name: str) -> None:
         self._nodes = nodes
@@ -161,7 +165,7 @@ class Shared:
             return self._method(name)
         found = getattr(type(thing), name, None)
         if isinstance(found, types.FunctionType):
-            return types.MethodType(found, self)  # so that what it does is seen
+            return types.MethodType(found, self)  # so that its accesses are seen
         return getattr(self._read(f".{name}"), name)
 
     def __setattr__(self, name: str, value: Any) -> None:

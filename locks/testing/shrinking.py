@@ -1,12 +1,15 @@
 """The shortest failure: fewer clients, fewer switches between them, fewer steps.
 
-A run that fails is run again by its schedule (`locks_lab.applications.agenda.Chosen`), and if it fails in the same way, so are shorter ones:
-without some of the clients, then without some of the stretches in which one of them went on. It is the same failure if it is
-an error of the same type, raised at the same line, and if all clients that were left are left: one that nobody is left to
-prevent is another failure.
+A failed run is repeated by its schedule (`locks_lab.applications.agenda.Chosen`). If it fails in
+the same way, shorter runs are tried: without some of the clients, then without some of the
+stretches in which a client runs. A failure is the same if it is an error of the same type, raised
+at the same line, and if clients die, all clients that survived the first run survive the shorter
+one. A failure that happens only because the client that would prevent it has died is another
+failure.
 
-A scenario without one of its clients may fail for no other reason: `assert stock == 1` does if one of two orders is left out. So a client is
-left out only if the scenario passes without it when clients go on one after the other, in their order and in the opposite one.
+A scenario may fail just because one of its clients is left out: `assert stock == 1` fails if one of
+two orders is missing. So a client is left out only if the scenario passes without it when clients
+run one after the other, in their order and in the opposite order.
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ class Found(NamedTuple):
 def shortest(
     scenario: Scenario, simulation: Simulation, error: Exception, patch: bool = False
 ) -> Found | None:
-    """The shortest run that was found that fails in the same way; nothing if the very run does not when it is run again."""
+    """The shortest found run that fails in the same way; `None` if the run itself does not fail again."""
     search = _Search(scenario, simulation, error, patch)
     found = search.fails(simulation._as_script)
     if found is None:
@@ -84,7 +87,7 @@ class _Search:
         self._runs, self._events = MOST_RUNS, MOST_EVENTS
 
     def run(self, script: Script) -> Found | Simulation | None:
-        """A run: what fails, or what passes."""
+        """Run a schedule; return the failure, or the simulation if it passes."""
         if not self.has_time:
             return None
         simulation = Simulation._one_of_many(nodes=self._nodes, schedule=str(script))
@@ -99,7 +102,7 @@ class _Search:
 
     @property
     def has_time(self) -> bool:
-        """Whether it may go on."""
+        """Whether the search may continue."""
         return self._runs > 0 and self._events > 0
 
     def fails(self, script: Script) -> Found | None:
@@ -109,7 +112,7 @@ class _Search:
             return None
         same = type(found.error) is self._kind
         same = same and _place_of(found.error.__traceback__) == self._place
-        # Who has died need not be there; but of those who have not, nobody is missed by a run in which others die.
+        # Clients that died may be missing. Clients that did not die must all be there, and alive.
         dead = found.simulation._as_script.dead
         return found if same and not (dead and self._left - _left(found.simulation)) else None
 
@@ -151,7 +154,7 @@ class _Search:
 
 
 def _left(simulation: Simulation) -> frozenset[int]:
-    """The clients that are there and are not killed, by their numbers."""
+    """The numbers of the clients that exist and are not killed."""
     script = simulation._as_script
     clients = frozenset(each.number for each in simulation._application.clients)
     return clients - script.dead - frozenset(script.without)
@@ -162,7 +165,7 @@ def _stretches(steps: Sequence[Step]) -> list[list[Step]]:
 
 
 def _place_of(trace: TracebackType | None) -> Place | None:
-    """Where an error comes from: the innermost of the user's lines."""
+    """The place of an error: the innermost line of the user's code."""
     found = None
     while trace is not None:
         place = of_frame(trace.tb_frame)

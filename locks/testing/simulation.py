@@ -51,8 +51,9 @@ class Simulation:
 
     Args:
         seed: What the whole schedule is drawn from.
-        nodes: How many nodes there are, `n1`, `n2` and so on, or their names. Of several, each runs clients and has a lock
-            server, as if it was started with all of them as `servers`: a call that does not say where takes a lock on a majority.
+        nodes: How many nodes there are, `n1`, `n2` and so on, or their names. Of several, each runs
+            clients and has a lock server, as if it was started with all of them as `servers`: a
+            call that does not say where takes a lock on a majority.
         strategy: How: `"uniform"`, `"bursts"` or `"pct"`; `"mixed"`: one of these, by the seed.
         schedule: In the place of what is drawn, a schedule that a failure has told.
 
@@ -78,7 +79,7 @@ class Simulation:
         self._agenda: Agenda | None = None
         self._number = 0
         self._histories: list[History] = []
-        self._is_one_of_many = False  # who runs them explains what goes wrong
+        self._is_one_of_many = False  # the caller that runs many explains failures
 
     def client(
         self, function: Callable[..., Any], *args: Any, name: str = "", node: str | None = None
@@ -86,11 +87,12 @@ class Simulation:
         """Add a client, before the run or from within it.
 
         Args:
-            function: What it does. It may use all of `locks` as a greenlet would. An `async def` function runs as a
-                task, and may use `locks.aio`; all of these share one event loop.
+            function: What it does. It may use all of `locks` as a greenlet would. An `async def`
+                function runs as a task, and may use `locks.aio`; all of these share one event loop.
             *args: What the function is called with.
             name: Its name in reports; made from the function's name by default.
-            node: The node where it runs. By default they take turns; one that a client adds runs on its node.
+            node: The node where it runs. By default they take turns; one that a client adds runs on
+                its node.
 
         Returns:
             The client. After the run, `value` is what its function has returned.
@@ -158,16 +160,19 @@ class Simulation:
         Args:
             seed: Another seed than that of the simulation.
             deaths: So many clients die at random moments, as if killed: what `kill` does.
-            cuts: So often the connection between two nodes is cut at random moments, and made again later.
-            crashes: So often a node crashes at random moments, and is started again later; its clients end.
+            cuts: So often the connection between two nodes is cut at random moments, and made again
+                later.
+            crashes: So often a node crashes at random moments, and is started again later; its
+                clients end.
             limit: The most events; it takes more only if clients go round in circles.
-            watchdog: After so many seconds of real time in which nothing happens it fails, and says where each client
-                stands.
+            watchdog: After so many seconds of real time in which nothing happens it fails, and says
+                where each client stands.
 
         Raises:
             Violation: Clients wait for each other and will never go on, there is no end, or the
                 locks themselves are wrong.
-            Exception: What a client's function has raised, or a thread that it has begun; the others are killed.
+            Exception: What a client's function has raised, or a thread that it has begun; the
+                others are killed.
         """
         __tracebackhide__ = True
         if self._agenda is not None:
@@ -206,8 +211,8 @@ class Simulation:
     def patched(self) -> Iterator[None]:
         """Within this block `time`, `threading` and `queue` are in virtual time for the clients.
 
-        That is `time.sleep` and its clocks, and all locks, events, conditions, queues and threads that are made within the
-        block. What `patch=True` does for `simulate` and `seeds`.
+        That is `time.sleep` and its clocks, and all locks, events, conditions, queues and threads
+        that are made within the block. What `patch=True` does for `simulate` and `seeds`.
         """
         with patched(self._application, self.client):
             yield
@@ -215,8 +220,9 @@ class Simulation:
     def shared(self, thing: T, name: str = "") -> T:
         """Wrap what clients share: a dictionary, list, set, or any object with attributes.
 
-        If two clients access the same item or attribute, one of them to write, and no lock keeps the two apart, the run fails, whether or
-        not they came at the same time. Each access is a point where another client may go first.
+        If two clients access the same item or attribute, one of them to write, and no lock keeps
+        the two apart, the run fails, whether or not they came at the same time. Each access is a
+        point where another client may go first.
 
         Args:
             thing: What they share.
@@ -230,15 +236,18 @@ class Simulation:
     def history(self, thing: T, model: Callable[[], object], *, key: str = "") -> T:
         """Wrap what clients call, and check that their calls could have come one after the other: that it is linearizable.
 
-        Each call of a method that the model has is recorded. At the end of the run there must be an order of all calls in which the
-        model does what they have done: each takes effect between its begin and its end. What a client that died was calling,
-        or what an error of `locks` has ended, may have taken effect or not.
+        Each call of a method that the model has is recorded. At the end of the run there must be an
+        order of all calls in which the model does what they have done: each takes effect between
+        its begin and its end. What a client that died was calling, or what an error of `locks` has
+        ended, may have taken effect or not.
 
         Args:
             thing: What clients call: an object, or a module.
-            model: A class, or a function that makes a new model: it has the same methods, for one client alone.
-            key: The name of a parameter that all methods have, if calls with different ones have nothing to do with each other. Each
-                key has a model of its own then, which makes long histories quick to check.
+            model: A class, or a function that makes a new model: it has the same methods, for one
+                client alone.
+            key: The name of a parameter that all methods have, if calls with different ones have
+                nothing to do with each other. Each key has a model of its own then, which makes
+                long histories quick to check.
 
         Returns:
             The thing, wrapped: give this to the clients.
@@ -259,7 +268,8 @@ class Simulation:
         Its transactions end with it. Whether it has died of that is in `client.killed`.
 
         Args:
-            client: The client; or an actor that a client has started, such as an instance of an election.
+            client: The client; or an actor that a client has started, such as an instance of an
+                election.
         """
         if isinstance(client, pykka.ActorRef):
             kill(client)
@@ -269,7 +279,8 @@ class Simulation:
     def cut(self, node: str, *others: str) -> None:
         """Cut the connections between a node and others, or all others if none are named, until `mend`.
 
-        What is on its way is lost. Each node notices at a moment of its own, sooner or later. What is cut before the run is so from its beginning.
+        What is on its way is lost. Each node notices at a moment of its own, sooner or later. What
+        is cut before the run is so from its beginning.
         """
         for pair in self._pairs("cut", node, others):
             self._application.change(("cut", pair))
@@ -330,11 +341,11 @@ class Simulation:
         return KINDS[kind](self._application.notes, self._homes())
 
     def _homes(self) -> dict[str, str]:
-        """The clients, and their nodes; one that is the only one has no name for people."""
+        """The clients, and their nodes; a single node has no name for people."""
         alone = len(self._nodes.names) == 1
         return {each.name: "" if alone else each.node for each in self._application.clients}
 
-    # --- For those who run many
+    # --- For callers that run many
 
     @classmethod
     def _one_of_many(cls, *args: Any, **options: Any) -> Simulation:
@@ -389,7 +400,7 @@ class Simulation:
 
     @contextmanager
     def _seeing_threads(self) -> Iterator[None]:
-        """An error in a thread that a client has begun is one of the run; a thread that is left behind, too."""
+        """Within a block, let errors in threads of clients, and threads left behind, fail the run."""
         before, hook = set(threading.enumerate()), threading.excepthook
 
         def on_error(args: threading.ExceptHookArgs) -> None:
@@ -415,7 +426,7 @@ class Simulation:
 
 
 def _called(name: str, function: Callable[..., Any], *args: Any) -> Any:
-    """What a client does."""
+    """Run a client's function."""
     found = function(*args)
     if inspect.iscoroutine(found):
         found.close()
@@ -448,7 +459,7 @@ def _checked_seed(seed: object) -> int:
 
 
 def check_names(nodes: object) -> tuple[str, ...]:
-    """The names of a simulation's nodes, of which there are so many, or of which these are the names.
+    """The names of a simulation's nodes, from their number or their names.
 
     Raises:
         InvalidOption: They are no names.

@@ -1,4 +1,4 @@
-"""Greenlets that a simulation's clients begin, above all those of actors: they are simulated as well."""
+"""Greenlets that a simulation's clients start, above all those of actors; they are simulated as well."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ __all__ = ["Spawned"]
 
 
 class Spawned(Client):
-    """A greenlet that is used like gevent's, and is none of the clients: nobody waits for its end.
+    """A simulated greenlet with gevent's interface; it is no client, and the run does not wait for its end.
 
     Args:
-        application: Whose it is.
-        function: What it runs; if that is a method of an actor, it is called like the actor's class.
-        args: With what.
-        node: Where it runs.
+        application: Its application.
+        function: The function that it runs; for a method of an actor, its name is that of the
+            actor's class.
+        args: The arguments.
+        node: The node on which it runs.
     """
 
     is_helper = True

@@ -1,4 +1,4 @@
-"""What has happened in a simulation, for people, as lines."""
+"""The story of a simulation, as lines for people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from locks_lab.applications.greenlets import Note
 
 __all__ = ["Summary", "story"]
 
-LONGEST = 40  # so many lines of a story are told
+LONGEST = 40  # lines of a story that are shown
 COUNTED = {
     **{"deadlock": "deadlocks", "abort": "aborts", "wait": "waits", "timeout": "timeouts"},
     **{
@@ -22,15 +22,15 @@ COUNTED = {
         "election": "elections",
     },
 }
-"""What is counted: one of it, and several."""
+"""The names of counted events: for one, and for several."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What has happened in how many schedules.
+    """The events in a number of schedules.
 
     Attributes:
-        schedules: How many there were.
+        schedules: How many schedules there were.
         deadlocks: How many deadlocks were resolved.
         aborts: How many transactions were aborted for that.
         waits: How many requests found a lock that was not free.
@@ -38,7 +38,7 @@ class Summary:
         deaths: How many clients were killed.
         cuts: How many connections were cut.
         crashes: How many nodes have crashed.
-        losses: How often clients were told that they have lost locks with a node.
+        losses: How often clients were notified that they lost locks with a node.
         elections: How many leaders were elected.
         all: Whether these are all schedules that there are.
     """
@@ -71,26 +71,26 @@ class Summary:
         return ", ".join([first, *(said or ["nobody ever waited"])])
 
     def missing(self, expected: Iterable[str]) -> list[str]:
-        """What was expected and has not happened."""
+        """The expected events that have not happened."""
         return [name for name in expected if not getattr(self, COUNTED[name])]
 
     @staticmethod
     def of(seen: Counter[str], aborts: int, timeouts: int) -> Summary:
-        """What has happened in one run."""
+        """The events in one run."""
         known = {"aborts": aborts, "timeouts": timeouts}
         counts: dict[str, Any] = {name: known.get(name, seen[name]) for name in COUNTED.values()}
         return Summary(1, **counts)
 
 
 def story(notes: Sequence[Note], homes: Mapping[str, str]) -> list[str]:
-    """The notes as lines, with the user's lines; of many those that matter, and the last ones.
+    """The notes as lines, with the user's lines; of many, the important and the last ones.
 
     Args:
-        notes: What has happened.
+        notes: The events.
         homes: The clients, and their nodes if there are several.
     """
     lines = [f"  {name} runs on {node}" for name, node in homes.items() if node]
-    timed = any(note.time for note in notes)  # in a schedule that is chosen only sleep takes time
+    timed = any(note.time for note in notes)  # in a chosen schedule, only sleep takes time
     left_out = 0
     matter = sum(note.matters for note in notes)
     first = len(notes) - max(LONGEST - matter, LONGEST // 2)

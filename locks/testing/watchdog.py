@@ -1,10 +1,11 @@
-"""A watchdog in real time: a simulation that hangs says which client stands at which line.
+"""A watchdog in real time: it reports at which line a client of a hanging simulation hangs.
 
-A client that waits for something that the simulation does not know holds everything up, in its thread. So another thread looks
-now and then whether anything has happened. If nothing has, and the simulation runs in the main thread, that one is sent a SIGINT,
-which ends what it waits in, and the handler raises what is wrong there. A client that waits in gevent's hub, as all do in a
-monkey-patched program, has it raised by the hub; the hub is kept from ending by itself before that. In any other thread nothing can be
-ended; then it is logged.
+A client that waits for something outside of the simulation blocks everything, in its thread. So
+another thread checks from time to time whether there was an event. If there was none, and the
+simulation runs in the main thread, it sends this thread a SIGINT, which ends the wait, and the
+handler raises the error there. If a client waits in gevent's hub, as all do in a monkey-patched
+program, the hub raises the error; the hub is prevented from ending by itself before. In any other
+thread, a wait can't be ended; then the error is logged.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ class _Watch:
         return before == self.events
 
     def is_here(self) -> bool:
-        """Whether the run is what goes on just now in its thread, not the hub or another greenlet."""
+        """Whether the run is executing in its thread now, and not the hub or another greenlet."""
         return getcurrent() is self.greenlet or self.application.here() is not None
 
     def complaint(self, frame: FrameType | None) -> str:
-        """What is wrong; `frame` is where the run stands, if it is not suspended."""
+        """The text of the error; `frame` is that of the run, if it is not suspended."""
         application = self.application
         client = application.running
         place = of_frame(frame) or of_frame(None if client is None else client.gr_frame)
@@ -86,7 +87,7 @@ class _Watchdog:
         self._watch: weakref.ref[_Watch] | None = None
         self._unchanged = native_lock()  # of the operating system, also in a monkey-patched program
         self._unchanged.acquire()
-        self._process = 0  # where the thread runs
+        self._process = 0  # the process of the thread
 
     def watch(self, watch: _Watch | None) -> None:
         self._watch = None if watch is None else weakref.ref(watch)
@@ -120,7 +121,7 @@ _watchdog = _Watchdog()
 
 @contextmanager
 def watched(application: Application, patience: float) -> Iterator[None]:
-    """Have a run watched that goes on in this thread."""
+    """Watch a run in this thread."""
     watch = _Watch(application, patience)
     before: Any = None
     if is_main_thread():
@@ -150,7 +151,7 @@ def _looking(watch: _Watch) -> Iterator[None]:
 
 @contextmanager
 def _kept_running() -> Iterator[None]:
-    """A hub ends with `LoopExit` where nothing can wake who waits in it, and nobody would know who that is."""
+    """Keep the hub running: it would end with `LoopExit`, which does not name the waiting client."""
     hub = gevent.get_hub() if monkey.is_module_patched("threading") else get_hub_if_exists()
     if hub is None:
         yield
@@ -182,7 +183,7 @@ def _handler(watch: _Watch, before: Callable[[int, FrameType | None], Any]) -> C
 
 
 def _throw(watch: _Watch, violation: Hang) -> None:
-    """In the hub: raise it in who waits there, if he still does."""
+    """In the hub: raise the error in the client that waits there, if it still does."""
     client = watch.application.running
     if not watch.over:
         (watch.greenlet if client is None else client).throw(violation)

@@ -445,8 +445,8 @@ class Cluster:
             self.original_peers.to_server(name, agent, message)
         elif original is not None:
             last, encoded = self._last
-            # Several nodes get the same message, so the last one is kept encoded. Compare
-            # identities: messages of different classes may be equal as tuples.
+            # Several nodes get the same message, so the last one is kept encoded. Compare the
+            # types, too: messages of different classes may be equal as tuples.
             if type(message) is not type(last) or message != last:
                 try:
                     encoded = etf.encode((CAST, pack(message)))
