@@ -23,9 +23,9 @@ tracer). The rules are:
   `ReentrantCall`; work is done at the end of the turn.
 * *The lock is always released.* It is a native re-entrant lock, which knows at any time whether the
   calling thread holds it.
-* *A `try` block covers its whole body.* CPython 3.12 to 3.14 leave out the jump back of many loops,
-  and check for signals there. `while True` is safe if its last statement is no `if`
-  (`tests/repo/test_loops.py`).
+* *A `try` block covers its whole body.* CPython 3.12 to 3.14 do not count the jump back of many
+  loops as part of the block, and check for signals there. `while True` is safe if its last
+  statement is not an `if` (`tests/repo/test_loops.py`).
 
 Handlers must not block, switch greenlets, or call foreign code.
 

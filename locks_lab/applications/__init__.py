@@ -1,1 +1,1 @@
-"""Functions of a program as simulated clients: what `locks.testing` stands on."""
+"""Functions of a program as simulated clients; `locks.testing` is built on this package."""

@@ -1,9 +1,12 @@
-"""What is going to happen in a simulated application, and which of it happens next.
+"""The planned events of a simulated application, and the choice of the next one.
 
-There are two agendas. In the one, `Agenda`, what is due first happens first, and a strategy says when clients are due. In the other
-one, `Chosen`, somebody chooses at each point which client goes on: so a schedule is run again, made shorter, or each
-schedule is tried in turn. There all that is no client's, messages above all, takes no time. A client that sleeps, or waits for so many
-seconds at most, may be chosen before others that can go on, as if these took so long; but timers go off in their order.
+There are two agendas. In an `Agenda` the earliest event happens first, and a strategy decides when
+clients are due. In a `Chosen` agenda the caller chooses at each point which client continues. In
+this way it runs a schedule again, makes it shorter, or tries each schedule in turn.
+
+In a `Chosen` agenda only clients take time; messages, for example, take none. A client that sleeps,
+or waits with a time limit, may be chosen before others that can continue, as if the others were
+that slow. But timers fire in their order.
 """
 
 from __future__ import annotations
@@ -18,15 +21,16 @@ from locks_lab.applications.strategies import Strategy
 __all__ = ["Agenda", "Breaking", "Choice", "Chosen", "Entry", "Resumable", "Step"]
 
 Step = int | str
-"""A client goes on, by its number; a task, by a negative one; or something breaks (`locks_lab.applications.breaking`)."""
+"""A client (by number), a task (by a negative number), or a fault (`locks_lab.applications.breaking`)."""
 
 
 class Resumable(Protocol):
-    """A client, or what else goes on sooner or later.
+    """A client, or something else that can be resumed.
 
     Attributes:
-        number: Its number, from 1 on, or what it is as a step.
-        resumed: How often it was resumed: what was to resume it before that is outdated.
+        number: Its number, from 1, or its name as a step.
+        resumed: How often it was resumed. Entries that were planned before the last time are
+            outdated.
     """
 
     resumed: int
@@ -35,30 +39,30 @@ class Resumable(Protocol):
 
     @property
     def number(self) -> Step:
-        """Its number, from 1 on, or what it is as a step."""
+        """Its number, from 1, or its name as a step."""
 
 
 class Breaking(Protocol):
-    """What may break, and never needs to."""
+    """The faults that may happen, but never need to."""
 
     def possible(self) -> list[str]:
-        """What may break now, and be mended, as steps."""
+        """The faults and repairs that are possible now, as steps."""
 
     def happen(self, step: str) -> None:
         """It does."""
 
 
 class Entry(NamedTuple):
-    """Something that is going to happen.
+    """A planned event.
 
     Attributes:
-        due: When, in seconds of virtual time.
-        rank: What goes first of what is due at the same moment: the smaller one.
+        due: When it happens, in seconds of virtual time.
+        rank: Decides between events that are due at the same time: the smallest rank is first.
         planned: Its number.
-        function: What is called then.
-        args: With what.
-        client: The client that goes on, if one does.
-        resumed: How often that one was resumed when this was planned.
+        function: The function to call.
+        args: Its arguments.
+        client: The client that continues, if one does.
+        resumed: How often that client had been resumed when this was planned.
     """
 
     due: float
@@ -74,9 +78,9 @@ class Choice(NamedTuple):
     """A choice among several.
 
     Attributes:
-        at: How many choices have been before, those of one among one counted.
-        taken: Which step was taken.
-        options: Which could have been.
+        at: How many choices came before, including those with only one option.
+        taken: The step that was taken.
+        options: The steps that were possible.
     """
 
     at: int
@@ -85,15 +89,15 @@ class Choice(NamedTuple):
 
 
 class Agenda:
-    """What is due first happens first.
+    """An agenda on which the earliest event happens first.
 
     Args:
-        strategy: Says which client is due when.
+        strategy: Decides when each client is due.
 
     Attributes:
         taken: The steps that were taken, in order.
-        faults: What may break.
-        draws_faults: Whether somebody else is to draw what breaks when.
+        faults: The faults that may happen.
+        draws_faults: Whether the caller should draw the faults.
     """
 
     draws_faults: ClassVar[bool] = True
@@ -113,14 +117,14 @@ class Agenda:
         args: tuple[Any, ...],
         client: Resumable | None = None,
     ) -> None:
-        """Something is to happen."""
+        """Plan an event."""
         self._planned += 1
         resumed = 0 if client is None else client.resumed
         entry = Entry(due, rank, self._planned, function, args, client, resumed)
         heapq.heappush(self._entries, entry)
 
     def take(self, now: float) -> Entry | None:
-        """What happens next, if anything does."""
+        """Take the next event, or None if there is none."""
         entries = self._entries
         while entries:
             entry = heapq.heappop(entries)
@@ -136,26 +140,27 @@ class Agenda:
         return None
 
     def draw(self, number: int, rng: random.Random) -> int:
-        """One of so many numbers, from 0 on: which of several tasks goes on."""
+        """Draw a number from 0 to `number - 1`: which of several tasks continues."""
         drawn = rng.randrange(number)
         self.taken.append(-1 - drawn)
         return drawn
 
     def clear(self) -> None:
-        """Nothing happens any more."""
+        """Remove all events."""
         self._entries.clear()
 
 
 class Chosen(Agenda):
-    """Somebody chooses which client goes on, and what breaks.
+    """An agenda on which a script chooses which client continues, and which faults happen.
 
     Args:
-        strategy: Not asked; it is one whose messages take no time.
-        script: The steps that are to be taken, in order. One that can't is left out. After the last one, the client
-            that has gone on before does so for as long as it can, and then the first one that can; nothing breaks then.
+        strategy: Not used to choose; its messages must take no time.
+        script: The steps to take, in order. A step that is not possible is left out. After the last
+            step, the same client continues for as long as it can, and then the first client that
+            can; no faults happen then.
 
     Attributes:
-        choices: What was chosen where there was a choice.
+        choices: The choices that were made where several steps were possible.
     """
 
     draws_faults = False
@@ -167,7 +172,7 @@ class Chosen(Agenda):
         self._at = 0
 
     def take(self, now: float) -> Entry | None:
-        """What happens next, if anything does."""
+        """Take the next event, or None if there is none."""
         self._entries = [entry for entry in self._entries if _is_due_still(entry)]
         soon = [entry for entry in self._entries if entry.client is None and entry.due <= now]
         if soon:
@@ -199,7 +204,7 @@ class Chosen(Agenda):
         return self._at < len(self._script) and self._script[self._at] in faults
 
     def draw(self, number: int, rng: random.Random) -> int:
-        """One of so many numbers, from 0 on: which of several tasks goes on."""
+        """Choose a number from 0 to `number - 1`: which of several tasks continues."""
         if number == 1:
             return 0
         taken = self._choose([-1 - each for each in range(number)])
@@ -207,7 +212,7 @@ class Chosen(Agenda):
         return -taken - 1
 
     def _ready(self, now: float) -> dict[Step, Entry]:
-        """What can go on now, by its number; each with what is due first."""
+        """The clients that can continue now, by number, each with its earliest entry."""
         found: dict[Step, Entry] = {}
         for entry in self._entries:
             if entry.client is not None and entry.due <= now:
@@ -217,7 +222,7 @@ class Chosen(Agenda):
         return found
 
     def _choose(self, options: Sequence[Step]) -> Step:
-        """The next one that is wanted and can be had. Which of several tasks goes on is chosen apart from all else."""
+        """The next possible step of the script. Choices of tasks are separate from all others."""
         taken = options[0]
         while self._at < len(self._script):
             wanted = self._script[self._at]

@@ -1,17 +1,20 @@
 """Application code as simulated clients, over the pure machines.
 
-Clients run side by side (`locks_lab.applications.stage`), each on a node. What is under way is in a `Network`, and what takes time is as
-in programs that run `locks`:
+Clients run concurrently (`locks_lab.applications.stage`), each on a node. Messages in flight are in
+a `Network`. The delays are as in programs that run `locks`:
 
-- What a client tells the lock server of its own node has arrived when the call returns, in the order of the calls.
-- What it tells those of other nodes, and what lock servers tell agents, and agents each other, takes its time, so that the
-  order in which clients learn of their locks and of deadlocks varies. In some runs it takes none: then all
-  that follows from a call on its node happens before anybody else goes on, as in a real node.
-- A call that only looks, or doesn't wait, sees the outcome of all that is under way on its node (`finish`).
-- Nodes notice after a while that a connection is gone, or a node, and are connected again after a while.
+- A message from a client to the lock server of its own node has arrived when the call returns. Such
+  messages keep the order of the calls.
+- Other messages take time: from a client to the servers of other nodes, from servers to agents, and
+  between agents. So the order in which clients are notified of locks and deadlocks varies. In some
+  runs these messages take no time: then everything that follows from a call on its node happens
+  before any other client continues, as in a real node.
+- A call that only inspects, or does not wait, sees the result of everything in flight on its node
+  (`finish`).
+- Nodes notice a lost connection or node after some time, and are connected again after some time.
 
-The application's agents are not made here: `locks.testing` has those of the product run on this. What breaks, and what is
-checked then, is as in a world (`locks_lab.applications.nodes`).
+The agents are not made here: `locks.testing` runs those of the product on this. The faults, and the
+checks under faults, are those of a world (`locks_lab.applications.nodes`).
 """
 
 from __future__ import annotations
@@ -44,21 +47,22 @@ from locks_lab.worlds.network import Change, Link, Network, Pair, Party, home_of
 
 __all__ = ["Application", "Client", "Home", "Note", "Violation"]
 
-# What goes first of what is due at the same moment; then clients.
+# Ranks of events that are due at the same time; clients come after them.
 FAULTS, MESSAGES, SETTLING = -1.0, 0.0, 1.0
 
-# How many times as long as a client takes for a step a node takes to notice something, from and to which power of 10.
+# How many times as long as a client takes for a step a node takes to notice something, from and to
+# which power of 10.
 NOTICES = 0.0, 3.5
 # Seconds that a node takes to start, so that none of its agents has the number of an earlier one.
 START = 0.001
-BUDGET = {"cut": "cuts", "crash": "crashes"}  # what breaks, and what of `may` it takes
+BUDGET = {"cut": "cuts", "crash": "crashes"}  # each fault, and the entry of `may` that it uses up
 
 
 class Home(Protocol):
     """A node, but for its lock server."""
 
     def enter(self) -> None:
-        """What is called from now on is called on this node."""
+        """From now on, calls are made on this node."""
 
     def show(self, effect: ToWatcher) -> None:
         """The lock server has something for a watcher."""
@@ -67,7 +71,7 @@ class Home(Protocol):
         """A client of this node has ended; its transactions end with it."""
 
     def sees(self, node: str, there: bool) -> None:
-        """Another node is there, or gone."""
+        """Another node is connected, or is lost."""
 
     def heard(self, agent: AgentId) -> None:
         """An agent of this node has taken in a message."""
@@ -77,12 +81,12 @@ class Homes(Protocol):
     """Makes nodes.
 
     Attributes:
-        by_name: Those that it has made, by their names.
+        by_name: The nodes that it has made, by name.
     """
 
     @property
     def by_name(self) -> Mapping[str, Home]:
-        """Those that it has made, by their names."""
+        """The nodes that it has made, by name."""
 
     def server(self, node: str, first_version: int = 0) -> ServerMachine:
         """Make a node; returns its lock server."""
@@ -102,14 +106,14 @@ class Tokens:
 
 
 class Application(Stage, Nodes):
-    """Clients, the lock servers of nodes, and what is under way between them.
+    """Clients, the lock servers of nodes, and the messages in flight between them.
 
     Args:
         homes: Makes the nodes.
         names: The names of the nodes.
 
     Attributes:
-        deadlocks: The deadlocks that were resolved, in this order.
+        deadlocks: The resolved deadlocks, in order.
         sent: Number of messages sent, by kind.
     """
 
@@ -124,9 +128,9 @@ class Application(Stage, Nodes):
         self.sent: Counter[str] = Counter()
         self._unsettled: dict[AgentId, None] = {}
         self._bearers: dict[AgentId, Tokens] = {}
-        self._pending: dict[str, Pending] = {}  # what follows by itself
-        self._broken: dict[Change, Change] = {}  # by itself, and what mends it
-        self._first: list[Change] = []  # what is to happen as the run begins
+        self._pending: dict[str, Pending] = {}  # events that follow without a client
+        self._broken: dict[Change, Change] = {}  # faults that were drawn, and their repairs
+        self._first: list[Change] = []  # faults at the beginning of the run
 
     # --- What is called from below
 
@@ -186,7 +190,7 @@ class Application(Stage, Nodes):
     # --- Agents
 
     def host(self, machine: AgentMachine, others: Callable[[Host, ClientEffect], None]) -> Host:
-        """Add an agent; `others` takes what it wants done apart from messages."""
+        """Add an agent; `others` carries out its effects other than messages."""
         host = Host(machine, others)
         if host.ref.node in self.servers:
             self.hosts[host.ref] = host
@@ -199,7 +203,7 @@ class Application(Stage, Nodes):
         self._unsettled.pop(host.ref, None)
 
     def perform(self, host: Host, effects: list[AgentEffect]) -> None:
-        """Do what an agent wants done after a call; the lock server of its node has got it then."""
+        """Carry out an agent's effects after a call; its node's server gets messages at once."""
         if host.ref not in self.hosts:
             return  # its node has crashed
         host.perform(effects)
@@ -209,7 +213,7 @@ class Application(Stage, Nodes):
             self._take(link)
 
     def finish(self, node: str) -> None:
-        """Let all that is under way on a node arrive, and what follows from it there."""
+        """Deliver all messages in flight on a node, and those that follow from them there."""
         network = self.network
         alone = len(network.nodes) == 1
         while True:
@@ -225,7 +229,7 @@ class Application(Stage, Nodes):
             self._settle(agent)
 
     def told(self, host: Host) -> None:
-        """A client was told that it has all that it asked for."""
+        """A client was notified that it holds all that it requested."""
         with self._noticing():
             host.has_all()
             for server in self.servers.values():
@@ -403,7 +407,7 @@ class Application(Stage, Nodes):
         self.note(f"the connection between {pair[0]} and {pair[1]}", what, matters=True)
 
     def _plan_changes(self) -> None:
-        """Plan what follows by itself: nodes notice, and are connected again."""
+        """Plan the changes that need no cause: nodes notice losses, and are connected again."""
         network, strategy = self.network, self._agenda.strategy
         changes: list[Change] = [("notice", pair) for pair in network.notices()]
         changes += [("connect", pair) for pair in network.connectable()]

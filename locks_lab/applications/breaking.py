@@ -1,11 +1,14 @@
-"""What breaks in an application, and is mended, as steps of its schedule; as in the moves of a case (`locks_lab.cases.case`).
+"""Faults and repairs of an application, as steps of its schedule.
 
-    d2                             client 2 dies
-    cut:n1,n2  mend:n1,n2          a connection breaks; it can be made again
-    crash:n1   restart:n1          a node crashes; it is started again
-    connect:n1,n2  notice:n1,n2    two nodes are connected again; n1 notices that n2 is gone, or there
+They are written like the moves of a case (`locks_lab.cases.case`):
 
-The last two follow by themselves from the others, sooner or later. Clients are steps by their numbers.
+
+    d2 client 2 dies cut:n1,n2 mend:n1,n2 a connection breaks; it can be made again crash:n1
+    restart:n1 a node crashes; it is started again connect:n1,n2 notice:n1,n2 two nodes are
+    connected again; n1 notices that n2 is lost, or back
+
+The last two follow from the others without a cause of their own, sooner or later. A step of a
+client is its number.
 """
 
 from __future__ import annotations
@@ -44,10 +47,10 @@ def write_change(change: Change) -> str:
 
 
 def read_change(step: str) -> Change:
-    """The change that a step stands for.
+    """Return the change that a step stands for.
 
     Raises:
-        ValueError: It stands for none.
+        ValueError: The step stands for no change.
     """
     if found := _PAIR.fullmatch(step):
         return (found[1], (found[2], found[3]))  # type: ignore[return-value]

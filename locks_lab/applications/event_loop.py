@@ -1,15 +1,17 @@
 """`async def` clients of an application: tasks of an event loop that runs in virtual time.
 
-The loop is asyncio's own (`BaseEventLoop`), but for what it does where it would wait: there the scheduler of the
-application lets others go on, and comes back when something is ready or due. It runs in one more greenlet of the
-application. While that is in the middle of a call of `locks`, the whole loop stands still, as it does in a
-thread; other clients may go first.
+The loop is asyncio's own (`BaseEventLoop`), except at the point where it would wait. There the
+application's scheduler lets other clients run, and returns when something is ready or due. The loop
+runs in one more greenlet of the application. While this greenlet is inside a call of `locks`, the
+whole loop stands still, as it does in a thread. Other clients may run meanwhile.
 
-Asyncio's callbacks keep their order. Which *task* goes on, of those that can, is drawn: its order is nothing that a
-program may lean on, for it depends on what else is ready. So is by how much a timer is late.
+Asyncio's callbacks keep their order. But which of the ready *tasks* continues is drawn at random,
+because programs cannot rely on that order: it depends on what else is ready. The delay of a timer
+is drawn, too.
 
-Each `async def` client has a greenlet of its own, too, which does nothing but wait for its task. So it is scheduled,
-killed and reported like any other. A loop ends with the last of these, as with `asyncio.run`: what is left is cancelled.
+Each `async def` client also has its own greenlet, which only waits for its task. So it is
+scheduled, killed and reported like any other client. As with `asyncio.run`, the loop ends with the
+last of these, and the remaining tasks are cancelled.
 """
 
 from __future__ import annotations
@@ -38,14 +40,14 @@ REFUSED = (
     *("sock_recv_into", "sock_recvfrom", "sock_recvfrom_into", "sock_sendall", "sock_sendfile"),
     *("sock_sendto", "start_tls", "subprocess_exec", "subprocess_shell"),
 )
-"""Methods of event loops that have to do with what is outside of the simulation."""
+"""Methods of event loops that reach outside of the simulation."""
 
 
 class EventLoop(asyncio.BaseEventLoop):
-    """An event loop whose time and readiness are the application's.
+    """An event loop that takes time and readiness from the application.
 
     Attributes:
-        is_over: Says whether it is to end.
+        is_over: Returns whether it should end.
     """
 
     def __init__(self, application: Application, is_over: Callable[[], bool]) -> None:
@@ -53,7 +55,7 @@ class EventLoop(asyncio.BaseEventLoop):
         self.is_over = is_over
         self._application = application
         self._selector = self
-        self._steps: list[asyncio.Handle] = []  # of tasks that can go on
+        self._steps: list[asyncio.Handle] = []  # of tasks that can continue
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in order, which asyncio's sets are not
         self._begun = 0
         self._greenlet: Client | None = None
@@ -62,7 +64,7 @@ class EventLoop(asyncio.BaseEventLoop):
         self._handles = loop._ready  # what `BaseEventLoop` runs next
 
     def run(self) -> None:
-        """In a greenlet of its own: run until it is over, and cancel what is left."""
+        """In its own greenlet: run to the end, then cancel the remaining tasks."""
         current = getcurrent()
         assert isinstance(current, Client)
         self._greenlet = current
@@ -75,7 +77,7 @@ class EventLoop(asyncio.BaseEventLoop):
                 task.cancel()
             self.run_until_complete(self._see_off(left))
         finally:
-            for task in self._tasks:  # there was no time for these: say nothing of them
+            for task in self._tasks:  # these were never finished: do not warn about them
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
             self.close()
 
@@ -99,7 +101,7 @@ class EventLoop(asyncio.BaseEventLoop):
             self._application.ready(self._greenlet)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """An error that nobody has got: the run fails with it. A handler of the program's own gets it first."""
+        """Fail the run with an unhandled error, unless the program has a handler of its own."""
         if self.get_exception_handler() is None and isinstance(
             error := context.get("exception"), Exception
         ):
@@ -113,13 +115,13 @@ class EventLoop(asyncio.BaseEventLoop):
         return self._application.time
 
     def call_at(self, when: float, *args: Any, **options: Any) -> asyncio.TimerHandle:  # type: ignore[override]
-        """Call something at a time, or a moment later."""
+        """Call something at a time, or slightly later."""
         return super().call_at(when + self._application.moment(), *args, **options)
 
     def create_task(  # type: ignore[override]
         self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, **options: Any
     ) -> asyncio.Task[Any]:
-        """Make a task. The names that are made up here are the same in each run."""
+        """Make a task. Default names are the same in each run."""
         self._begun += 1
         task = super().create_task(coro, name=name or f"Task-{self._begun}", **options)
         if not task.done():
@@ -128,9 +130,9 @@ class EventLoop(asyncio.BaseEventLoop):
         return task
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Where an event loop waits, once in each round: here others go on.
+        """Let other clients run: this is called where the loop waits, once in each round.
 
-        Then one task goes on, besides all callbacks that are ready.
+        Then one task continues, and all callbacks that are ready run.
         """
         application = self._application
         self._sort()
@@ -190,11 +192,13 @@ for _name in REFUSED:
 
 
 class LoopGreenlet(Client):
-    """Where an event loop runs. It is the running loop of asyncio only while it goes on itself, and its task the current one.
+    """The greenlet in which an event loop runs.
+
+    Only while this greenlet runs, its loop is asyncio's running loop, and its task the current one.
 
     Attributes:
         loop: The event loop.
-        task: The task in which it has stopped for now, if it is in one.
+        task: The task in which it is paused, if any.
     """
 
     is_helper = True
@@ -239,7 +243,7 @@ class Tasks:
         return running is not None and running is self._greenlet
 
     def place(self) -> Place | None:
-        """Where the task that runs stands in the user's code."""
+        """The position of the current task in the user's code."""
         assert self._greenlet is not None
         task = self._greenlet.task or asyncio.current_task(self._greenlet.loop)
         return None if task is None else of_coroutine(task.get_coro())
@@ -262,7 +266,7 @@ class Tasks:
         return all(client.dead for client in self._clients)
 
     def _loop(self) -> EventLoop:
-        """The event loop; a new one if there is none that goes on."""
+        """The event loop; a new one if none is running."""
         if self._greenlet is None or self._greenlet.dead:
             if asyncio._get_running_loop() is not None:
                 raise MisuseError(

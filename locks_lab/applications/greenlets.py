@@ -1,4 +1,4 @@
-"""Simulated clients of an application, and what is put down of them."""
+"""Simulated clients of an application, and notes about them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Client", "Note", "has_to_wait", "words_of"]
 
 
 class Note(NamedTuple):
-    """What somebody did, or what became of it.
+    """A note of an action, or of its result.
 
     Attributes:
-        time: When, in seconds of virtual time.
-        who: The name of who it was.
-        what: What it was.
-        place: Where in the user's code.
-        matters: Whether it is to be told in any case.
+        time: When it happened, in seconds of virtual time.
+        who: The name of the client.
+        what: The action.
+        place: Where in the user's code it happened.
+        matters: Whether every report must include it.
         details: More lines about it.
     """
 
@@ -44,10 +44,10 @@ class Client(greenlet):
     Attributes:
         name: Its name, for people.
         node: The node where it runs.
-        value: What its function returned.
+        value: The return value of its function.
         killed: Whether it was killed, or its node has crashed.
-        number: Its number in the simulation, from 1 on.
-        maker: The client with which it dies, if it is an actor.
+        number: Its number in the simulation, from 1.
+        maker: For an actor: the client that made it; the actor dies with this client.
     """
 
     is_helper: ClassVar[bool] = False  # whether it is no client, but runs clients
@@ -60,7 +60,7 @@ class Client(greenlet):
         self.node = node
         self.value: Any = None
         self.killed = False
-        self.gone = False  # with its node: it can't do anything any more
+        self.gone = False  # its node crashed: it can do nothing more
         self.number = 0
         self.maker: Client | None = None
         self.pace = 1.0
@@ -81,7 +81,7 @@ class Client(greenlet):
         self.value = self._function(*self._args)
 
     def go_on(self, fatal: BaseException | None) -> None:
-        """Let it go on where it waits, or have something raised there, until it waits again or ends."""
+        """Resume it where it waits, or raise `fatal` there; return when it waits again or ends."""
         place = self if self.parked is None else self.parked
         if fatal is not None:
             place.throw(fatal)
@@ -89,11 +89,15 @@ class Client(greenlet):
             place.switch()
 
     def leave(self) -> bool:
-        """All clients have ended, and nothing is under way: end, if it is none of them; returns whether it was told to now."""
+        """All clients have ended, and nothing is in flight: end, if this only serves clients.
+
+        Returns:
+            Whether this call made it end.
+        """
         return False
 
     def at(self, runs: bool, place: Place | None) -> str:
-        """What it does now, and where, in words."""
+        """What it does now, and where, as text."""
         what = "runs" if runs else "waits" if self else "has not begun"
         return what if place is None else f"{what} at {place} in {place.function}"
 
@@ -101,11 +105,11 @@ class Client(greenlet):
 def words_of(
     report: Deadlock, places: Mapping[str, Place | None]
 ) -> tuple[str, str, tuple[str, ...]]:
-    """A deadlock in words: whose it is, what was done, and who waits for whom and where.
+    """Describe a deadlock: its clients, the resolution, and who waits for whom, and where.
 
     Args:
         report: The deadlock.
-        places: Where the clients stand, by their names.
+        places: The clients' positions in the code, by name.
     """
     names = {edge.waiter.agent: edge.waiter.client for edge in report.cycle}
     who = f"deadlock of {', '.join(dict.fromkeys(names.values()))}:"
@@ -124,7 +128,7 @@ def _in_the_way(edge: Edge, places: Mapping[str, Place | None]) -> str:
 
 
 def has_to_wait(request: Request, answer: AgentMessage) -> bool:
-    """Whether a lock was not free for a request, as its answer says."""
+    """Whether a request has to wait, according to the answer."""
     return isinstance(answer, RequestStates) and any(
         record.agent == request.agent and record.state == "waiting"
         for record in answer.records

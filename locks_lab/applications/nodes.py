@@ -1,7 +1,8 @@
-"""Nodes with lock servers, what happens as their connections break and they crash, and what must be true of their grants.
+"""Nodes with lock servers: faults of connections and nodes, and invariants of grants.
 
-Whatever simulates several nodes is one of these: a world (`locks_lab.worlds.world`), whose clients carry out scripts, and an
-application (`locks_lab.applications.application`), whose clients are a program's own functions.
+Every simulation of several nodes is a `Nodes`: a world (`locks_lab.worlds.world`), whose clients
+run scripts, and an application (`locks_lab.applications.application`), whose clients are a
+program's own functions.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ class Nodes:
 
     Args:
         rule: Makes the lock servers.
-        names: The nodes that have one.
+        names: The nodes that have a lock server.
         network: The network.
 
     Attributes:
-        servers: The lock servers that run, by their nodes.
-        names: The nodes with lock servers, whether they run or not.
-        network: Messages on their way, and who sees whom.
-        restarts: How often nodes were started again.
+        servers: The running lock servers, by node.
+        names: The nodes with lock servers, running or not.
+        network: The messages in flight, and which nodes see each other.
+        restarts: How often nodes were restarted.
     """
 
     def __init__(self, rule: _Rule, names: Sequence[str], network: Network) -> None:
@@ -67,12 +68,12 @@ class Nodes:
                 self._serve(server, Remove(agent))
 
     def _may_break(self, cuts: bool, crashes: Iterable[str], restarts: bool) -> list[Change]:
-        """What may happen next to connections and nodes, and never needs to.
+        """The faults and repairs of connections and nodes that may happen next, but never need to.
 
         Args:
             cuts: Whether connections may be cut.
             crashes: The nodes that may crash.
-            restarts: Whether nodes that have crashed run again.
+            restarts: Whether crashed nodes may be restarted.
         """
         network = self.network
         found = network.breaks(cuts)
@@ -82,7 +83,10 @@ class Nodes:
         return found
 
     def _end_or_begin(self, change: NodeChange, node: str) -> None:
-        """A node has crashed, or runs anew: its lock table is empty, and its versions are above all before."""
+        """A node crashes or restarts.
+
+        After a restart its table is empty, and its versions are larger than all earlier ones.
+        """
         if change == "crash":
             self.servers.pop(node, None)
             return
@@ -93,19 +97,19 @@ class Nodes:
     # --- What must always be true
 
     def _check_tokens(self, node: str, new: Collection[int]) -> None:
-        """Fencing tokens rise from grant to grant, also when the node runs anew."""
+        """Check that fencing tokens increase from grant to grant, also over restarts of the node."""
         if new and min(new) <= self._last_token.get(node, -1):
             raise Violation(f"fencing tokens of {node} fall: {min(new)}")
         if new:
             self._last_token[node] = max(new)
 
     def _check_told(self, host: Host, server: ServerMachine) -> None:
-        """A client that has not yet noticed that its connection is gone is let off."""
+        """Check a client's locks, unless it has lost its connection and has not noticed yet."""
         if self.network.vouches(server.node, host.ref.node):
             check_told(host, server)
 
     def _check_exclusion(self, one: Host, other: Host) -> None:
-        """Nor are two clients told of conflicting locks, unless one of them can't know yet."""
+        """Check that two clients hold no conflicting locks; a loss may still be unnoticed."""
         homes = one.ref.node, other.ref.node
         for node in self.servers:
             if all(self.network.vouches(node, home) for home in homes):

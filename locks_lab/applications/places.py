@@ -1,4 +1,4 @@
-"""Where in a user's code something happens: the innermost line that is neither ours nor of what we stand on."""
+"""Positions in the user's code: the innermost line that belongs neither to us nor to our dependencies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INNER = frozenset(
         *("greenlet", "pykka", "queue", "threading", "_pytest", "pluggy"),
     )
 )
-"""Packages and modules whose lines say nothing to users."""
+"""Packages and modules whose lines mean nothing to users."""
 
 
 class Place(NamedTuple):
@@ -88,7 +88,7 @@ def without_inner(trace: TracebackType | None) -> TracebackType | None:
 
 
 def entry_of(frame: FrameType | None) -> str:
-    """What of ours the user's code has called, by its name."""
+    """The name of our function that the user's code has called."""
     found = "this"
     while frame is not None and is_inner(frame):
         code = frame.f_code
@@ -100,6 +100,6 @@ def entry_of(frame: FrameType | None) -> str:
 
 
 def is_inner(frame: FrameType) -> bool:
-    """Whether code is ours, or what we stand on."""
+    """Whether the code of a frame is ours, or belongs to our dependencies."""
     name = frame.f_globals.get("__name__")
     return isinstance(name, str) and name.partition(".")[0] in INNER

@@ -1,14 +1,16 @@
-"""Clients that run side by side in virtual time, scheduled by a seed.
+"""Clients that run concurrently in virtual time, scheduled by a seed.
 
-A client is a function in a greenlet of its own. It runs until it calls `locks`: there it lets the
-scheduler choose who goes on, and comes back when it is its turn again, when its answer has come,
-when its time is up, or to die. Whatever it does between two such calls is one step. Greenlets that clients begin, such as those of actors,
-are *helpers*: they go on like clients. All that
-happens has a moment of virtual time, drawn from the seed, and an agenda (`locks_lab.applications.agenda`) keeps it in
-order. So time passes at once, and the same seed gives the same run. Who goes first is a matter of
-strategy (`locks_lab.applications.strategies`).
+A client is a function in its own greenlet. It runs until it calls `locks`. There the scheduler
+chooses which client continues. The call returns when the client is chosen again, when its answer
+has arrived, when it has timed out, or to let it die. Everything that a client does between two such
+calls is one step. Greenlets that clients start, such as those of actors, are *helpers*: they are
+scheduled like clients.
 
-What clients call is not here, but in `locks_lab.applications.application`.
+Every event has a virtual time, drawn from the seed, and an agenda (`locks_lab.applications.agenda`)
+keeps the events in order. So no real time passes, and the same seed gives the same run. A strategy
+decides who is first (`locks_lab.applications.strategies`).
+
+The functions that clients call are in `locks_lab.applications.application`.
 """
 
 from __future__ import annotations
@@ -40,18 +42,18 @@ FAULT_RATES = -2.5, -0.5  # likewise, a connection or node that breaks or is men
 
 
 class Stage:
-    """Clients, and what is going to happen.
+    """Clients, and their planned events.
 
     Attributes:
-        time: Now, in seconds of virtual time.
+        time: The current virtual time, in seconds.
         running: The client that runs now.
-        notes: What the clients did, and what became of it.
-        seen: What has happened how often, by what it is.
-        events: How much has happened.
+        notes: The actions of clients, and their results.
+        seen: How often each kind of event has happened.
+        events: The number of events so far.
         guards: Other locks that clients hold.
-        made: How many clients there are, helpers and those that are left out counted.
-        closing: Whether the run is over, and whoever is still there has to leave.
-        may: What may still break by itself, how often: `"deaths"`, `"cuts"`, `"crashes"`.
+        made: The number of clients, including helpers and those that are left out.
+        closing: Whether the run is over, and the remaining clients must leave.
+        may: How many more faults may be drawn: `"deaths"`, `"cuts"`, `"crashes"`.
     """
 
     def __init__(self) -> None:
@@ -71,7 +73,7 @@ class Stage:
         self._failure: BaseException | None = None
 
     def _enter(self, node: str) -> None:
-        """What is called from now on is called on this node."""
+        """From now on, calls are made on this node."""
         raise NotImplementedError
 
     def _client_ended(self, client: Client) -> None:
@@ -79,11 +81,11 @@ class Stage:
         raise NotImplementedError
 
     def _begun(self) -> None:
-        """The run begins, and its clients are there."""
+        """The run begins; its clients exist."""
         raise NotImplementedError
 
     def _breaks(self) -> list[str]:
-        """What may break by itself now, besides clients, or be mended of that, as steps."""
+        """The faults other than deaths of clients, and their repairs, that may be drawn now, as steps."""
         raise NotImplementedError
 
     def _break(self, step: str) -> None:
@@ -91,11 +93,11 @@ class Stage:
         raise NotImplementedError
 
     def _repair(self) -> bool:
-        """Nothing happens any more: mend what has broken by itself, if clients wait; returns whether there was any."""
+        """Repair drawn faults if clients wait and no event is left; returns whether there were any."""
         raise NotImplementedError
 
     def _why_stuck(self) -> list[str]:
-        """Why clients wait that will never go on, in lines."""
+        """Lines that explain why clients wait that will never continue."""
         raise NotImplementedError
 
     def _check_left(self) -> None:
@@ -122,12 +124,12 @@ class Stage:
         return client
 
     def help(self, client: Client) -> None:
-        """Let a helper go on: nobody kills it, or waits for its end."""
+        """Start a helper: nobody kills it, or waits for its end."""
         self._helpers.append(self._numbered(client))
         self._start(client)
 
     def unused_name(self, name: str) -> str:
-        """A name, with a number behind it if others have it."""
+        """A name, followed by a number if it is already used."""
         used = {each.name for each in (*self.clients, *self._helpers)}
         numbered = (f"{name} {number}" for number in range(2, len(used) + 3))
         return next(each for each in (name, *numbered) if each not in used)
@@ -145,13 +147,13 @@ class Stage:
         """Run until all clients have ended.
 
         Args:
-            agenda: Says what happens next.
-            rng: Where all other choices come from.
-            limit: The most events.
-            may: What may break by itself, how often.
+            agenda: Decides what happens next.
+            rng: The source of all other choices.
+            limit: The largest number of events.
+            may: How many faults of each kind may be drawn.
 
         Raises:
-            Violation: Something is not as it must be.
+            Violation: A check failed.
         """
         self._agenda = agenda
         self._rng = rng
@@ -202,7 +204,7 @@ class Stage:
                 self.happen(step)
 
     def possible(self) -> list[str]:
-        """What may break by itself now, or be mended, as steps."""
+        """The faults and repairs that may be drawn now, as steps."""
         return self._deaths() + self._breaks()
 
     def happen(self, step: str) -> None:
@@ -226,7 +228,7 @@ class Stage:
         self.ready(client)
 
     def _close(self) -> None:
-        """Whoever is still there has to leave now, and can't wait any more."""
+        """Make the remaining clients and helpers leave; they cannot wait any more."""
         self.closing = True
         for client in (*self.clients, *self._helpers):
             if not client.dead:
@@ -234,14 +236,14 @@ class Stage:
         self._agenda.clear()
 
     def _take_out(self, client: Client) -> None:
-        """It leaves at once; what it says to that doesn't matter: the run, or its node, is over."""
+        """Make a client leave at once; ignore its errors: the run or its node is over."""
         client.fatal = GreenletExit()
         with contextlib.suppress(Exception):
             self._switch(client)
 
     @property
     def leaving(self) -> bool:
-        """Whether who runs now has to leave, and can't wait any more."""
+        """Whether the running client must leave, and cannot wait any more."""
         return self.closing or (self.running is not None and self.running.gone)
 
     def _check_end(self) -> None:
@@ -258,7 +260,7 @@ class Stage:
     # --- What is going to happen
 
     def draw(self, number: int) -> int:
-        """One of so many numbers, from 0 on."""
+        """Draw a number from 0 to `number - 1`."""
         return self._agenda.draw(number, self._rng)
 
     def moment(self) -> float:
@@ -272,7 +274,7 @@ class Stage:
         self._agenda.plan(due, client.rank, self._resume, (client,), client)
 
     def soon(self, node: str, function: Callable[..., object], *args: Any) -> None:
-        """Call a function that is no client's soon, on a node: one that is notified of something."""
+        """Soon call a function on a node outside of any client, for example a notification."""
         if not self.closing:
             self._at(self.time, CLIENTS, self._call, node, function, args)
 
@@ -283,7 +285,7 @@ class Stage:
     # --- Clients
 
     def ready(self, client: Client, seconds: float = 0.0) -> None:
-        """A client can go on after so many seconds; others may be faster."""
+        """Let a client continue after some seconds; others may be faster."""
         self._resume_at(self.time + seconds + self._agenda.strategy.delay(client), client)
 
     def _resume(self, client: Client) -> None:
@@ -301,7 +303,7 @@ class Stage:
                     self._doom(helper, GreenletExit())
 
     def _switch(self, client: Client) -> None:
-        """Let a client go on, until it comes back or ends."""
+        """Run a client until it calls the scheduler again, or ends."""
         fatal, client.fatal = client.fatal, None
         self.running = client
         self._enter(client.node)
@@ -315,7 +317,7 @@ class Stage:
             self.running = None
 
     def caller(self) -> Client | None:
-        """The client that calls, or nobody: it is called from the outside.
+        """The calling client, or None if the call comes from outside of the clients.
 
         Raises:
             MisuseError: Another thread or greenlet calls.
@@ -329,21 +331,21 @@ class Stage:
         )
 
     def here(self) -> Client | None:
-        """The client that calls, itself or in a greenlet that it runs; nobody if anybody else does."""
+        """The client that calls, directly or in a greenlet that it runs; None for any other caller."""
         within: greenlet | None = getcurrent() if self.running is not None else None
         while within is not None and within is not self.running:
             within = within.parent
         return None if within is None else self.running
 
     def is_here(self) -> bool:
-        """Whether the run calls: a client, or what is notified of something."""
+        """Whether the caller belongs to the run: it is a client or a notification."""
         return self.here() is not None or getcurrent() is self._main
 
     def within(self) -> Client | None:
-        """The client that calls and is going to wait; nobody if another thread or greenlet calls.
+        """The calling client, which is about to wait; None if another thread or greenlet calls.
 
         Raises:
-            MisuseError: It is called by what is notified of something.
+            MisuseError: A notification calls.
         """
         client = self.here()
         if client is None and getcurrent() is self._main:
@@ -358,7 +360,7 @@ class Stage:
             self._park()
 
     def wait(self, seconds: float | None) -> None:
-        """Let the client that calls wait until it is resumed, for so many seconds at most."""
+        """Make the calling client wait until it is resumed, at most for some seconds."""
         client = self._waiting_caller()
         if seconds is not None:
             self._resume_at(self.time + seconds, client)
@@ -389,9 +391,9 @@ class Stage:
             client.parked = None
 
     def kill(self, client: Client, error: BaseException | None = None) -> None:
-        """Have an exception raised in a client, where it is; `GreenletExit` by default.
+        """Raise an exception in a client, where it is; `GreenletExit` by default.
 
-        It dies soon, or at once if it calls this itself; then the actors do that are its own.
+        The client dies soon, or at once if it calls this itself. Its actors die after it.
         """
         if client.dead or client.killed:
             return
@@ -407,24 +409,24 @@ class Stage:
         if self._main is not None:
             self.ready(client)
 
-    # --- What is put down
+    # --- Notes
 
     def note(self, who: str, what: str, **more: Any) -> None:
-        """Put down what somebody did, or what became of it, unless all is over."""
+        """Note an action or its result, unless the run is over."""
         if not self.closing:
             self.notes.append(Note(self.time, who, what, **more))
 
     def fail(self, error: BaseException) -> None:
-        """Have the run fail, whoever catches what: the first of these errors counts."""
+        """Make the run fail, even if the error is caught; the first such error counts."""
         self._failure = self._failure or error
 
     def check(self) -> None:
-        """Raise what the run has failed with, if it has."""
+        """Raise the error with which the run has failed, if it has."""
         if self._failure is not None:
             raise self._failure
 
     def place(self, client: Client) -> Place | None:
-        """Where in the user's code a client stands."""
+        """A client's position in the user's code."""
         current = getcurrent()
         if client is self.running and current is not self._main:
             return of_frame(sys._getframe(1))
@@ -432,7 +434,7 @@ class Stage:
         return of_frame(inner.gr_frame)
 
     def standing(self) -> list[str]:
-        """Where the clients stand that have not ended, a line for each."""
+        """The positions of the clients that have not ended, one line for each."""
         return [
             f"{client.name} {client.at(client is self.running, self.place(client))}"
             for client in self.clients

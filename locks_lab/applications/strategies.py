@@ -1,21 +1,22 @@
-"""Who goes on next in a simulated application, drawn from a seed: strategies.
+"""Strategies: which client of a simulated application continues next, drawn from a seed.
 
-Each client that can go on does so after a while, in virtual time; a strategy says after which. What is due first goes first,
-and of what is due at the same moment what has the smaller rank.
+Each client that can continue does so after some virtual time, which a strategy draws. The earliest
+is first, and of what is due at the same moment what has the smaller rank.
 
-- `Uniform`: all go on at the same pace, but for one of ten, which is 30 times as slow. So each one that can go on is about
-  as likely to be the next one.
-- `Bursts`: now and then a client gets a new pace, over four orders of magnitude. So one of them does much while others
-  stand still, wherever they are.
-- `Pct`, for *probabilistic concurrency testing* (Burckhardt, Kothari, Musuvathi, Nagarakatte: A Randomized Scheduler with
-  Probabilistic Guarantees of Finding Bugs, ASPLOS 2010): no time passes while anybody can go on, and of those it is always the
-  one with the highest priority. Priorities are drawn, and at `depth - 1` steps the one that is next becomes one of the last.
-  Messages take no time. A bug is of depth d if there are d steps that have to come in a certain order for it to show. Among n clients
-  and k steps, PCT finds it with a chance of at least 1 / (n * k ** (d - 1)). Neither d nor k is known here: d is drawn from 2 to
-  4, and k from the powers of two from 8 to 128.
+- `Uniform`: all clients have the same pace, except one in ten, which is 30 times as slow. So each
+  client that can continue is about equally likely to be next.
+- `Bursts`: now and then a client gets a new pace, over four orders of magnitude. So one client does
+  much while others stand still, wherever they are.
+- `Pct`, for *probabilistic concurrency testing* (Burckhardt, Kothari, Musuvathi, Nagarakatte: A
+  Randomized Scheduler with Probabilistic Guarantees of Finding Bugs, ASPLOS 2010): no time passes
+  while any client can continue, and the one with the highest priority continues. Priorities are
+  drawn. At `depth - 1` steps the client that is next gets one of the lowest priorities. Messages
+  take no time. A bug has depth d if d steps must come in a certain order for it to show. With n
+  clients and k steps, PCT finds it with a probability of at least 1 / (n * k ** (d - 1)). Neither d
+  nor k is known here: d is drawn from 2 to 4, and k from the powers of two from 8 to 128.
 
-A client that looks again and again whether something has happened would keep others with a lower priority from ever doing it.
-So one that sleeps, or has taken many steps in a row, becomes the last one (`Pct`).
+A client that polls for an event would keep clients with a lower priority from ever causing it. So
+in `Pct` a client that sleeps, or has taken many steps in a row, gets the lowest priority.
 """
 
 from __future__ import annotations
@@ -39,22 +40,22 @@ __all__ = [
 Named = Literal["mixed", "uniform", "bursts", "pct"]
 
 # Mean times, in seconds of virtual time.
-STEP = 0.001  # until a client that can go on does so
-SLOW, SLOW_SHARE = 30.0, 0.1  # so many times as long take this share of clients
+STEP = 0.001  # seconds until a client continues, on average
+SLOW, SLOW_SHARE = 30.0, 0.1  # how much slower slow clients are, and their share
 PROMPT_SHARE = 0.3  # in this share of all runs messages take no time
 BURST_SHARE, PACES = 0.15, 2.0  # how often a pace is new, and from and to which power of 10
 DEPTHS, LENGTHS = range(2, 5), range(3, 8)  # of bugs; of runs, as powers of 2
 IN_A_ROW = 100  # steps of one client
 
-CLIENTS = 2.0  # the rank of clients, after messages and what follows from them
+CLIENTS = 2.0  # the rank of clients: after messages and their consequences
 
 
 class Party(Protocol):
     """A client, as a strategy sees it.
 
     Attributes:
-        pace: How many times as long as others it takes, where that matters.
-        rank: Who goes first of what is due at the same moment: the smaller one.
+        pace: How many times as long as others it takes, for strategies that use this.
+        rank: Decides between events that are due at the same time: the smallest rank is first.
     """
 
     pace: float
@@ -62,12 +63,13 @@ class Party(Protocol):
 
 
 class Strategy:
-    """All go on at the same pace: `Uniform`.
+    """The strategy with one pace for all: `Uniform`.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         prompt: Whether messages take no time.
-        at_once: Whether all that follows from a call has happened when it returns, too.
+        at_once: Whether, in addition, everything that follows from a call has happened when it
+            returns.
     """
 
     name: ClassVar[str] = "uniform"
@@ -83,7 +85,7 @@ class Strategy:
         client.rank = CLIENTS
 
     def delay(self, client: Party) -> float:
-        """After how long a client goes on that can go on now."""
+        """How long a client takes that can continue now, in seconds."""
         return self._rng.expovariate(1 / (STEP * client.pace))
 
     def later(self, mean: float) -> float:
@@ -94,7 +96,7 @@ class Strategy:
         """A client lets others go first."""
 
     def passes(self, client: Party) -> bool:
-        """Whether the client that is next has got another rank, so that it has to be looked again who is."""
+        """Whether the next client has got another rank, so that the choice must be made again."""
         return False
 
 
@@ -104,14 +106,14 @@ class Bursts(Strategy):
     name = "bursts"
 
     def delay(self, client: Party) -> float:
-        """After how long a client goes on that can go on now."""
+        """How long a client takes that can continue now, in seconds."""
         if self._rng.random() < BURST_SHARE:
             client.pace = 10 ** self._rng.uniform(-PACES, PACES)
         return super().delay(client)
 
 
 class Unhurried(Strategy):
-    """Nothing takes any time: somebody else chooses who goes on (`locks_lab.applications.agenda.Chosen`)."""
+    """Nothing takes time: the agenda chooses (`locks_lab.applications.agenda.Chosen`)."""
 
     name = "chosen"
     at_once = True
@@ -134,7 +136,7 @@ class Unhurried(Strategy):
 
 
 class Pct(Unhurried):
-    """The client with the highest priority goes on; its rank is the smallest."""
+    """The client with the highest priority, that is the smallest rank, continues."""
 
     name = "pct"
 
@@ -152,14 +154,14 @@ class Pct(Unhurried):
         client.rank = CLIENTS + self._rng.random()
 
     def delay(self, client: Party) -> float:
-        """At once; but time passes for those who go round in circles."""
+        """No time, except for a client that has taken many steps in a row."""
         if self._row < IN_A_ROW:
             return 0.0
         self.slept(client)
         return STEP
 
     def slept(self, client: Party) -> None:
-        """A client lets others go first: all others."""
+        """A client lets all others go first."""
         self._row = 0
         self._last += 1
         client.rank = CLIENTS + self._last
@@ -180,10 +182,10 @@ MIX: tuple[type[Strategy], ...] = (Strategy, Strategy, Bursts, Pct)
 
 
 def check_strategy(name: object) -> None:
-    """Refuse what is no strategy.
+    """Check the name of a strategy.
 
     Raises:
-        InvalidOption: It is none.
+        InvalidOption: There is no such strategy.
     """
     names = get_args(Named)
     if name not in names:
@@ -194,7 +196,7 @@ def check_strategy(name: object) -> None:
 
 
 def strategy_for(name: Named, seed: int, rng: random.Random) -> Strategy:
-    """The strategy of a name; mixed ones take turns, by the seed."""
+    """The strategy of a name. With `mixed`, the seed decides which strategy it is."""
     match name:
         case "mixed":
             return MIX[seed % len(MIX)](rng)

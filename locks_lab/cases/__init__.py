@@ -1,1 +1,1 @@
-"""Failures as text that can be replayed, and the smallest of them."""
+"""Failures as text that can be replayed, and how they are made smaller."""

@@ -1,22 +1,24 @@
-"""Cases: a world and what is to happen in it, written down so that it can be repeated.
+"""Cases: a world and its schedule, written down so that a run can be repeated.
 
-A seed says everything about a run, but only as long as worlds are drawn from seeds in the same way.
-A case stands for itself. What happens is a list of *moves*, the choices of `locks_lab.worlds.events` in
-terms of clients' numbers, so that it still makes sense when something else in the world is changed:
+A seed determines a run, but only as long as worlds are drawn from seeds in the same way. A case
+needs no seed. Its schedule is a list of *moves*: the choices of `locks_lab.worlds.events`, with the
+numbers of clients instead of agents. So a move still makes sense when something else in the world
+is changed:
+
 
     1            client 1 takes its next step
     1>n1  n1>1   a message arrives: from the agent of client 1 at the lock server of n1, or back
     1>2          a message arrives from the agent of client 1 at the one of client 2
     1.2>n1       from the second agent of client 1, which has begun again
-    s1           the agent of client 1 looks at what it knows (it settles)
-    t1           client 1 gives up waiting (its time is out)
+    s1           the agent of client 1 examines what it knows (it settles)
+    t1           client 1 gives up waiting (it times out)
     d1  x1       client 1 dies: its agent ends, or crashes
-    notice:n1,n2     n1 notices that its connection to n2 is gone, or is there
+    notice:n1,n2     n1 notices that its connection to n2 is lost, or is back
     connect:n1,n2    the two are connected again
     cut:n1,n2  mend:n1,n2  crash:n1  restart:n1
 
-A case is replayed tolerantly: a move that is not possible is left out. After the moves all goes on
-until nothing can happen any more, in an order that is always the same (`locks_lab.schedules.schedule.finish`).
+A replay leaves out moves that are not possible. After the moves, the run continues until nothing
+can happen any more, always in the same order (`locks_lab.schedules.schedule.finish`).
 """
 
 from __future__ import annotations
@@ -93,16 +95,16 @@ class Move(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A world, and what is to happen in it.
+    """A world and its schedule.
 
     Attributes:
-        scripts: What the clients do.
+        scripts: The scripts of the clients.
         nodes: The nodes.
-        homes: Where the clients live, one for each; all on the first node if there are none. Those
-            that are not among the nodes are client nodes, connected with the nodes alone.
-        options: For the agents.
-        moves: What is to happen.
-        rule: Which machines the world is made of.
+        homes: The node of each client; if empty, all clients are on the first node. Homes that are
+            not among the nodes are client nodes, which are connected only with the nodes.
+        options: Options of the agents.
+        moves: The schedule.
+        rule: The machines of the world.
         unlinked: Pairs of nodes that are never connected.
     """
 
@@ -116,7 +118,7 @@ class Case(NamedTuple):
 
     @property
     def faults(self) -> Faults:
-        """What goes wrong in its moves."""
+        """The faults that occur in its moves."""
         kinds = [move.kind for move in self.moves]
         fates: dict[int, Fate] = {
             int(move.parties[0]): move.kind
@@ -165,13 +167,13 @@ class Case(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """What came out of a case.
+    """The result of a case.
 
     Attributes:
         world: The world.
-        moves: Those of its moves that have happened.
-        events: How many events there were.
-        error: What went wrong, if anything did.
+        moves: The moves that happened.
+        events: The number of events.
+        error: The failure, if there was one.
     """
 
     world: World
@@ -181,7 +183,7 @@ class Replay(NamedTuple):
 
     @property
     def kind(self) -> str | None:
-        """What kind of thing went wrong."""
+        """The kind of the failure."""
         return None if self.error is None else kind_of(self.error)
 
 
@@ -212,7 +214,7 @@ def replay(case: Case, trace: bool = False, limit: int = 100_000) -> Replay:
 
 
 def kind_of(error: Exception) -> str:
-    """What kind of failure an exception is: its type, and where it was raised."""
+    """The kind of a failure: the exception's type, and where it was raised."""
     trace = error.__traceback__
     assert trace is not None
     while trace.tb_next is not None:
@@ -248,9 +250,9 @@ def move_of(choice: Choice, mortal: dict[int, Fate]) -> Move:
 
 
 def possible(world: World, move: Move) -> Choice | None:
-    """The choice that a move stands for, if it is one of the world's choices now.
+    """The choice that a move stands for, if the world has it now.
 
-    An agent of another generation of the same client will do.
+    It may belong to another generation of the same client's agents.
     """
     first, *rest = move.parties
     choice: Choice
@@ -298,7 +300,7 @@ def _name(party: Party) -> str:
 
 
 def case_of(plan: Plan, schedule: Iterable[Choice]) -> Case:
-    """What has happened in the world of a plan, as a case."""
+    """The case of a plan and the schedule of its run."""
     mortal = dict(plan.faults.mortal)
     homes: tuple[str, ...] = ()
     if plan.homes:
@@ -345,8 +347,8 @@ def parse_case(
     Args:
         clients: The clients' scripts.
         nodes: How many nodes, or their names.
-        homes: Where the clients live, in turn; all on the first node by default. `c1`, `c2` and so on
-            are client nodes.
+        homes: Where the clients live, in turn; all on the first node by default. `c1`, `c2` and so
+            on are client nodes.
         options: For the agents.
         rule: The name of a rule.
         schedule: The moves.

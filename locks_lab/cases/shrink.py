@@ -1,10 +1,11 @@
-"""Shrinking: from a run that went wrong to the smallest case that goes wrong in the same way.
+"""Shrinking: from a failed run to the smallest case that fails in the same way.
 
-The world is made smaller first: without clients, steps, nodes and options, then with simpler steps.
-Each smaller world is tried with what is left of the moves, and, as these may not fit any more, with
-some schedules at random. Then moves are left out, many at once and then one by one. This is repeated
-until nothing helps any more. Every change makes the case smaller by `weight`, so it comes to an end,
-and nothing depends on anything but the case: the same case is always shrunk to the same one.
+First the world is made smaller: clients, steps, nodes and options are left out, then steps are made
+simpler. Each smaller world is tried with the remaining moves. These may not fit any more, so it is
+also tried with some random schedules. Then moves are left out, first many at once and then one by
+one. This is repeated until nothing helps any more. Every change makes the case smaller by `weight`,
+so shrinking ends. The result depends only on the case: the same case is always shrunk to the same
+one.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ KINDS = get_args(StepKind)
 
 
 def shrink(case: Case, kind: str, budget: int = BUDGET, world: bool = True) -> Case:
-    """The smallest case that is found to go wrong in the same way.
+    """Find the smallest case that fails in the same way.
 
     Args:
-        case: A case that goes wrong.
-        kind: How it goes wrong, as `kind_of` says it.
-        budget: The most events that may be spent on it.
+        case: A case that fails.
+        kind: The kind of its failure, from `kind_of`.
+        budget: The largest number of events to simulate.
         world: Whether the world may become smaller, and not only the schedule.
     """
     shrinker = _Shrinker(case, kind, budget)
@@ -42,7 +43,7 @@ def shrink(case: Case, kind: str, budget: int = BUDGET, world: bool = True) -> C
 
 
 def weight(case: Case) -> tuple[int, ...]:
-    """How large a case is; what makes it hard to understand comes first."""
+    """The size of a case; the sizes that make it hard to understand come first."""
     steps = [step for steps in case.scripts for step in steps]
     return (
         len(case.scripts),
@@ -91,7 +92,7 @@ class _Shrinker:
             self._fails(_renamed(self.best))
 
     def _greedily(self, smaller: Any) -> None:
-        """Take what is smaller and still fails, as long as there is any."""
+        """Take a smaller case that still fails, as long as there is one."""
         found = True
         while found and self.left > 0:
             found = False
@@ -154,7 +155,7 @@ class _Shrinker:
 
 
 def _without_clients(case: Case) -> Iterator[Case]:
-    """Without each of the clients; the others are numbered anew."""
+    """The case without each of the clients in turn; the other clients are renumbered."""
     count = len(case.scripts)
     for gone in range(count, 0, -1) if count > 1 else ():
         yield case._replace(
@@ -252,7 +253,7 @@ def _ids(case: Case) -> list[LockId]:
 
 
 def _with_id(case: Case, old: LockId, new: LockId) -> Case:
-    """With another lock id in the place of one, and of those below it."""
+    """The case with a lock id, and the ids below it, replaced by another."""
     return case._replace(
         scripts=tuple(
             tuple(

@@ -1,4 +1,4 @@
-"""What the command lines take as arguments."""
+"""The arguments of the command lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m locks sim crowd`: how long it takes until all clients of a crowd had their locks, in virtual time."""
+"""`python -m locks sim crowd`: the virtual time until all clients of a crowd have had their locks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the clients of a crowd do: one transaction after the other, with real agents."""
+"""The clients of a crowd: they run one transaction after the other, with real agents."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Client:
 
     Args:
         number: Its number, from 1.
-        shape: What it does.
-        program: Where it lives.
-        rule: Which machine its agents are.
+        shape: The parameters of the crowd.
+        program: The program to which it belongs.
+        rule: The machine of its agents.
         time: The clock.
         send: Sends a message.
-        measures: What is told of it.
+        measures: Records its actions.
         chance: Draws its locks.
 
     Attributes:
@@ -148,7 +148,7 @@ class Client:
         self._perform(self._agent.ask_all(wanted, self.number))
 
     def _go_on(self, at: int, made: int) -> None:
-        """The work after a lock is done, unless the transaction was aborted meanwhile."""
+        """Continue after the work that follows a lock, unless the transaction was aborted meanwhile."""
         if made != self._made or at != self._at:
             return
         if at < len(self._steps):
@@ -169,7 +169,7 @@ class Client:
         self._time.at(self._time.now + work, self.program.call, lambda: self._go_on(at, made))
 
     def _no_longer_waits(self) -> None:
-        """It waits for nothing any more."""
+        """Note that it does not wait any more."""
         if self._waits:
             self._waits = False
             for each in self._steps[self._at][0]:
@@ -179,19 +179,19 @@ class Client:
                 else:
                     self.program.waiting.pop(each, None)
 
-    # --- What its agent is told, and wants done
+    # --- Events and effects of its agent
 
     def receive(self, message: Any) -> bool:
-        """Its agent takes in a message; whether `settle` is to follow."""
+        """Its agent handles a message; returns whether `settle` must follow."""
         self._perform(self._agent.receive(message))
         return self._agent.unsettled
 
     def settle(self) -> None:
-        """Its agent looks at what it knows."""
+        """Its agent examines what it knows."""
         self._perform(self._agent.settle())
 
     def sees(self, node: str, up: bool) -> None:
-        """Its program notices that a lock server is there, or gone."""
+        """Its program notices that a lock server is up or down."""
         agent = self._agent
         self._perform(agent.node_up(node) if up else agent.node_down(node))
 

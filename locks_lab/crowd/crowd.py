@@ -1,4 +1,4 @@
-"""A crowd, run once: lock servers, programs and clients in virtual time, all of it decided by a shape and a seed."""
+"""One run of a crowd: lock servers, programs and clients in virtual time, from a shape and a seed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["Crowd", "run_crowd"]
 
 
 class Crowd:
-    """Lock servers, programs, and clients that want the same.
+    """Lock servers, programs, and clients that compete for the same locks.
 
     Args:
-        shape: What it is and does.
-        seed: Decides what is drawn.
-        rule: By which rules it goes.
-        limit: After so many events it is taken for granted that it has no end.
+        shape: The parameters.
+        seed: Decides everything that is drawn.
+        rule: The rules.
+        limit: After this number of events the run counts as endless.
 
     Attributes:
         time: The clock.
@@ -167,10 +167,10 @@ class Crowd:
     # --- Running
 
     def run(self) -> Report:
-        """Run until nothing is left to happen.
+        """Run until no event is left.
 
         Raises:
-            Violation: Two clients hold what excludes each other, or somebody waits for ever.
+            Violation: Two clients hold conflicting locks, or a client waits for ever.
         """
         self.time.run()
         stuck = [client.number for client in self.clients if not client.finished]
@@ -188,5 +188,5 @@ class Crowd:
 
 
 def run_crowd(shape: Shape, seed: int = 0, rule: CrowdRule = CROWD) -> Report:
-    """Run a crowd once, and say what was measured."""
+    """Run a crowd once; return the measurements."""
     return Crowd(shape, seed, rule).run()

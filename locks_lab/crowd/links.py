@@ -1,4 +1,4 @@
-"""Links between parties, each a first-in-first-out queue; and who decides which of them is read next."""
+"""Links between parties, each a first-in-first-out queue, and schedulers that choose the next link."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ URGENT = (Remove, Release, StandingElsewhere)
 
 
 def is_urgent(message: Any) -> bool:
-    """Whether a message to a lock server gives something up, so that others can go on."""
+    """Whether a message to a lock server gives something up, so that others can continue."""
     return isinstance(message, URGENT)
 
 
 class Mail(NamedTuple):
-    """A message that has arrived, or is on its way.
+    """A message that has arrived or is in flight.
 
     Attributes:
-        agent: The agent that has sent it to a lock server, or that it is for.
-        message: The message; on a program's own queue, what is to be called.
+        agent: The agent that has sent it to a lock server, or that receives it.
+        message: The message; on a program's own queue, the function to call.
     """
 
     agent: AgentId | None
@@ -32,12 +32,13 @@ class Mail(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """A message that has arrived and is not read.
+    """A message that has arrived and was not read yet.
 
     Attributes:
         mail: The message.
-        since: How many messages that are not urgent were read from the link when it arrived.
-        free: Whether it is urgent, and its agent had nothing unread ahead of it that is not.
+        since: How many messages that are not urgent had been read from the link when it arrived.
+        free: Whether it is urgent, and no unread message of its agent that is not urgent is ahead
+            of it.
     """
 
     mail: Mail
@@ -46,18 +47,19 @@ class Unread(NamedTuple):
 
 
 class Link:
-    """What one party has sent another one.
+    """The messages from one party to another.
 
     Args:
-        source: Who sends.
-        urgent_first: Whether what gives something up is read before requests of other agents. Messages of
+        source: The sender.
+        urgent_first: Whether urgent messages are read before requests of other agents. Messages of
             one agent keep their order.
 
     Attributes:
         last: When the last message that was sent arrives.
-        epoch: How often the connection was lost. What was sent before is lost with it.
-        up: Whether the connection is there.
-        passed: The most messages of other agents that were read while an urgent one was unread.
+        epoch: How often the connection was lost. Messages that were sent before are lost with it.
+        up: Whether the parties are connected.
+        passed: The largest number of messages of other agents that were read while an urgent one
+            was unread.
         tag: For schedulers: how much time the link has used.
     """
 
@@ -122,7 +124,7 @@ class Scheduler(Protocol):
         ...
 
     def served(self, link: Link, took: float, now: float) -> None:
-        """A message of a link has taken so many seconds, until now."""
+        """A message of a link has taken some seconds, until now."""
         ...
 
 
@@ -143,10 +145,10 @@ class RoundRobin:
 
 
 class Fair:
-    """The link that has used the least time, of those that have something to read (start-time fair queueing).
+    """Chooses the link that has used the least time, of those with unread messages.
 
-    It never leaves a processor idle that has something to read. Who had nothing to read for a while has not saved
-    anything by that.
+    This is start-time fair queueing. It never leaves a processor idle while there are unread
+    messages. A link that had no messages for a while has not saved any time by that.
     """
 
     def __init__(self) -> None:

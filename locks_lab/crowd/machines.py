@@ -1,4 +1,4 @@
-"""Processors, and what runs on them: lock servers and programs, each with its links."""
+"""Processors, and the lock servers and programs that run on them, each with its links."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from locks_lab.worlds.host import Violation
 __all__ = ["Member", "Processor", "Program", "Send", "Server", "Station", "Time"]
 
 Send = Callable[[str, str, Mail], None]  # from whom, to whom
-VERSIONS = 1_000_000  # a server that runs again begins so many versions later
-SETTLE = 3  # messages of one link: so many fit into a slice of the product
+VERSIONS = 1_000_000  # a restarted server begins this number of versions later
+SETTLE = 3  # messages of one link that fit into one slice of the product
 
 
 class Time:
-    """Virtual time: what happens when.
+    """Virtual time, and the events planned in it.
 
     Args:
-        limit: So many things may happen; if there are more, it is taken for granted that they go on for ever.
+        limit: After this number of events the run counts as endless.
 
     Attributes:
-        now: Now, in seconds.
-        events: How many things have happened.
+        now: The current time, in seconds.
+        events: The number of events so far.
     """
 
     def __init__(self, limit: int = 5_000_000) -> None:
@@ -40,7 +40,7 @@ class Time:
         self._number = 0
 
     def at(self, when: float, what: Callable[..., None], *arguments: Any) -> None:
-        """Let something happen at a time; of several at the same time, in this order."""
+        """Plan an event; events that are due at the same time happen in the order of these calls."""
         self._number += 1
         heapq.heappush(self._agenda, (when, self._number, what, arguments))
 
@@ -59,10 +59,10 @@ class Time:
 
 
 class Station(Protocol):
-    """What a processor works for: it reads links, a message at a time.
+    """A program or server on a processor: it reads links, one message at a time.
 
     Attributes:
-        scheduler: Decides what it reads next.
+        scheduler: Decides which link it reads next.
     """
 
     scheduler: Scheduler
@@ -87,9 +87,9 @@ class Processor:
         time: The clock.
 
     Attributes:
-        stations: What runs on it, in turn.
-        busy: For how many seconds it has worked.
-        withheld: For how many seconds it was idle although somebody had something to read.
+        stations: The stations that run on it, in turn.
+        busy: How many seconds it has worked.
+        withheld: How many seconds it was idle while there were unread messages.
     """
 
     def __init__(self, time: Time) -> None:
@@ -155,14 +155,14 @@ class Server:
 
     Args:
         node: Its name.
-        machine: The kind of its machine.
-        price: What its steps cost.
-        scheduler: Decides what it reads next.
+        machine: The class of its machine.
+        price: The cost of its steps.
+        scheduler: Decides which link it reads next.
         send: Sends a message.
-        arrived: Called with each request that it takes in.
+        arrived: Called with each request that it handles.
 
     Attributes:
-        links: From whom it has what, by name.
+        links: The links to it, by name of the sender.
         factor: How many times as long as usual a step takes.
         silent: Whether it reads nothing.
         up: Whether it runs.
@@ -210,7 +210,7 @@ class Server:
                 self._send(self.node, effect.agent.node, Mail(effect.agent, effect.message))
 
     def crash(self) -> None:
-        """It ends, with all that it had."""
+        """It ends, and its state is lost."""
         self.up = False
         self._effects = []
         for link in self.links.values():
@@ -226,32 +226,33 @@ class Member(Protocol):
     """A client of a program, as the program sees it."""
 
     def receive(self, message: Any) -> bool:
-        """Its agent takes in a message; whether `settle` is to follow."""
+        """Its agent handles a message; returns whether `settle` must follow."""
         ...
 
     def settle(self) -> None:
-        """Its agent looks at what it knows."""
+        """Its agent examines what it knows."""
         ...
 
     def sees(self, node: str, up: bool) -> None:
-        """Its program notices that a lock server is there, or gone."""
+        """Its program notices that a lock server is up or down."""
         ...
 
 
 class Program:
-    """A program with many clients, on a processor of its own. Its agents share one link with each lock server.
+    """A program with many clients, on its own processor. Its agents share one link with each lock server.
 
     Args:
-        name: Its name, which is its node's.
+        name: The name of the program and of its node.
         nodes: The lock servers.
-        scheduler: Decides what it reads next.
+        scheduler: Decides which link it reads next.
 
     Attributes:
-        links: From whom it has what, by name; by its own name, what its clients and agents want done.
+        links: The links to it, by name of the sender. The link under its own name has the calls of
+            its clients and agents.
         members: Its clients that are in a transaction, by agent.
-        alive: The lock servers that it sees up.
-        waiting: How many of its clients wait for a lock id.
-        processor: What it runs on.
+        alive: The lock servers that it sees as up.
+        waiting: How many of its clients wait for each lock id.
+        processor: The processor on which it runs.
     """
 
     def __init__(
@@ -269,7 +270,7 @@ class Program:
         self._read = 0
 
     def call(self, what: Callable[[], None]) -> None:
-        """A client, or the program itself, does something as soon as the processor is free."""
+        """Call a function of a client, or of the program, as soon as the processor is free."""
         self.links[self.name].arrive(Mail(None, what))
         self.processor.kick()
 
@@ -302,7 +303,7 @@ class Program:
                     member.settle()
 
     def sees(self, node: str, up: bool) -> None:
-        """It notices that a lock server is there, or gone."""
+        """It notices that a lock server is up or down."""
         self.alive = self.alive | {node} if up else self.alive - {node}
         for member in list(self.members.values()):
             member.sees(node, up)

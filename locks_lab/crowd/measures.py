@@ -1,4 +1,4 @@
-"""What is measured in a crowd, and what must be true of it whatever is measured."""
+"""Measurements of a crowd, and the properties that must hold whatever the measurements are."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ __all__ = ["Measures", "Report", "Who", "most_messages"]
 
 
 def most_messages(servers: int) -> int:
-    """The most messages that a transaction with one contended lock may cost on average, however large the crowd is.
+    """The largest mean number of messages of a transaction with one contended lock, for any crowd.
 
-    At the gate: the request, that it waits, that it is granted, the end, and twice what the agent does elsewhere. At each
-    other server: the request, its answer, the release, its answer, the request once more, that it waits, that it
-    is granted, the end, and twice what the agent does elsewhere: ten. Two more for what is known of others.
+    Six messages at the gate: the request, the answer "waiting", the grant, the end, and two reports
+    of what the agent does elsewhere. Ten at each other server: the request and its answer, the
+    release and its answer, the second request, the answer "waiting", the grant, the end, and two
+    reports of what the agent does elsewhere. Two more for knowledge of others.
     """
     return 6 + 12 * (servers - 1)
 
@@ -37,32 +38,34 @@ class Who(Protocol):
 
 
 class Report(NamedTuple):
-    """What was measured. Times are in seconds of virtual time.
+    """The measurements. Times are in seconds of virtual time.
 
     Attributes:
-        shape: What the crowd was.
-        makespan: When all transactions were done.
-        grants: How often a client was told that it holds what it has asked for.
-        hand_over: From the end of a holder to the next one, who waits: the median.
-        slowest_hand_over: The longest of these.
+        shape: The parameters of the crowd.
+        makespan: When all transactions were finished.
+        grants: How often a client was notified that it holds the locks that it requested.
+        hand_over: The median time from the end of a holder to the grant of the next, waiting
+            client.
+        slowest_hand_over: The longest such time.
         each: The makespan divided by the number of transactions.
-        gap: The longest time without a grant while somebody waited.
-        mean_wait: For what was asked for.
-        longest_wait: The longest one.
-        programs: The mean wait of each program over that of all.
-        slowest_client: The largest mean wait of a client, over that of all.
-        messages: Between programs and servers, by kind.
-        per_transaction: How many of them there were for each transaction.
-        overtaken: How often a request was overtaken at the gate, at most: by how many that it conflicts with, and
-            that came later.
-        passed: How many requests of other agents of its own program were read ahead of what gives something up, at most.
-        withheld: How long a processor was idle although somebody had something to read, of all processors.
+        gap: The longest time without a grant while a client waited.
+        mean_wait: The mean wait for a request.
+        longest_wait: The longest wait for a request.
+        programs: The mean wait of each program, divided by that of all.
+        slowest_client: The largest mean wait of a client, divided by that of all.
+        messages: The messages between programs and servers, by kind.
+        per_transaction: The number of messages for each transaction.
+        overtaken: The largest number of later, conflicting requests that overtook one request at
+            the gate.
+        passed: The largest number of requests of other agents of the same program that were read
+            ahead of an urgent message.
+        withheld: How long a processor was idle while there were unread messages, in total.
         busy: How long each processor worked, by name.
-        aborts: How many transactions were aborted.
-        most_runs: How often one transaction was run at most.
-        surrenders: How many surrenders were sent, aborts among them.
-        losses: How many locks were lost with a server.
-        events: How many events were simulated.
+        aborts: The number of aborted transactions.
+        most_runs: The largest number of runs of one transaction.
+        surrenders: The number of surrenders, including aborts.
+        losses: The number of locks that were lost with a server.
+        events: The number of simulated events.
     """
 
     shape: Shape
@@ -106,8 +109,9 @@ class Report(NamedTuple):
                 f"a release was read behind {self.passed} requests of other agents of its program"
             )
         queues = shape.require == "majority" and not shape.faults  # all of them at one gate
-        # A request that was surrendered in a deadlock stands last. Writers of one lock have none; readers beside them may: their
-        # grants arrive in another order. Two locks "together" are two messages, and may meet in one.
+        # A request that was surrendered in a deadlock is last. Writers of one lock have no deadlocks;
+        # readers beside them may, because their grants arrive in another order. Two locks "together"
+        # are two messages, which may arrive as one.
         ordered = shape.pick == 1 or shape.order in ("sorted", "together")
         resolved = self.surrenders and (shape.pick > 1 or shape.reads)
         if queues and ordered and not resolved and self.overtaken:
@@ -120,7 +124,7 @@ class Report(NamedTuple):
         return found
 
     def lines(self) -> list[str]:
-        """What was measured, for people."""
+        """The measurements as lines of text."""
         ms = 1000
         programs = ", ".join(f"{name} {share:.2f}" for name, share in self.programs.items())
         busy = ", ".join(
@@ -149,21 +153,21 @@ class Report(NamedTuple):
 
 
 class _Wait(NamedTuple):
-    """What a client waits for."""
+    """The wait of a client."""
 
     since: float
     ids: tuple[LockId, ...]
 
 
 class Measures:
-    """Takes down what happens, and checks that nobody holds what excludes another one.
+    """Records events, and checks that no two clients hold conflicting locks.
 
     Args:
-        gate: The server that decides who is first.
-        clock: Says what time it is.
+        gate: The server that decides the order.
+        clock: Returns the time.
 
     Attributes:
-        messages: How many messages were sent, by kind.
+        messages: The number of messages sent, by kind.
     """
 
     def __init__(self, gate: str, clock: Callable[[], float]) -> None:
@@ -180,7 +184,7 @@ class Measures:
         self._modes: dict[tuple[LockId, AgentId], Mode] = {}
         self._over: set[AgentId] = set()  # their transactions were aborted
         self._overtaken = 0
-        self._quiet_since = 0.0  # since when somebody waits and nobody was granted anything
+        self._quiet_since = 0.0  # since when a client waits and nothing was granted
         self._gap = 0.0
         self._grants = 0
         self._surrenders = 0
@@ -201,7 +205,7 @@ class Measures:
             self._queues[request.lock_id][request.agent] = [0]
 
     def _leaves(self, lock_id: LockId, agent: AgentId, granted: bool) -> None:
-        """A request does not stand in the gate's queue any more."""
+        """A request has left the gate's queue."""
         queue = self._queues[lock_id]
         if agent not in queue:
             return
@@ -215,23 +219,23 @@ class Measures:
                     self._overtaken = max(self._overtaken, overtaken[0])
         del queue[agent]
 
-    # --- What clients do
+    # --- Clients
 
     def asks(self, who: Who, ids: tuple[LockId, ...]) -> None:
-        """A client asks for locks."""
+        """A client requests locks."""
         now = self._clock()
         if not self._waits:
             self._quiet_since = now
         self._waits[who.number] = _Wait(now, ids)
 
     def has(self, who: Who, agent: AgentId, ids: Sequence[LockId], mode: Mode) -> None:
-        """A client is told that it holds what it asked for, all of it so far.
+        """A client is notified that it holds everything that it has requested so far.
 
         Args:
             who: The client.
             agent: Its agent.
-            ids: All that it has asked for.
-            mode: In this mode.
+            ids: All lock ids that it has requested.
+            mode: The mode of these locks.
         """
         now = self._clock()
         wait = self._waits.pop(who.number)
@@ -247,7 +251,7 @@ class Measures:
                     raise Violation(f"clients {other} and {who.number} both hold {show(each)}")
             if each in wait.ids:
                 self._leaves(each, agent, True)
-                self._modes[each, agent] = mode  # what the gate reads late does not count
+                self._modes[each, agent] = mode  # `arrives` ignores the request if it comes late
                 released = self._released.get(each)
                 free = not self._relies[each]
                 if released is not None and free and wait.since <= released:
@@ -268,14 +272,17 @@ class Measures:
                 self._released[lock_id] = now
 
     def gives_up(self, who: Who, message: Surrender) -> None:
-        """A client's agent surrenders: it relies on nothing related until it is told that it holds it again."""
+        """A client's agent surrenders a lock.
+
+        The client relies on no related lock until it is notified that it holds it again.
+        """
         self._surrenders += 1
         for lock_id, holders in self._relies.items():
             if related(lock_id, message.lock_id) or message.aborts:
                 holders.pop(who.number, None)
         for lock_id, queue in self._queues.items():
             if related(lock_id, message.lock_id) and message.agent in queue:
-                queue[message.agent] = queue.pop(message.agent)  # it stands last
+                queue[message.agent] = queue.pop(message.agent)  # now it is last
 
     def aborts(self, who: Who, agent: AgentId, deadlock: bool) -> None:
         """A client's transaction was aborted, by a deadlock or because locks were lost."""
@@ -289,12 +296,12 @@ class Measures:
         self._lets_go(who)
 
     def loses(self, who: Who, ids: tuple[LockId, ...]) -> None:
-        """A client is told that it has lost locks with a server."""
+        """A client is notified that it has lost locks with a server."""
         self._losses += len(ids)
         for each in ids:
             self._relies[each].pop(who.number, None)
 
-    # --- What came out
+    # --- Results
 
     def report(
         self,

@@ -1,7 +1,7 @@
-"""What a step of a lock server costs, in seconds of virtual time.
+"""The cost of a step of a lock server, in seconds of virtual time.
 
-The figures are rounded from measurements of interpreted nodes on one core: 20 to 80 microseconds for a message at a lock server, 100
-at a program (decision 0078).
+The figures are rounded from measurements of interpreted nodes on one core: 20 to 80 microseconds
+for a message at a lock server, 100 at a program (decision 0078).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ CALL = 0.1e-6  # a call of a function
 
 
 class Price(Protocol):
-    """Lets a lock server take a step, and says what it costs."""
+    """Runs a step of a lock server, and returns its cost."""
 
     def step(
         self, server: ServerMachine, message: ServerMessage
     ) -> tuple[list[ServerEffect], float]:
-        """What the step wants done, and its price in seconds."""
+        """Run a step; return its effects and its price in seconds."""
         ...
 
 
 class Flat:
-    """A message costs so much, and each one that it causes.
+    """A fixed price for a message, and for each effect.
 
     Args:
         message: Seconds for a message.
@@ -53,7 +53,7 @@ class Flat:
 
 
 class Growing(Flat):
-    """Each step looks at all requests in the table. This is what the machines did once in a contended table."""
+    """Each step examines all requests in the table. The machines once did this in a contended table."""
 
     def step(
         self, server: ServerMachine, message: ServerMessage
@@ -64,7 +64,7 @@ class Growing(Flat):
 
 
 class Calls(Flat):
-    """What the step really does: each function that is called costs something. It takes several times as long to run."""
+    """A price for each function that the step calls. This makes simulations several times slower."""
 
     def step(
         self, server: ServerMachine, message: ServerMessage

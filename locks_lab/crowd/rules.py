@@ -1,6 +1,6 @@
-"""By which rules a crowd goes: ours, those that they replace, and wrong ones that must be caught.
+"""The rules of a crowd: ours, those that they replaced, and wrong ones that must be caught.
 
-Whether a rule is wrong shows in `locks_lab.crowd.measures.Report.violations`, or in how long a crowd takes
+A wrong rule shows in `locks_lab.crowd.measures.Report.violations`, or in how long a crowd takes
 (`tests/model/test_crowds.py`).
 """
 
@@ -26,19 +26,20 @@ Clock = Callable[[], float]
 
 
 class CrowdRule(NamedTuple):
-    """By which rules a crowd goes.
+    """The rules of a crowd.
 
     Attributes:
         name: Its name on the command line.
-        about: What is different, in one line.
+        about: The difference, in one line.
         machines: The machines of agents and lock servers.
-        scheduler: Makes what decides which link a lock server reads next, given a clock.
-        urgent_first: Whether what gives something up is read before other agents' requests of its link.
-        price: Makes what says what a step of a lock server costs.
-        right: Whether all properties of a crowd are to be true.
-        silence: What programs do when a server has been silent for a while, or speaks again: called with the
-            crowd, the server and which of both.
-        patience: How many seconds that is.
+        scheduler: Makes the scheduler of a lock server, given a clock.
+        urgent_first: Whether urgent messages are read before other agents' requests on the same
+            link.
+        price: Makes the `Price` of a lock server's steps.
+        right: Whether all properties of a crowd must hold.
+        silence: What programs do when a server has become silent, or sends again: called with the
+            crowd, the server, and which of the two.
+        patience: After how many seconds a server counts as silent.
     """
 
     name: str
@@ -61,17 +62,17 @@ class CrowdRule(NamedTuple):
 
 
 class GateOnlyLedger(Ledger):
-    """Where its program has somebody waiting for a lock, an agent asks the gate alone.
+    """If a client of the same program already waits for a lock, an agent asks only the gate for it.
 
-    The other servers are asked when the gate has granted it. It would wait at the gate anyway, and give up what it has
-    asked for at the others.
+    It asks the other servers when the gate has granted the request. Otherwise it would wait at the
+    gate anyway, and withdraw its requests from the others.
     """
 
     heeded: dict[LockId, int] | None = None
-    _gate: str | None = None  # the only node that is asked just now
+    _gate: str | None = None  # the only node that is asked at present
 
     def add(self, wanted: Object, queued: bool = False) -> Undo:
-        """As the ledger does, but for what is asked where."""
+        """Do what the ledger does, except for the choice of nodes."""
         lock_id, _, nodes, require = wanted
         others = self.heeded is not None and self.heeded.get(lock_id, 0) > 1
         if others and require == "majority" and len(nodes) > 1 and lock_id not in self.requests:
@@ -99,7 +100,7 @@ class GateOnlyAgent(OtherAgent):
     ledger_class = GateOnlyLedger
 
     def heed(self, waiting: dict[LockId, int]) -> None:
-        """Look there at how many of the program wait for what."""
+        """Take the number of waiting clients of the program from this dictionary."""
         assert isinstance(self._ledger, GateOnlyLedger)
         self._ledger.heeded = waiting
 
@@ -108,10 +109,10 @@ class GateOnlyAgent(OtherAgent):
 
 
 class Pausing:
-    """The rule that `Fair` replaced: each link has a share of the time, and a link that has used it up pauses.
+    """The rule that `Fair` replaced: each link has a share of the time, and pauses when it is used up.
 
-    It pauses if others *have had* something within some seconds, not if they have something now. So all links
-    may pause at the same time.
+    It pauses if other links *have had* messages within some seconds, not if they have messages now.
+    So all links may pause at the same time.
     """
 
     PART = 1 / 4

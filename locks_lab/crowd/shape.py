@@ -1,4 +1,4 @@
-"""What a crowd is and does: numbers, times and faults. One `Shape` and one seed decide everything."""
+"""The parameters of a crowd: numbers, times and faults. A `Shape` and a seed decide everything."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Fault(NamedTuple):
     """A server is in trouble for a while.
 
     Attributes:
-        kind: `silent`: it reads nothing, and its connections last. `slow`: each step takes `factor` times as
-            long. `restart`: it ends, and runs again after that while without its locks.
+        kind: `silent`: it reads nothing, and its connections last. `slow`: each step takes `factor`
+            times as long. `restart`: it ends, and runs again after that while without its locks.
         node: Which one.
         at: When that begins.
         lasts: How long that lasts, in seconds.
@@ -40,27 +40,27 @@ class Shape(NamedTuple):
     """A crowd. All times are in seconds of virtual time.
 
     Attributes:
-        clients: How many there are, spread evenly over the programs.
-        servers: How many lock servers there are: n1, n2, ...
-        programs: How many programs there are: p1, p2, ...
+        clients: The number of clients, spread evenly over the programs.
+        servers: The number of lock servers: n1, n2, ...
+        programs: The number of programs: p1, p2, ...
         processors: How many processors the lock servers share; by default each has its own.
-        locks: How many lock ids there are.
+        locks: The number of lock ids.
         pick: How many of them each transaction locks.
-        order: In which order: `sorted`; `opposite`: every second client the other way round; `random`; or
-            `together`, in one request.
+        order: The order of these locks: `sorted`; `opposite`: every second client in reverse order;
+            `random`; or `together`, in one request.
         reads: The share of clients that read: the first ones of each program.
         rounds: How many transactions each client runs, one after the other.
         hold: How long a transaction works when it holds all its locks.
         between: How long it works between one lock and the next.
         think: How long a client pauses between two transactions.
-        arrive: Over how long the clients' beginnings are spread.
+        arrive: The period over which the clients' start times are spread.
         require: How many of the servers a lock needs.
-        on_deadlock: What a transaction does that must give way.
-        learn: What a transaction that was aborted does with what it wanted before: nothing; or it locks that first,
-            sorted, in one request or one by one.
-        delay: How long a message is on its way.
-        jitter: By which share of that it may take longer, drawn from the seed.
-        faults: What goes wrong with servers.
+        on_deadlock: What a transaction does when it must give way.
+        learn: What an aborted transaction does with the locks that it wanted before: nothing; or it
+            locks them first, sorted, in one request or one by one.
+        delay: How long a message takes.
+        jitter: By which share of `delay` a message may take longer, drawn from the seed.
+        faults: The faults of servers.
     """
 
     clients: int = 100

@@ -1,1 +1,1 @@
-"""Every order of events in small worlds: searches, and which states and orders need not be tried."""
+"""Every order of events in small worlds: searches, and the states and orders that can be skipped."""

@@ -1,18 +1,20 @@
-"""Every interleaving of a small world: messages between two parties in order, all else in any order.
+"""Every interleaving of a small world: each link keeps its order, all else may happen in any order.
 
     print(explore(World(["write a; write b", "write b; write a"])))
 
-The machines and clients of `locks_lab.worlds.world` are run as they are, and its checks are made in every
-state. An agent looks at what it knows (`settle`) at any time after a message that leaves something
-to look at. When nothing needs to happen any more, whoever still waits must do so for nodes that are
-down; when nothing can happen any more, all must have finished, and lock servers and agents must be
-empty. No state may be reached from itself: so every schedule comes to an end.
+The machines and clients of `locks_lab.worlds.world` are run without changes, and its checks are
+made in every state. An agent examines what it knows (`settle`) at any time after a message that
+requires this. When nothing needs to happen any more, clients may wait only for nodes that are down.
+When nothing can happen any more, all clients must have finished, and lock servers and agents must
+be empty. No state may be reached from itself, so every schedule ends.
 
-Agents that begin later, after an abort or another transaction, are younger than all that came before
-them, and among themselves in the order of their clients: other orders of their ages are not explored.
-So a schedule with such agents is replayed as a case (`locks_lab.cases.case`), which goes by clients' numbers.
+Agents that begin later, after an abort or another transaction, are younger than all agents before
+them. Among themselves they have the order of their clients. Other orders of their ages are not
+explored. So a schedule with such agents is replayed as a case (`locks_lab.cases.case`), which names
+clients, not agents.
 
-The search is depth first, over the states of `locks_lab.explorer.space`, which also says how it is kept small.
+The search is depth first, over the states of `locks_lab.explorer.space`, which explains how the
+number of states is kept small.
 """
 
 from __future__ import annotations
@@ -34,18 +36,19 @@ Counts = tuple[int, int, int, int]
 
 
 class Explored(NamedTuple):
-    """What an exploration found.
+    """The result of an exploration.
 
     Attributes:
-        states: Different states of the world.
-        transitions: Events that lead from one to another.
-        terminal: Those where nothing can happen any more.
-        surrenders: How many deadlocks were resolved, at least and at most.
-        superfluous: How many of those, at most, were none (any more).
-        outdated: How many of the reports, at most, named an edge that was not there (any more).
-        parties: Different states of single parties.
-        seconds: How long it took.
-        ends: What `at_end` returned for the terminal states.
+        states: The number of different states of the world.
+        transitions: The number of events that lead from one state to another.
+        terminal: The number of states where nothing can happen any more.
+        surrenders: The smallest and largest number of resolved deadlocks.
+        superfluous: The largest number of these that were not deadlocks, or not any more.
+        outdated: The largest number of reports that named an edge that did not exist, or not any
+            more.
+        parties: The number of different states of single parties.
+        seconds: The duration.
+        ends: The results of `at_end` for the terminal states.
     """
 
     states: int
@@ -79,16 +82,17 @@ def explore(
 
     Args:
         world: The world, in its first state; it is used up.
-        limit: The most states.
-        most: The most surrenders; one more on any path is a violation.
-        at_end: Looks at each terminal state: at its parties, not at counters of the world.
-        rename: Rename counters, so that more states are the same.
+        limit: The largest number of states.
+        most: The largest number of surrenders; one more on any path is a violation.
+        at_end: Called with each terminal state. It may use the parties, but not counters of the
+            world.
+        rename: Rename counters, so that more states are equal.
         reduce: Leave out orders of independent events.
-        see: Is told now and then how many states there are by then.
+        see: Called now and then with the number of states so far.
 
     Raises:
-        Violation: With the schedule that leads there, as choices of the world, in `schedule`; or
-            the world comes to no end.
+        Violation: A check failed, or a schedule does not end. `schedule` has the choices of the
+            world that lead there.
         TooManyStates: There are more than `limit` states.
     """
     begun = time.perf_counter()
@@ -112,14 +116,14 @@ def explore(
 
 
 class _Visit(Visit[State, Transition]):
-    """A state on the path, with what was found from there on.
+    """A state on the path, with the results of the search from this state on.
 
     Attributes:
         surrendered: Of the last move: whether it is a surrender, superfluous, outdated.
-        least: The fewest surrenders up to an end.
-        most: The most of them; -1 if no end was found.
-        superfluous: The most superfluous ones.
-        outdated: The most outdated reports.
+        least: The smallest number of surrenders up to an end.
+        most: The largest number of surrenders up to an end; -1 if no end was found.
+        superfluous: The largest number of superfluous surrenders.
+        outdated: The largest number of outdated reports.
     """
 
     __slots__ = ("least", "most", "outdated", "superfluous", "surrendered")
@@ -133,7 +137,7 @@ class _Visit(Visit[State, Transition]):
 
 
 class _Search(DepthFirst[State, Transition, Counts]):
-    """Finds of each state how many surrenders there are from there on, as a `_Visit` has it."""
+    """Computes for each state the numbers of surrenders that follow; see `_Visit`."""
 
     def __init__(
         self, space: Space, limit: int, most: int | None, at_end: Callable[[World], Any] | None

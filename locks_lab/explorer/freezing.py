@@ -1,19 +1,20 @@
-"""Which states of a world are the same, for exploring it.
+"""The states of a world that count as equal in an exploration.
 
-Every order of dictionaries is kept that decides anything but the order of messages to different
-parties (`UNORDERED`, and `SINGLE` with a single node). Messages to agents that have ended do
-nothing; they are dropped. And servers' counters are renamed (`Labels`):
+The order of a dictionary is part of the state, unless it only decides the order of messages to
+different parties (`UNORDERED`, and `SINGLE` with a single node). Messages to agents that have ended
+do nothing, so they are dropped. Servers' counters are renamed (`Labels`):
 
-* Versions and numbers of requests are used for nothing but which of two states of *one* request, or
-  of its agent (`turned`), is the newer, whether they are the same, and in which order one agent's
-  requests came. So each agent has a counter of its own at each server, which counts by one. Numbers
-  of different agents only have to differ.
-* The version in an answer to a surrender is later than all that was known before.
-* Places are compared for related requests alone, so each first element of ids counts its own.
+* Versions and numbers of requests have only three uses: to decide which of two states of *one*
+  request, or of its agent (`turned`), is newer; whether they are equal; and in which order the
+  requests of one agent came. So each agent has its own counter at each server, which counts by one.
+  Numbers of different agents only have to differ.
+* The version in an answer to a surrender is larger than all versions that were known before.
+* Places are compared only between related requests, so each first element of ids has its own
+  counter.
 
-With renamed counters the records within one message may stand in another order, and so a tie between
-several cycles may fall differently. `rename=False`
-explores with the real counters: the tests compare the two for small worlds.
+With renamed counters, the records in one message may have another order, so the choice between
+several equal cycles may differ. `rename=False` explores with the real counters; the tests compare
+the two for small worlds.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ DROPPED = {
         "away",
         "_touched",
         "_tied",
-    },  # and what need not be looked at
+    },  # and attributes that are ignored
     "Slot": {"marks"},
     "EntryOwner": {"single", "waiters"},
     "Entry": {"mark", "marked_at"},
@@ -75,13 +76,13 @@ UNORDERED = frozenset(
         "counted",
     }
 )
-SINGLE = UNORDERED | {"owners"}  # gone through only where agents wait at other nodes
+SINGLE = UNORDERED | {"owners"}  # iterated only where agents wait at other nodes
 PLACING = (Request, Surrender)  # the messages by which requests get a place
 LATER = 10**18  # later than each renamed version
 ROOM = (
     10**11
-)  # for the versions of one agent; they are later than those of servers that ran anew before
-LIFE = 10**6  # for those of one life of a lock server
+)  # for the versions of one agent; larger than those of servers that were restarted before
+LIFE = 10**6  # for the versions of one life of a lock server
 
 
 # --- Freezing -----------------------------------------------------------------------------------
@@ -106,7 +107,7 @@ def freeze(
     if isinstance(value, partial):
         return (value.func.__name__, value.args)
     if isinstance(value, Tokens) and not value.waits:
-        return None  # as if it had not been made
+        return None  # as if there were none
     if id(value) in seen:
         return ("seen", seen[id(value)])
     seen[id(value)] = len(seen)
@@ -166,7 +167,7 @@ class Labels:
     def end(
         self, machine: ServerMachine, message: ServerMessage, sent: list[AgentMessage]
     ) -> list[AgentMessage]:
-        """After a step: rename what is new, in the server and in what it sends."""
+        """After a step: rename the new counters, in the server and in its messages."""
         table = machine.table
         if isinstance(message, PLACING):
             self.places[message.lock_id[0]] = table.last_place
@@ -223,7 +224,7 @@ class Labels:
     def _renamed(self, sent: AgentMessage, names: dict[int, int]) -> AgentMessage:
         records = tuple(self._record(record, names) for record in _records(sent))
         match sent:
-            case VersionRaised() | Refused():  # where clients want tokens, nothing is renamed
+            case VersionRaised() | Refused():  # nothing is renamed in worlds with fencing tokens
                 return sent
             case Surrendered():
                 return sent._replace(records=records, version=LATER)

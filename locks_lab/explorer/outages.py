@@ -1,7 +1,7 @@
-"""The states of a world's network, for exploring it, and what can happen to it in each of them.
+"""The states of a world's network in an exploration, and the changes that are possible in each.
 
-With `reduce`, what nobody has noticed makes no difference: a connection breaks, or is made, when the
-first one notices, and a node ends or begins with it.
+With `reduce`, a change that no node has noticed makes no difference. A connection breaks, or is
+made, at the moment when the first node notices, and a node ends or begins at the same moment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Outages:
 
     Args:
         world: The world.
-        reduce: Leave out what nobody has noticed.
+        reduce: Leave out changes that no node has noticed.
     """
 
     def __init__(self, world: World, reduce: bool) -> None:
@@ -59,7 +59,7 @@ class Outages:
         return world
 
     def changes(self, number: int) -> list[tuple[Change, ...]]:
-        """What can happen to the network, each as changes in this order."""
+        """The possible changes of the network, each as a sequence of single changes."""
         world = self.at(number)
         network = world.network
         notices: list[tuple[Change, ...]] = [(("notice", pair),) for pair in network.notices()]
@@ -74,7 +74,7 @@ class Outages:
         ]
 
     def _noticed(self, begun: tuple[Change, ...], number: int) -> list[tuple[Change, ...]]:
-        """A change of the network up to where somebody notices it, in all ways."""
+        """All ways in which a change of the network continues until a node notices it."""
         network = self.at(number).network
         for change in begun:
             network.make(change)
@@ -96,7 +96,7 @@ class Outages:
     def _connected(
         self, begun: tuple[Change, ...], number: int, network: Network, pairs: list[Pair]
     ) -> list[tuple[Change, ...]]:
-        """A repair up to where somebody notices the connections that are made."""
+        """All ways in which a repair continues until a node notices the new connections."""
         possible = network.connectable()
         if not possible and (network.apart or network.crashed):
             return [begun]  # it needs another repair, too

@@ -1,9 +1,9 @@
-"""What single parties do in a world, for exploring it: numbers for everything, each step run once.
+"""The steps of single parties in an exploration: everything has a number, and each step is run once.
 
-A party's next state and what it sends depend on nothing but its own state and what happens to it. So
-each such step is run once, and looked up from then on (`Reactions.react`). States and messages are
-frozen to plain tuples, without statistics, and without the reports of deadlocks except for how many
-there are (`locks_lab.explorer.freezing` says what counts as the same), and each gets a number.
+A party's next state and its messages depend only on its own state and on the event. So each such
+step is run once, and looked up afterwards (`Reactions.react`). States and messages are frozen to
+plain tuples, and each gets a number. Statistics are left out, and so are reports of deadlocks
+except for their number. (`locks_lab.explorer.freezing` defines which states count as equal.)
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ KINDS: dict[int, Literal["step", "time out", "settle", "die"]] = {
 
 
 class Reaction(NamedTuple):
-    """What a step of a party leads to.
+    """The result of a step of a party.
 
     Attributes:
         after: The number of its next state.
-        sent: What it sends: link and message.
+        sent: Its messages: link and message.
         done: Whether a surrender was carried out.
-        silent: Whether nobody else can tell that anything happened.
+        silent: Whether no other party can see that anything happened.
     """
 
     after: int
@@ -50,12 +50,12 @@ class Reaction(NamedTuple):
 
 
 class Reactions:
-    """The states of parties, messages and links by number, and what each step leads to.
+    """The states of parties, messages and links by number, and the result of each step.
 
     Args:
         world: The world.
-        rename: Rename counters, so that more states are the same.
-        fused: A look at what is known is one event with the one before it.
+        rename: Rename counters, so that more states are equal.
+        fused: `settle` is one event with the event before it.
     """
 
     def __init__(self, world: World, rename: bool, fused: bool) -> None:
@@ -72,8 +72,8 @@ class Reactions:
         self.unsettled: list[bool] = []
         self.forced: list[bool] = []  # whether the next event must be one of this party
         self.refs: list[AgentId | None] = []  # its agent, if that is alive
-        self.own: list[tuple[int, ...]] = []  # what it can do by itself
-        self.mentions: list[frozenset[AgentId]] = []  # the agents that it may tell others of
+        self.own: list[tuple[int, ...]] = []  # its steps without a message
+        self.mentions: list[frozenset[AgentId]] = []  # the agents that its messages may mention
         self.ids: dict[Any, int] = {}
         self.messages: list[Any] = []
         self.mentioned: list[frozenset[AgentId]] = []  # in each message
@@ -90,7 +90,7 @@ class Reactions:
             server.labels = Labels(server, life, not self.world.cuts)  # type: ignore[attr-defined]
 
     def react(self, old: int, what: int, settle: bool) -> Reaction:
-        """What one step of a party leads to."""
+        """The result of one step of a party."""
         found = self.reactions.get((old, what, settle))
         if found is not None:
             return found
@@ -191,7 +191,7 @@ class Reactions:
         return found
 
     def force(self, party: int) -> int:
-        """The number of the same state when the next event must be one of this party."""
+        """The number of the same state with the condition that this party has the next event."""
         key = ("forced", party)
         found = self.ids.get(key)
         if found is None:
@@ -239,7 +239,7 @@ def _agents_in(value: Any) -> Iterator[AgentId]:
 
 
 def _mentions(party: ServerMachine | ScriptedClient | None) -> frozenset[AgentId]:
-    """The agents that a party knows of, and may tell others of; not a client's own one."""
+    """The agents that a party knows, and may mention to others; not a client's own agent."""
     if isinstance(party, ServerMachine):
         return frozenset(subjects(party))
     if isinstance(party, ScriptedClient) and not party.finished:

@@ -1,13 +1,13 @@
-"""Searching all states of a model: what the searches have in common, and the one that goes deep first.
+"""Searches over all states of a model: their common parts, and the depth-first search.
 
-A model has immutable states: where it begins, what can happen in a state, and what comes of it
-(`Model`). `locks_lab.explorer.space` has that of a world of locks, `locks_lab.leader.explore` that of a world of
-elections, and examples have models of their own.
+A `Model` has immutable states: the first state, the moves that are possible in a state, and the
+state that follows from a move. `locks_lab.explorer.space` is the model of a world of locks,
+`locks_lab.leader.explore` that of a world of elections. Examples have their own models.
 
-`DepthFirst` goes on from each new state at once, and keeps the way to where it is. So it sees when a
-state is reached from itself, and it can find out something about each state from all that follows:
-what a subclass takes together in `take_in` and returns in `leave`. Breadth first is
-`locks_lab.explorer.shortest`.
+`DepthFirst` continues from each new state at once, and keeps the path to the current state. So it
+detects a state that is reached from itself. It can also compute a value for each state from all
+states that follow: a subclass collects them in `take_in` and returns the value in `leave`. The
+breadth-first search is in `locks_lab.explorer.shortest`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ V = TypeVar("V")
 
 
 class Model(Protocol[S, M]):
-    """States, and what leads from one to another. States are immutable and can be hashed."""
+    """States, and the moves between them. States are immutable and can be hashed."""
 
     def start(self) -> S:
         """The state in which all begins."""
         ...  # pragma: no cover
 
     def moves(self, state: S) -> Sequence[M]:
-        """All that can happen in a state, always in the same order."""
+        """All moves that are possible in a state, always in the same order."""
         ...  # pragma: no cover
 
     def after(self, state: S, move: M) -> S | None:
@@ -73,12 +73,12 @@ def collector_off() -> Iterator[None]:
 
 
 class Visit(Generic[S, M]):
-    """A state on the way to where a search is.
+    """A state on the path of a search.
 
     Attributes:
         state: The state.
-        moves: What is still to be tried there.
-        move: What was tried last.
+        moves: The moves that were not tried yet.
+        move: The move that was tried last.
     """
 
     __slots__ = ("move", "moves", "state")
@@ -90,19 +90,19 @@ class Visit(Generic[S, M]):
 
 
 class DepthFirst(Generic[S, M, V]):
-    """A search that goes on from each new state at once.
+    """A search that continues from each new state at once.
 
-    Subclasses say what is checked, and what is found out of each state: a value of type `V`.
+    Subclasses define the checks, and the value of each state, of type `V`.
 
     Args:
         model: The model.
-        limit: The most states.
+        limit: The largest number of states.
 
     Attributes:
-        known: Of each state its value; None while it is on the path.
-        path: The states on the way to where the search is.
-        transitions: Moves that led from one state to another.
-        see: Is told now and then how many states are known.
+        known: The value of each state; None while it is on the path.
+        path: The states on the path to the current one.
+        transitions: The number of moves that led from one state to another.
+        see: Called now and then with the number of known states.
     """
 
     see: Callable[[int], object] | None = None
@@ -111,15 +111,15 @@ class DepthFirst(Generic[S, M, V]):
         self.model = model
         self.limit = limit
         self.known: dict[S, V | None] = {}
-        self.path: list[Any] = []  # of what `enter` returns
+        self.path: list[Any] = []  # the results of `enter`
         self.transitions = 0
 
     def run(self) -> V:
-        """Visit all states; returns the value of the first one.
+        """Visit all states; return the value of the first one.
 
         Raises:
-            Violation: What is checked is wrong, with the schedule that leads there in `schedule`;
-                or a state can be reached from itself.
+            Violation: A check failed, or a state can be reached from itself. `schedule` has the
+                moves that lead there.
             TooManyStates: There are more than `limit` states.
         """
         with collector_off():

@@ -1,22 +1,24 @@
-"""A shortest schedule that goes wrong, or none: every state of a model, breadth first.
+"""The shortest failing schedule of a model, if there is one: every state, breadth first.
 
     found = shortest(model, check)
     if found.violation is not None:
-        print(found.schedule)  # no schedule with fewer moves goes wrong
+        print(found.schedule)  # no schedule with fewer moves fails
 
-A model has immutable states (`locks_lab.explorer.search.Model`). `locks_lab.explorer.space.Space` is one, and
-`shortest_schedule` looks for what is wrong in a world of lock servers, agents and clients. Examples
-have models of their own.
+A model has immutable states (`locks_lab.explorer.search.Model`). `locks_lab.explorer.space.Space`
+is one, and `shortest_schedule` searches a world of lock servers, agents and clients. Examples have
+their own models.
 
-States are visited level by level: first all that one move leads to, then all that two lead to. So the
-first violation is one that no shorter schedule leads to. When no new state is left there is none.
-`locks_lab.explorer.explore` goes depth first instead. It also finds schedules that do not end, and counts
-deadlocks; it needs less memory, but what it finds first can be far longer than it must be.
+States are visited level by level: first all states that one move leads to, then all states that two
+moves lead to. So no shorter schedule leads to a violation than the first one that is found. If no
+new state is left, there is no violation. `locks_lab.explorer.explore` goes depth first instead. It
+also finds schedules that do not end, counts deadlocks, and needs less memory. But the first
+schedule that it finds can be much longer than necessary.
 
-Among the shortest schedules one reads better than others: that in which a party goes on as long as
-possible before another one does. `who` says whose move it is; then the search is made a second time,
-with the party that moved last as part of each state, and the schedule with the fewest changes of party
-wins; or the cheapest one, if `price` says what it costs to leave a party in the middle of something.
+Among the shortest schedules, the easiest to read is the one in which each party continues as long
+as possible before another one moves. `who` returns the party of a move. If it is given, the search
+is made a second time, with the party that moved last as a part of each state. The result is then
+the schedule with the fewest changes of party, or the cheapest one, if `price` returns the cost of
+leaving a party in the middle of something.
 """
 
 from __future__ import annotations
@@ -41,16 +43,17 @@ M = TypeVar("M")
 
 @dataclass(frozen=True)
 class Found(Generic[S, M]):
-    """What a search has found.
+    """The result of a search.
 
     Attributes:
-        violation: What goes wrong; None if nothing can.
-        schedule: A shortest schedule that leads there.
-        path: The states on it, the first one included; without the last one if the move into it is wrong.
-        states: Different states seen.
-        transitions: Moves that lead from one to another.
-        depth: The number of moves to the states that are farthest away, or to the violation.
-        seconds: How long it took.
+        violation: The violation; None if there is none.
+        schedule: A shortest schedule that leads to it.
+        path: The states of this schedule, including the first one. The last one is missing if the
+            move into it fails.
+        states: The number of different states.
+        transitions: The number of moves that lead from one state to another.
+        depth: The number of moves to the farthest states, or to the violation.
+        seconds: The duration.
     """
 
     violation: Violation | None
@@ -83,20 +86,22 @@ def shortest(
 
     Args:
         model: The model.
-        check: Raises `Violation` if something is wrong with a state; is given what can happen in it.
-        limit: The most states.
-        key: What makes two states the same, if not their being equal: what can happen after them
-            must be the same but for names, and `check` must say the same of them.
-        who: Whose move one is. Of several shortest schedules the one with the fewest changes is found.
-        price: What it costs when, in a state, not the first party goes on, who has led there, but the
-            second one; by default 1. At the beginning the first one is None.
+        check: Called with a state and its moves; raises `Violation` if the state is wrong.
+        limit: The largest number of states.
+        key: Returns a key of a state; states with equal keys count as equal. The moves after them
+            must be equal except for names, and `check` must give the same result. By default the
+            state itself.
+        who: Returns the party of a move. Of several shortest schedules, the one with the fewest
+            changes of party is found.
+        price: Returns the cost when, in a state, the second party moves instead of the first one,
+            which made the last move; by default 1. At the beginning the first party is None.
 
     Returns:
-        The violation and the schedule; or none, and then there is no such schedule.
+        The violation and its schedule. If there is no violation, no schedule leads to one.
 
     Raises:
         InvalidOption: `limit` is less than 1.
-        TooManyStates: There are more than `limit` states: nothing is proven.
+        TooManyStates: There are more than `limit` states, so nothing is proven.
     """
     if limit < 1:
         raise InvalidOption(f"limit={limit!r}: at least one state is visited")
@@ -113,12 +118,12 @@ class _BreadthFirst(Generic[S, M]):
     """A search, level by level; the arguments are those of `shortest`.
 
     Attributes:
-        known: The states of all levels so far, by name: themselves, or what `key` makes of them.
-        reached: Those of the next level.
-        following: The next level: what was seen, by name; and by party, where that counts.
-        wrong: What is wrong at this depth, and the cheapest way there: to a state, and perhaps one
-            move more.
-        transitions: Moves that led from one state to another.
+        known: The states of all levels so far, by name: the state itself, or its `key`.
+        reached: The states of the next level.
+        following: The next level: the states seen, by name, and by party if `who` is given.
+        wrong: The violation at this depth, and the cheapest schedule to it: to a state, and perhaps
+            one more move.
+        transitions: The number of moves that led from one state to another.
     """
 
     def __init__(
@@ -154,7 +159,7 @@ class _BreadthFirst(Generic[S, M]):
                 moves = self._look(here)
                 if self.wrong is None or self.wrong[2]:
                     self._go_on(here, moves)
-                # Else only what else is wrong at this depth is of interest.
+                # Otherwise only other violations at this depth matter.
             if self.wrong is not None:
                 violation, end, more = self.wrong
                 path, schedule = _way(end)
@@ -167,7 +172,7 @@ class _BreadthFirst(Generic[S, M]):
         return Found(None, (), (), len(self.known), self.transitions, depth, 0.0)
 
     def _look(self, here: _Seen) -> Sequence[M]:
-        """Check a state; returns what can happen in it."""
+        """Check a state; return its moves."""
         moves: Sequence[M] = ()
         try:
             moves = self.model.moves(here.state)
@@ -230,23 +235,24 @@ def _way(last: _Seen) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 def shortest_schedule(
     world: World, limit: int = 500_000, rename: bool = True, reduce: bool = False
 ) -> Found[State, Choice]:
-    """Look for a shortest schedule that goes wrong in a world.
+    """Look for a shortest failing schedule of a world.
 
-    The checks are those of `locks_lab.explorer.explore.explore`, but for schedules that come to no end.
+    The checks are those of `locks_lab.explorer.explore.explore`, except for schedules that do not
+    end.
 
     Args:
         world: The world, in its first state; it is used up.
-        limit: The most states.
-        rename: Rename counters, so that more states are the same.
-        reduce: Leave out orders of independent events. There are fewer states then; what is found
-            goes wrong, but there may be a shorter one among those left out.
+        limit: The largest number of states.
+        rename: Rename counters, so that more states are equal.
+        reduce: Leave out orders of independent events. Then there are fewer states. A schedule that
+            is found fails, but one of those that were left out may be shorter.
 
     Returns:
-        What was found; its schedule is of choices of the world. A move of the space can be several
-        of them.
+        The result; its schedule consists of choices of the world. A move of the space can be
+        several choices.
 
     Raises:
-        TooManyStates: There are more than `limit` states: nothing is proven.
+        TooManyStates: There are more than `limit` states, so nothing is proven.
     """
     space = Space(world, rename, reduce)
 

@@ -1,9 +1,10 @@
 """All small worlds of a kind, to be explored one after the other.
 
-A kind says how many clients there are, which lock ids, modes and steps they may use, and what may go
-wrong. Its worlds are all ways to give each client a script. Worlds that differ only in the names of
-their locks count once; clients can't be exchanged, for their agents have an order. A step that asks
-for what the client has already, or will have, is left out: nothing comes of it.
+A kind sets the number of clients, the lock ids, modes and steps that they may use, and the possible
+faults. Its worlds are all ways to give each client a script. Worlds that differ only in the names
+of their locks count once. Clients cannot be exchanged, because their agents have an order. A step
+that requests a lock that the client already holds, or will hold, is left out, because it has no
+effect.
 """
 
 from __future__ import annotations
@@ -29,20 +30,21 @@ class Kind(NamedTuple):
     """A kind of small worlds.
 
     Attributes:
-        agents: How many clients.
-        locks: How many lock ids; with `depth`, how many trees of them.
-        nodes: How many nodes; each lock is asked for on all of them.
+        agents: The number of clients.
+        locks: The number of lock ids; with `depth`, of trees of lock ids.
+        nodes: The number of nodes; each lock is requested on all of them.
         modes: `"w"`, `"r"` or `"rw"`.
-        depth: How many elements lock ids have at most.
-        steps: How many steps each client takes.
+        depth: The largest number of elements of a lock id.
+        steps: The number of steps of each client.
         require: On how many of the nodes a lock is needed.
-        extras: Steps other than asking for a lock and waiting for it.
-        faults: What may go wrong.
+        extras: Steps other than requesting a lock and waiting for it.
+        faults: The possible faults.
         spread: Clients live on all nodes in turn, not all on the first one.
-        options: For the agents.
-        held: Each client has its first lock already.
-        ring: Only those worlds in which each client has one lock and wants the next one's.
-        spokes: Each client lives on a node of its own, that is connected with lock servers only.
+        options: Options of the agents.
+        held: Each client already holds its first lock.
+        ring: Only the worlds in which each client holds one lock and requests that of the next
+            client.
+        spokes: Each client lives on its own node, which is connected only with lock servers.
         apart: Each lock is on one of the nodes, in turn, instead of on all of them.
         unlinked: Pairs of nodes that are never connected.
     """
@@ -66,7 +68,7 @@ class Kind(NamedTuple):
 
 
 def small_worlds(kind: Kind, rule: Rule = OURS) -> Iterator[Plan]:
-    """All worlds of a kind, those in which the clients form a ring first."""
+    """All worlds of a kind, first those in which the clients form a ring."""
     nodes = node_names(kind.nodes)
     homes = client_names(kind.agents) if kind.spokes else nodes if kind.spread else ()
     found = rings(kind.agents) if kind.ring else _combinations(kind, nodes)
@@ -113,13 +115,13 @@ def ring(order: Sequence[int]) -> tuple[Script, ...]:
 
 
 def rings(size: int) -> Iterator[tuple[Script, ...]]:
-    """Rings in every order of their clients; where one begins to count makes no difference."""
+    """Rings in every order of their clients; rotations of a ring count once."""
     for rest in itertools.permutations(range(1, size)):
         yield ring((0, *rest))
 
 
 def is_ring(scripts: Sequence[Script]) -> bool:
-    """Whether each client takes one lock, and then the one that another client took first."""
+    """Whether each client takes one lock, and then the lock that another client took first."""
     if not all(
         len(script) == 2 and all(step.kind == "lock" for step in script) for script in scripts
     ):
@@ -171,7 +173,7 @@ def _scripts(kind: Kind, asking: Sequence[Step], before: Script) -> Iterator[Scr
 
 
 def _covers(earlier: Step, step: Step) -> bool:
-    """Whether nothing comes of a step after an earlier one."""
+    """Whether an earlier step makes another step have no effect."""
     return (
         earlier.kind in ("lock", "ask")
         and step.lock_id[: len(earlier.lock_id)] == earlier.lock_id
@@ -189,7 +191,7 @@ def _tree(root: str, depth: int) -> Iterator[LockId]:
 
 
 def _renamed(scripts: tuple[Script, ...]) -> tuple[Script, ...]:
-    """The same with locks named in the order in which they occur, and so those below each one."""
+    """The same scripts with locks, and the locks below each of them, named in order of occurrence."""
     names: dict[LockId, dict[object, object]] = {}
 
     def rename(lock_id: LockId) -> LockId:

@@ -1,26 +1,27 @@
-"""The states of a world, for exploring it, and what leads from one to another.
+"""The states of a world in an exploration, and the moves between them.
 
-A state of the world is a tuple of numbers (`locks_lab.explorer.reactions`): of the parties' states, of the
-messages on each link, and of the network's state. Checks are of one party, or of two, and remembered.
+A state of the world is a tuple of numbers (`locks_lab.explorer.reactions`): of the parties' states,
+of the messages on each link, and of the network's state. Each check concerns one party or two, and
+its result is remembered.
 
-Fewer states (`reduce`). Events at different parties do not depend on each other: whichever comes
-first, what they lead to is the same. So of all orders of such events one is enough.
+Fewer states (`reduce`). Events at different parties are independent: in either order, they lead to
+the same state. So one order of such events is enough.
 
-* An agent's look at what it knows (`settle`) depends on nothing but what it took in before. It is
-  made one event with the message before it: a message arrives, and the agent looks or does not. If
-  it does not, and nothing else has come of the message, the next event is one at this very agent.
-* Where nothing that others do can make a difference to what a party does next, its events come
-  first (`_first`).
-* What happens to the network makes no difference until somebody notices (`locks_lab.explorer.outages`).
+* An agent's `settle` depends only on the messages that it has handled before. It is one event with
+  the message before it: a message arrives, and the agent settles or does not. If it does not, and
+  the message had no other effect, the next event is at the same agent.
+* If nothing that other parties do can affect what a party does next, its events come first
+  (`_first`).
+* Changes of the network make no difference until a node notices (`locks_lab.explorer.outages`).
 
-The first two are for as long as nothing can go wrong with the network. What is reachable for each
-single party, each end, and each surrender stays the same. What two parties are about is compared in
-the states that are visited: two clients' locks, and whether a surrender was superfluous. Without
-`reduce` that is in all of them.
+The first two rules apply only as long as no fault of the network is possible. The reduction keeps
+every reachable state of each single party, every end, and every surrender. Checks that concern two
+parties are made only in the visited states: conflicts between two clients' locks, and whether a
+surrender was superfluous. Without `reduce`, these are all states.
 
-Fencing tokens of different clients are compared in the order in which they get them, and by the real
-numbers. So nothing of this is done where clients want tokens: all orders are tried, and counters are
-not renamed.
+Fencing tokens of different clients are compared by their real numbers, in the order in which the
+clients get them. So there is no reduction in worlds with fencing tokens: all orders are tried, and
+counters are not renamed.
 """
 
 from __future__ import annotations
@@ -57,15 +58,16 @@ State = tuple[tuple[int, ...], Queues, int]
 
 
 class Transition(NamedTuple):
-    """Something that can happen in a state.
+    """A move that is possible in a state.
 
     Attributes:
-        party: Where; -1 if it is not one party's event.
-        what: The number of the message that arrives, or a negative number for another kind.
-        link: The link on which it arrives, or -1.
-        settle: Whether the agent looks at what it knows right after.
-        changes: For what is not one party's event: what happens to the network, in this order.
-        alone: Whether the events of other parties are not tried before it.
+        party: The party of the event; -1 if it is not an event of one party.
+        what: The number of the message that arrives, or a negative number for another kind of
+            event.
+        link: The link on which the message arrives, or -1.
+        settle: Whether the agent settles right after.
+        changes: If it is not an event of one party: the changes of the network, in order.
+        alone: Whether events of other parties are not tried before it.
     """
 
     party: int
@@ -77,14 +79,15 @@ class Transition(NamedTuple):
 
 
 class _Overview(NamedTuple):
-    """What can be seen of the parties of a state from outside; parties by their places.
+    """The parties of a state, seen from outside; parties are given by their positions.
 
     Attributes:
-        busy: Those that can do something.
-        idle: Those that live, and can't.
-        woken: Those of these that others may send something.
-        coming: For each party from whom messages are on their way to it; -1 if that one has ended.
-        spoken_of: The agents that somebody else knows, or will.
+        busy: The parties that can do something.
+        idle: The live parties that cannot.
+        woken: The idle parties to which others may send something.
+        coming: For each party, the senders of messages in flight to it; -1 for a sender that has
+            ended.
+        spoken_of: The agents that another party knows, or will know.
     """
 
     busy: list[int]
@@ -95,11 +98,11 @@ class _Overview(NamedTuple):
 
 
 class Space(Reactions):
-    """The states of a world, and what leads from one to another.
+    """The states of a world, and the moves between them.
 
     Args:
         world: The world, in its first state; it is used up.
-        rename: Rename counters, so that more states are the same.
+        rename: Rename counters, so that more states are equal.
         reduce: Leave out orders of independent events.
     """
 
@@ -155,7 +158,7 @@ class Space(Reactions):
         return found
 
     def is_unsettled(self, state: State) -> bool:
-        """Whether an agent has still to look: another path does so earlier, and goes on from there."""
+        """Whether an agent must still settle; another path does this earlier and continues."""
         return any(self.unsettled[party] for party in state[0])
 
     def is_fault(self, move: Transition) -> bool:
@@ -167,12 +170,12 @@ class Space(Reactions):
     def _moves_of(
         self, state: State, only: int | None = None, alone: bool = False
     ) -> list[Transition]:
-        """What can happen at the parties, or only at one of them, apart from the network's changes.
+        """The possible events of all parties, or of one; without changes of the network.
 
         Args:
             state: The state of the world.
-            only: The party.
-            alone: Whether the events of other parties are not tried before it.
+            only: The party, if it is only one.
+            alone: Whether events of other parties are not tried before it.
         """
         parties, queues, network = state
         found: list[Transition] = []
@@ -194,7 +197,7 @@ class Space(Reactions):
         link: int,
         alone: bool,
     ) -> None:
-        """Add an event; where looks are fused, once with one and once without."""
+        """Add an event. If `settle` is fused with it, add it both with and without."""
         if (
             self.fused
             and number >= self.servers
@@ -204,10 +207,10 @@ class Space(Reactions):
         found.append(Transition(number, what, link, False, (), alone))
 
     def _first(self, state: State) -> int | None:
-        """A party whose events may come first, for nothing that others do makes a difference to them.
+        """A party whose events may come first, because nothing that others do can affect them.
 
-        That is so when each party that can do anything before it, and may then send it a message,
-        has one on its way to it already: what comes after that one does not add to what can happen.
+        The condition: every party that can act before it, and may then send it a message, already
+        has a message in flight to it. Messages after this one do not make new events possible.
         """
         parties = state[0]
         there = self._overview(state)
@@ -243,25 +246,26 @@ class Space(Reactions):
         return _Overview(busy, idle, woken, coming, spoken_of)
 
     def _is_first(self, me: int, parties: tuple[int, ...], there: _Overview) -> bool:
-        """Whether nobody that may act before a party can send it what is not announced already."""
+        """Whether no party that may act first can send it a message, unless one is already in flight."""
         servers, coming = self.servers, there.coming
         active = [n for n in there.busy if n != me]
         if me < servers:  # agents may ask it; if they can be other agents then, on another link
             others = (*active, *there.woken) if active else ()
             asking = [n for n in others if n >= servers]
             return not self.reborn and all(n in coming[me] for n in asking)
-        if self.refs[parties[me]] in there.spoken_of:  # any party may tell it something
+        if self.refs[parties[me]] in there.spoken_of:  # any party may send to it
             if self.reborn and any(n >= servers for n in active):
                 return False
             return not active or (not there.idle and all(n in coming[me] for n in active))
-        # Only lock servers may: they answer what is on its way to them.
+        # Only lock servers may: they answer the messages in flight to them.
         asked = [n for n in (*active, *there.woken) if n < servers and me in coming[n]]
         return all(n in coming[me] for n in asked)
 
     def _lets_go(self, state: State, me: int) -> bool:
-        """Whether a client gives something up, whatever happens to it next.
+        """Whether a client gives up a lock, whatever happens to it next.
 
-        Then it must not come first: before that, others may be told that they have it, too.
+        Then it must not come first: before its event, another client may be notified that it holds
+        the same lock, and the check must see this.
         """
         old = state[0][me]
         told = self.live[old].told.items() if me >= self.servers else ()
@@ -296,7 +300,7 @@ class Space(Reactions):
                 del queues[link]
         fused = self.fused and number >= self.servers and not move.alone
         if fused and self.unsettled[new] and reaction.silent:
-            new = self.force(new)  # where it is not looked at by itself, it comes later
+            new = self.force(new)  # the next event must be one of this agent
         if new != old:
             parties = (*parties[:number], new, *parties[number + 1 :])
             if self.refs[new] != self.refs[old]:
@@ -332,14 +336,14 @@ class Space(Reactions):
         queues[link] = (*queues.get(link, ()), message)
 
     def _after_change(self, state: State, change: Change) -> State:
-        """What concerns the network: nodes and connections."""
+        """The state after a change of nodes and connections."""
         parties, channels, number = state
         world = self.outages.at(number)
         network = world.network
         for link, queue in channels:
             network.links[self.links[link]] = deque((0, 0.0, message) for message in queue)
         new = list(parties)
-        events: list[tuple[int, int]] = []  # party, and what happens to it
+        events: list[tuple[int, int]] = []  # party, and its event
         there = network.make(change)
         match change:
             case ("notice", pair):
@@ -382,7 +386,7 @@ class Space(Reactions):
     def _noticed(
         self, pair: Pair, there: bool, parties: tuple[int, ...], new: list[int]
     ) -> list[tuple[int, int]]:
-        """What happens to the parties of a node that has noticed that another one is there, or gone."""
+        """The events of a node's parties when the node notices that another one is up or down."""
         me, other = pair
         code = NODES - 2 * self.nodes.index(other) - there
         events = [(each, code) for each in self._clients_at(me, parties)]
@@ -398,7 +402,7 @@ class Space(Reactions):
         return events
 
     def _raised(self, server: int, other: int) -> int:
-        """A lock server that has been told the last version of another one."""
+        """A lock server, after it was informed of the last version of another one."""
         machine = pickle.loads(self.kept[server])
         machine.raise_to(self.live[other].version)
         return self.party(machine, False)
@@ -430,7 +434,7 @@ class Space(Reactions):
     # --- Looking at states
 
     def whole(self, state: State) -> World:
-        """The world of a state, to look at; what is on its way is not in it."""
+        """The world of a state, for inspection; it has no messages in flight."""
         parties, _, network = state
         world = self.outages.at(network)
         found = [self.live[party] for party in parties]
@@ -455,24 +459,24 @@ class Space(Reactions):
         return [*found, ("settle", number)] if move.settle else found
 
     def check_still(self, state: State) -> None:
-        """If nothing is in flight, look at what must be true then."""
+        """Make the checks of a world without messages in flight, if the state is one."""
         if len(self.names) > 1 and not state[1] and not self.is_unsettled(state):
             world = self.whole(state)
             if not (world.network.notices() or world.network.connectable()):
                 world.check_standing()
 
     def check_quiet(self, state: State) -> None:
-        """Nothing needs to happen any more."""
+        """Make the checks of a state in which nothing needs to happen any more."""
         self.whole(state).check_quiet()
 
     def check_end(self, state: State) -> World:
-        """Nothing can happen any more: all have finished, and nothing is left."""
+        """Check a state in which nothing can happen any more: all have finished, and nothing is left."""
         world = self.whole(state)
         world.check_end()
         return world
 
     def _check(self, parties: tuple[int, ...], number: int, network: int) -> None:
-        """After an event at a party: what must be true of it and each other one."""
+        """After an event of a party, check it together with each other party."""
         mine = parties[number]
         for other in parties[self.servers :] if number < self.servers else parties:
             if other != mine and (mine, other, network) not in self.fine:
@@ -482,7 +486,7 @@ class Space(Reactions):
                 self.fine.add((mine, other, network))
 
     def _check_tokens(self, before: tuple[int, ...], parties: tuple[int, ...], number: int) -> None:
-        """A client that has just got a fencing token got one that is larger than those before."""
+        """Check that a client's new fencing token is larger than all earlier ones."""
         client, had = self.live[parties[number]], self.live[before[number]].tokens
         for key in [key for key, token in client.tokens.items() if had.get(key) != token]:
             live = [
