@@ -15,7 +15,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line says; returns the exit status: 1 if something went wrong."""
+    """Run the command line; return the exit status: 1 if a run failed."""
     parser = argparse.ArgumentParser(
         prog="python -m locks_lab.leader",
         description="Run simulated elections under random schedules, and check them.",

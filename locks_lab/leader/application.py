@@ -1,14 +1,15 @@
-"""The application of the simulated elections: a set that only grows, as the original's example.
+"""The application of the simulated elections: a set that only grows, like the original's example.
 
-A leader brings together what the candidates have, and hands it over; each call or cast adds a key and
-tells the others. So what any candidate has ever had must be there for ever, and it is an error to take
-in a set that lacks something of it.
+A leader unites the sets of the candidates, and hands the result over. Each call or cast adds a key
+and informs the others. So a key that a candidate has once had must never be missing again: it is an
+error if a candidate receives a set without such a key.
 
-The first letter of a key says how it is asked for:
+The first letter of a key tells how it is requested:
 
-    w   by a call           r   by a call that can't be sent to another node
-    c   by a cast           m   by a cast that can't be sent to another node
-                            a   by a call whose answer can't be sent to another node
+
+    w   by a call           r   by a call that cannot be sent to another node
+    c   by a cast           m   by a cast that cannot be sent to another node
+                            a   by a call whose answer cannot be sent to another node
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from locks_leader.core.messages import Forward, ForwardAnswer, Kind, LeaderCast
 
 __all__ = ["Collection", "Unsendable", "answer_to", "can_be_sent"]
 
-Told = Literal["all", "add", "hint"]  # what the leader tells: all keys, one key, a hint
+Told = Literal["all", "add", "hint"]  # the leader's messages: all keys, one key, a hint
 ODD = "no term for this"  # an answer that can't be sent
 
 
@@ -38,7 +39,7 @@ class Unsendable(MisuseError):
 
 
 def answer_to(key: str) -> str:
-    """What the leader answers to the call for a key."""
+    """The leader's answer to the call for a key."""
     return ODD if key[0] == "a" else "done"
 
 
@@ -54,14 +55,15 @@ class Collection:
 
     Args:
         me: The instance.
-        kind: As what it takes part; what a worker has is nobody's concern.
-        may_lose: Whether it may have taken something in from a leader that did not know yet that it is none. On
-            nodes that don't count, a leader learns that by its connections alone.
+        kind: Whether it is a candidate or a worker; the keys of workers are not checked.
+        may_lose: Whether it may have got keys from a leader that had not yet noticed that it had
+            lost the leadership. On nodes that do not count, a leader notices this only by its
+            connections.
 
     Attributes:
-        keys: What it has.
+        keys: Its keys.
         written: The keys that it has added as the leader.
-        hints: What the leader has told candidates alone.
+        hints: The leader's messages that are for candidates only.
     """
 
     def __init__(self, me: MemberId, kind: Kind, may_lose: bool = False) -> None:
@@ -73,16 +75,16 @@ class Collection:
         self.hints: frozenset[str] = frozenset()
 
     def elected(self, states: list[frozenset[str]]) -> HandOver:
-        """Bring together what the candidates have."""
+        """Unite the sets of the candidates."""
         self.keys = self.keys.union(*states)
         return HandOver(new=self.keys, old=("all", self.keys))
 
     def surrendered(self, keys: frozenset[str]) -> None:
-        """Take in what a new leader has."""
+        """Take over the set of a new leader."""
         self._replace(keys)
 
     def from_leader(self, message: tuple[Told, Any]) -> None:
-        """Take in what the leader tells."""
+        """Handle a message of the leader."""
         what, value = message
         match what:
             case "all":

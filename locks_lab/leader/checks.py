@@ -1,23 +1,25 @@
-"""What must always be true in a world of elections, and what when nothing needs to happen any more.
+"""The invariants of a world of elections, and the checks when nothing needs to happen any more.
 
 Always:
 
-* Who is elected has a larger term than all who were elected before it on one of its nodes, if it
-  still has the lock there; and nobody ever has the term of another one with whom it has a node in
-  common. So an observer that accepts a write only with a term that is not smaller than the largest
-  that it has seen takes no writes of two leaders in turns.
+* A new leader has a larger term than all leaders that were elected before it on one of its nodes,
+  if it still holds the lock there. Two leaders with a node in common never have the same term. So
+  consider an observer that accepts a write only if its term is not smaller than the largest one
+  seen so far: it never accepts writes of two leaders alternately.
 * No two leaders have a node by the same grant.
-* No instances wait for each other's state, or several in a circle.
-* A call is carried out once at most.
-* A call is answered once at most; when it was, it is neither passed on nor carried out where it was made.
+* No instances wait for each other's state, neither two nor several in a cycle.
+* A call is carried out at most once.
+* A call is answered at most once. After the answer it is neither passed on, nor carried out at the
+  instance where it was made.
 * Only a leader broadcasts.
-* `elected`, `stepped_down` and `surrendered` come in an order that makes sense; no candidate ever
-  loses what it has (`locks_lab.leader.member`, `locks_lab.leader.application`).
+* `elected`, `stepped_down` and `surrendered` come in a sensible order; no candidate ever loses keys
+  (`locks_lab.leader.member`, `locks_lab.leader.application`).
 
-When nothing needs to happen any more, each part in which all are connected with all has a leader if
-its policy allows one, and only one. All in it follow this leader, have its term and the same
-set, all calls are answered, and nobody has or wants the merge lock. Who was not sure any more is told
-again, who has given up is answered. If nothing can have been lost, each cast was carried out.
+When nothing needs to happen any more, consider each part in which all nodes are connected with each
+other. It has exactly one leader if its policy allows one. All instances in it follow this leader,
+have its term and the same set. All calls are answered, and no instance holds or wants the merge
+lock. An instance that was unsure of its leader was informed again, and a caller that gave up was
+answered. If no message can have been lost, each cast was carried out.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ class WonElection(NamedTuple):
 
     Attributes:
         term: The term.
-        ref: Who was elected.
+        ref: The leader.
         nodes: The nodes of its ground.
     """
 
@@ -61,11 +63,11 @@ class WonElection(NamedTuple):
 
 
 class History:
-    """What has happened so far.
+    """The history of a world.
 
     Attributes:
         elections: All elections.
-        written: The calls that were carried out: by whom, with which term.
+        written: The calls that were carried out: the leader, and its term.
     """
 
     def __init__(self) -> None:
@@ -73,7 +75,7 @@ class History:
         self.written: dict[str, tuple[MemberId, int]] = {}
 
     def note(self, node: SimulatedNode, nodes: Mapping[str, SimulatedNode]) -> None:
-        """Take in what has happened at a node, of all `nodes` that run."""
+        """Add the events of a node; `nodes` are all running nodes."""
         if node.elections or node.written:
             self.take_in(node.elections, node.written, nodes)
             node.elections.clear()
@@ -138,7 +140,7 @@ def check_polls(
     seen: Mapping[tuple[str, str], Seen],
     nothing_on: Callable[[Link], bool],
 ) -> None:
-    """No instances wait for each other; but one that is going to notice that it must not wait does no harm."""
+    """Check that no instances wait for each other, unless one of them will soon notice that."""
     polling = {each.ref: each for each in instances if each.poll is not None}
     if len(polling) < 2:
         return
@@ -172,7 +174,7 @@ def check_polls(
 
 
 def check_grounds(instances: Iterable[SimulatedInstance]) -> None:
-    """No two leaders have a node by the same grant."""
+    """Check that no two leaders have a node by the same grant."""
     leaders = [each for each in instances if each.machine.role == "leader"]
     for one, other in combinations(leaders, 2):
         both = one.machine.ground & other.machine.ground
@@ -202,11 +204,11 @@ def parts(nodes: Iterable[str], seen: Sight) -> list[frozenset[str]]:
 
 
 def check_quiet(nodes: Mapping[str, SimulatedNode], seen: Sight, policy: Policy) -> None:
-    """When nothing needs to happen any more, each part has its leader, and all agree.
+    """Check that each part has its leader, and that all agree, when nothing needs to happen any more.
 
     Args:
-        nodes: The nodes that run.
-        seen: How each sees its connections.
+        nodes: The running nodes.
+        seen: How each node sees its connections.
         policy: The election's policy.
     """
     for part in parts(nodes, seen):
@@ -228,7 +230,7 @@ def check_quiet(nodes: Mapping[str, SimulatedNode], seen: Sight, policy: Policy)
 
 
 def check_casts(instances: Iterable[SimulatedInstance], history: History) -> None:
-    """When nothing needs to happen any more, and nothing was lost: each cast was carried out."""
+    """Check at the end of a run without lost messages that each cast was carried out."""
     for each in instances:
         lost = {key for key in each.casts if key[0] == "c"} - history.written.keys()
         if lost and each.machine.leader is not None:

@@ -1,14 +1,14 @@
 """Pictures of an election, as Mermaid diagrams: `python -m locks_lab.leader.cli_diagrams roles`.
 
-`roles` draws the table of transitions. The others run a small simulated world (`locks_lab.leader`), in
-which messages arrive in the order in which they were sent, and draw each message where it arrives:
+`roles` draws the table of transitions. The others run a small simulated world (`locks_lab.leader`)
+in which messages arrive in the order of sending. They draw each message where it arrives:
 
     election    two candidates start on two connected nodes
     succession  three candidates on three nodes; the leader's node crashes
-    heal        two nodes that were parted, each with a leader, meet again
+    heal        two separated nodes, each with a leader, are connected again
 
-A candidate and its agents are one party, and so are a node's lock server and its process groups. Left
-out is what says nothing new, and what only keeps knowledge up to date.
+A candidate and its agents are one party. A node's lock server and its process groups are one party,
+too. Messages that contain nothing new, or only keep knowledge up to date, are left out.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MERGE = ("locks_leader", "sync")  # how the id of the merge lock begins
 
 
 def roles() -> str:
-    """What can become of each role."""
+    """The transitions from each role."""
     lines = ["stateDiagram-v2", "    [*] --> candidate"]
     labels: dict[tuple[str, str], list[str]] = {}
     for (role, change), becomes in TRANSITIONS.items():
@@ -96,10 +96,10 @@ STORIES: dict[str, tuple[int, Callable[[_Scene], None]]] = {
 
 
 class _Scene:
-    """A world with a candidate on each node, and what happens in it.
+    """A world with a candidate on each node, and the drawing of its events.
 
     Args:
-        nodes: How many nodes there are.
+        nodes: The number of nodes.
     """
 
     def __init__(self, nodes: int) -> None:
@@ -113,14 +113,14 @@ class _Scene:
         self.begin()
 
     def begin(self) -> None:
-        """What has happened so far is not drawn, but where it has led to."""
+        """Drop the events so far from the drawing; draw only the state that they led to."""
         self.drawn.clear()
         for node, text in self._roles.items():
             if text != CANDIDATE:
                 self.drawn.append(_note(_candidate(node), text))
 
     def settle(self) -> None:
-        """Carry on until nothing needs to happen any more."""
+        """Continue until nothing needs to happen any more."""
         while choices := self.world.choices(free=False):
             self.do(in_order(self.world, choices))
 
@@ -165,7 +165,7 @@ class _Scene:
         return _node(party) if isinstance(party, str) else _candidate(party.node)
 
     def _label(self, link: Link, message: Said) -> str:
-        """What is said; nothing if that is of no interest."""
+        """The label of a message; empty if it is not drawn."""
         sender, receiver = link
         match message:
             case Request():
@@ -202,7 +202,7 @@ class _Scene:
                 return ""  # the stories have no need of it
 
     def _news(self, receiver: Party, message: Any) -> Iterator[str]:
-        """What a candidate is told of who has the lock, or waits for it."""
+        """The news for a candidate: who holds the lock, or waits for it."""
         if isinstance(message, (Resolved, Surrendered)):
             yield "the deadlock is resolved"
         for record in message.records:
@@ -219,7 +219,7 @@ class _Scene:
                 yield f"{who} {'wait' if who == 'you' else 'waits'} for the {lock}{there}"
 
     def _note_roles(self) -> None:
-        """Draw what has become of the candidates."""
+        """Draw the new roles of the candidates."""
         for instance in self.world.instances:
             machine = instance.machine
             role: str = machine.role

@@ -2,17 +2,16 @@
 
     print(explore(ElectionPlan(cuts=1).world()))
 
-The nodes of `locks_lab.leader.world` are run as they are, and the same is checked. A state is a
-tuple of numbers: of the nodes' states, of the messages on each link, of the network, and of what
-has happened so far. What a node does next depends on nothing but its state and what comes in, so
-each step of a node is run once, and looked up from then on. The search is depth first. No state may
-be reached from itself: so every schedule comes to an end, and to a state in which all is as it must
-be.
+The nodes of `locks_lab.leader.world` are run without changes, with the same checks. A state is a
+tuple of numbers: of the nodes' states, of the messages on each link, of the network, and of the
+history. A node's next state depends only on its state and on the event, so each step of a node is
+run once, and looked up afterwards. The search is depth first. No state may be reached from itself.
+So every schedule ends, in a state that passes the final checks.
 
-Fewer states: what happens to the network makes no difference until somebody notices
-(`locks_lab.explorer.outages`), and what is done as soon as it can be (`ElectionPlan.eager`) has no states of its
-own. An agent that begins later is younger than all others of its node; those of two nodes are
-compared by how many were begun there before. Other orders of ages occur in random worlds only.
+Fewer states: a change of the network makes no difference until a node notices
+(`locks_lab.explorer.outages`). Eager events (`ElectionPlan.eager`) have no states of their own. An
+agent that begins later is younger than all others of its node. Agents of two nodes are compared by
+the number of agents that began there before. Other orders of ages occur only in random worlds.
 """
 
 from __future__ import annotations
@@ -42,16 +41,16 @@ State = tuple[tuple[int, ...], Queues, int, int, Uses]  # nodes, links, network,
 
 
 class ExploredElections(NamedTuple):
-    """What an exploration found.
+    """The result of an exploration.
 
     Attributes:
-        states: Different states of the world.
-        transitions: Events that lead from one to another.
-        quiet: States in which nothing needs to happen any more.
-        ends: Those of them in which nothing can happen any more.
-        nodes: Different states of single nodes.
-        elections: The most elections on any path.
-        seconds: How long it took.
+        states: The number of different states of the world.
+        transitions: The number of events that lead from one state to another.
+        quiet: The number of states in which nothing needs to happen any more.
+        ends: The number of these in which nothing can happen any more.
+        nodes: The number of different states of single nodes.
+        elections: The largest number of elections on any path.
+        seconds: The duration.
     """
 
     states: int
@@ -71,7 +70,7 @@ class ExploredElections(NamedTuple):
 
 
 class _Reaction(NamedTuple):
-    """What a step of a node leads to."""
+    """The result of a step of a node."""
 
     after: int
     sent: tuple[tuple[int, int], ...]
@@ -80,11 +79,11 @@ class _Reaction(NamedTuple):
 
 
 class _Space:
-    """The states of a world, and what leads from one to another.
+    """The states of a world, and the moves between them.
 
     Args:
         world: The world, in its first state; it is used up.
-        reduce: Leave out what nobody has noticed.
+        reduce: Leave out changes of the network that no node has noticed.
     """
 
     def __init__(self, world: ElectionWorld, reduce: bool) -> None:
@@ -234,7 +233,7 @@ class _Space:
         return not {self.link_ids.get(link), self.link_ids.get(wire)} & channels.keys()
 
     def check_quiet(self, state: State) -> None:
-        """When nothing needs to happen any more, all is as it must be."""
+        """Make the checks of a state in which nothing needs to happen any more."""
         live = {name: self.live[node] for name, node in zip(self.names, state[0], strict=True)}
         check_quiet(live, self._seen(state[2]), self.plan.policy)
         if self.outages.at(state[2]).cuts == self.plan.cuts:
@@ -334,11 +333,11 @@ def explore(world: ElectionWorld, limit: int = 1_000_000, reduce: bool = True) -
 
     Args:
         world: The world, in its first state; it is used up.
-        limit: The most states.
-        reduce: Leave out what nobody has noticed.
+        limit: The largest number of states.
+        reduce: Leave out changes of the network that no node has noticed.
 
     Raises:
-        Violation: With the schedule that leads there, as choices of the world, in `schedule`.
+        Violation: A check failed. `schedule` has the choices of the world that lead there.
         TooManyStates: There are more than `limit` states.
     """
     begun = time.perf_counter()

@@ -1,9 +1,8 @@
 """A simulated instance of an election: the real core, with real agents, and its set of keys.
 
-It carries out what the `InstanceCore` wants done, as the actor does (`locks_leader.shell.instance`), and
-gives it what comes in. The core has the mailbox, and all that is decided.
-
-Of the world around it, it knows what it needs of its node: a `HomeNode`.
+It carries out the effects of the `InstanceCore`, as the actor does (`locks_leader.shell.instance`),
+and passes events to it. The core has the mailbox, and makes all decisions. A `HomeNode` is
+everything that an instance needs from its node.
 """
 
 from __future__ import annotations
@@ -77,16 +76,16 @@ __all__ = ["CONTEST", "MERGE", "HomeNode", "SimulatedInstance", "To"]
 
 CONTEST: LockId = ("locks_leader", "x")
 MERGE: LockId = ("locks_leader", "sync", "x")
-To = Literal["all", "candidates"]  # whom a leader tells something
+To = Literal["all", "candidates"]  # the receivers of a leader's broadcast
 
 
 class HomeNode(Protocol):
-    """What an instance needs of its node.
+    """Everything that an instance needs from its node.
 
     Attributes:
-        eager: What is done as soon as it can be.
-        elections: Where it notes that it was elected: reference, term, ground, newcomer.
-        written: Where it notes what it has carried out: key, reference, term.
+        eager: The kinds of events that happen as soon as they can.
+        elections: The instance adds its elections here: reference, term, ground, newcomer.
+        written: The instance adds the calls here that it has carried out: key, reference, term.
     """
 
     eager: frozenset[str]
@@ -104,7 +103,7 @@ class HomeNode(Protocol):
         """A new agent, younger than all on this node."""
 
     def monitor(self, watcher: MemberId, member: MemberId) -> bool:
-        """Say when a member is down, by `MemberDown`; whether it is there still."""
+        """Send `MemberDown` when a member is down; return whether it is up now."""
 
 
 class SimulatedInstance:
@@ -112,22 +111,23 @@ class SimulatedInstance:
 
     Args:
         ref: Its reference.
-        kind: As what it takes part.
+        kind: Whether it is a candidate or a worker.
         policy: Which nodes are enough to lead.
         node: Its node.
-        rule: The name of the rule that says which machines it runs.
+        rule: The name of the rule for its machines.
 
     Attributes:
-        core: What it is about.
-        news: What its agents and its node have notified, and is not in the mailbox yet.
-        poll: What `elected` waits for, if it does.
-        leads: Whether `elected` was the last that it was told, and not that it leads no more.
-        unsure: Whether it wants to be told again who leads it.
-        yields: How often it gives the leadership away when it is elected, if there is to whom.
-        calls: The keys of the calls of the leader that were made here.
-        casts: Those of the casts.
-        cancelled: Those of the calls whose callers have given up.
-        answers: What callers were answered, by key.
+        core: The core, which makes the decisions.
+        news: The notifications of its agents and its node that are not in the mailbox yet.
+        poll: The states that `elected` waits for, if it does.
+        leads: Whether its last callback was `elected`, and not one that ends the leadership.
+        unsure: Whether it wants to be informed again of its leader.
+        yields: How often it gives the leadership away when it is elected, if there is another
+            candidate.
+        calls: The keys of the leader calls that were made here.
+        casts: The keys of the casts that were made here.
+        cancelled: The keys of the calls whose callers have given up.
+        answers: The answers to callers, by key.
     """
 
     def __init__(
@@ -160,10 +160,10 @@ class SimulatedInstance:
         """Its agents that live."""
         return [agent for agent in (self.contest, self.merge) if agent is not None]
 
-    # --- What is taken
+    # --- The mailbox
 
     def put(self, event: Incoming) -> None:
-        """Something comes in."""
+        """Put an event into the mailbox."""
         self.core.put(event)
 
     def notify(self, event: Incoming) -> None:
@@ -178,14 +178,14 @@ class SimulatedInstance:
         self.core.put(self.news.pop(0))
 
     def take(self) -> None:
-        """Take the first of what has come in."""
+        """Handle the first event of the mailbox."""
         self.core.carry_out(self.core.take(), self._do)
 
     def take_all(self) -> None:
         """Take all of it."""
         self.core.drive(self._do)
 
-    # --- What comes in
+    # --- Events
 
     def receive(self, sender: MemberId, message: ToInstance) -> None:
         """A message of another instance arrives."""
@@ -210,7 +210,7 @@ class SimulatedInstance:
                 self.poll.waits.remove(member)
 
     def sees(self, node: str, there: bool) -> None:
-        """Its node sees another one, or no more."""
+        """Its node sees another one as up, or as down."""
         for agent in self.agents:
             self._obey(agent, (agent.node_up if there else agent.node_down)(node))
         self._look_whether_to_wait()
@@ -232,31 +232,31 @@ class SimulatedInstance:
         for agent in self.agents:
             self._obey(agent, agent.end())
 
-    # --- What its users do
+    # --- Actions of users
 
     def call(self, key: str) -> None:
-        """Somebody calls the leader through it, to write a key."""
+        """A user calls the leader through it, to write a key."""
         self.calls[key] = None
         self.put(LeaderCalled(key, key))
 
     def cast(self, key: str) -> None:
-        """Somebody sends the leader a message through it, to write a key."""
+        """A user casts a message to the leader through it, to write a key."""
         self.casts[key] = None
         self.put(CastMade(key))
 
     def cancel(self, key: str) -> None:
-        """Whoever has made a call gives up."""
+        """The caller of a call gives up."""
         self.cancelled[key] = None
         self.put(CallCancelled(key))
 
     def doubt(self) -> None:
-        """It is not sure any more who leads it, and asks its leader."""
+        """It is unsure who its leader is, and asks it."""
         leader: Any = self.machine.leader
         self.unsure = True
         self.node.send(self.ref, leader, Unsure())
 
     def broadcast(self, to: To) -> None:
-        """It tells others something, as only a leader may."""
+        """It broadcasts a message, which only a leader may do."""
         if to == "all":
             self._tell_followers(("all", self.app.keys))
         else:
@@ -295,7 +295,7 @@ class SimulatedInstance:
                 self._obey(each, each.end(TransactionEnded("stopped", agent=agent)))
 
     def _obey(self, agent: AgentMachine, effects: list[AgentEffect]) -> None:
-        """Do what an agent wants done."""
+        """Carry out the effects of an agent."""
         for effect in effects:
             match effect:
                 case ToServer():
@@ -318,7 +318,7 @@ class SimulatedInstance:
 
     def _notified(self, agent: AgentMachine, kind: str) -> None:
         if kind in ENDS:
-            return  # that it has ended is told in any case
+            return  # its end is reported in any case
         if agent is self.contest:
             self.notify(Noticed())
         elif agent is self.merge and kind == "have_all_locks":
@@ -333,7 +333,7 @@ class SimulatedInstance:
             self._look_whether_to_wait()
             self.notify(MergeTold(self.merge_number, held=False))
 
-    # --- What the core wants done
+    # --- Effects of the core
 
     def _do(self, effect: Effect) -> Answer | None:
         member: Any
@@ -454,13 +454,13 @@ class SimulatedInstance:
             poll.states.append(state.data)
 
     def go_on(self) -> None:
-        """Return from `elected`, if that waits for nobody any more."""
+        """Return from `elected`, if it waits for no more answers."""
         elected = self._elected()
         if elected is not None:
             self.core.carry_out(self.core.answer(elected), self._do)
 
     def _elected(self) -> Elected | None:
-        """The outcome of `elected`, if it waits for nobody any more."""
+        """The result of `elected`, if it waits for no more answers."""
         poll = self.poll
         if poll is None or poll.waits:
             return None
@@ -501,7 +501,7 @@ class SimulatedInstance:
             raise Violation(f"{self.ref} is told {told}, and leads")
 
     def _serve(self, key: str, origin: Origin | None = None) -> None:
-        """Write a key, tell the others, and answer a call."""
+        """Write a key, inform the others, and answer the call."""
         if not self.leads:
             raise Violation(f"{self.ref} is to carry out a call, and does not lead")
         if origin is not None and origin.member is None and key in self.answers:

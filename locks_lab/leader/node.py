@@ -1,16 +1,17 @@
 """A simulated node: its lock server, its instances with their agents, and their messages.
 
-What happens at a node depends on nothing but what it has, and what comes in: messages, and what it
-notices of its connections. So the explorer can run each step once (`locks_lab.leader.explore`).
-`eager` says what is done as soon as it can be:
+A step of a node depends only on its state and on the event: a message, or a change of a connection
+that the node notices. So the explorer can run each step once (`locks_lab.leader.explore`).
+
+`eager` is the set of kinds of events that happen as soon as they can:
 
     local   messages between parties of the node arrive at once, as they do in a program: agents
             and lock servers of one node share one turn (`locks.runtime.inline`)
-    settle  agents look at what they know when nothing local is on its way
-    news    what agents notify gets to the mailbox of their instance
-    take    instances take all that is in their mailboxes
-    wire    messages from one node to another keep their order, whoever sends them to whom: they go
-            over one connection
+    settle  agents settle when no local message is in flight
+    news    notifications of agents are put into the mailbox of their instance
+    take    instances handle everything in their mailboxes
+    wire    all messages from one node to another keep their order, because they use one
+            connection
 """
 
 from __future__ import annotations
@@ -46,22 +47,22 @@ ONE_WIRE = EAGER | {"wire"}
 RESTLESS = 10_000  # more than happens at a node by itself at one time
 LIVES = 1000  # the number of a node's first instance is its life times this, and 1
 
-OwnKind = Literal["local", "settle", "news", "take"]  # what a node does by itself
-# What users do at an instance. None of it needs to happen.
+OwnKind = Literal["local", "settle", "news", "take"]  # events within a node
+# Actions of users at an instance. They never need to happen.
 UseKind = Literal["call", "cast", "odd", "cancel", "resync", "broadcast", "lose"]
 NodeChoiceKind = OwnKind | UseKind
 
 
 class Uses(NamedTuple):
-    """How often users may still do what.
+    """How often each action of users may still happen.
 
     Attributes:
         call: Call the leader.
-        cast: Send the leader a message.
-        odd: One of both, where request or answer can't be sent to another node.
+        cast: Cast a message to the leader.
+        odd: A call or cast whose request or answer cannot be sent to another node.
         cancel: Give up waiting for the answer to a call.
-        resync: A follower asks its leader to be told again.
-        broadcast: Tell others something, as only a leader may.
+        resync: A follower asks its leader to inform it again.
+        broadcast: Broadcast a message, which only a leader may do.
         lose: An agent ends by itself.
     """
 
@@ -74,17 +75,17 @@ class Uses(NamedTuple):
     lose: int = 0
 
     def after(self, choice: Choice) -> Uses:
-        """What is left after a choice, if that is a use."""
+        """The remaining uses after a choice, if the choice is a use."""
         kind = choice[0]
         return self._replace(**{kind: getattr(self, kind) - 1}) if kind in self._fields else self
 
 
 class Parcel(NamedTuple):
-    """A message from one node to another, where they all go over one connection.
+    """A message from one node to another, if all such messages use one connection.
 
     Attributes:
-        sender: Who sends it.
-        receiver: To whom.
+        sender: The sender.
+        receiver: The receiver.
         kind: The name of its type; named tuples of different types may be equal.
         message: The message.
     """
@@ -96,23 +97,23 @@ class Parcel(NamedTuple):
 
 
 class SimulatedNode:
-    """A node that runs.
+    """A running node.
 
     Args:
         name: Its name.
         life: How often nodes were started before.
         policy: The election's policy.
-        rule: The name of the rule that says which machines there are.
-        eager: What is done as soon as it can be.
-        downs_first: Instances are told who is down before they look at what it means.
+        rule: The name of the rule for the machines.
+        eager: The kinds of events that happen as soon as they can.
+        downs_first: Instances are notified of members that are down before they evaluate the loss.
 
     Attributes:
-        up: The other nodes that it sees.
-        out: What is to be sent to other nodes.
+        up: The other nodes that it sees as up.
+        out: The messages to other nodes.
         now: The time; agents that begin later are younger.
-        elections: Who was elected since somebody last looked: reference, term, ground, and the
-            newcomer if the election is about one.
-        written: The calls that were carried out since then: key, by whom, and its term.
+        elections: The elections since the last check: reference, term, ground, and the newcomer if
+            the election is about one.
+        written: The calls that were carried out since the last check: key, leader, and its term.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class SimulatedNode:
 
     @property
     def kinds(self) -> tuple[tuple[str, ...], ...]:
-        """Of what kind all is that waits at instances; different kinds of tuples may be equal."""
+        """The types of all events that wait at instances; tuples of different types may be equal."""
         return tuple(
             tuple(
                 type(event.message if isinstance(event, Received) else event).__name__
@@ -158,7 +159,7 @@ class SimulatedNode:
             for each in self.instances.values()
         )
 
-    # --- What can happen here
+    # --- Events
 
     def choices(self) -> list[Choice]:
         """All that can happen here by itself."""
@@ -241,7 +242,7 @@ class SimulatedNode:
         self._note(instance)
 
     def _hurry(self) -> None:
-        """Do what is done as soon as it can be."""
+        """Run all eager events."""
         for _ in range(RESTLESS):
             choice = self._eager_choice()
             if choice is None:
@@ -300,7 +301,7 @@ class SimulatedNode:
         self._hurry()
 
     def notices(self, other: str, version: int | None) -> None:
-        """Another node is there, whose lock server has given this version; or it is gone."""
+        """Another node is up, and its lock server has sent this version; or, with None, it is down."""
         instances = list(self.instances.values())
         if version is not None:
             self.up[other] = None
@@ -332,7 +333,7 @@ class SimulatedNode:
             for member in [each for each in instance.monitored if each.node == other]:
                 instance.lost(member)
 
-    # --- What instances want
+    # --- Requests of instances
 
     def send(self, sender: Party, receiver: Party, message: Said) -> None:
         """Send a message to a party on any node."""
@@ -351,7 +352,7 @@ class SimulatedNode:
         return RULES[self.rule].agent(ref, str(owner), self.alive, **options)
 
     def monitor(self, watcher: MemberId, member: MemberId) -> bool:
-        """An instance monitors a member; returns whether that is there still."""
+        """An instance monitors a member; return whether the member is up."""
         if member.node == self.name:
             if member not in self.instances:
                 return False
@@ -426,7 +427,7 @@ class SimulatedNode:
         return None
 
     def _note(self, instance: SimulatedInstance) -> None:
-        """Something has happened to an instance: it goes on, and its agents may have to look."""
+        """After an event of an instance: continue it, and note whether its agents must settle."""
         instance.go_on()
         for agent in instance.agents:
             if agent.unsettled and agent.id not in self.unsettled:

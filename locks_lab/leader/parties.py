@@ -1,4 +1,4 @@
-"""Who there is in a simulated election, and what they say besides its messages."""
+"""The parties of a simulated election, and their messages besides those of the election."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def member_id(node: str, number: int) -> MemberId:
 
 
 class Here(NamedTuple):
-    """One node tells another one of its instances: process groups do so on each new connection."""
+    """A node's list of its instances for another node; process groups send it on each new connection."""
 
     members: tuple[tuple[MemberId, Kind], ...]
 
@@ -67,7 +67,7 @@ class State(NamedTuple):
 
 
 class Unsure(NamedTuple):
-    """A follower asks its leader to be told again; the original's do that."""
+    """A follower asks its leader to inform it again, as followers of the original do."""
 
 
 ToInstance = Message | MemberDown | Ask | State | Unsure
@@ -80,8 +80,8 @@ class Poll:
 
     Attributes:
         number: Its number.
-        waits: Whose answers have not come.
-        states: Those that have.
+        waits: The instances that have not answered yet.
+        states: The states that have arrived.
     """
 
     def __init__(self, number: int, waits: list[MemberId]) -> None:

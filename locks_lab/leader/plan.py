@@ -1,6 +1,6 @@
-"""Random worlds of elections by seed: who takes part, what goes wrong, and the schedule.
+"""Random worlds of elections by seed: the participants, the faults, and the schedule.
 
-A seed, and what is said besides, say everything.
+The seed and the arguments determine everything.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ __all__ = [
 
 PolicyName = Literal["island", "majority", "quorum"]
 Grain = Literal["nodes", "mailboxes", "parties"]
-# What is done as soon as it can be: a node does all that it can, or instances take their time, or
-# all parties do.
+# Which events are eager: all events within a node; or all except those of mailboxes; or none.
 GRAINS: dict[Grain, frozenset[str]] = {
     "nodes": EAGER,
     "mailboxes": EAGER - {"take"},
@@ -49,7 +48,7 @@ class Drawn(NamedTuple):
     Attributes:
         plan: The world before it runs.
         order: How its schedule is chosen.
-        rate: How likely each next event is one that never needs to happen.
+        rate: The probability that the next event is one that never needs to happen.
     """
 
     plan: ElectionPlan
@@ -63,9 +62,9 @@ def node_names(nodes: int) -> tuple[str, ...]:
 
 
 def with_clients(plan: ElectionPlan, clients: int) -> ElectionPlan:
-    """The world with so many more nodes, of client programs: these have the candidates.
+    """The world with more nodes, those of client programs, which have the candidates.
 
-    The nodes that were there are the electorate, as lock servers are.
+    The old nodes are the electorate, like lock servers.
     """
     servers = plan.nodes
     names = tuple(f"c{number}" for number in range(1, clients + 1))
@@ -98,12 +97,12 @@ def draw(
 
     Args:
         seed: The seed.
-        rng: Where all chance comes from; the schedule is to be drawn from the same.
-        nodes: How many nodes; 2 to 4 by default.
+        rng: The source of all random choices; the schedule must be drawn from it, too.
+        nodes: The number of nodes; 2 to 4 by default.
         policy: The election's policy.
-        grain: What is done as soon as it can be.
-        rule: Which machines it is made of.
-        clients: How many more nodes there are, which then have the candidates (`with_clients`).
+        grain: Which events are eager.
+        rule: The machines of the world.
+        clients: The number of additional nodes, which then have the candidates (`with_clients`).
     """
     drawn_nodes = rng.choice((2, 3, 3, 4))
     names = node_names(nodes or drawn_nodes)

@@ -1,6 +1,6 @@
-"""Which machines a world of elections is made of: ours, and some that are wrong in one point.
+"""The machines of a world of elections: ours, and some that are wrong in one point.
 
-The wrong ones are there to show that the checks see faults.
+The wrong ones show that the checks detect faults.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ __all__ = ["OURS", "RULES", "MachineRule"]
 
 
 class MachineRule(NamedTuple):
-    """Which machines there are.
+    """The machines of a world.
 
     Attributes:
         name: Its name.
-        about: What is special about it.
-        machine: Decides on the roles of instances.
-        core: All that instances do.
+        about: The difference from our rule.
+        machine: Decides the roles of instances.
+        core: The core of instances.
         agent: The agents.
         server: The lock servers.
     """
@@ -67,9 +67,9 @@ class _HastyContest(Contest):
 
 
 class _EagerMerge(Merge):
-    """The merge lock is not taken: who has won asks the others at once.
+    """The winner does not take the merge lock: it asks the others at once.
 
-    Two that meet may ask each other, and wait for each other's answer.
+    So two leaders that meet may ask each other, and wait for each other's answer.
     """
 
     def take(self, nodes: frozenset[str]) -> bool:
@@ -127,7 +127,7 @@ class _Oblivious(Machine):
 
 
 class _Loud(Machine):
-    """It leads all whom it knows, also where it does not have the lock."""
+    """It leads all instances that it knows, even on nodes where it does not hold the lock."""
 
     def _is_ground(self, node: str) -> bool:
         return True
@@ -142,7 +142,7 @@ class _Clinging(Machine):
 
 
 class _Credulous(Machine):
-    """It follows whoever announces itself, whatever the term."""
+    """It follows every leader that announces itself, whatever the term."""
 
     def _announced(self, sender: Member, node: str, message: Announce) -> None:
         self.term = min(self.term, message.term - 1)
@@ -150,7 +150,7 @@ class _Credulous(Machine):
 
 
 class _Quiet(Machine):
-    """It steps down, and does not tell those whom it led."""
+    """It steps down without informing its followers."""
 
     def _tell(self, members: Any, message: Any) -> None:
         if not isinstance(message, Resign):
@@ -158,45 +158,45 @@ class _Quiet(Machine):
 
 
 class _Closed(Machine):
-    """Who comes later is not led."""
+    """It does not lead instances that join later."""
 
     def unsynced(self) -> list[Member]:
         return [] if self.role == "leader" else super().unsynced()
 
 
 class _Greedy(Machine):
-    """It leads as soon as it has the lock anywhere, without the quorum of its policy."""
+    """It leads as soon as it holds the lock on any node, without the quorum of its policy."""
 
     def __init__(self, me: Member, kind: Kind, policy: Any, alive: Any) -> None:
         super().__init__(me, kind, policy._replace(quorum=1), alive)
 
 
 class _Deaf(Machine):
-    """It goes on following a leader that is gone."""
+    """It continues to follow a leader that is down."""
 
     def _orphaned(self) -> None:
         pass
 
 
 class _Patient(Machine):
-    """It goes on waiting for candidates on nodes that do not count when it has lost those that do."""
+    """It lost the nodes that count, but still waits for candidates on nodes that do not count."""
 
     def may_wait_for(self, node: str, merged: Set[str]) -> bool:
         return self.policy.is_outside(node) or super().may_wait_for(node, merged)
 
 
 class _Belated(Machine):
-    """Who follows one that got the lock later is elected all the same, by what it believes to have."""
+    """A follower is elected by grants that are out of date: its leader got the lock later."""
 
     def _is_superseded(self) -> bool:
         return False
 
 
-# --- Wrong about what is taken when, and what is looked at before
+# --- Wrong about the order of events, and about checks before them
 
 
 class _BlindCore(InstanceCore):
-    """A fencing token is taken in without looking first."""
+    """It accepts a fencing token without checking first what was lost."""
 
     def taken(self, event: Incoming) -> list[Effect]:
         if isinstance(event, TokenTold):
@@ -214,7 +214,7 @@ class _TrustingCore(InstanceCore):
 
 
 class _RashCore(InstanceCore):
-    """When `elected` has returned, it does not look at what was lost meanwhile."""
+    """When `elected` has returned, it does not check what was lost meanwhile."""
 
     def answer(self, answer: Any) -> list[Effect]:
         if isinstance(answer, Elected):
@@ -223,7 +223,7 @@ class _RashCore(InstanceCore):
 
 
 class _ImpatientCore(InstanceCore):
-    """It takes what comes in while `elected` runs."""
+    """It handles events while `elected` runs."""
 
     @property
     def idle(self) -> bool:
@@ -255,7 +255,7 @@ class _Stuck(Machine):
 
 
 class _Unmoved(Machine):
-    """A follower that is not sure any more is told nothing."""
+    """It does not inform a follower that is unsure of its leader."""
 
     def resync(self, member: Member) -> list[Effect]:
         return []
@@ -269,14 +269,14 @@ class _Boastful(Machine):
 
 
 class _Indiscreet(Machine):
-    """What is for some of its followers it tells all of them."""
+    """It sends messages for some of its followers to all of them."""
 
     def broadcast(self, payload: Any, to: Any = None) -> list[Effect]:
         return super().broadcast(payload)
 
 
 class _Indifferent(Machine):
-    """It takes no notice of callers that give up."""
+    """It ignores that callers give up."""
 
     def cancel(self, call: Any) -> list[Effect]:
         return []

@@ -15,13 +15,13 @@ __all__ = ["Failure", "replay", "run_seed", "run_seeds", "storm"]
 
 
 class Failure(NamedTuple):
-    """A run that went wrong.
+    """A failed run.
 
     Attributes:
         seed: Its seed.
         drawn: Its world.
-        schedule: What happened in it, up to the moment when it went wrong.
-        error: What was wrong.
+        schedule: Its events up to the failure.
+        error: The failure.
     """
 
     seed: int
@@ -41,7 +41,7 @@ def run_seed(seed: int, **shape: Any) -> Failure | ElectionWorld:
         **shape: As for `draw`.
 
     Returns:
-        The world at its end; or what went wrong.
+        The world at its end, or the failure.
     """
     rng = random.Random(seed)
     drawn = draw(seed, rng, **shape)
@@ -55,7 +55,7 @@ def run_seed(seed: int, **shape: Any) -> Failure | ElectionWorld:
 
 
 def run_seeds(seeds: Iterable[int], **shape: Any) -> Failure | None:
-    """Run the worlds of many seeds, up to the first one that goes wrong, and return that run."""
+    """Run the worlds of many seeds up to the first failure, and return the failure."""
     for seed in seeds:
         found = run_seed(seed, **shape)
         if isinstance(found, Failure):
@@ -64,10 +64,10 @@ def run_seeds(seeds: Iterable[int], **shape: Any) -> Failure | None:
 
 
 def replay(plan: ElectionPlan, schedule: Iterable[Choice]) -> ElectionWorld:
-    """Let happen in a world what a schedule says; if all is quiet then, that is checked, too.
+    """Run a schedule in a world; if all is quiet afterwards, check that, too.
 
     Raises:
-        Violation: It goes wrong.
+        Violation: A check failed.
     """
     world = plan.world()
     for choice in schedule:
@@ -84,22 +84,22 @@ def storm(
     policy: PolicyName | None = None,
     rule: str = "ours",
 ) -> ElectionWorld:
-    """Random splits, joins and checks: the case of the original that it does not pass itself.
+    """Random splits, joins and checks: a test of the original that the original itself does not pass.
 
-    Half of the nodes have a candidate at the beginning; the others get theirs, or a worker, on the
-    way. In each round the network is parted anew, healed, or an instance joins, or one is killed,
-    and somebody writes. Every second time, on average, that happens before all is quiet; when all
-    is quiet, all is checked. In the end the network is healed.
+    At the beginning, half of the nodes have a candidate. The others get a candidate, or a worker,
+    later. In each round the network is split anew or healed, or an instance joins or is killed, and
+    a user writes. On average, half of the rounds begin before all is quiet. When all is quiet,
+    everything is checked. In the end the network is healed.
 
     Args:
         seed: The seed.
-        nodes: How many nodes.
-        rounds: How many rounds.
+        nodes: The number of nodes.
+        rounds: The number of rounds.
         policy: The election's policy; drawn by default.
-        rule: Which machines it is made of.
+        rule: The machines of the world.
 
     Raises:
-        Violation: Something is not as it must be; the message names the seed.
+        Violation: A check failed; the message names the seed.
     """
     rng = random.Random(seed)
     names = node_names(nodes)
@@ -139,7 +139,7 @@ def storm(
 
 
 def _shake(world: ElectionWorld, rng: random.Random, waiting: list[str]) -> None:
-    """Something happens to the network, or somebody comes or goes."""
+    """Change the network at random, or let an instance join or be killed."""
     names = list(world.nodes)
     what = rng.random()
     if what < 0.4:

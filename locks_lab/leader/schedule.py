@@ -1,8 +1,8 @@
-"""How a world of elections runs: schedules that are chosen at random, or always in the same way.
+"""Schedules of a world of elections: random ones, and one that is always the same.
 
 any      any choice
 skewed   some links are many times as slow as others
-oldest   messages in the order in which they were sent, as a rule; the rest first
+oldest   usually: first events within nodes, then messages in the order of sending, then the rest
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ __all__ = ["ORDERS", "Order", "chooser", "in_order", "run", "settle"]
 
 Order = Literal["any", "skewed", "oldest"]
 ORDERS: tuple[Order, ...] = get_args(Order)
-FAULT_RATE = 0.02  # how likely the next event is one that never needs to happen
+FAULT_RATE = 0.02  # the probability that the next event is one that never needs to happen
 LOCAL = ("local", "settle", "news", "take")
 
 
 def chooser(rng: random.Random, order: Order) -> Chooser:
-    """Chooses what happens next, by an order."""
+    """A chooser of the next event, for an order."""
     return Chooser(rng, order, in_order)
 
 
 def in_order(world: ElectionWorld, choices: list[Choice]) -> Choice:
-    """What happens within nodes first, then the oldest message, then the rest."""
+    """Choose events within nodes first, then the oldest message, then other events."""
     for choice in choices:
         if choice[0] in LOCAL:
             return choice
@@ -43,13 +43,13 @@ def settle(
     limit: int = 100_000,
     schedule: list[Choice] | None = None,
 ) -> int:
-    """Carry on until nothing needs to happen any more; then all must be as it must be.
+    """Continue until nothing needs to happen any more; then make the final checks.
 
     Returns:
-        How many events it took.
+        The number of events.
 
     Raises:
-        Violation: Something is not as it must be, or there is no end.
+        Violation: A check failed, or the run does not end.
     """
     return carry_on(world, choose, limit, schedule)
 
@@ -62,18 +62,18 @@ def run(
     fault_rate: float = FAULT_RATE,
     schedule: list[Choice] | None = None,
 ) -> None:
-    """Carry on until nothing can happen any more, and all that was broken is mended.
+    """Continue until nothing can happen any more, and all faults are repaired.
 
     Args:
         world: The world.
-        rng: Where all choices come from.
-        order: How they are made.
-        limit: The most events.
-        fault_rate: How likely each next event is one that never needs to happen.
-        schedule: Where what happens is kept, to be replayed.
+        rng: The source of all choices.
+        order: How choices are made.
+        limit: The largest number of events.
+        fault_rate: The probability that the next event is one that never needs to happen.
+        schedule: The events are added here, for a replay.
 
     Raises:
-        Violation: Something is not as it must be.
+        Violation: A check failed.
     """
     fault = now_and_then(rng, fault_rate, lambda quiet: world.free_choices())
     carry_on(world, chooser(rng, order), limit, schedule, fault)

@@ -1,18 +1,19 @@
-"""A world of elections: nodes, their instances, the network, under a schedule chosen from outside.
+"""A world of elections: nodes, their instances, and the network. The caller chooses the schedule.
 
-It runs the very machines that the actors run, on the network of `locks_lab`. `World.choices` says
-what can happen next, `World.do` makes it happen and checks what must always be true
+It runs the same machines as the actors, on the network of `locks_lab`. `World.choices` returns the
+events that are possible next. `World.do` runs one, and then checks the invariants
 (`locks_lab.leader.checks`). A choice is a pair:
 
-    ("deliver", link)                   the first message on a link between two nodes arrives
-    ("local", link)                     the same within a node, if that is not done at once
-    ("settle", agent), ("news", ref), ("take", ref)    see `locks_lab.leader.node`
-    ("notice", pair), ("connect", pair) as in `locks_lab.worlds.world`
-    ("start", number)                   the next instance starts; its number in `plan.later`
-    ("call", (ref, key)) ...            what users do at an instance: see `locks_lab.leader.node`
-    ("cut", pair), ("mend", pair), ("crash", node), ("restart", node), ("kill", ref)
 
-The last ones are *faults*, and their ends. They never need to happen, and nor does what users do.
+    ("deliver", link) the first message on a link between two nodes arrives ("local", link) the same
+    within a node, if that is not eager ("settle", agent), ("news", ref), ("take", ref) see
+    `locks_lab.leader.node` ("notice", pair), ("connect", pair) as in `locks_lab.worlds.world`
+    ("start", number) the next instance starts; its number in `plan.later` ("call", (ref, key)) ...
+    an action of users at an instance: see `locks_lab.leader.node` ("cut", pair), ("mend", pair),
+    ("crash", node), ("restart", node), ("kill", ref)
+
+The last ones are *faults*, and their repairs. They never need to happen, nor do the actions of
+users.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ class ElectionPlan(NamedTuple):
     Attributes:
         nodes: The nodes.
         instances: For each node in turn, the instances that run there from the beginning.
-        later: Nodes where an instance starts at any moment, in this order, and as what.
+        later: The instances that start at any moment, in this order: the node, and the kind.
         policy: The election's policy.
-        rule: Which machines it is made of.
-        eager: ChoiceKind is done as soon as it can be, at each node.
-        downs_first: Instances are told who is down before they look at what it means.
-        uses: How often users may do what.
+        rule: The machines of the world.
+        eager: The kinds of events that happen as soon as they can, at each node.
+        downs_first: Instances are notified of members that are down before they evaluate the loss.
+        uses: How often each action of users may happen.
         cuts: How often connections may be cut.
         crashes: How often nodes may crash.
         kills: How often instances may be killed.
@@ -82,18 +83,18 @@ class ElectionPlan(NamedTuple):
 
 
 class ElectionWorld:
-    """Nodes with instances of one election, and messages on their way.
+    """Nodes with instances of one election, and messages in flight.
 
     Args:
         plan: The world before it runs.
 
     Attributes:
-        nodes: The nodes that run.
-        history: ChoiceKind has happened so far that counts for what may happen.
-        uses: How often users may still do what.
+        nodes: The running nodes.
+        history: The events so far that the checks need.
+        uses: How often each action of users may still happen.
         lossless: Whether no message can have been lost so far.
-        sent: Number of messages between nodes, by kind.
-        events: How many things have happened.
+        sent: The number of messages between nodes, by kind.
+        events: The number of events so far.
     """
 
     def __init__(self, plan: ElectionPlan) -> None:
@@ -136,10 +137,10 @@ class ElectionWorld:
     # --- ChoiceKind can happen, and making it happen
 
     def choices(self, free: bool = True) -> list[Choice]:
-        """All that can happen next.
+        """All events that are possible next.
 
         Args:
-            free: Also what never needs to happen.
+            free: Include events that never need to happen.
         """
         network = self.network
         found: list[Choice] = [("deliver", link) for link in network.deliverable()]
@@ -212,7 +213,7 @@ class ElectionWorld:
         return ref
 
     def call(self, ref: MemberId) -> str:
-        """Somebody calls the leader through an instance, to write a key; returns that."""
+        """A user calls the leader through an instance, to write a key; return the key."""
         self.called += 1
         key = f"w-{self.called}"
         self.nodes[ref.node].do(("call", (ref, key)))
@@ -291,7 +292,7 @@ class ElectionWorld:
         return link not in self.network.links and wire not in self.network.links
 
     def check_quiet(self) -> None:
-        """When nothing needs to happen any more."""
+        """Make the checks when nothing needs to happen any more."""
         check_quiet(self.nodes, self.network.seen, self.plan.policy)
         if self.lossless:
             check_casts(self.instances, self.history)

@@ -1,20 +1,20 @@
-"""The original, as a model: its lock table, its agents and its messages, in a simulated world.
+"""A model of the original: its lock table, its agents and its messages, in a simulated world.
 
-It is derived anew from how the Erlang application behaves and from its source, and it is not ours with a rule
-changed: whole queues, one for each lock id, with copies in those above and below. `docs/original_explained.md` shows where it goes
-wrong.
+It was derived from the behaviour and the source of the Erlang application. It is not our algorithm
+with a changed rule: it has whole queues, one for each lock id, with copies in the queues above and
+below. `docs/original_explained.md` shows where it fails.
 
     queues    the queue of one lock: groups of entries, copies
     table     rows of queues with their versions; requests, surrenders, watchers
-    messages  what its lock servers and agents say
-    server    a lock server: takes in one message, tells whole queues
-    circles   which circle an agent finds, and who is to give up what
-    variants  `VARIANTS`: other rules that its README weighs
+    messages  the messages of its lock servers and agents
+    server    a lock server: handles one message, sends whole queues
+    circles   the circle that an agent finds, and who must give up what
+    variants  `VARIANTS`: other rules that its README discusses
     agent     an agent
-    world     lock servers, clients and messages on their way
-    explore   a shortest schedule that goes wrong
-    runs      rings in each order of asking, random schedules
-    story     what happens, told and drawn
+    world     lock servers, clients and messages in flight
+    explore   a shortest failing schedule
+    runs      rings in each order of requests, random schedules
+    story     traces as sentences and drawings
 """
 
 __all__: list[str] = []

@@ -1,12 +1,14 @@
-"""The agent of the original: what it asks for, what it knows of queues, and what it does about circles.
+"""The agent of the original: its requests, its knowledge of queues, and what it does about circles.
 
-It takes in all that has come, and only then looks, once: whether it has all that it asked for, and if not,
-whether there is a circle in what it knows. It knows whole queues. Where it finds a circle in which it must
-yield, it surrenders. Where another one must, it forgets the queue in question. Where there is none, it passes on
-each queue that it finds interesting to each larger agent that has something and is not in that queue, whether
-it has done so before or not.
+It handles all messages that have arrived, and only then examines its knowledge once: does it hold
+all that it requested? If not, is there a circle in the queues that it knows? It knows whole queues.
 
-A request that was served once stays so, whatever is surrendered later.
+* If it finds a circle in which it must give way, it surrenders.
+* If another agent must give way, it forgets the queue in question.
+* If there is no circle, it sends each interesting queue to each larger agent that holds something
+  and is not in that queue, even if it has done so before.
+
+A request that was served once counts as served, whatever is surrendered later.
 """
 
 from __future__ import annotations
@@ -27,13 +29,13 @@ __all__ = ["Agent", "Finding", "Known", "Look", "Request", "Sent", "in_order"]
 
 
 class Request(NamedTuple):
-    """What an agent wants."""
+    """A request of an agent."""
 
     lock_id: LockId
     mode: Mode
     nodes: tuple[str, ...]
     require: Require
-    claim: int  # how often it had all before
+    claim: int  # how often it had been granted everything before
 
 
 class Known(NamedTuple):
@@ -45,7 +47,7 @@ class Known(NamedTuple):
 
     @property
     def holders(self) -> list[AgentId]:
-        """Who has the lock: of several merged writers, none."""
+        """The holders of the lock; none if several writers were merged."""
         head = self.queue[0] if self.queue else None
         if head is None or (head.mode == "write" and len(head.entries) > 1):
             return []
@@ -53,12 +55,13 @@ class Known(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What an agent finds when it looks.
+    """A circle that an agent has found.
 
     Attributes:
         circle: The circle.
-        place: Who must give up what in it.
-        aborts: Whether it aborts instead, for its client was told that it has that.
+        place: The agent that must give way, and the lock that it must give up.
+        aborts: Whether the agent aborts instead, because its client was notified that it holds this
+            lock.
     """
 
     circle: tuple[Place, ...]
@@ -70,11 +73,11 @@ Sent = tuple[str | AgentId, Message]
 
 
 class Look(NamedTuple):
-    """What comes of looking.
+    """The result of examining what is known.
 
     Attributes:
-        answered: Whether the client is answered: it has all.
-        sent: What the agent sends.
+        answered: Whether the client is answered, because it holds everything.
+        sent: The messages of the agent.
         found: The circle that it finds.
     """
 
@@ -86,16 +89,17 @@ class Look(NamedTuple):
 NOTHING = Look(False, [])
 Status = (
     Literal["no locks", "waiting"] | int
-)  # or it has all: the number of deadlocks it was told of
+)  # or it holds everything: the number of deadlocks of which it was notified
 
 
 class Agent:
-    """An agent of the original. All that changes in it is in `state`, a tuple.
+    """An agent of the original. All of its mutable state is in `state`, a tuple.
 
     Args:
         me: Its reference.
         variant: The rules.
-        aborts: Whether it aborts rather than to surrender what its client was told it has.
+        aborts: Whether it aborts instead of surrendering a lock of whose grant its client was
+            notified.
     """
 
     STATE = (
@@ -120,7 +124,7 @@ class Agent:
         self.aborts = aborts
         self.known: tuple[Known, ...] = ()
         self.holders: frozenset[tuple[AgentId, Key]] = frozenset()
-        self.interesting: tuple[Key, ...] = ()  # queues in which somebody waits, the newest first
+        self.interesting: tuple[Key, ...] = ()  # queues with waiting agents, the newest first
         self.pending: tuple[Request, ...] = ()
         self.served: tuple[Request, ...] = ()
         self.claim = 0
@@ -147,7 +151,7 @@ class Agent:
     def ask(
         self, lock_id: LockId, mode: Mode, nodes: tuple[str, ...], require: Require, wait: bool
     ) -> list[Sent]:
-        """The client asks for a lock, and perhaps waits until it has all."""
+        """The client requests a lock; with `wait`, it waits until it holds everything."""
         repeated = self._repeated(lock_id, mode, nodes, require)
         self.awaited = self.awaited or wait
         self.unseen = True
@@ -159,7 +163,7 @@ class Agent:
     def _repeated(
         self, lock_id: LockId, mode: Mode, nodes: tuple[str, ...], require: Require
     ) -> list[Sent] | None:
-        """What is sent if it has asked for that before; None if it has to ask now."""
+        """The messages if it has requested this lock before; None if it must request it now."""
         for request in (*self.pending, *self.served):
             if request.lock_id != lock_id:
                 continue
@@ -172,7 +176,7 @@ class Agent:
                 )
             if request.mode == "write":
                 return []
-            # An upgrade: it forgets what it knows of the lock.
+            # An upgrade: it forgets what it knows about the lock.
             self.known = tuple(each for each in self.known if each.key[0] != lock_id)
             self.holders = frozenset(
                 (agent, key) for agent, key in self.holders if agent != self.me or key[0] != lock_id
@@ -201,7 +205,7 @@ class Agent:
         nodes = {node for r in (*self.pending, *self.served) for node in r.nodes}
         return [(node, End(self.me)) for node in sorted(nodes)]
 
-    # --- What it is told
+    # --- Messages
 
     def receive(self, message: Info | Surrendered) -> None:
         """It takes something in, and looks at it later."""
@@ -250,7 +254,7 @@ class Agent:
     # --- Looking
 
     def look(self) -> Look:
-        """It looks at what it knows."""
+        """It examines what it knows."""
         answered = self._look_what_it_has()
         if not self.news or self.has_all:
             self.news = False
@@ -297,7 +301,7 @@ class Agent:
         return len(there) >= needed(request.require, request.nodes, request.nodes)
 
     def where(self, lock_id: LockId, mode: Mode) -> list[str]:
-        """On which nodes it has a lock, as far as it knows."""
+        """The nodes on which it holds a lock, as far as it knows."""
         return [
             known.key[1]
             for known in self.known
@@ -307,7 +311,7 @@ class Agent:
         ]
 
     def _is_claimed(self, lock_id: LockId) -> bool:
-        """Whether its client was told that it has the lock."""
+        """Whether its client was notified that it holds the lock."""
         return any(r.claim < self.claim for r in self.served if r.lock_id == lock_id)
 
     def _queue(self, key: Key) -> Queue:
@@ -317,7 +321,7 @@ class Agent:
     # --- Circles
 
     def _yield(self, finding: Finding) -> list[Sent]:
-        """Somebody must yield; if it is another one, the queue is forgotten, and nobody told."""
+        """An agent must give way. If it is another one, forget the queue, and inform nobody."""
         agent, key = finding.place
         sent: list[Sent] = []
         if agent != self.me and self.variant.keeps:
@@ -349,7 +353,7 @@ class Agent:
             self._uninteresting(known.key)
 
     def _reopen(self, lock_id: LockId) -> None:
-        """It waits again for what it surrenders."""
+        """It waits again for the lock that it surrenders."""
         again = tuple(request for request in self.served if request.lock_id == lock_id)
         self.served = tuple(request for request in self.served if request not in again)
         self.pending += again
@@ -369,7 +373,7 @@ class Agent:
         return [(node, Surrender(self.me, lock_id, version, behind))]
 
     def _tell(self) -> list[Sent]:
-        """It passes on what it knows."""
+        """It sends what it knows to others."""
         queues = [each for key in self.interesting if (each := self._knows(key)) is not None]
         receivers = {holder for holder, _ in self.holders}
         match self.variant.tells:
@@ -395,13 +399,13 @@ class Agent:
         ]
 
     def _beyond(self, queues: Sequence[Known], side: int) -> set[AgentId]:
-        """Those it waits for (1), or those who wait for it (0), in these queues."""
+        """The agents that it waits for (1), or that wait for it (0), in these queues."""
         return {
             pair[side] for known in queues for pair in _pairs(known) if pair[1 - side] == self.me
         }
 
     def _around(self, queues: Sequence[Known], side: int) -> list[Known]:
-        """The queues by which others wait for it (0), or it waits for others (1), over whomever."""
+        """The queues by which others wait for it (0), or it waits for others (1), also indirectly."""
         reached, before = {self.me}, 0
         while len(reached) > before:
             before = len(reached)
@@ -417,7 +421,7 @@ class Agent:
 
 
 def in_order(key: Key) -> tuple[Any, ...]:
-    """Where a lock stands in lists of locks."""
+    """The sort key of a lock in lists of locks."""
     return order(key[0]), key[1]
 
 
@@ -426,7 +430,7 @@ def _info(known: Known) -> Info:
 
 
 def _pairs(known: Known) -> list[tuple[AgentId, AgentId]]:
-    """Who waits for whom: for those at the head of the queue."""
+    """Pairs of a waiting agent and one at the head of the queue."""
     head, *tail = known.queue
     waiting = {entry.agent for group in tail for entry in group.entries}
     return [

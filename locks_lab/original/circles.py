@@ -1,9 +1,9 @@
-"""Which circle an agent of the original finds, and who is to give up what in it.
+"""The circle that an agent of the original finds, and who must give up what in it.
 
-A place in the graph is a lock with one of those who have it. An arrow leads from a lock to all places of those
-who wait for it. Circles are looked for depth first, in the order in which the agent got to know that there is
-something to wait for. A circle is taken to be what lies between a place and one that leads back to it; so of
-circles that share a place, a part may be left out. What is found last counts.
+A place in the graph is a lock with one of its holders. An arrow leads from a lock to all places of
+the agents that wait for it. The search for circles is depth first, in the order in which the agent
+learned of the waits. A circle is the path between a place and a later place that leads back to it.
+So if circles share a place, a part may be left out. The circle that is found last counts.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ __all__ = ["Place", "circle"]
 
 
 class Place(NamedTuple):
-    """A lock, and one of those who have it, or are at the head of its queue."""
+    """A lock, and one of its holders, that is of the agents at the head of its queue."""
 
     agent: AgentId
     key: Key
 
 
 def circle(queues: Sequence[tuple[Key, Queue]]) -> list[Place]:
-    """The circle that counts, of those in what an agent knows; empty if there is none.
+    """Return the circle that counts in the queues that an agent knows; empty if there is none.
 
     Args:
-        queues: The queues in which somebody waits.
+        queues: The queues with waiting agents.
     """
     known = dict(queues)
     places = [
@@ -49,7 +49,7 @@ def circle(queues: Sequence[tuple[Key, Queue]]) -> list[Place]:
 
 
 class _Visit:
-    """A place on the way to where the search is."""
+    """A place on the path of the search."""
 
     def __init__(self, place: Place, arrows: Iterable[Place]) -> None:
         self.place = place

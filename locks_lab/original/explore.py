@@ -1,7 +1,7 @@
-"""A shortest schedule on which the original goes wrong: every order of events of a small world, breadth first.
+"""A shortest schedule on which the original fails: every order of events of a small world, breadth first.
 
-`shortest_failure` looks for one; `locks_lab.explorer.shortest` does the search. It goes on from states of the world, so it
-takes the world back to each of them.
+`shortest_failure` looks for one, with the search of `locks_lab.explorer.shortest`. The search
+continues from states of the world, so the world is reset to each of them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ KINDS = {"stuck": "stuck:", "exclusion": "broken exclusion:", "crash": "the lock
 
 
 def kind_of(violation: Violation) -> str:
-    """What kind of failure it is."""
+    """The kind of a failure."""
     return next(kind for kind, begin in KINDS.items() if str(violation).startswith(begin))
 
 
 class Space:
-    """The states of a world, and what leads from one to another.
+    """The states of a world, and the moves between them.
 
     Args:
         world: The world, in its first state; it is used up.
-        wanted: The kinds of failures that count; beyond others it is not searched.
+        wanted: The kinds of failures that count; the search does not continue after other failures.
     """
 
     def __init__(self, world: World, wanted: Sequence[str]) -> None:
@@ -59,14 +59,14 @@ class Space:
         return self.world.state
 
     def check(self, state: State, moves: Sequence[Choice]) -> None:
-        """Nobody waits where nothing can happen any more."""
+        """Check that no client waits in a state in which nothing can happen any more."""
         if not moves and "stuck" in self.wanted:
             self.world.state = state
             self.world.check_quiet()
 
 
 def _party(choice: Choice) -> Hashable:
-    """Whose event it is: agents are told apart by their clients."""
+    """The party of an event; an agent counts as its client."""
     match choice:
         case ("deliver", (_, receiver)):
             return receiver if isinstance(receiver, str) else receiver.serial % SERIALS
@@ -80,16 +80,17 @@ def shortest_failure(
     limit: int = 500_000,
     who: Callable[[Choice], Hashable] | None = _party,
 ) -> Found[State, Choice]:
-    """Look for a shortest schedule that goes wrong.
+    """Look for a shortest failing schedule.
 
     Args:
         world: The world, in its first state; it is used up.
         wanted: The kinds of failures: `"stuck"`, `"exclusion"`, `"crash"`.
-        limit: The most states.
-        who: Whose event a choice is: of several shortest schedules the one with the fewest changes is found.
+        limit: The largest number of states.
+        who: Returns the party of a choice. Of several shortest schedules, the one with the fewest
+            changes of party is found.
 
     Raises:
-        TooManyStates: There are more than `limit` states: nothing is proven.
+        TooManyStates: There are more than `limit` states, so nothing is proven.
     """
     space = Space(world, wanted)
     return shortest(space, space.check, limit, who=who)

@@ -1,4 +1,4 @@
-"""What lock servers and agents of the original say to each other."""
+"""The messages between lock servers and agents of the original."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ class Ask(NamedTuple):
 
 
 class Surrender(NamedTuple):
-    """An agent gives a lock up, if its queue still has this version.
+    """An agent gives up a lock, if its queue still has this version.
 
     Attributes:
         agent: The agent.
         lock_id: The lock.
-        version: That of the queue as the agent knows it.
-        behind: Behind whom it wants to stand; last if that is nobody. Only some rules say so.
+        version: The version of the queue that the agent knows.
+        behind: The agent behind which it wants to stand; None if it wants to be last. Only some
+            rules set it.
     """
 
     agent: AgentId
@@ -50,12 +51,12 @@ class Note(NamedTuple):
 
 
 class Info(NamedTuple):
-    """A whole queue, as a lock server tells it, or an agent that was told it.
+    """A whole queue, sent by a lock server, or by an agent that has received it.
 
     Attributes:
-        node: Whose lock server has it.
+        node: The node of the lock server.
         row: The row.
-        note: By whose surrender it has changed, if it has.
+        note: The agent whose surrender has changed it, if one has.
     """
 
     node: str
@@ -64,12 +65,12 @@ class Info(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """What it is about."""
+        """The lock and the node of the queue."""
         return self.row.lock_id, self.node
 
 
 class Surrendered(NamedTuple):
-    """An agent says that it surrenders a lock, to others who are not in its queue."""
+    """An agent informs others, which are not in the queue of a lock, that it surrenders this lock."""
 
     agent: AgentId
     key: Key

@@ -1,12 +1,12 @@
-"""The queue of one lock in the original: groups of entries, the first of which has the lock.
+"""The queue of one lock in the original: groups of entries, the first of which holds the lock.
 
-Readers who are neighbours are one group; each writer is one by itself, unless queues were merged. An entry is
-*direct* when its agent has asked for this very lock id, and otherwise a copy (*indirect*) of what it has or
-wants above or below.
+Adjacent readers are one group. Each writer is its own group, unless queues were merged. An entry is
+*direct* if its agent has requested this lock id. Otherwise it is *indirect*: a copy of what the
+agent holds or wants above or below.
 
-This is not a rule that looks at all requests, as ours is. Each lock id has a queue of its own, and what is done
-with one is repeated in those above and below, group by group. Where that is not the same, tables and rows
-disagree.
+Our rule looks at all requests; this one does not. Each lock id has its own queue, and each change
+of a queue is repeated in the queues above and below, group by group. If the repetition has another
+result, tables and rows disagree.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Entry(NamedTuple):
 
     Attributes:
         agent: The agent.
-        version: That of the table when it came, or was last refreshed.
-        direct: Whether it has asked for this very lock id.
+        version: The version of the table when the entry came, or was last refreshed.
+        direct: Whether the agent has requested this lock id itself.
     """
 
     agent: AgentId
@@ -44,7 +44,7 @@ class Group(NamedTuple):
         return next((entry for entry in self.entries if entry.agent == agent), None)
 
     def serves(self, agent: AgentId, mode: Mode) -> bool:
-        """Whether an agent has here what it asks for: a write is good for a read, too."""
+        """Whether an agent has here what it requests; a write lock also serves for reading."""
         return (mode == "read" or self.mode == "write") and self.of(agent) is not None
 
 
@@ -66,7 +66,7 @@ def find(queue: Queue, agent: AgentId) -> tuple[Mode, Entry] | None:
 
 
 def is_in(queue: Iterable[Group], agent: AgentId, mode: Mode) -> bool:
-    """Whether an agent has, or waits for, what it asks for."""
+    """Whether an agent holds, or waits for, what it requests."""
     return any(group.serves(agent, mode) for group in queue)
 
 
@@ -82,9 +82,9 @@ def inherited(queue: Queue) -> Queue:
 
 
 def enter(queue: Queue, mode: Mode, new: Entry) -> Queue:
-    """Put an entry into a queue: last, or with its own or other readers.
+    """Put an entry into a queue: last, or into the group of its own agent or of other readers.
 
-    It walks along the queue. What it does depends on what is left of the queue at each place.
+    This walks along the queue, and decides at each place by the rest of the queue.
     """
     passed: list[Group] = []
     rest = queue
@@ -101,7 +101,7 @@ def enter(queue: Queue, mode: Mode, new: Entry) -> Queue:
 
 
 def _at_the_end(rest: Queue, mode: Mode, new: Entry) -> Queue | None:
-    """What becomes of the end of a queue, if this is one at which the entry stops."""
+    """The new end of a queue, if the entry stops at this end."""
     alone = Group(mode, (new,))
     if not rest:
         return (alone,)
@@ -120,14 +120,14 @@ def _at_the_end(rest: Queue, mode: Mode, new: Entry) -> Queue | None:
 
 
 def _at(head: Group, tail: Queue, mode: Mode, new: Entry) -> Queue | None:
-    """What becomes of a queue if the entry stops at its first group."""
+    """The new queue, if the entry stops at its first group."""
     if not new.direct:
         return (head, *tail) if head.serves(new.agent, mode) else None
     if head.mode == "write" and len(head.entries) > 1:
-        return None  # several writers below: none of them has it alone
+        return None  # several writers below: none of them holds it alone
     if not head.serves(new.agent, mode):
         return None
-    # It is here already: made direct, and newer. One that writes goes on writing.
+    # The entry is already here: make it direct and newer. A writer remains a writer.
     entries = tuple(new if entry.agent == new.agent else entry for entry in head.entries)
     return (Group(head.mode, entries), *tail)
 
@@ -158,7 +158,7 @@ def leave(queue: Queue, agent: AgentId) -> Queue:
 
 
 def _upgraded(queue: Queue) -> Queue:
-    """Without those readers at the head who all wait to write."""
+    """The queue without a group of readers at its head that all wait to write."""
     while len(queue) > 1 and queue[0].mode == "read":
         if not all(is_in(queue[1:], entry.agent, "write") for entry in queue[0].entries):
             break
@@ -177,7 +177,7 @@ def merge(queue: Queue, into: Queue) -> Queue:
 
 
 def _merged(group: Group, queue: Queue) -> Queue:
-    """Put a group where there are others: those of the same mode become one, whoever has what."""
+    """Merge a group into a queue: groups of the same mode become one, whoever holds the lock."""
     passed: list[Group] = []
     for place, head in enumerate(queue):
         rest = queue[place + 1 :]

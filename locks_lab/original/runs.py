@@ -1,4 +1,4 @@
-"""Many worlds of the original: rings whose clients ask in each order, and random schedules."""
+"""Many worlds of the original: rings with each order of requests, and random schedules."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from locks_lab.worlds.host import Violation
 
 __all__ = ["Outcome", "asked", "contended", "held", "is_resolved", "outcome", "rings"]
 
-MOST = 1000  # events of a run: who needs more of them comes to no end
+MOST = 1000  # events of a run; with more it counts as endless
 
 
 class Outcome(NamedTuple):
-    """What became of a world.
+    """The result of a world.
 
     Attributes:
         kind: `"fine"`, `"stuck"`, `"exclusion"`, `"crash"`, or `"no end"`.
-        messages: How many messages there were.
-        surrenders: How many of them were surrenders.
+        messages: The number of messages.
+        surrenders: The number of surrenders among them.
     """
 
     kind: str
@@ -41,14 +41,15 @@ def held(world: World) -> World:
 
 
 def asked(order: Sequence[int], variant: Variant = ORIGINAL, circle: Sequence[int] = ()) -> World:
-    """A ring, each of whose clients has a lock; they ask for the next one's, one after the other.
+    """A ring: each client holds a lock, and they request the next client's lock, one after the other.
 
-    All that comes of one request has settled before the next one.
+    All effects of one request have settled before the next request.
 
     Args:
-        order: Who asks, by number from 1; a client with a larger number is younger.
+        order: The order of the requests: clients by number from 1; larger numbers are younger.
         variant: The rules.
-        circle: The ring: each wants what the next one has. In order of their numbers by default.
+        circle: The ring: each client wants the lock of the next one. By default in order of their
+            numbers.
     """
     size = len(order)
     place = {number: n for n, number in enumerate(circle or sorted(order))}
@@ -62,7 +63,7 @@ def asked(order: Sequence[int], variant: Variant = ORIGINAL, circle: Sequence[in
 
 
 def is_resolved(world: World) -> bool:
-    """Let all go on in turn; returns whether they come to an end."""
+    """Let all clients continue in turn; return whether they finish."""
     while ready := [client.number for client in world.clients if client.ready]:
         world.step(*ready)
         world.deliver()
@@ -70,7 +71,7 @@ def is_resolved(world: World) -> bool:
 
 
 def rings(size: int, variant: Variant = ORIGINAL) -> Iterator[Outcome]:
-    """What becomes of all rings of a size, asked in all orders; counted is until all have asked."""
+    """The results of all rings of a size, in all orders; messages count until all have requested."""
     for others in permutations(range(2, size + 1)):
         for order in permutations(range(1, size + 1)):
             world = asked(order, variant, (1, *others))
@@ -81,7 +82,7 @@ def rings(size: int, variant: Variant = ORIGINAL) -> Iterator[Outcome]:
 def contended(
     seed: int, variant: Variant = ORIGINAL, agents: int = 5, locks: int = 4, delays: bool = True
 ) -> World:
-    """A world of clients who each take some of the same locks to write, in some order."""
+    """A world in which each client write-locks some of the same locks, in some order."""
     rng = random.Random(seed)
     names = "abcdefgh"[:locks]
     scripts = [

@@ -1,4 +1,4 @@
-"""The lock server of the original: takes in one message, and tells everybody in a queue that has changed."""
+"""The lock server of the original: it handles a message, and informs all agents in changed queues."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["serve"]
 def serve(
     node: str, table: Table, message: Ask | Surrender | End, variant: Variant = ORIGINAL
 ) -> tuple[Table, list[tuple[AgentId, Info]]]:
-    """A lock server takes in a message.
+    """A lock server handles a message.
 
     Args:
         node: Its node.
         table: Its table.
-        message: What it is told.
+        message: The message.
         variant: The rules.
 
     Returns:
-        Its table from now on, and who is told what.
+        Its new table, and its messages with their receivers.
     """
     note = None
     match message:

@@ -1,9 +1,9 @@
-"""What happens in a world of the original, in order or as it was said, told in sentences and drawn.
+"""Traces of a world of the original, in sentences and drawings.
 
-`finish` lets clients take their steps in turn. `tell` turns the events of a world that was made with `trace=True`
-into sentences: lines at the margin are what clients do, and those that are indented what follows. That a message
-arrives goes without saying, unless its receiver has done something since it was sent. `sequence` draws the same
-as a Mermaid diagram.
+`finish` lets clients take their steps in turn. `tell` turns the events of a world that was made
+with `trace=True` into sentences: lines at the margin are actions of clients, indented lines their
+consequences. The arrival of a message is not mentioned, unless its receiver has done something
+since it was sent. `sequence` draws the same as a Mermaid diagram.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ MOST = 20_000
 
 
 def finish(world: World, limit: int = MOST) -> list[Choice]:
-    """Carry on in order: messages as they were sent, then looks, then clients in turn.
+    """Continue in order: messages as they were sent, then looks, then clients in turn.
 
     Returns:
-        What has happened.
+        The events.
 
     Raises:
-        Violation: Something is wrong, or somebody is stuck.
+        Violation: A check failed, or a client is stuck.
     """
     schedule: list[Choice] = []
 
@@ -63,7 +63,7 @@ def finish(world: World, limit: int = MOST) -> list[Choice]:
 
 
 class _Post:
-    """When the messages on their way were sent, and when who did something."""
+    """The times at which messages in flight were sent, and at which parties last acted."""
 
     def __init__(self) -> None:
         self._links: dict[Link, deque[int]] = defaultdict(deque)
@@ -71,7 +71,7 @@ class _Post:
         self._now = 0
 
     def note(self, event: Event, delays: bool) -> bool:
-        """Take an event in; returns whether a message has arrived that somebody may have missed."""
+        """Note an event; return whether a message has arrived so late that this must be mentioned."""
         self._now += 1
         late = False
         if event.choice[0] == "deliver":
@@ -86,7 +86,7 @@ class _Post:
 
 
 def tell(world: World) -> Iterator[str]:
-    """What happened in a world, in sentences.
+    """Describe the events of a world in sentences.
 
     Args:
         world: A world that was made with `trace=True`.
@@ -161,7 +161,7 @@ class _Narrator:
             )
 
     def _sent(self, event: Event) -> Iterator[str]:
-        """What is sent: in one line, who is told the same queue by the same party."""
+        """The messages of an event; one line for all receivers of one queue from one party."""
 
         def same(mail: Mail) -> tuple[Party, object]:
             return mail[0], mail[2]
@@ -177,7 +177,7 @@ class _Narrator:
                     what = self.lock(message.key)
                     yield f"{capital(name_of(message.agent))} tells {names} that it surrenders {what}."
                 case Surrender() | Ask() | End():
-                    pass  # it was said before
+                    pass  # it was mentioned before
                 case _:
                     raise AssertionError(f"nobody says {message}")
 
@@ -187,7 +187,7 @@ class _Narrator:
         return f"the queue of {lock}: {self.groups(info.row) or 'nobody'}"
 
     def groups(self, row: Row) -> str:
-        """Who has a lock, and who waits."""
+        """The holders of a lock, and the waiting agents."""
         if not row.queue:
             return ""
         head, *tail = row.queue
@@ -206,7 +206,7 @@ class _Narrator:
         return ", ".join([first, *rest])
 
     def names(self, group: Group) -> str:
-        """The agents of a group; a copy is said to be one."""
+        """The agents of a group; copies are marked."""
         return listed(
             name_of(e.agent) + ("" if e.direct else " (a copy)")
             for e in sorted(group.entries, key=lambda e: e.agent)
@@ -230,9 +230,9 @@ def name_of_party(party: Party | None) -> str:
 
 
 def sequence(world: World) -> str:
-    """Who sends what to whom, and what agents find: a Mermaid sequence diagram.
+    """Draw the messages, and the findings of agents, as a Mermaid sequence diagram.
 
-    A message to an agent is drawn where it arrives; one that has not arrived is not drawn.
+    A message to an agent is drawn where it arrives. A message that has not arrived is not drawn.
     """
     narrator = _Narrator(world)
     events = world.events or []
@@ -298,7 +298,7 @@ def _notes(narrator: _Narrator, ids: dict[Party, str], event: Event) -> Iterator
 
 
 def waits(world: World) -> str:
-    """Who waits for whom when that is most, as the lock tables have it: a Mermaid flowchart."""
+    """Draw the largest wait-for graph that the lock tables have had, as a Mermaid flowchart."""
     events: Sequence[Event] = world.events or []
     most: tuple[Wait, ...] = max((event.waits for event in events), key=len, default=())
 

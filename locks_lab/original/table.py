@@ -1,12 +1,12 @@
 """The lock table of the original: a row for each lock id, each with a queue and a version.
 
-A request enters the queue of its own row, and as a copy those of all rows above and below that are there. A
-row that is new begins with copies of what stands in the nearest row above; or, if there is none, in all rows
-below. A surrender takes an agent out of the rows that depend on each other, and enters again what it had asked
-for there. Which rows an agent has to do with is said by an index.
+A request enters the queue of its own row. Copies of it enter the queues of all existing rows above
+and below. A new row begins with copies of the entries in the nearest row above, or, if there is
+none, in all rows below. A surrender takes an agent out of all rows that depend on each other, and
+then enters its requests there again. An index maps agents to their rows.
 
-Tables are values: each function returns a new one, with the rows that have changed, in the order in which they
-are told.
+Tables are values: each function returns a new table and the rows that have changed, in the order in
+which they are sent.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["EMPTY", "Changed", "Row", "Table", "order", "remove", "request", "su
 
 
 class Row(NamedTuple):
-    """What the table has for a lock id.
+    """The row of a lock id in the table.
 
     Attributes:
         lock_id: The lock id.
-        version: When it changed last.
-        queue: Who has it, and who waits.
-        watchers: Who else is told its changes.
+        version: The version of its last change.
+        queue: The holders and the waiting agents.
+        watchers: Other agents that are informed of its changes.
     """
 
     lock_id: LockId
@@ -65,7 +65,7 @@ def order(lock_id: LockId) -> tuple[tuple[bool, object], ...]:
 
 
 def _is_above(one: LockId, other: LockId) -> bool:
-    """Whether a lock id is the same as another one, or above it."""
+    """Whether a lock id is equal to another one, or above it."""
     return other[: len(one)] == one
 
 
@@ -81,7 +81,7 @@ def _with_rows(table: Table, rows: Iterable[Row]) -> Table:
 
 
 def _indexed(table: Table, agent: AgentId, rows: Sequence[Row], copied: LockId | None) -> Table:
-    """A table whose index knows that an agent is in these rows; and all who were copied into one."""
+    """The table, with an agent's rows, and the agents copied into `copied`, added to its index."""
     index = table.concerns | {(agent, row.lock_id) for row in rows}
     for row in rows:
         if row.lock_id == copied:
@@ -94,7 +94,7 @@ def _indexed(table: Table, agent: AgentId, rows: Sequence[Row], copied: LockId |
 
 
 def request(table: Table, agent: AgentId, lock_id: LockId, mode: Mode) -> tuple[Table, Changed]:
-    """An agent asks for a lock."""
+    """An agent requests a lock."""
     table = table._replace(version=table.version + 1)
     near = [row for row in table.rows if _are_related(row.lock_id, lock_id)]
     copied, changed = _insert(near, agent, lock_id, mode, table.version)
@@ -127,14 +127,14 @@ def _insert(
         return True, rows
     new = mine._replace(version=version, queue=enter(mine.queue, mode, direct))
     if any(group.serves(agent, mode) for group in mine.queue):
-        return False, [new]  # it has asked for that before: what is above and below stays
+        return False, [new]  # it has requested this before: the rows above and below do not change
     return False, [*entered(above), new, *entered(below)]
 
 
 def _split(near: Sequence[Row], lock_id: LockId) -> tuple[Sequence[Row], Row | None, Sequence[Row]]:
-    """Rows above a lock id, its own one, and those below, as the original tells them apart: by length.
+    """The rows above a lock id, its own row, and the rows below; like the original, this goes by length.
 
-    Ids of five elements and more have a row of their own from the beginning, and an empty one: nothing is
+    Ids of five elements and more have their own row from the beginning. It is empty: nothing is
     copied into it.
     """
     length = len(lock_id)
@@ -155,7 +155,7 @@ def _split(near: Sequence[Row], lock_id: LockId) -> tuple[Sequence[Row], Row | N
 
 
 class _Place(NamedTuple):
-    """Where an agent stands: a row, and how it came to be in its queue."""
+    """The position of an agent: a row, and how it came into the queue of this row."""
 
     row: Row
     mode: Mode
@@ -169,14 +169,15 @@ def surrender(
     version: int | None,
     behind: AgentId | None = None,
 ) -> tuple[Table, Changed]:
-    """An agent gives a lock up, and stands last for it; nothing happens if the row has changed since.
+    """An agent gives up a lock, and is then last in its queue; no effect if the row has changed since.
 
     Args:
         table: The table.
         agent: The agent.
         lock_id: The lock.
-        version: That of the row, as the agent knows it; None if it does not matter.
-        behind: Behind whom it stands then, where that row alone is concerned; last if that is nobody.
+        version: The version of the row that the agent knows; None if it does not matter.
+        behind: The agent behind which it stands then, if only this row is concerned; None for the
+            last position.
     """
     row = table.row(lock_id)
     if row is None or version not in (None, row.version):
@@ -217,7 +218,7 @@ def surrender(
 
 
 def _behind(row: Row, agent: AgentId, group: Group) -> Row:
-    """A row with another group in its queue, behind an agent; last if that one is not there."""
+    """A row with another group in its queue, behind an agent, or last if that agent is not there."""
     place = next((n for n, g in enumerate(row.queue, 1) if g.of(agent)), len(row.queue))
     return row._replace(queue=(*row.queue[:place], group, *row.queue[place:]))
 
@@ -258,7 +259,7 @@ def _place(row: Row, agent: AgentId) -> _Place:
 
 
 def _updated(table: Table, agent: AgentId, rows: Iterable[Row]) -> tuple[Table, Changed]:
-    """A table with rows that an agent has left, perhaps to stand there again; empty ones go."""
+    """The table with rows that an agent has left, and perhaps entered again; empty rows are removed."""
     changed = []
     there = {row.lock_id: row for row in table.rows}
     index = table.concerns
@@ -299,7 +300,7 @@ def remove(table: Table, agent: AgentId) -> tuple[Table, Changed]:
 
 
 def watch(table: Table, agent: AgentId, lock_id: LockId) -> Table:
-    """Somebody wants to be told the changes of a lock: it gets a row, though nobody has asked for it."""
+    """Register a watcher of a lock. The lock gets a row, even if nobody has requested it."""
     row = table.row(lock_id) or Row(lock_id)
     watchers = (agent, *(each for each in row.watchers if each != agent))
     table = table._replace(concerns=table.concerns | {(agent, lock_id)})

@@ -1,9 +1,10 @@
-"""The original as it is, and variants of its rules that its README weighs: with what each would cost.
+"""The rules of the original, and variants of them that its README discusses.
 
-`ORIGINAL` is what the Erlang application does. Each variant differs from it in one point. The README of the
-original, in the words of Thomas Arts, who checked the algorithm in 1999, says of several of them that they are
-unsafe, or need more messages; `python -m benchmarks.original` measures both. Three more are ours: `reopens`, `keeps`
-and `mended`, which is both, take away what goes wrong with plain locks.
+`ORIGINAL` is the behaviour of the Erlang application. Each variant differs from it in one point.
+The README of the original says of several variants that they are unsafe, or need more messages, in
+the words of Thomas Arts, who checked the algorithm in 1999. `python -m benchmarks.original`
+measures both. Three more variants are ours: `reopens`, `keeps`, and `mended`, which is both. They
+remove the failures with plain locks.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ class Variant(NamedTuple):
 
     Attributes:
         name: Its name on the command line.
-        about: What is different, in one line.
-        tells: Whom an agent that sees no circle tells what it knows: holders that are larger, or
-            smaller; all whom it knows of; those it waits for, of those who wait for it (`"forward"`);
-            or those who wait for it, of those it waits for (`"back"`).
-        yields: Which agent of a circle yields.
-        gives: What it surrenders: the lock for which somebody in the circle waits, to stand last
-            (`"last"`), behind the next one (`"swap"`), or behind that one of the circle (`"place"`);
-            or all that it has (`"all"`).
-        acknowledges: How a surrender and news that cross it are told apart. By its version
-            (`"version"`); or it is always carried out, and until an agent is told so, it takes in nothing
-            else of that lock (`"heeded"`); or neither of both (`"ignored"`).
-        reopens: Whether what is surrendered is awaited again.
-        keeps: Whether an agent that sees that another one must yield forgets nothing, and tells what it
-            knows as if it had seen nothing.
+        about: The difference, in one line.
+        tells: To whom an agent that sees no circle sends its knowledge: to larger holders, or to
+            smaller ones; to all agents that it knows; to those it waits for, about those who wait
+            for it (`"forward"`); or to those who wait for it, about those it waits for (`"back"`).
+        yields: Which agent of a circle must give way.
+        gives: What it surrenders: the lock for which an agent of the circle waits, to stand last
+            (`"last"`), behind the next agent (`"swap"`), or behind that agent of the circle
+            (`"place"`); or all its locks (`"all"`).
+        acknowledges: How a surrender is distinguished from news that cross it: by its version
+            (`"version"`); or it is always carried out, and the agent ignores all other news of that
+            lock until it is confirmed (`"heeded"`); or not at all (`"ignored"`).
+        reopens: Whether the agent waits again for the lock that it surrenders.
+        keeps: Whether an agent that sees that another one must give way forgets nothing, and sends
+            its knowledge as if it had seen no circle.
     """
 
     name: str

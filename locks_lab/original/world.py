@@ -1,12 +1,12 @@
-"""A world of lock servers, agents and clients of the original, under a schedule that is chosen from outside.
+"""A world of lock servers, agents and clients of the original. The caller chooses the schedule.
 
-It has the network, the scripts and the checks of `locks_lab`, and lock servers and agents of the original:
-`World.choices` says what can happen next, `World.do` makes it happen. All that changes is in `World.state`, which
-can be hashed, and set again.
+It has the network, the scripts and the checks of `locks_lab`, and lock servers and agents of the
+original. `World.choices` returns the events that are possible next, `World.do` runs one. The whole
+mutable state is in `World.state`, which can be hashed, and set again.
 
-Two things that seldom matter are left open only if one wants: by default a lock server takes in what is sent to
-it at once, and an agent looks right after its client has asked for something. (If it looks later, it may miss
-that its client waits.) Nodes do not fail here.
+Two orders seldom matter, so they are fixed by default: a lock server handles messages at once, and
+an agent examines its knowledge right after a request of its client. (If it does so later, it may
+miss that its client waits.) Nodes do not fail here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Mail = tuple[Party, Party, Message]
 
 
 class Told(NamedTuple):
-    """A lock that a client was told it has."""
+    """A lock of whose grant a client was notified."""
 
     lock_id: LockId
     mode: Mode
@@ -56,14 +56,15 @@ class Told(NamedTuple):
 
 
 class Client:
-    """A client, and its agent. All that changes in it is in `state`.
+    """A client, and its agent. All of its mutable state is in `state`.
 
     Args:
         number: Its number, from 1.
-        steps: What it does.
-        home: Where it lives.
+        steps: Its script.
+        home: Its node.
         variant: The rules.
-        aborts: Whether its agents abort rather than to surrender what it was told it has.
+        aborts: Whether its agents abort instead of surrendering a lock of whose grant it was
+            notified.
     """
 
     def __init__(
@@ -118,22 +119,22 @@ class Client:
 
     @property
     def next_step(self) -> Step | None:
-        """Its next step; `None` if that is to end."""
+        """Its next step; `None` if the next step is to end."""
         return self.script[self.at] if self.at < len(self.script) else None
 
 
 class Event(NamedTuple):
-    """One thing that happened, for traces.
+    """An event, for traces.
 
     Attributes:
-        choice: What happened.
-        agent: Whose step or look it was, if it was one.
-        step: The step; None if it ends.
+        choice: The choice.
+        agent: The agent of the step or look, if it was one.
+        step: The step; None if the client ends.
         message: The message that arrived.
-        sent: What was sent, in this order.
-        found: What the agent found.
-        answered: Whether its client was told that it has all.
-        waits: Who waits for whom from now on.
+        sent: The messages sent, in order.
+        found: The circle that the agent found.
+        answered: Whether its client was notified that it holds everything.
+        waits: Who waits for whom after the event.
         again: The client's next agent, if it has begun again.
     """
 
@@ -149,7 +150,7 @@ class Event(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A request that waits, and one who has the lock or stands ahead."""
+    """A waiting request, and an agent that holds the lock or is ahead in the queue."""
 
     agent: AgentId
     mode: Mode
@@ -159,21 +160,22 @@ class Wait(NamedTuple):
 
 
 class World(ByHand):
-    """Lock servers, clients, and messages on their way, of the original.
+    """Lock servers and clients of the original, and the messages in flight.
 
     Args:
         scripts: One for each client: as text, or steps.
         nodes: The nodes, each with a lock server.
-        homes: Where the clients live, in turn; all on the first node by default.
+        homes: The nodes of the clients, in turn; all on the first node by default.
         variant: The rules.
-        delays: What is sent to lock servers takes its time, too.
-        late: Agents may look later than right after their clients' calls.
-        trace: Keep an `Event` for each thing that happens in `events`.
-        abort_on_deadlock: Agents abort rather than to surrender what their clients were told they have.
+        delays: Messages to lock servers take time, too.
+        late: Agents may examine their knowledge later than right after their clients' calls.
+        trace: Keep each `Event` in `events`.
+        abort_on_deadlock: Agents abort instead of surrendering locks of whose grants their clients
+            were notified.
 
     Attributes:
-        sent: Number of messages sent, by kind.
-        surrenders: How many surrenders were sent.
+        sent: The number of messages sent, by kind.
+        surrenders: The number of surrenders sent.
     """
 
     def __init__(
@@ -212,7 +214,7 @@ class World(ByHand):
 
     @property
     def state(self) -> tuple[Any, ...]:
-        """All that changes, but for what is counted."""
+        """The whole mutable state, except for counters."""
         links = self.network.links
         queues = sorted(
             ((link, tuple(m for *_, m in queue)) for link, queue in links.items()),
@@ -240,10 +242,10 @@ class World(ByHand):
     def _is_unsettled(client: Client) -> bool:
         return client.agent.unseen and not client.finished
 
-    # --- What can happen, and making it happen
+    # --- Possible events, and running them
 
     def choices(self, faults: bool = True) -> list[Choice]:
-        """All that can happen next; nothing fails, whatever `faults` says."""
+        """All events that are possible next; there are no faults, whatever `faults` is."""
         found: list[Choice] = [("deliver", link) for link in self.network.links]
         found += [("settle", number) for number in self.unsettled]
         found += [("step", client.number) for client in self.clients if client.ready]
@@ -337,19 +339,19 @@ class World(ByHand):
             self._check_exclusion()
 
     def _gives_up(self, client: Client, surrenders: Iterable[Surrender]) -> None:
-        """It does not count as told any more, though nobody tells the client."""
+        """The client counts as not notified of these locks any more, but it is not informed."""
         ids = [surrender.lock_id for surrender in surrenders]
         client.told = tuple(t for t in client.told if not any(related(t.lock_id, i) for i in ids))
 
     def _answered(self, client: Client) -> None:
-        """The client is told that it has all."""
+        """The client is notified that it holds everything."""
         client.waiting = False
         client.told = tuple(
             dict.fromkeys(Told(r.lock_id, r.mode, r.nodes, r.require) for r in client.agent.served)
         )
 
     def _check_exclusion(self) -> None:
-        """No two clients were told that they have what excludes each other."""
+        """Check that no two clients were notified of conflicting locks."""
         for one, other in combinations(self.clients, 2):
             for mine in one.told:
                 for theirs in other.told:
@@ -382,10 +384,10 @@ class World(ByHand):
             self.events.append(event._replace(sent=tuple(self._mail), waits=tuple(self.waits())))
             self._mail.clear()
 
-    # --- What is true
+    # --- Checks
 
     def waits(self) -> list[Wait]:
-        """Who waits for whom, as the lock tables have it: each entry for all in groups ahead of it."""
+        """Who waits for whom in the lock tables: an entry waits for all groups ahead of it."""
         found = []
         for node, table in self.tables.items():
             for row in table.rows:
@@ -402,10 +404,10 @@ class World(ByHand):
         return found
 
     def check_quiet(self) -> None:
-        """When nothing needs to happen any more, nobody waits.
+        """Check that no client waits, when nothing needs to happen any more.
 
         Raises:
-            Violation: Somebody does; it says what for.
+            Violation: A client waits; the message tells for what.
         """
         waiting = [client for client in self.clients if not client.finished]
         if waiting:
@@ -414,7 +416,7 @@ class World(ByHand):
             raise Violation("\n".join([f"stuck: clients {numbers}", *dict.fromkeys(reasons)]))
 
     def _reasons(self, client: Client) -> list[str]:
-        """What a client waits for."""
+        """The reasons why a client waits."""
         name = f"client {client.number}"
         if not client.agent.pending:
             return [f"  {name} waits, though its agent has all: nobody has told it"]
