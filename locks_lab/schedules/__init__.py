@@ -1,1 +1,1 @@
-"""Worlds at random: schedules by a policy, worlds by a seed, and the runs of many seeds."""
+"""Random worlds: schedules by a policy, worlds by a seed, and the runs of many seeds."""

@@ -1,6 +1,7 @@
-"""Random worlds by seed: what clients want, how locks are spread, what goes wrong, the schedule.
+"""Random worlds by seed: the clients' scripts, the nodes of locks, the faults, and the schedule.
 
-A seed and a `Shape` say everything. What a shape leaves open is drawn from the seed.
+A seed and a `Shape` determine everything. Values that the shape leaves open are drawn from the
+seed.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ PARTIAL: tuple[Require, ...] = ("any", "majority")
 
 
 class Shape(NamedTuple):
-    """What random worlds are to look like; `None` leaves it to the seed.
+    """The parameters of random worlds; `None` leaves a value to the seed.
 
     Attributes:
-        agents: How many clients.
-        locks: How many lock ids, or how many trees of them with `depth`.
-        nodes: How many nodes.
+        agents: The number of clients.
+        locks: The number of lock ids; with `depth`, of trees of lock ids.
+        nodes: The number of nodes.
         reads: The share of read locks.
-        depth: How many elements ids have at most.
+        depth: The largest number of elements of a lock id.
         require: How many of the nodes are needed; several requirements are mixed.
-        steps: How many steps a client takes.
-        faults: Whether nodes crash and restart, and connections are cut and mended. Clients die
-            with and without it, unless it is `False`.
-        abort: Whether agents abort rather than surrender what their clients have.
-        tokens: The share of locks whose fencing tokens clients ask for.
+        steps: The number of steps of a client.
+        faults: Whether nodes crash and restart, and connections are cut and mended. Clients may die
+            in either case, unless it is `False`.
+        abort: Whether agents abort instead of surrendering locks that their clients hold.
+        tokens: The share of locks whose fencing tokens clients request.
         policy: How the schedule is chosen.
-        spokes: Whether each client lives on a node of its own, that is connected with lock servers only, and
-            perhaps not with all of them.
-        units: The share of lock ids that are counted ones, with one to three units.
+        spokes: Whether each client lives on its own node, which is connected only with lock
+            servers, and perhaps not with all of them.
+        units: The share of counted locks, with one to three units.
     """
 
     agents: int | None = None
@@ -67,13 +68,13 @@ class Plan(NamedTuple):
     """A world before it runs.
 
     Attributes:
-        scripts: What the clients do.
+        scripts: The scripts of the clients.
         nodes: The nodes.
-        homes: Where the clients live.
-        faults: What may go wrong.
-        options: For the agents.
+        homes: The nodes of the clients.
+        faults: The possible faults.
+        options: Options of the agents.
         policy: How the schedule is chosen.
-        rule: Which machines it is made of.
+        rule: The machines of the world.
         unlinked: Pairs of nodes that are never connected.
     """
 
@@ -184,17 +185,17 @@ def _or(given: Any, drawn: Any) -> Any:
 
 
 def node_names(count: int) -> tuple[str, ...]:
-    """What so many nodes are called."""
+    """The names of a number of nodes."""
     return tuple(f"n{i}" for i in range(1, count + 1))
 
 
 def lock_name(number: int) -> str:
-    """What a lock is called, counted from 0: by a letter."""
+    """The name of a lock, counted from 0: a letter, with a number from the 27th lock on."""
     return LETTERS[number % 26] + (str(number // 26) if number >= 26 else "")
 
 
 def _with_tokens(scripts: tuple[Script, ...], seed: int, shape: Shape) -> tuple[Script, ...]:
-    """With steps that ask for fencing tokens, drawn apart from the rest of the world."""
+    """The scripts with requests for fencing tokens, which are drawn separately from the world."""
     rng = random.Random(f"tokens {seed}")
     share = _or(shape.tokens, rng.choice((0, 0.3, 0.8)))
     return tuple(
@@ -212,7 +213,7 @@ def _with_tokens(scripts: tuple[Script, ...], seed: int, shape: Shape) -> tuple[
 
 
 def _with_units(scripts: tuple[Script, ...], seed: int, shape: Shape) -> tuple[Script, ...]:
-    """With some of the ids as counted ones, drawn apart from the rest of the world."""
+    """The scripts with some counted locks, which are drawn separately from the world."""
     rng = random.Random(f"units {seed}")
     ids = dict.fromkeys(step.lock_id for steps in scripts for step in steps if step.lock_id)
     units = {each: rng.randint(1, 3) for each in ids if rng.random() < shape.units}

@@ -1,4 +1,4 @@
-"""Running the worlds of many seeds, and counting what was seen in them."""
+"""Running the worlds of many seeds, with statistics."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["FailedRun", "Tally", "run_plan", "run_seeds"]
 
 
 class FailedRun(NamedTuple):
-    """A run that went wrong.
+    """A failed run.
 
     Attributes:
         seed: Its seed.
         plan: Its world.
-        schedule: What happened in it, up to the moment when it went wrong.
-        error: What was wrong.
+        schedule: Its events up to the failure.
+        error: The failure.
     """
 
     seed: int
@@ -33,12 +33,12 @@ class FailedRun(NamedTuple):
 
 
 class Tally:
-    """What was seen in many worlds.
+    """Statistics of many worlds.
 
     Attributes:
-        seen: How many worlds, events, deadlocks and so on, by name.
-        events: How often which kind of thing happened.
-        messages: How many messages were sent, by kind.
+        seen: The numbers of worlds, events, deadlocks and so on, by name.
+        events: The number of events, by kind.
+        messages: The number of messages, by kind.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Tally:
         self.messages: Counter[str] = Counter()
 
     def add(self, plan: Plan, world: World, schedule: list[Choice]) -> None:
-        """Count what is to be seen in a world that has run."""
+        """Add the statistics of a world that has run."""
         kinds = Counter(kind for kind, _ in schedule)
         self.events.update(kinds)
         self.messages.update(world.sent)
@@ -73,7 +73,7 @@ class Tally:
         )
 
     def lines(self) -> list[str]:
-        """What was counted, for people."""
+        """The statistics as lines of text."""
         seen, events = self.seen, self.events
         by_policy = ", ".join(
             f"{policy} {share(seen[f'superfluous {policy}'], seen[f'deadlocks {policy}'])}"
@@ -115,7 +115,7 @@ def share(part: int, whole: int) -> str:
 
 
 def run_plan(seed: int, plan: Plan, tally: Tally | None = None) -> FailedRun | None:
-    """Run one world under the schedule of a seed; return what went wrong, if anything did."""
+    """Run one world under the schedule of a seed; return the failure, if there was one."""
     world = plan.world()
     schedule: list[Choice] = []
     failure = None
@@ -131,16 +131,16 @@ def run_plan(seed: int, plan: Plan, tally: Tally | None = None) -> FailedRun | N
 def run_seeds(
     seeds: Iterable[int], shape: Shape = ANY, rule: Rule = OURS, tally: Tally | None = None
 ) -> FailedRun | None:
-    """Run the worlds of many seeds, up to the first one that goes wrong.
+    """Run the worlds of many seeds up to the first failure.
 
     Args:
         seeds: The seeds.
-        shape: What the worlds are to look like.
-        rule: Which machines they are made of.
-        tally: Where what was seen is counted.
+        shape: The parameters of the worlds.
+        rule: The machines of the worlds.
+        tally: Collects the statistics.
 
     Returns:
-        The run that went wrong, if one did.
+        The failed run, if there was one.
     """
     for seed in seeds:
         failure = run_plan(seed, plan(seed, shape, rule), tally)

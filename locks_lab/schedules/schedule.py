@@ -1,16 +1,16 @@
-"""How a world runs: schedules that are chosen at random, by a policy.
+"""Schedules of worlds, chosen at random by a policy.
 
     any      any choice
     skewed   some links are many times as slow as others
-    oldest   messages in the order in which they were sent, as a rule
-    quiet    clients take their next steps only when nothing else can happen, and agents look at what
-             they know when all has arrived
-    timed    by the clock: messages take a random time, some of them a long one, clients think, and
-             agents look at what they know when nothing more has arrived; the world's time goes on
+    oldest   usually messages in the order of sending
+    quiet    clients take their next steps only when nothing else can happen, and agents settle when
+             all messages have arrived
+    timed    by the clock: messages take a random time, some of them a long time, clients think, and
+             agents settle when no more messages have arrived; the world's time advances
 
-A run with faults has two phases. In the first one anything may happen, and faults come now and then;
-whoever waits when nothing else can happen must do so for nodes that are down. When no faults are
-left, and all that was broken is mended, everybody must finish.
+A run with faults has two phases. In the first phase anything may happen, and faults come now and
+then. When nothing else can happen, clients may wait only for nodes that are down. In the second
+phase there are no more faults, and everything is repaired. Then all clients must finish.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ DELAYS = {
     "settle": 0.0,
 }
 
-AnyChoice = tuple[str, Any]  # what happens, and to whom, in any world
+AnyChoice = tuple[str, Any]  # an event and its parties, in any world
 C = TypeVar("C", bound=AnyChoice)
 
 
 class Simulated(Protocol[C]):
-    """What can run under a schedule: a world of locks, or of elections."""
+    """A world that can run under a schedule: of locks, or of elections."""
 
     network: Network
 
     def choices(self, faults: bool, /) -> list[C]:
-        """All that can happen next; `faults`: also what never needs to."""
+        """All events that are possible next; with `faults`, also those that never need to happen."""
         ...  # pragma: no cover
 
     def do(self, choice: C, /) -> None:
@@ -76,7 +76,7 @@ class Simulated(Protocol[C]):
         ...  # pragma: no cover
 
     def check_quiet(self) -> None:
-        """Check what must be true when nothing needs to happen any more."""
+        """Make the checks when nothing needs to happen any more."""
         ...  # pragma: no cover
 
 
@@ -90,21 +90,21 @@ def carry_on(
     schedule: list[C] | None = None,
     fault: Callable[[bool], C | None] = lambda quiet: None,
 ) -> int:
-    """Carry on until nothing is to happen any more.
+    """Continue until nothing needs to happen any more.
 
     Args:
         world: The world.
-        choose: Chooses among all that can happen, of those things that need to.
-        limit: The most events.
-        schedule: Where what happens is kept, to be replayed.
-        fault: Says what happens instead, if it is to be something that never needs to. It is
-            asked before each event, and told whether nothing else can happen.
+        choose: Chooses one of the possible events that need to happen.
+        limit: The largest number of events.
+        schedule: The events are added here, for a replay.
+        fault: Returns a fault that happens instead, or None. It is called before each event, with
+            whether nothing else can happen.
 
     Returns:
-        How many events there were.
+        The number of events.
 
     Raises:
-        Violation: Something is not as it must be, or there is no end.
+        Violation: A check failed, or the run does not end.
     """
     for number in range(limit):
         choices = world.choices(False)
@@ -129,12 +129,12 @@ def endless(limit: int) -> NoReturn:
 def now_and_then(
     rng: random.Random, rate: float, faults: Callable[[bool], list[C]]
 ) -> Callable[[bool], C | None]:
-    """Faults for `carry_on`: one of them happens with this probability, or if nothing else can.
+    """Faults for `carry_on`: one happens with this probability, or if nothing else can happen.
 
     Args:
-        rng: Where the choices come from.
-        rate: How likely each next event is a fault, while there are any.
-        faults: Those that may happen next, given whether nothing else can.
+        rng: The source of the choices.
+        rate: The probability that the next event is a fault, while there are any.
+        faults: Returns the possible faults; called with whether nothing else can happen.
     """
 
     def fault(quiet: bool) -> C | None:
@@ -154,12 +154,12 @@ def oldest_message(world: Simulated[Any], choices: list[Any]) -> Any:
 
 
 class Chooser:
-    """Chooses what happens next, by a policy.
+    """Chooses the next event, by a policy.
 
     Args:
-        rng: Where its choices come from.
+        rng: The source of its choices.
         policy: See this module.
-        in_order: For the policy `oldest`: what happens as a rule; nothing if that is anything.
+        in_order: For the policy `oldest`: returns the usual choice, or None if it may be any.
     """
 
     def __init__(
@@ -249,18 +249,18 @@ def run(
     fault_rate: float = FAULT_RATE,
     schedule: list[Choice] | None = None,
 ) -> None:
-    """Carry on until nothing can happen any more; then all must be finished and clean.
+    """Continue until nothing can happen any more; then all must be finished and clean.
 
     Args:
         world: The world.
-        rng: Where all choices come from.
-        policy: How they are made.
-        limit: The most events.
-        fault_rate: How likely each next event is a fault, while there are any left.
-        schedule: Where what happens is kept, to be replayed.
+        rng: The source of all choices.
+        policy: How choices are made.
+        limit: The largest number of events.
+        fault_rate: The probability that the next event is a fault, while there are any.
+        schedule: The events are added here, for a replay.
 
     Raises:
-        Violation: Something is not as it must be.
+        Violation: A check failed.
     """
 
     def faults(quiet: bool) -> list[Choice]:
@@ -291,23 +291,24 @@ def finish(
     schedule: list[Choice] | None = None,
     turns: Iterable[int] = (),
 ) -> None:
-    """Carry on, always in the same way, until all is finished: faults are mended, and none come.
+    """Continue until all clients have finished, always in the same order, without new faults.
 
-    Messages arrive in the order in which they were sent; agents look when all has arrived; only
-    then, nodes notice what has become of others, and clients take their steps in turn.
+    Messages arrive in the order of sending, and agents settle when all messages have arrived. Only
+    then nodes notice changes of other nodes, and clients take their steps in turn. Faults are
+    repaired.
 
     Args:
         world: The world.
-        limit: The most events.
-        schedule: Where what happens is kept.
-        turns: Who takes the first steps, by number.
+        limit: The largest number of events.
+        schedule: The events are added here.
+        turns: The clients that take the first steps, by number.
 
     Raises:
-        Violation: Something is not as it must be.
-        InvalidOption: A client whose turn it is can't take a step.
+        Violation: A check failed.
+        InvalidOption: A client whose turn it is cannot take a step.
     """
     wanted = deque(turns)
-    turn = 0  # who took the last step
+    turn = 0  # the client that took the last step
 
     def choose(world: World, choices: list[Choice]) -> Choice:
         nonlocal turn
@@ -340,7 +341,7 @@ def _next_turn(choices: list[Choice], number: int) -> Choice:
 
 
 def _rank(world: World, choice: Choice, turn: int) -> tuple[int, int]:
-    """What comes first when all is finished; `turn` is the client that took the last step."""
+    """The rank of a choice in `finish`; `turn` is the client that took the last step."""
     match choice:
         case ("deliver", link):
             number: int = world.links[link][0][0]

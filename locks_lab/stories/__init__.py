@@ -1,1 +1,1 @@
-"""What happened in a world, in sentences and pictures."""
+"""Traces of worlds, as sentences and pictures."""

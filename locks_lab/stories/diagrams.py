@@ -1,10 +1,10 @@
 """Traces as Mermaid diagrams.
 
-`sequence_diagram` draws each message where it arrives, so that all that a party knows stands above
-what it does. A message that has not arrived when the trace ends is drawn where it was sent, with a
-cross. Left out is what says nothing new: answers to releases, that somebody has forgotten what it was
-told, and asks what still matters. `wait_for_graph` draws who waits for whom; the thick arrows are
-those of a cycle.
+`sequence_diagram` draws each message where it arrives. So everything that a party knows is above
+the party's reaction. A message that has not arrived when the trace ends is drawn where it was sent,
+with a cross. Messages without news are left out: answers to releases, and messages of an agent that
+has dropped its knowledge and asks what is still current. `wait_for_graph` draws who waits for whom,
+with thick arrows for cycles.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SAFE = frozenset(" .,-_/()'=+*!?:\n")
 
 
 def escape(text: str) -> str:
-    """A text as Mermaid takes it in a label; what could mean something to it is written as codes."""
+    """Escape a text for a label of Mermaid: special characters are written as codes."""
     found = "".join(c if c.isalnum() or c in SAFE else f"#{ord(c)};" for c in text)
     return found.replace("\n", "<br/>")
 
@@ -45,7 +45,7 @@ def escape(text: str) -> str:
 
 
 def sequence_diagram(events: Iterable[Event]) -> str:
-    """Who sends what to whom, and what agents find.
+    """Draw the messages, and the findings of agents.
 
     Args:
         events: The events of a world that was made with `trace=True`.
@@ -106,7 +106,7 @@ class _Sequence:
             yield self._note(text, *parties)
 
     def _remark(self, event: Event) -> tuple[str, tuple[Party, ...]]:
-        """What is worth a note about what happens, and where; empty if nothing is."""
+        """A note about an event, and its parties; empty if the event needs none."""
         here = () if event.party is None else (event.party,)
         match event.choice:
             case ("cut", pair):
@@ -135,7 +135,7 @@ class _Sequence:
                 assert_never(event.choice)
 
     def _judgement(self, event: Event) -> str:
-        """What a lock server makes of a surrender that arrives."""
+        """The result of a surrender at a lock server."""
         message = event.message
         if not isinstance(message, Surrender) or message.report is None:
             return ""
@@ -144,7 +144,7 @@ class _Sequence:
         return f"as it was: {edge}" if done else "it has changed meanwhile"
 
     def _finding(self, event: Event) -> str:
-        """What an agent finds, if it does something about it."""
+        """The finding of an agent, if the agent acts on it."""
         me, found = event.party, event.found
         if found is None or not isinstance(me, AgentId):
             return ""
@@ -166,7 +166,7 @@ class _Sequence:
 
 
 def wait_for_graph(edges: Iterable[Edge]) -> str:
-    """Who waits for whom.
+    """Draw who waits for whom.
 
     Args:
         edges: Edges from request to request, such as those of `World.edges`.

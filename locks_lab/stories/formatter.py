@@ -1,9 +1,9 @@
 """Messages as sentences.
 
-A `Formatter` turns the messages that agents and lock servers send each other into plain sentences: in
-stories of simulated worlds (`locks_lab.stories.story`), and of real nodes. It remembers what each party was
-told before, so that it can say what is new. And it follows the lock tables, as far as messages
-show them, so that it can say who stands in whose way.
+A `Formatter` turns the messages between agents and lock servers into plain sentences, in stories of
+simulated worlds (`locks_lab.stories.story`) and of real nodes. It remembers the messages to each
+party, so that it can mention only what is new. It also follows the lock tables, as far as messages
+show them, so that it can name the requests that block another.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ class Formatter:
     """Turns messages into sentences.
 
     Args:
-        name: Says how an agent is called.
-        several: There are several nodes: say which one.
-        reads: There are read locks: say what locks are for.
-        at_once: Lock servers take in what they are sent at once; `take_in` need not be called.
+        name: Returns the name of an agent.
+        several: There are several nodes, so name them.
+        reads: There are read locks, so mention modes.
+        at_once: Lock servers handle messages at once, so `take_in` need not be called.
 
     Attributes:
-        reasons: Why an agent is about to let go of everything, for those of whom it is known.
-        waits: Who had to wait; whoever uses this may clear it.
-        gone: Who has let go of everything.
+        reasons: Why an agent is about to release everything, for agents whose reason is known.
+        waits: The agents that had to wait; the caller may clear it.
+        gone: The agents that have released everything.
     """
 
     def __init__(
@@ -85,10 +85,10 @@ class Formatter:
         self._standings: dict[AgentId, StandingElsewhere] = {}
         self.gone: set[AgentId] = set()
 
-    # --- What is sent, and what arrives
+    # --- Messages, sent and received
 
     def lines(self, mails: Iterable[Mail]) -> Iterator[str]:
-        """What the parties do by sending these messages; a line for what belongs together."""
+        """Describe actions of parties by their messages; related messages share one line."""
         for _, group in groupby(mails, _kind):
             same = list(group)
             sender, receiver, message = same[0]
@@ -98,9 +98,9 @@ class Formatter:
                 self.take_in(receiver, message)
 
     def take_in(self, node: str, message: Message) -> None:
-        """A lock server takes in a message: what it takes out of its table stands nobody's way.
+        """A lock server handles a message: requests that it removes from its table block nobody any more.
 
-        What a surrender takes is known when it is answered.
+        The requests that a surrender removes are known when it is answered.
         """
         if isinstance(message, Remove):
             self.forget(lambda r: r.node == node and r.agent == message.agent)
@@ -108,17 +108,18 @@ class Formatter:
             self.forget(lambda r: r.node == node and _is_of(r, message))
 
     def forget(self, what: Callable[[RequestRecord], bool]) -> bool:
-        """Requests are no longer in their lock tables; tells whether there were any."""
+        """Forget requests that are no longer in their lock tables; return whether there were any."""
         left = {key: record for key, record in self._table.items() if not what(record)}
         some, self._table = len(left) < len(self._table), left
         return some
 
     def news(self, sender: Party, receiver: Party, records: Iterable[RequestRecord]) -> list[News]:
-        """What is worth telling of what somebody is told.
+        """The records of a message that are worth mentioning.
 
         Returns:
-            Records, each with what the receiver was told by the sender before. Its own requests
-            are among them only when they are in a new state: of what it has it need not be told.
+            Records, each with the record that the sender had sent to the receiver before. The
+            receiver's own requests are included only if they are in a new state, because it knows
+            what it holds.
         """
         known = self._told.setdefault((sender, receiver), {})
         found = []
@@ -141,11 +142,11 @@ class Formatter:
         return f" on {listed(nodes)}" if self.several and nodes else ""
 
     def has(self, record: RequestRecord) -> str:
-        """What somebody does to whom a request is granted."""
+        """The verb for an agent whose request is granted."""
         return f"{record.mode}s" if self.reads else "has"
 
     def wish(self, mode: Mode, lock_id: LockId) -> str:
-        """What somebody asks or waits for."""
+        """The object of a request or a wait."""
         return f"to {mode} {show(lock_id)}" if self.reads else f"for {show(lock_id)}"
 
     def fact(
@@ -155,12 +156,12 @@ class Formatter:
         subject: str = "",
         here: Party = "",
     ) -> str:
-        """What a record says, given what was known before.
+        """Describe a record, given what was known before.
 
         Args:
             record: The record.
-            before: What was known of the request before.
-            subject: How its agent is called here; `"I"` and `"you"` are understood.
+            before: The record of the request that was known before.
+            subject: The name of its agent in the sentence; may be `"I"` or `"you"`.
             here: The node that need not be named.
         """
         who = subject or self.name(record.agent)
@@ -193,7 +194,7 @@ class Formatter:
         return f"{waits}, and {name} {self.has(holder)} {show(holder.lock_id)}"
 
     def in_the_way(self, record: RequestRecord) -> str:
-        """Who stands in the way of a request that waits; empty if that is not known."""
+        """The agents that block a waiting request; empty if they are not known."""
         there = [other for other in self._table.values() if blocks(other, record)]
         what: dict[AgentId, tuple[str, str]] = {}
         # Of one agent's requests, the one in the strongest mode counts.
@@ -212,7 +213,7 @@ class Formatter:
         )
 
     def overtaken(self, record: RequestRecord) -> str:
-        """Who waits behind a request that has just come; empty if nobody does."""
+        """The agents that wait behind a new request; empty if there are none."""
         table = self._table.values()
         behind = [other for other in table if blocks(record, other)]
         own = [other for other in table if other.agent == record.agent and other is not record]
@@ -227,7 +228,7 @@ class Formatter:
     # --- Messages
 
     def label(self, sender: Party, receiver: Party, message: Message) -> str:
-        """What is said, as short as possible; empty if it says nothing new."""
+        """A label for a message, as short as possible; empty if the message has no news."""
         match message:
             case Request():
                 to = f"to {message.mode} " if self.reads else ""
@@ -268,7 +269,7 @@ class Formatter:
     def _facts(
         self, sender: Party, receiver: Party, records: Sequence[RequestRecord], *before: str
     ) -> str:
-        """What is told of requests, after something else."""
+        """Describe requests, after something else."""
         subjects = {sender: "I", receiver: "you"}
         facts = [
             self.fact(record, known, subjects.get(record.agent, ""), sender)
@@ -340,18 +341,18 @@ class Formatter:
                     f"{show(message.lock_id[:-1])}."
                 )
             case Watch() | Unwatch():
-                pass  # it makes no difference to anybody else
+                pass  # it makes no difference to other parties
             case _:
                 assert_never(message)
 
     def _tell_all(self, same: Sequence[Mail]) -> Iterator[str]:
-        """A lock server tells agents the present state of requests."""
+        """A lock server informs agents of the current state of requests."""
         for node, agent, message in same:
             if isinstance(message, (RequestStates, Resolved, Surrendered)):
                 yield from self._tells(home_of(node), agent, message.records)
 
     def _tells(self, node: str, agent: Party, records: Sequence[RequestRecord]) -> Iterator[str]:
-        """A lock server tells an agent the present state of requests."""
+        """A lock server informs an agent of the current state of requests."""
         self._learn(records)
         server, who = self.server(node), self._name(agent)
         facts = []
@@ -424,7 +425,7 @@ class Formatter:
         return f"{who} {', and '.join(parts)}."
 
     def _besides(self, message: Request, nodes: int) -> str:
-        """What a request says about other nodes."""
+        """The part of a request about other nodes."""
         now = StandingElsewhere(message.agent, message.requests_elsewhere, message.waits_elsewhere)
         if now.waits_elsewhere or (now.requests_elsewhere and nodes == 1):
             return f", and says that {self._elsewhere(message.agent, now)}"
@@ -444,7 +445,7 @@ class Formatter:
         )
 
     def _names(self, mails: Sequence[Mail]) -> str:
-        """Who gets these messages."""
+        """The receivers of these messages."""
         names = [self._name(mail[1]) for mail in mails]
         nodes = [mail[1] for mail in mails if isinstance(mail[1], str)]
         if len(nodes) == len(names) > 1:
@@ -470,7 +471,7 @@ def name_of(agent: AgentId) -> str:
 
 
 def _kind(mail: Mail) -> tuple[object, ...]:
-    """What messages that are told in one sentence have in common; others are told by themselves."""
+    """A key that is equal for messages that share one sentence."""
     sender, receiver, message = mail
     if isinstance(message, Request):
         return ("asks", sender, message.lock_id, message.mode)
@@ -488,7 +489,7 @@ def _kind(mail: Mail) -> tuple[object, ...]:
 
 
 def _is_of(record: RequestRecord, message: Release) -> bool:
-    """Whether a request is one of those that are released."""
+    """Whether a message releases a request."""
     return (record.agent, record.lock_id) == (message.agent, message.lock_id) and (
         message.mode in (None, record.mode)
     )

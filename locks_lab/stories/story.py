@@ -1,13 +1,13 @@
-"""Stories: what happens in a world, told in sentences.
+"""Stories: the events of a world in sentences.
 
-`act` lets clients take their steps in turn, in a world that tells its story well. `tell` turns the
-events of any world that was made with `trace=True` into sentences. Lines that begin at the margin
-are what clients do, and what befalls nodes and connections. Lines that are indented are what
-follows: lock servers grant and refuse, agents look at what they know, and say why they act.
+`act` lets clients take their steps in turn, in a world whose story is easy to read. `tell` turns
+the events of any world that was made with `trace=True` into sentences. Lines at the margin are
+actions of clients, and faults of nodes and connections. Indented lines are their consequences: lock
+servers grant and refuse, agents examine their knowledge, and explain their actions.
 
-A message is told when it is sent. Its arrival goes without saying, unless its receiver has meanwhile
-done something, or got something that was sent later. An agent that looks and does nothing is not
-mentioned.
+A message is mentioned when it is sent. Its arrival is not mentioned, unless its receiver has acted
+since, or has received a message that was sent later. An agent that examines its knowledge and does
+nothing is not mentioned.
 
 The sentences about messages are in `locks_lab.stories.formatter`.
 """
@@ -57,10 +57,10 @@ ENOUGH: dict[Require, str] = {
 
 
 class Unfinished(Violation):
-    """A story that has come to a bad end.
+    """A story that has failed.
 
     Attributes:
-        world: The world, with what has happened in it.
+        world: The world, with its events.
     """
 
     def __init__(self, message: str, world: World) -> None:
@@ -79,19 +79,20 @@ def act(
     """Let clients take their steps in turn; all messages arrive in between, the oldest first.
 
     Args:
-        scripts: What the clients do.
+        scripts: The scripts of the clients.
         nodes: The nodes.
-        homes: Where the clients live, in turn; all on the first node by default.
-        rule: Which machines the world is made of.
-        turns: Who takes the first steps, by number; then it is each one's turn who can go on.
-        options: For the agents.
+        homes: The nodes of the clients, in turn; all on the first node by default.
+        rule: The machines of the world.
+        turns: The clients that take the first steps, by number; afterwards all that can continue,
+            in turn.
+        options: Options of the agents.
 
     Returns:
-        The world after all have finished, with what has happened in `events`.
+        The world after all have finished, with its `events`.
 
     Raises:
-        Unfinished: Something is wrong, or somebody is stuck.
-        InvalidOption: A client whose turn it is can't take a step.
+        Unfinished: A check failed, or a client is stuck.
+        InvalidOption: A client whose turn it is cannot take a step.
     """
     world = World(scripts, nodes, homes=homes, rule=rule, trace=True, **options)
     try:
@@ -105,7 +106,7 @@ def act(
 
 
 def tell(events: Iterable[Event]) -> Iterator[str]:
-    """What happened, in sentences; one line for each thing that happened.
+    """Describe events in sentences, one for each line.
 
     Args:
         events: The events of a world that was made with `trace=True`.
@@ -115,7 +116,7 @@ def tell(events: Iterable[Event]) -> Iterator[str]:
 
 
 def teller_for(events: Sequence[Event]) -> Formatter:
-    """A formatter that says no more than is needed for these events."""
+    """A formatter that mentions nodes and modes only if these events need it."""
     modes = {m.mode for event in events for *_, m in event.sent if isinstance(m, Request)}
     return Formatter(several=len(nodes_of(events)) > 1, reads="read" in modes)
 
@@ -129,8 +130,8 @@ class _Narrator:
         self.name = self.formatter.name
         self.post = Post()
         self.now: dict[int, AgentId] = {}  # the present agents of the clients, by number
-        self.collecting: set[AgentId] = set()  # who waits until it has all
-        self.patient: set[AgentId] = set()  # for whom it is worth telling that it has
+        self.collecting: set[AgentId] = set()  # agents that wait until they hold everything
+        self.patient: set[AgentId] = set()  # agents whose grants are worth mentioning
 
     def tell(self, events: Iterable[Event]) -> Iterator[str]:
         yield from self._opening()
@@ -144,7 +145,7 @@ class _Narrator:
                 yield from self._afterwards(event, event.party)
 
     def _told(self, event: Event) -> Iterator[str]:
-        """What happens, in sentences."""
+        """Describe an event in sentences."""
         match event.choice:
             case ("deliver", link):
                 return self._deliver(event, link)
@@ -180,12 +181,12 @@ class _Narrator:
             yield f"By age, the oldest first: {', '.join(names)}."
 
     def _said(self, event: Event) -> Iterator[str]:
-        """What is done by the messages that are sent."""
+        """Describe the messages that are sent."""
         self.post.note(event)
         yield from self.formatter.lines(event.sent)
 
     def _afterwards(self, event: Event, agent: AgentId) -> Iterator[str]:
-        """What its client makes of it."""
+        """Describe the reaction of its client."""
         if event.token is not None:
             lock_id, token = event.token
             margin = "" if event.choice[0] == "step" else "  "
@@ -290,7 +291,7 @@ class _Narrator:
         yield from self._said(event)
 
     def _why(self, me: AgentId, found: Exploration, told: list[str]) -> str:
-        """Why an agent passes on what it knows."""
+        """Explain why an agent sends its knowledge."""
         before, behind = neighbours(me, found)
         reached = [self.name(a) + self._through(found.edges, me, a) for a in behind]
         sees = f"{capital(self.name(me))} sees that "
@@ -311,7 +312,7 @@ class _Narrator:
         return f"{sees} All are younger. Of each two of them, the older one is told of the other."
 
     def _through(self, edges: Iterable[Edge], start: AgentId, goal: AgentId) -> str:
-        """Over whom one agent waits for another."""
+        """The agents through which one agent waits for another."""
         follow: dict[AgentId, list[AgentId]] = defaultdict(list)
         for edge in edges:
             follow[edge.waiter.agent].append(edge.holder.agent)
@@ -342,7 +343,7 @@ class _Narrator:
         yield from self.formatter.lines(event.sent)
 
     def _late(self, sender: Party, receiver: Party, message: Message) -> Iterator[str]:
-        """A message comes later than one would think: say so if somebody may have missed it."""
+        """Mention that a message arrives late, if its receiver may have lacked it."""
         one, other = self._name(sender), self._name(receiver)
         if isinstance(message, (RequestStates, Resolved, Surrendered, Knowledge)):
             others = [record for record in message.records if record.agent != receiver]

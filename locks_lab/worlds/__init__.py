@@ -1,1 +1,1 @@
-"""Worlds of lock servers, agents and clients, under a schedule that is chosen from outside."""
+"""Worlds of lock servers, agents and clients; the caller chooses the schedule."""

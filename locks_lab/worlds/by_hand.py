@@ -1,4 +1,4 @@
-"""A world that is led by hand."""
+"""Methods to control a world by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["ByHand"]
 
 
 class ByHand:
-    """What a world offers to those who lead it by hand."""
+    """The methods of a world for callers that control it by hand."""
 
     network: Network
     unsettled: dict[int, None]
@@ -28,8 +28,8 @@ class ByHand:
     def deliver(self, *parties: int | str) -> None:
         """Deliver messages, the oldest first, as long as there are any to these parties.
 
-        Without any parties, to all; agents look at what they know when all has arrived. Parties
-        are nodes, or numbers of clients.
+        Parties are nodes, or numbers of clients. Without parties, deliver all messages; agents
+        settle when all have arrived.
         """
         while True:
             links = [link for link in self.network.deliverable() if self._is_one(link[1], parties)]

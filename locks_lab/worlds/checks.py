@@ -1,7 +1,7 @@
-"""What must always be true in a world, and what is true of it.
+"""The invariants of a world, and its wait-for graph.
 
-Each check raises a `Violation` that says what is wrong. What concerns a single party, or two, takes
-just these, so that the explorer can remember what it has checked.
+Each check raises a `Violation` that tells what is wrong. A check of one party, or of two, has only
+these as arguments, so that the explorer can remember the result.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ Granted = dict[tuple[int, int], Entry]
 
 
 def check_told(host: Host, server: ServerMachine) -> None:
-    """Whatever a client was told that it holds is granted to it in the lock table."""
+    """Check that all locks of whose grants a client was notified are granted in the lock table."""
     for (node, lock_id), mode in host.told.items():
         if node == server.node:
             own = server.table.own(host.ref, lock_id)
@@ -95,9 +95,9 @@ def check_told(host: Host, server: ServerMachine) -> None:
 def check_standing(
     host: Host, servers: Mapping[str, ServerMachine], others: Mapping[AgentId, Host]
 ) -> None:
-    """A majority lock that is held is granted on all its servers that are up; nothing is in flight any more.
+    """Check that a held majority lock is granted on all its servers that are up; no message is in flight.
 
-    Unless something is granted there that conflicts with it, and by which another agent holds a lock.
+    The exception: a conflicting request is granted there, by which another agent holds a lock.
     """
     agent = host.agent
     for info in agent.lock_info() if host.had else ():
@@ -110,7 +110,7 @@ def check_standing(
             if server is None or node not in study(agent).alive or node in info.granted:
                 continue
             if any(entry.yielded for entry in server.table.own(host.ref, info.lock_id)):
-                continue  # surrendered in a deadlock that may go on
+                continue  # surrendered in a deadlock that may continue
             if not any(
                 entry.granted
                 and entry.mode in RIVALS[info.mode]
@@ -125,7 +125,7 @@ def check_standing(
 
 
 def check_exclusion(one: Host, other: Host, node: str) -> None:
-    """Two clients were not told that they hold conflicting locks on a node."""
+    """Check that two clients were not notified of conflicting locks on a node."""
     theirs = [(lock_id, mode) for (where, lock_id), mode in other.told.items() if where == node]
     for (where, lock_id), mode in one.told.items():
         for other_id, other_mode in theirs if where == node else ():
@@ -139,7 +139,7 @@ def check_exclusion(one: Host, other: Host, node: str) -> None:
 
 
 def check_units(one: Host, other: Host, lock_id: LockId, node: str) -> None:
-    """Two clients have different units of a counted lock, so there are no more of them than units."""
+    """Check that two clients hold different units of a counted lock, so there are enough units."""
     units = [_unit(host, lock_id, node) for host in (one, other)]
     if units[0] == units[1] or not set(units) <= set(range(units_of(lock_id))):
         raise Violation(
@@ -158,7 +158,7 @@ class Bearer(Protocol):
     """A client that gets fencing tokens.
 
     Attributes:
-        tokens: Those that it has got.
+        tokens: The fencing tokens that it has got.
     """
 
     tokens: dict[TokenKey, int]
@@ -174,10 +174,10 @@ def check_token(
     others: Iterable[Bearer],
     servers: Iterable[ServerMachine | None],
 ) -> None:
-    """Who gets a fencing token gets a larger one than all that were got before, if they exclude it.
+    """Check that a new fencing token is larger than all earlier tokens of conflicting locks.
 
-    That is so if its grants stand, as its agent knows them. If they don't, another client may have
-    got the lock meanwhile: then the token is one of the past, and a resource will refuse it.
+    This holds if the grants that the agent knows still exist. If they do not, another client may
+    have got the lock meanwhile. Then the token is out of date, and a resource will refuse it.
     """
     host, token = client.host, client.tokens[key]
     running = {server.node: server for server in servers if server is not None}
@@ -203,7 +203,7 @@ def check_token(
 
 
 def check_heard(host: Host, message: AgentMessage) -> None:
-    """An agent that is told of a deadlock keeps the report for its client."""
+    """Check that an agent that is notified of a deadlock keeps the report for its client."""
     report = None
     if isinstance(message, Resolved):
         report = message.report
@@ -227,13 +227,13 @@ def granted(server: ServerMachine) -> Granted:
 
 
 class Served(NamedTuple):
-    """What came of a message to a lock server.
+    """The result of a message to a lock server.
 
     Attributes:
-        effects: What the lock server wants done.
-        before: What was granted before.
-        after: What is granted now.
-        resolved: The deadlock for which it has carried something out, if it has.
+        effects: The effects of the lock server.
+        before: The grants before.
+        after: The grants now.
+        resolved: The deadlock that it has resolved by a surrender, if it has.
     """
 
     effects: list[ServerEffect]
@@ -243,12 +243,12 @@ class Served(NamedTuple):
 
 
 def requester(message: ServerMessage) -> AgentId | None:
-    """The agent that a lock server takes a message to be of; those who watch are no agents."""
+    """The agent that a message comes from, for the lock server; watchers are not agents."""
     return None if isinstance(message, (Watch, Unwatch)) else message.agent
 
 
 def mail_of(node: str, effects: Iterable[ServerEffect]) -> list[tuple[str, str | AgentId, Any]]:
-    """What a lock server that nobody watches wants sent: from whom, to whom, and what."""
+    """The messages of a lock server without watchers: sender, receiver, message."""
     found: list[tuple[str, str | AgentId, Any]] = []
     for effect in effects:
         match effect:
@@ -262,16 +262,16 @@ def mail_of(node: str, effects: Iterable[ServerEffect]) -> list[tuple[str, str |
 
 
 def serve(server: ServerMachine, message: ServerMessage) -> Served:
-    """Have a lock server take in a message; it must do no more and no less than it should.
+    """Let a lock server handle a message, and check the result.
 
-    Grants end by release, removal or surrender alone. Deadlocks are resolved for edges that are
-    there, and are reported to all.
+    Grants must end only by release, removal or surrender. Deadlocks must be resolved only for edges
+    that exist, and must be reported to all.
     """
     before = granted(server)
     surrender = message if isinstance(message, Surrender) and message.report is not None else None
     stood = surrender is not None and _edge_stands(server, surrender)
     effects = server.handle(message)
-    server.changed = ()  # for whoever keeps times: states are not to differ by it
+    server.changed = ()  # only for callers that keep times; it must not make states different
     after = granted(server)
     for key, entry in before.items():
         if key not in after and not _takes(message, entry.owner.id, entry.slot.lock_id):
@@ -283,7 +283,7 @@ def serve(server: ServerMachine, message: ServerMessage) -> Served:
 
 
 def _edge_stands(server: ServerMachine, message: Surrender) -> bool:
-    """Whether the edge and the knot are there for which a surrender is made; a lock server must look, too."""
+    """Whether the edge and the knot of a surrender exist; a lock server must check this, too."""
     records = {
         (entry.number, entry.since): entry.record(server.node)
         for owner in server.table.owners.values()
@@ -329,10 +329,10 @@ def _takes(message: ServerMessage, agent: AgentId, lock_id: LockId) -> bool:
 
 
 def check_rule(server: ServerMachine, before: Container[tuple[int, int]] = ()) -> None:
-    """Each waiting request waits for something; each grant that is new leaves nobody out.
+    """Check that each waiting request is blocked by another one, and that no new grant skips a request.
 
-    A request that another one of its agent covers, and that is granted with it, may have somebody
-    ahead of it.
+    The exception: a request may be granted with another one of its agent that covers it, even if a
+    request of another agent is ahead.
     """
     records = {
         entry: entry.record(server.node)
@@ -354,7 +354,7 @@ def check_rule(server: ServerMachine, before: Container[tuple[int, int]] = ()) -
 
 
 def _has_to_wait(record: RequestRecord, others: Iterable[RequestRecord]) -> bool:
-    """Whether so many requests are granted or ahead that a waiting one is not granted."""
+    """Whether enough requests are granted or ahead to block a waiting one."""
     found = [how_many_block(o.lock_id, record.lock_id) for o in others if blocks(o, record)]
     return any(found.count(enough) >= enough for enough in set(found))
 
@@ -362,7 +362,7 @@ def _has_to_wait(record: RequestRecord, others: Iterable[RequestRecord]) -> bool
 def _check_units_in_order(
     entry: Entry, mine: RequestRecord, others: Iterable[RequestRecord]
 ) -> None:
-    """Nobody who asked for a unit before, and waits for nothing else, waits on."""
+    """Check that no earlier request for a unit still waits, if nothing else blocks it."""
     others = list(others)
     for other in others:
         if (
@@ -396,7 +396,7 @@ def check_report(report: Deadlock) -> None:
 
 
 def check_clean(server: ServerMachine) -> None:
-    """Nothing is left in a lock server that nobody wants anything of."""
+    """Check that a lock server is empty when no client needs it any more."""
     table = server.table
     root = table.find(())
     assert root is not None
@@ -439,7 +439,7 @@ def edges_of(server: ServerMachine) -> list[Edge]:
 
 
 def keys(edge: Edge) -> tuple[RequestKey, RequestKey]:
-    """What identifies an edge: its waiting request and the one it waits for."""
+    """The key of an edge: its waiting request and the request that it waits for."""
     return (edge.waiter.key, edge.holder.key)
 
 
@@ -463,9 +463,10 @@ def is_deadlock(message: Surrender, edges: list[Edge], hosts: Iterable[Host]) ->
 
 
 def bound(edges: list[Edge], hosts: Iterable[Host]) -> set[AgentId]:
-    """The agents that can't get what they want unless somebody gives way.
+    """The agents that cannot get their locks unless an agent gives way.
 
-    A lock request for one lock id on several nodes may need only some of them; of a majority, its gate is one.
+    A request for one lock id on several nodes may need only some of them. A majority always
+    includes its gate.
     """
     blockers: dict[tuple[AgentId, str, LockId], dict[int, set[AgentId]]] = {}
     for w, h in edges:
@@ -507,7 +508,7 @@ def excused(edges: list[Edge], hosts: Iterable[Host]) -> set[AgentId]:
 
 
 def reached(start: AgentId, follow: Mapping[AgentId, set[AgentId]]) -> set[AgentId]:
-    """All that can be reached, and where one starts."""
+    """The start, and all agents that can be reached from it."""
     seen, todo = {start}, [start]
     while todo:
         new = follow.get(todo.pop(), set()) - seen

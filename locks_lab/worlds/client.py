@@ -1,6 +1,6 @@
 """Simulated clients: they carry out scripts, with one agent after the other (`locks_lab.worlds.host`).
 
-A `ScriptedClient` knows nothing of the world around it: what is to be sent is put into its host's `out`.
+A `ScriptedClient` does not know the world around it: it puts messages into its host's `out`.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ SERIALS = 1000  # the serial numbers of a client's agents are equal modulo this
 
 
 class TokenKey(NamedTuple):
-    """What a fencing token is of.
+    """The lock of a fencing token.
 
     Attributes:
         lock_id: The lock.
         nodes: The nodes that were asked for it, in order of their names.
-        mode: For what it was locked.
-        agent: By whom.
-        confirmed: The nodes that are sure to have confirmed it: none of them are, if a majority of
-            them is enough.
-        unit: Which unit of a counted lock: tokens of others don't matter to it.
+        mode: The mode of the lock.
+        agent: The agent that holds it.
+        confirmed: The nodes that have certainly confirmed it. It is empty if a majority of the
+            nodes is enough.
+        unit: The unit of a counted lock; tokens of other units do not matter to it.
     """
 
     lock_id: LockId
@@ -62,7 +62,7 @@ class TokenKey(NamedTuple):
 
 
 def key_of(agent: AgentMachine, lock_id: LockId) -> TokenKey | None:
-    """What the fencing token is of that an agent has for a lock; `None` if it has none any more."""
+    """The key of an agent's fencing token for a lock; `None` if it does not hold the lock any more."""
     info = next((info for info in agent.lock_info() if info.lock_id == lock_id), None)
     if info is None or agent.ended is not None:
         return None
@@ -75,25 +75,26 @@ class ScriptedClient:
     """A client: carries out a script, begins again after an abort, and ends.
 
     Args:
-        number: Its number, from 1. Its first agent is older than those of larger numbers.
-        script: What it does.
-        nodes: The nodes; it lives on the first one unless `home` says otherwise.
-        home: The node where it lives.
-        clock: Says the creation time of its next agent; without it, agents of the same generation
-            are in the order of their clients.
-        rule: Which machine its agents are.
-        unlinked: The nodes with which its own is never connected.
-        options: For its agents.
+        number: Its number, from 1. Its first agent is older than those of clients with larger
+            numbers.
+        script: Its script.
+        nodes: The nodes.
+        home: The node where it lives; by default the first one of `nodes`.
+        clock: Returns the creation time of its next agent. Without it, agents of the same
+            generation have the order of their clients.
+        rule: The machine of its agents.
+        unlinked: The nodes with which its own node is never connected.
+        options: Options of its agents.
 
     Attributes:
         waiting: Whether it waits, and whether it may give up waiting.
-        finished: Whether its script is at its end, or it has died.
+        finished: Whether its script has ended, or it has died.
         failed: Whether it has ended because nodes were down.
-        aborts: How often a transaction of it was aborted.
-        reports: The deadlocks that its ended transactions were told of.
-        tokens: The fencing tokens that it has got; of several of one lock, the last one.
-        fresh: The one that it has just got; whoever looks at it clears it.
-        gone: The locks that it was told have just been lost; likewise.
+        aborts: How many of its transactions were aborted.
+        reports: The deadlocks of which its ended transactions were notified.
+        tokens: The fencing tokens that it has got; the last one for each lock.
+        fresh: The token that it has just got; its reader clears it.
+        gone: The locks of whose loss it was just notified; their reader clears them.
     """
 
     def __init__(
@@ -152,10 +153,10 @@ class ScriptedClient:
 
     @property
     def told(self) -> dict[tuple[str, LockId], Mode]:
-        """The locks that it was told it holds, by node and id."""
+        """The locks of whose grants it was notified, by node and id."""
         return self.host.told
 
-    # --- What can happen to it
+    # --- Events
 
     @property
     def ready(self) -> bool:
@@ -164,7 +165,7 @@ class ScriptedClient:
 
     @property
     def next_step(self) -> Step | None:
-        """Its next step; `None` if that is to end."""
+        """Its next step; `None` if the next step is to end."""
         return self.script[self.at] if self.at < len(self.script) else None
 
     def step(self) -> None:
@@ -191,7 +192,7 @@ class ScriptedClient:
             self.host.node_up(node)
 
     def peer(self, node: str, there: bool) -> None:
-        """Its node sees another one that has no lock server, or has lost it."""
+        """Its node notices that a node without a lock server is up or down."""
         if not self.finished:
             (self.host.peer_up if there else self.host.peer_down)(node)
 
@@ -202,7 +203,7 @@ class ScriptedClient:
             self.host.node_down(node)
 
     def die(self, fate: Fate) -> None:
-        """It ends at once, or its agent crashes; then lock servers notice, and nobody else."""
+        """It ends at once, or its agent crashes. Lock servers notice a crash, but nobody else does."""
         self._forget()
         if fate == "ends":
             self.host.perform(self.agent.end(TransactionEnded("died", agent=self.ref)))
@@ -292,7 +293,7 @@ class ScriptedClient:
         self.finished = True
 
     def _forget(self) -> None:
-        """It has nothing any more."""
+        """Forget all its locks."""
         for kept in (self.told, self.host.had, self.host.lost):
             kept.clear()
 
@@ -302,7 +303,7 @@ class ScriptedClient:
         self.tokens[key] = token
         self.fresh = key
 
-    # --- What its agent wants done
+    # --- Effects of its agent
 
     def _effect(self, host: Host, effect: ClientEffect) -> None:
         match effect:
@@ -327,7 +328,7 @@ class ScriptedClient:
             host.has_all()
 
     def _ended(self, reason: Exception | None) -> None:
-        """Its agent has ended, perhaps not because it wanted to."""
+        """Its agent has ended, perhaps without its wish."""
         if isinstance(reason, DeadlockAborted):
             self.reports += self.agent.deadlocks
             self.aborts += 1

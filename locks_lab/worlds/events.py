@@ -1,18 +1,19 @@
-"""What can happen in a world, and what has happened in it.
+"""The possible events of a world, and those of a trace.
 
 A choice is a pair:
 
+
     ("deliver", link)   the first message on a link arrives
-    ("settle", number)  a client's agents look at what they know; at any time, for messages can be on
-                        their way for as long as they like
+    ("settle", number)  a client's agents examine what they know; this is possible at any time,
+                        because messages can take any time
     ("step", number)    a client takes its next step
     ("time out", n)     a client gives up waiting
     ("die", number)     a client dies, or its agent crashes
-    ("notice", pair)    a node notices that its connection to another one is gone, or is there
+    ("notice", pair)    a node notices that its connection to another one is lost, or is back
     ("connect", pair)   two nodes are connected again
     ("cut", pair), ("mend", pair), ("crash", node), ("restart", node)
 
-The last four are *faults*, and their ends. They never need to happen.
+The last four are *faults*, and their repairs. They never need to happen.
 """
 
 from __future__ import annotations
@@ -34,23 +35,24 @@ FAULTS = ("cut", "mend", "crash", "restart")  # with their ends; none of them ne
 
 
 class Event(NamedTuple):
-    """One thing that happened, for traces.
+    """An event, for traces.
 
     Attributes:
         number: Its number, from 1.
-        time: Seconds of virtual time.
-        choice: What happened.
-        party: Where: a lock server, an agent, or nobody.
+        time: Its virtual time, in seconds.
+        choice: The choice.
+        party: The lock server or the agent of the event; None if there is none.
         step: The step that a client takes; None if it ends.
         message: The message that has arrived.
         fate: How a client dies.
-        there: Whether a node that is noticed is there.
+        there: Whether the noticed node is up.
         sent: The messages sent.
-        found: What an agent found when it looked at what it knows.
-        told: Whether the client was told that it has all its locks.
+        found: The finding of an agent that has examined what it knows.
+        told: Whether the client was notified that it holds all its locks.
         ended: The clients, by number, that have ended.
-        lost: The clients, by number, that have lost what they were told they have, and what.
-        token: The lock of which the client has got the fencing token, and the token.
+        lost: The clients, by number, that have lost locks of whose grants they were notified, and
+            these locks.
+        token: The lock whose fencing token the client has got, and the token.
     """
 
     number: int

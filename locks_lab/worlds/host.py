@@ -1,7 +1,7 @@
-"""A simulated agent, with what its client was told that it has.
+"""A simulated agent, with the locks of whose grants its client was notified.
 
-A `Host` knows nothing of the world around it: what is to be sent is put into `out`. It checks that
-its agent tells the client of losses, at once and in no other case, and vouches for nothing else.
+A `Host` does not know the world around it: it puts messages into `out`. It checks that its agent
+notifies the client of losses at once, only of real losses, and reports no other locks as held.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ __all__ = ["ClientEffect", "Had", "Host", "Mail", "Message", "Violation", "neede
 
 Message = ServerMessage | AgentMessage
 Mail = tuple[Party, Party, Message]
-ClientEffect = AnswerWait | Lost | Notify | Ended  # what an agent wants done, but for messages
+ClientEffect = AnswerWait | Lost | Notify | Ended  # effects of an agent, except messages
 
 
 class Violation(AssertionError):
-    """Something that must always be true is not.
+    """A check failed.
 
     Attributes:
-        schedule: What leads there, as choices of the world, where a search has found it.
+        schedule: The choices of the world that lead there, if a search has found it.
     """
 
     schedule: Sequence[Any] = ()
 
 
 class Had(NamedTuple):
-    """What a client was told that it has, and on which terms."""
+    """A lock of whose grant a client was notified, with its requirements."""
 
     mode: Mode
     nodes: tuple[str, ...]
@@ -64,17 +64,18 @@ class Had(NamedTuple):
 
 
 class Host:
-    """An agent, and what its client was told.
+    """An agent, and the notifications of its client.
 
     Args:
         machine: The agent.
-        client: Takes what the machine wants done apart from messages.
+        client: Carries out the effects of the machine other than messages.
 
     Attributes:
-        out: Messages to be sent, each with sender and receiver.
-        told: The locks that the client was told it holds, and may rely on, by node and id.
-        had: All that it was told it holds, and has not released since.
-        lost: What of that is lost: it must not rely on it until it is told of it again.
+        out: Messages to send, each with sender and receiver.
+        told: The locks of whose grants the client was notified, and on which it may rely, by node
+            and id.
+        had: All locks of whose grants it was notified, and that it has not released since.
+        lost: The lost locks of these: the client must not rely on them until it is notified again.
     """
 
     __slots__ = ("agent", "client", "had", "lost", "out", "told")
@@ -100,7 +101,7 @@ class Host:
             self.look()
 
     def settle(self) -> None:
-        """The agent looks at what it knows."""
+        """The agent examines what it knows."""
         self.perform(self.agent.settle())
 
     def node_up(self, node: str) -> None:
@@ -112,13 +113,13 @@ class Host:
         self.perform(self.agent.peer_up(node))
 
     def peer_down(self, node: str) -> None:
-        """The agent's node has lost one that has no lock server."""
+        """The agent's node has lost a node without a lock server."""
         self.perform(self.agent.peer_down(node))
 
     def node_down(self, node: str) -> None:
-        """The agent's node has lost another one, and with it what was locked there.
+        """The agent's node has lost another one, and the locks there.
 
-        What the client does not have any more by that is what it is told of, before all else.
+        The client must first be notified of exactly the locks that it does not hold any more.
         """
         up = study(self.agent).alive
         rest = [lock_id for lock_id in self.had if lock_id not in self.lost]
@@ -126,7 +127,7 @@ class Host:
         had = {lock_id for lock_id in rest if self._granted(lock_id, up)}
         sure = {lock_id for lock_id in had if self._granted(lock_id, up, given_up[lock_id])}
         for lock_id, (_, nodes, require) in self.had.items():
-            if require.endswith("_alive"):  # when it comes back, it does not count for this
+            if require.endswith("_alive"):  # a node that comes back does not count for this
                 left = tuple(each for each in nodes if each != node)
                 self.had[lock_id] = self.had[lock_id]._replace(nodes=left)
         up = up - {node}
@@ -143,7 +144,7 @@ class Host:
         self.look()
 
     def perform(self, effects: Iterable[AgentEffect]) -> None:
-        """Do what the agent wants done."""
+        """Carry out the effects of the agent."""
         sender = self.ref
         for effect in effects:
             if isinstance(effect, ToServer):
@@ -156,9 +157,10 @@ class Host:
                 self.client(self, effect)
 
     def has_all(self) -> None:
-        """The client was told that it has all that it asked for.
+        """The client was notified that it holds everything that it requested.
 
-        Several tasks may wait with one agent, each for its own: what others wait for still is not meant.
+        Several tasks may wait with one agent, each for its own locks. Locks that other tasks still
+        wait for do not count.
         """
         infos = [each for each in self.agent.lock_info() if each.held or not self.agent.awaited]
         alive = study(self.agent).alive
@@ -175,17 +177,17 @@ class Host:
         self.look()
 
     def has(self, lock_id: LockId) -> bool:
-        """Whether the agent holds a lock, or its client was told so."""
+        """Whether the agent holds a lock, or its client was notified that it does."""
         return lock_id in self.had or self.agent.holds(lock_id)
 
     def let_go(self, lock_id: LockId) -> None:
-        """The client gives a lock up."""
+        """The client gives up a lock."""
         self.had.pop(lock_id, None)
         self.lost.discard(lock_id)
         self.told = {where: m for where, m in self.told.items() if where[1] != lock_id}
 
     def withdrawn(self) -> None:
-        """The client has abandoned a wait that was over: it does not rely on what it was told by it."""
+        """The client has abandoned a finished wait, so it does not rely on the locks of this wait."""
         for lock_id, had in list(self.had.items()):
             asked = study(self.agent).asked(lock_id)
             if asked is None:
@@ -195,9 +197,10 @@ class Host:
         self.look()
 
     def look(self) -> None:
-        """What the client may rely on of all that it was told, which is what its agent vouches for.
+        """Update the locks on which the client may rely: those that its agent reports as held.
 
-        That is what is granted, as the agent knows, also without what it is about to surrender.
+        These are the locks that are granted, as the agent knows, even without those that it is
+        about to surrender.
         """
         if self.agent.ended is not None:
             self.had.clear()
@@ -235,9 +238,10 @@ class Host:
         without: Collection[str] = (),
         since: bool = True,
     ) -> list[str]:
-        """Where what the client was told is granted, as its agent knows, if that is enough.
+        """The nodes that grant a lock of the client, as its agent knows, if they are enough.
 
-        More may have been granted since; with `since`, that counts, too.
+        More nodes may have granted it since the client was notified. With `since`, these count,
+        too.
         """
         alive = study(self.agent).alive if alive is None else alive
         asked = study(self.agent).asked(lock_id)
@@ -256,7 +260,7 @@ class Host:
         return []
 
     def _rely_on_what_came_since(self, lock_id: LockId) -> None:
-        """What the client was told is gone, but more has been granted meanwhile."""
+        """Rely on grants that have come since, because the grants known to the client are lost."""
         asked = study(self.agent).asked(lock_id)
         assert asked is not None
         nodes = tuple(asked.records)
@@ -273,13 +277,13 @@ class Host:
         ]
 
     def _gives_up(self, message: Surrender) -> None:
-        """From here on the agent answers nothing until it knows what it still holds."""
+        """From here on the agent answers no wait until it knows which locks it still holds."""
         if message.report is not None and self.agent.abort_on_deadlock:
             self._check_action(message.report)
         self.look()
 
     def _check_action(self, report: Deadlock) -> None:
-        """An agent that is to abort rather than to surrender does so where its client was told."""
+        """Check that an agent with `abort_on_deadlock` aborts if its client relies on the lock."""
         taken = {
             lock_id
             for node, lock_id in self.told
@@ -297,9 +301,9 @@ def _serves(records: Iterable[RequestRecord], mode: Mode) -> bool:
 
 
 def needed(require: Require, asked: Collection[str], alive: Collection[str]) -> int:
-    """On how many of the nodes that are asked a lock is needed.
+    """On how many of the requested nodes a lock is needed.
 
-    Not `locks.core.agent.requests.needed`: this is to find out when that is wrong.
+    This does not use `locks.core.agent.requests.needed`, because it should detect errors there.
     """
     nodes = len(asked)
     if require.endswith("_alive"):

@@ -1,19 +1,21 @@
 """The simulated network: links between parties, and connections between nodes.
 
 A *party* is a lock server, named by its node, or an agent. Messages from one party to another keep
-their order; nothing is said about messages on different links. Parties on one node are always
-connected. Two nodes have a connection, which each of them sees on its own:
+their order. Messages on different links may arrive in any order. Parties on one node are always
+connected. Two nodes have a connection, and each of them has its own view of it:
 
-    up        --cut or crash-->  breaking   what is sent is lost; what is on its way to it may arrive
-    breaking  --notice-->        down       what was on its way is lost
-    down      --connect-->       healing    both sees the other one as down: a new connection
-    healing   --notice-->        up         what the other one sent meanwhile arrives from now on
+    up        --cut or crash-->  breaking   new messages are lost; messages in flight may arrive
+    breaking  --notice-->        down       the messages in flight are lost
+    down      --connect-->       healing    both saw the other one as down: a new connection
+    healing   --notice-->        up         messages that the other one sent meanwhile arrive now
 
-Two client nodes are connected by way of one or two lock servers (`locks.otp.tunnel.channels`). Such a connection is
-lost as soon as one of its ends loses any lock server, for it may be by way of that one. They are connected again if there is a way.
+Two client nodes are connected through one or two lock servers (`locks.otp.tunnel.channels`). Such a
+connection is lost as soon as one of its ends loses any lock server, because it may go through this
+server. They are connected again if there is a path.
 
-This is what a connection of the Erlang distribution protocol does, and what the algorithm relies
-on: messages keep their order, and where one is lost the connection is, which both sides notice.
+A connection of the Erlang distribution protocol behaves in this way, and the algorithm relies on
+it: messages keep their order, and if a message is lost, the connection is lost, which both sides
+notice.
 """
 
 from __future__ import annotations
@@ -52,23 +54,25 @@ def home_of(party: Party) -> str:
 
 
 class Network:
-    """Messages on their way, and who sees whom.
+    """The messages in flight, and the connections between nodes.
 
     Args:
-        nodes: The nodes, all of them connected but for some pairs.
+        nodes: The nodes, all of them connected except for some pairs.
         never: The pairs that are never connected.
         spokes: The client nodes.
 
     Attributes:
-        spokes_break: Whether connections of client nodes break with those that they are by way of.
-        links: What is on its way from one party to another: when it was sent, and the message.
+        spokes_break: Whether connections of client nodes break with the connections that they go
+            through.
+        links: The messages in flight from one party to another: the time of sending, and the
+            message.
         seen: How a node sees its connection to another one, if they are ever connected.
         crashed: The nodes that do not run.
-        apart: Pairs of nodes that can't be connected at present.
+        apart: Pairs of nodes that cannot be connected at present.
         steady: Whether all nodes see each other.
-        time: Now, in seconds of virtual time.
-        sent: How many messages were sent.
-        lost: How many of them were lost.
+        time: The current virtual time, in seconds.
+        sent: The number of messages sent.
+        lost: The number of messages lost.
     """
 
     def __init__(
@@ -115,11 +119,11 @@ class Network:
         return [link for link in self.links if self.may_arrive(link)]
 
     def oldest(self, links: Iterable[Link]) -> Link:
-        """The link whose first message was sent before those of the others."""
+        """The link whose first message was sent first."""
         return min(links, key=lambda link: self.links[link][0][0])
 
     def may_arrive(self, link: Link) -> bool:
-        """Whether the receiver's node takes in what is on a link."""
+        """Whether the receiver's node accepts messages of a link."""
         a, b = home_of(link[0]), home_of(link[1])
         return a == b or self.is_connected(b, a)
 
@@ -136,18 +140,18 @@ class Network:
         return message
 
     def drop(self, party: Party) -> None:
-        """A party is no more: what is on its way to it is lost."""
+        """A party has ended: the messages in flight to it are lost."""
         for link in [link for link in self.links if link[1] == party]:
             self.lost += len(self.links.pop(link))
 
     # --- Connections
 
     def notices(self) -> list[Pair]:
-        """Who has yet to notice a change of its connection to whom."""
+        """Pairs of a node and another one, whose change it has not noticed yet."""
         return [pair for pair, seen in self.seen.items() if seen in ("breaking", "healing")]
 
     def breaks(self, cuts: bool) -> list[Change]:
-        """The connections that can be cut, if any may be, and those that can be mended."""
+        """The connections that can be cut, if `cuts` is set, and those that can be mended."""
         apart = self.apart
         pairs = [(a, b) for a, b in self.seen if a < b and frozenset((a, b)) not in apart]
         found: list[Change] = [("cut", pair) for pair in pairs] if cuts else []
@@ -227,13 +231,14 @@ class Network:
             self.lost += len(self.links.pop(link))
 
     def restart(self, node: str) -> None:
-        """A node runs again; it sees nobody yet."""
+        """A node is restarted; it sees no other node yet."""
         self.crashed.discard(node)
 
     def vouches(self, node: str, home: str) -> bool:
-        """Whether what a node has granted to the clients of another one still counts.
+        """Whether the grants of a node to the clients of another one still count.
 
-        It doesn't from when the connection is gone as that node sees it; the clients notice later.
+        They do not count from the moment when the granting node sees the connection as lost. The
+        clients notice this later.
         """
         return node == home or self.seen.get((node, home)) == "up"
 
@@ -243,7 +248,7 @@ class Network:
         return not self.crashed and all(seen == "up" for seen in self.seen.values())
 
     def _has_way(self, a: str, b: str) -> bool:
-        """Whether two client nodes can be connected by way of one lock server, or two."""
+        """Whether two client nodes can be connected through one lock server, or two."""
         there = [
             {n for n in self.nodes if n not in self.spokes and self._is_up(n, end)}
             for end in (a, b)
@@ -256,7 +261,7 @@ class Network:
         return self.seen.get((a, b)) == self.seen.get((b, a)) == "up"
 
     def _break_tunnels(self, ends: Collection[str]) -> None:
-        """Nodes have lost a connection: those of client nodes that may be by way of it break."""
+        """Nodes have lost a connection: break the client nodes' connections that may go through it."""
         if not self.spokes_break:
             return
         for a, b in self.seen:
@@ -270,7 +275,7 @@ class Network:
             self._lose(other, me)
 
     def _lose(self, sender: str, receiver: str) -> None:
-        """`receiver` sees `sender` as down; nothing arrives from there any more."""
+        """`receiver` sees `sender` as down; no more messages arrive from there."""
         self.seen[receiver, sender] = "down"
         for link in [
             link

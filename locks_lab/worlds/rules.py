@@ -1,17 +1,20 @@
-"""The rules that the machines play by, and others.
+"""The rules of the machines: ours, and others.
 
-`OURS` is what `locks` does. The others are not used by the product. Five of them are right; most need
-more messages or surrenders: they show what is saved (`docs/messages.md`). The rest are wrong in one point each:
-they show that the simulator finds what is wrong, and what that part of our rules is for.
+`OURS` is the behaviour of `locks`. The product does not use the others. Five of them are right.
+Most of these need more messages or surrenders, and show what our rules save (`docs/messages.md`).
+The rest are wrong in one point each. They show that the simulator finds faults, and why we need
+that part of our rules.
 
-Each is a small variant of one class, of which subclasses of the machines are made (`OtherAgent`, `OtherServer`; for a graph `OtherResolver`):
+Each rule is a small variant of one class. Subclasses of the machines use it: `OtherAgent`,
+`OtherServer`, and for a graph `OtherResolver`.
+
 
     Resolver, WaitGraph   what an agent does about deadlocks, and what it knows   (AgentMachine)
-    Ledger, Tokens        what it wants where, how it gets fencing tokens         (AgentMachine)
-    LockTable, Notifier   what is granted, and whom a lock server tells what      (ServerMachine)
+    Ledger, Tokens        its requests on each node, and its fencing tokens       (AgentMachine)
+    LockTable, Notifier   the grants and the notifications of a lock server       (ServerMachine)
 
-`tests/model/test_rules.py` has the smallest world that we know in which each wrong one goes wrong.
-Some of them do no harm in thousands of random worlds.
+`tests/model/test_rules.py` has, for each wrong rule, the smallest world that we know in which it
+fails. Some of them do no harm in thousands of random worlds.
 """
 
 from __future__ import annotations
@@ -41,11 +44,11 @@ __all__ = ["OURS", "RULES", "OtherAgent", "OtherResolver", "OtherServer", "Rule"
 
 
 class Rule(NamedTuple):
-    """Which machines a world is made of.
+    """The machines of a world.
 
     Attributes:
         name: Its name on the command line.
-        about: What is different, in one line.
+        about: The difference, in one line.
         agent: The agents' machine.
         server: The lock servers' machine.
         right: Whether all deadlocks are resolved, by the agents that should do so.
@@ -127,7 +130,7 @@ class OtherServer(ServerMachine):
 
 
 class _LargerGraph(WaitGraph):
-    """All that is known is for every larger agent that occurs in it: our own first design."""
+    """All knowledge is sent to every larger agent that occurs in it: our own first design."""
 
     def explore(self, me: AgentId) -> Exploration:
         edges = [edge for agent in self._by_agent for edge in self.waiters(agent)]
@@ -146,14 +149,14 @@ class _LargerAgent(OtherAgent):
 
 
 class _EveryoneGraph(_LargerGraph):
-    """All that is known is for every agent that occurs in it."""
+    """All knowledge is sent to every agent that occurs in it."""
 
     def _partners(self, me: AgentId) -> set[AgentId]:
         return set(self._by_agent) - {me}
 
 
 class _EveryoneResolver(OtherResolver):
-    """What it was told by somebody it need not pass on to that one."""
+    """An agent does not send knowledge back to the agent that it came from."""
 
     graph_class = _EveryoneGraph
 
@@ -170,9 +173,10 @@ class _EveryoneAgent(OtherAgent):
 
 
 class _TellAllInformer(Notifier):
-    """Every agent is told each change of each request that is related to one of its own.
+    """Every agent is notified of each change of each request that is related to one of its own.
 
-    When it asks for something, begins to wait, or has forgotten, it is told all that is related.
+    When it requests a lock, begins to wait, or has dropped its knowledge, it is notified of all
+    related requests.
     """
 
     def after(
@@ -209,7 +213,7 @@ class _TellAllServer(OtherServer):
 
 
 class _PiecewiseInformer(Notifier):
-    """Of a long circle, too, each agent is told its own part."""
+    """Even for a long cycle, each agent is notified of its own part."""
 
     long = few = sys.maxsize
 
@@ -219,7 +223,7 @@ class _PiecewiseServer(OtherServer):
 
 
 class _WholeInformer(Notifier):
-    """Of a short circle, too, only the largest agent is told: all of it."""
+    """Even for a short cycle, only the largest agent is notified, of the whole cycle."""
 
     long = 0
 
@@ -232,10 +236,10 @@ class _WholeServer(OtherServer):
 
 
 class _OutdatedGraph(WaitGraph):
-    """What is heard last counts, whatever its version.
+    """The last message counts, whatever its version.
 
-    When a message takes long, and a newer one comes another way, the older one overwrites what is
-    known. So an agent does not see a wait that is real, and does not pass it on.
+    If a message takes long, and a newer one comes another way, the older one overwrites the newer
+    knowledge. So an agent does not see a real wait, and does not send it on.
     """
 
     def learn(self, record: RequestRecord) -> bool:
@@ -258,10 +262,10 @@ class _OutdatedAgent(OtherAgent):
 
 
 class _AllYieldGraph(WaitGraph):
-    """Each agent that sees a cycle through itself yields, not only the largest one.
+    """Each agent that sees a cycle through itself gives way, not only the largest one.
 
-    Two that give way to each other at the same time are in the same deadlock again, the other way
-    round, and this can go on for ever.
+    Two agents that give way to each other at the same time are again in the same deadlock, in the
+    opposite direction, and this can continue for ever.
     """
 
     def explore(self, me: AgentId) -> Exploration:
@@ -288,9 +292,9 @@ class _AllYieldAgent(OtherAgent):
 
 
 class _SilentResolver(Resolver):
-    """An agent that begins to wait does not let those know who told it something before.
+    """An agent that begins to wait does not inform the agents that sent it knowledge before.
 
-    They think that it knows, and do not tell it again.
+    They assume that it still has this knowledge, and do not send it again.
     """
 
     def begin(self) -> None:
@@ -304,7 +308,7 @@ class _SilentAgent(OtherAgent):
 
 
 class _DeafResolver(Resolver):
-    """What was lost with the connection between two agents is not said again."""
+    """Messages that were lost with the connection between two agents are not repeated."""
 
     def _tell_anew(self, node: str) -> None:
         pass
@@ -315,9 +319,10 @@ class _DeafAgent(OtherAgent):
 
 
 class _ContentClaims(Ledger):
-    """What is held is not requested at other nodes: what waits there is withdrawn for good.
+    """A held lock is not requested on other nodes: requests that wait there are withdrawn for good.
 
-    So a contended lock may stand on two of three servers for as long as it is held, and is lost with one of them.
+    So a contended lock may be granted on only two of three servers for as long as it is held, and
+    is lost with one of them.
     """
 
     def _take_turns(self, request: LockRequest) -> None:
@@ -334,9 +339,10 @@ class _ContentAgent(OtherAgent):
 
 
 class _StubbornAgent(AgentMachine):
-    """An agent that queues does not give way to one that holds the lock by the other servers.
+    """A queued agent does not give way to an agent that holds the lock by the other servers.
 
-    A server that was restarted may grant its lock to who queued. Then who holds it stands on the others alone.
+    A restarted server may grant its lock to the queued agent. Then the holder has only the grants
+    of the other servers.
     """
 
     def _give_way(self, spare: RequestRecord) -> None:
@@ -346,8 +352,8 @@ class _StubbornAgent(AgentMachine):
 class _HastyTokens(Tokens):
     """The fencing token of a lock on several nodes is the largest version of its grants.
 
-    Nobody confirms it. The next holder's grants may be on other nodes, with smaller versions: the one
-    that both have in common need not be the one with the largest version.
+    No node confirms it. The next holder's grants may be on other nodes, with smaller versions: the
+    node that both holders share need not be the one with the largest version.
     """
 
     def known(self, request: LockRequest) -> int | None:
@@ -363,9 +369,9 @@ class _HastyAgent(OtherAgent):
 
 
 class _FewInformer(Notifier):
-    """Only the agent that waits is told of an edge, and not the one that it waits for.
+    """Only the waiting agent is notified of an edge, and not the agent that it waits for.
 
-    So nobody knows both who reaches it and whom it reaches.
+    So no agent knows both the agents that wait for it and those that it waits for.
     """
 
     def _notify_edge(self, edge: WaitEdge, news: News) -> None:
@@ -377,10 +383,10 @@ class _FewServer(OtherServer):
 
 
 class _ConstantInformer(Notifier):
-    """Who was told of a request is not told what becomes of it.
+    """An agent that was notified of a request is not notified of its later changes.
 
-    When one who holds a lock gives it up, and stands behind an agent that was told of it, the latter
-    does not see that it is waited for.
+    If a holder gives up its lock, and then stands behind an agent that was notified of it, this
+    agent does not see that the former holder waits for it.
     """
 
     def _notify_change(self, entry: Entry, news: News) -> None:
@@ -392,7 +398,7 @@ class _ConstantServer(OtherServer):
 
 
 class _OnceInformer(Notifier):
-    """Those who forget what they know, because a deadlock was resolved, are not told again.
+    """Agents that drop their knowledge, because a deadlock was resolved, are not notified again.
 
     If they are in another deadlock, too, nobody finds it.
     """

@@ -1,11 +1,13 @@
-"""What simulated clients do: steps and scripts, and how they are written.
+"""The scripts of simulated clients, their steps, and their notation.
 
 A script is a list of steps. As text, steps are separated by semicolons:
+
 
     write a; read b/1; unlock a
     write a on n1,n2 majority; token a; try write b; await
 
-`a*2` is a counted lock with two units. A step may be given as a plain tuple, too: `("lock", ("a",), "write")`.
+`a*2` is a counted lock with two units. A step may be given as a plain tuple, too: `("lock", ("a",),
+"write")`.
 """
 
 from __future__ import annotations
@@ -24,20 +26,20 @@ StepKind = Literal["lock", "try", "ask", "await", "token", "unlock", "surrender"
 
 
 class Step(NamedTuple):
-    """What a client does next.
+    """A step of a client.
 
     Attributes:
-        kind: `"lock"` asks, and waits until the client has all that it asked for; `"try"` does the
-            same, but may give up waiting at any moment; `"ask"` asks and carries on; `"await"`
-            waits until it has all that it asked for; `"token"` waits for the fencing token of a
-            lock, if it has it; `"unlock"` releases, or cancels;
-            `"surrender"` gives a lock up on its own wish, if it has it, and waits to get it again;
-            `"again"` ends the transaction and begins another one. Whatever a client still has is
-            released when its script is at its end.
-        lock_id: What it is about; empty for `"await"` and `"again"`.
-        mode: The mode asked for.
-        nodes: The nodes asked; the client's own one if there are none.
-        require: How many of them are needed.
+        kind: `"lock"` requests a lock, and waits until the client holds everything that it has
+            requested. `"try"` does the same, but may give up waiting at any moment. `"ask"`
+            requests and continues. `"await"` waits until the client holds everything that it has
+            requested. `"token"` waits for the fencing token of a lock, if the client holds it.
+            `"unlock"` releases, or cancels. `"surrender"` gives up a lock without a deadlock, if
+            the client holds it, and waits to get it again. `"again"` ends the transaction and
+            begins another one. At the end of its script, a client releases all its locks.
+        lock_id: The lock; empty for `"await"` and `"again"`.
+        mode: The requested mode.
+        nodes: The requested nodes; if empty, the client's own node.
+        require: How many of these nodes are needed.
     """
 
     kind: StepKind
@@ -48,7 +50,7 @@ class Step(NamedTuple):
 
     @property
     def asks(self) -> bool:
-        """Whether it asks for a lock."""
+        """Whether it requests a lock."""
         return self.kind in ("lock", "try", "ask")
 
     def __str__(self) -> str:

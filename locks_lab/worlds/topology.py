@@ -1,7 +1,7 @@
-"""Client nodes, and who is stuck because two agents can't reach each other.
+"""Client nodes, and agents that are stuck because two of them cannot reach each other.
 
-Clients may live on nodes without a lock server: such *client nodes* are connected with lock servers, as
-far as these are not out of their reach, and with each other by way of these (`locks_lab.worlds.network`).
+Clients may live on nodes without a lock server. These *client nodes* are connected with the lock
+servers that they can reach, and with each other through these servers (`locks_lab.worlds.network`).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ __all__ = ["client_nodes", "cut_off"]
 
 
 def client_nodes(servers: Iterable[str], homes: Iterable[str]) -> frozenset[str]:
-    """Of the nodes where clients live, those without a lock server."""
+    """The nodes of clients that have no lock server."""
     return frozenset(homes) - frozenset(servers)
 
 
 def cut_off(stuck: Collection[AgentId], edges: Iterable[Edge], network: Network) -> set[AgentId]:
-    """Those of the agents that are stuck because some of them are not connected.
+    """The agents that are stuck because some of them are not connected.
 
     Args:
-        stuck: The agents.
+        stuck: All stuck agents.
         edges: The wait-for graph.
         network: The network.
     """

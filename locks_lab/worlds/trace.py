@@ -1,4 +1,4 @@
-"""What can be read off a trace: who occurs in it, and when messages arrive."""
+"""Information from a trace: its parties, and the arrival times of messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def nodes_of(events: Iterable[Event]) -> list[str]:
 
 
 def neighbours(me: AgentId, found: Exploration) -> tuple[list[AgentId], list[AgentId]]:
-    """The younger agents that reach one, and those that it reaches, in what it has found."""
+    """The younger agents that wait for an agent, and those that it waits for, in its findings."""
     before = {edge.waiter.agent for edge in found.edges if edge.waiter.agent > me}
     behind = {edge.holder.agent for edge in found.edges if edge.holder.agent > me}
     return sorted(before), sorted(behind)
@@ -58,7 +58,7 @@ class Post:
     def __init__(self) -> None:
         self._links: dict[Link, deque[tuple[int, int, Message]]] = defaultdict(deque)
         self._sent = 0
-        self._latest: dict[Party, int] = {}  # the last one of those that have arrived
+        self._latest: dict[Party, int] = {}  # the last message that has arrived
         self._acted: dict[Party, int] = {}  # the event in which a party last did something
 
     def note(self, event: Event) -> tuple[int, bool] | None:
@@ -81,7 +81,7 @@ class Post:
 
     def _arrival(self, link: Link, message: Message | None) -> tuple[int, bool] | None:
         queue = self._links[link]
-        while queue:  # those before it were lost
+        while queue:  # earlier messages were lost
             number, when, sent = queue.popleft()
             if sent == message:
                 to, latest = link[1], self._latest.get(link[1], -1)

@@ -1,7 +1,7 @@
-"""A world of lock servers, agents and clients, under a schedule that is chosen from outside.
+"""A world of lock servers, agents and clients. The caller chooses the schedule.
 
-It runs the very machines that the actors run. `World.choices` says what can happen next, `World.do`
-makes it happen and checks what must always be true (`locks_lab.worlds.checks`).
+It runs the same machines as the actors. `World.choices` returns the events that are possible next.
+`World.do` runs one, and then checks the invariants (`locks_lab.worlds.checks`).
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ __all__ = ["Faults", "World"]
 
 
 class Faults(NamedTuple):
-    """What may go wrong, at any moment.
+    """The faults that may happen, at any moment.
 
     Attributes:
         mortal: Clients, by number, that may die, and how.
         cuts: How often connections may be cut.
         crashes: How often nodes may crash.
         nodes: The nodes that may crash.
-        restarts: Whether nodes that have crashed run again, at any moment.
+        restarts: Whether crashed nodes may be restarted, at any moment.
     """
 
     mortal: tuple[tuple[int, Fate], ...] = ()
@@ -66,26 +66,27 @@ NO_FAULTS = Faults()
 
 
 class World(Nodes, ByHand):
-    """Lock servers, clients, and messages on their way.
+    """Lock servers and clients, and the messages in flight.
 
     Args:
         scripts: One for each client: as text, or steps.
         nodes: The nodes, each with a lock server.
-        faults: What may go wrong.
-        homes: Where the clients live, in turn; all on the first node by default. Those that are not
-            among the nodes are client nodes, without a lock server: they are connected with each other by way of the nodes.
-        rule: Which machines it is made of.
-        trace: Keep an `Event` for each thing that happens in `events`.
+        faults: The faults that may happen.
+        homes: The nodes of the clients, in turn; all on the first node by default. Homes that are
+            not among the nodes are client nodes, without a lock server. They are connected with
+            each other through the nodes.
+        rule: The machines of the world.
+        trace: Keep each `Event` in `events`.
         unlinked: Pairs of nodes that are never connected.
-        options: For the agents.
+        options: Options of the agents.
 
     Attributes:
-        sent: Number of messages sent, by kind.
-        carried_out: The deadlocks for which lock servers carried something out.
-        superfluous: Those of them that were no deadlocks (any more) at that moment.
-        outdated: Those that were, but with an edge in their report that was not there (any more).
+        sent: The number of messages sent, by kind.
+        carried_out: The deadlocks that lock servers have resolved by surrenders.
+        superfluous: Those of them that were not deadlocks at that moment, or not any more.
+        outdated: Those that were, but whose report had an edge that did not exist, or not any more.
         tokens: How many fencing tokens clients have got.
-        losses: How often clients were told that they have lost locks.
+        losses: How often clients were notified of lost locks.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class World(Nodes, ByHand):
         self._ended: list[int] = []
         self._lost: list[tuple[int, tuple[LockId, ...]]] = []
         self._token: tuple[LockId, int] | None = None
-        self._checked: dict[int, Any] = {}  # what clients were told, as it was checked last
+        self._checked: dict[int, Any] = {}  # the clients' locks at the last check
         self.clients = [
             ScriptedClient(
                 number,
@@ -150,7 +151,7 @@ class World(Nodes, ByHand):
 
     @property
     def links(self) -> dict[Link, Any]:
-        """What is on its way."""
+        """The messages in flight."""
         return self.network.links
 
     @property
@@ -158,13 +159,13 @@ class World(Nodes, ByHand):
         """How often a client was aborted."""
         return sum(client.aborts for client in self.clients)
 
-    # --- What can happen, and making it happen
+    # --- Possible events, and running them
 
     def choices(self, faults: bool = True) -> list[Choice]:
-        """All that can happen next.
+        """All events that are possible next.
 
         Args:
-            faults: Also what never needs to happen.
+            faults: Include events that never need to happen.
         """
         network = self.network
         found: list[Choice] = [("deliver", link) for link in network.deliverable()]
@@ -184,7 +185,7 @@ class World(Nodes, ByHand):
         return [*(("die", number) for number in self.mortal), *self.breaks()]
 
     def breaks(self) -> list[Change]:
-        """What may happen next to connections and nodes, and never needs to."""
+        """The faults and repairs of connections and nodes that may happen next, but never need to."""
         fragile = self.faults.nodes if self.crashes else ()
         return self._may_break(bool(self.cuts), fragile, self.faults.restarts)
 
@@ -271,7 +272,7 @@ class World(Nodes, ByHand):
             self._check_locks(client)
 
     def _send_out(self, client: ScriptedClient) -> None:
-        """Send what its agent wants sent."""
+        """Send the messages of its agent."""
         out = client.host.out
         for sender, receiver, message in out:
             if self.before_surrender is None and isinstance(message, Surrender):
@@ -288,7 +289,7 @@ class World(Nodes, ByHand):
             self.hosts[client.ref] = (client.host, client)
 
     def _check_locks(self, client: ScriptedClient) -> None:
-        """What it was told that it has is granted, and nobody else was told of it."""
+        """Check that its locks are granted, and that no other client holds a conflicting lock."""
         for server in self.servers.values():
             self._check_told(client.host, server)
         for other in self.clients:
@@ -372,7 +373,7 @@ class World(Nodes, ByHand):
                 assert_never(change)
         self._note(change)
 
-    # --- What must be true in the end
+    # --- Checks at the end
 
     @property
     def still(self) -> bool:
@@ -385,13 +386,13 @@ class World(Nodes, ByHand):
         )
 
     def check_standing(self) -> None:
-        """Nothing is in flight: majority locks that are held stand on all their servers that are up."""
+        """Check that majority locks are granted on all servers that are up; no message is in flight."""
         hosts = {host.ref: host for host in self.live_hosts()}
         for host in hosts.values():
             check_standing(host, self.servers, hosts)
 
     def check_quiet(self) -> None:
-        """When nothing needs to happen any more, who still waits does so for nodes that are down."""
+        """Check that clients wait only for nodes that are down, when nothing needs to happen any more."""
         waiting = [client for client in self.clients if not client.finished]
         if not waiting:
             return
@@ -405,7 +406,7 @@ class World(Nodes, ByHand):
             raise Violation("\n".join([f"stuck: clients {numbers}", *self.waits()]))
 
     def check_end(self) -> None:
-        """When nothing can happen any more, all have finished and nothing is left."""
+        """Check that all have finished, and that nothing is left, when nothing can happen any more."""
         self.check_quiet()
         if self.network.whole:
             waiting = [client.number for client in self.clients if not client.finished]
@@ -415,7 +416,7 @@ class World(Nodes, ByHand):
             for server in self.servers.values():
                 check_clean(server)
 
-    # --- What is true
+    # --- The wait-for graph
 
     def live_hosts(self) -> list[Host]:
         """The agents that live."""
@@ -426,7 +427,7 @@ class World(Nodes, ByHand):
         return [edge for server in self.servers.values() for edge in edges_of(server)]
 
     def waits(self) -> list[str]:
-        """Who waits for whom, a line for each edge."""
+        """The wait-for graph, one line for each edge."""
         return [f"  {edge}" for edge in self.edges()]
 
     def _note(
