@@ -2,28 +2,47 @@
 
 It runs the same machines as the actors. Its packages, from the bottom up:
 
-    worlds a world of lock servers, agents and clients; the caller chooses the schedule script the
-    steps of a client, and their notation network links between parties, connections between nodes
-    rules `RULES`: the machines of a world: ours and others host simulated agents; `Violation`
-    client their clients events what can happen, and what has happened checks the invariants world
-    `World`, `Faults`: all of the above together trace the parties of a trace, and when messages
-    arrive schedules random worlds schedule `run`: a schedule by a policy; `finish`: the remaining
-    events in order; `carry_on`: the loop of both, for any world plan `plan`: the world of a seed
-    and a `Shape` runs the worlds of many seeds, and statistics of them explorer every order of
-    events search `Model`: states and moves; `DepthFirst`: a search of any model explore `explore`:
-    depth first; the result is `Explored`, or `TooManyStates` shortest breadth first: a shortest
-    failing schedule, of any model space the states of a world, and which orders need not be tried
-    outages the states of its network reactions each step of each party, run once freezing which
-    states are equivalent small_worlds all worlds of a `Kind`, rings cases failures case `Case`: a
-    world and its schedule as text; `replay` shrink `shrink`: the smallest case that fails in the
-    same way stories traces as sentences and pictures story `act`: clients in turn; `tell`: a trace
-    as sentences formatter messages as sentences, and as labels diagrams a trace as a Mermaid
-    sequence diagram; wait-for graphs crowd crowds of clients in virtual time, with queues and busy
-    servers original a model of the Erlang application, in a world of its own applications functions
-    of a program as clients, for `locks.testing` strategies when each client is due, drawn from a
-    seed agenda the next event: the earliest one, or a chosen one places where in the user's code
-    something happens greenlets clients, and their notes application all of the above together
-    leader elections in simulated worlds commands the commands `locks sim` and `locks demo`
+    worlds        a world of lock servers, agents and clients; the caller chooses the schedule
+                    script     the steps of a client, and their notation
+                    network    links between parties, connections between nodes
+                    rules      `RULES`: the machines of a world: ours and others
+                    study      the parts of a machine that simulators read
+                    host       simulated agents; `Violation`
+                    client     their clients
+                    events     the possible events, and those of a trace
+                    checks     the invariants
+                    world      `World`, `Faults`: all of the above together
+                    trace      the parties of a trace, and when messages arrive
+    schedules     random worlds
+                    schedule   `run`: a schedule by a policy; `finish`: the remaining events in
+                               order; `carry_on`: the loop of both, for any world
+                    plan       `plan`: the world of a seed and a `Shape`
+                    runs       the worlds of many seeds, and statistics of them
+    explorer      every order of events
+                    search     `Model`: states and moves; `DepthFirst`: a search of any model
+                    explore    `explore`: depth first; returns `Explored`, or `TooManyStates`
+                    shortest   breadth first: a shortest failing schedule, of any model
+                    space      the states of a world, and which orders need not be tried
+                    outages    the states of its network
+                    reactions  each step of each party, run once
+                    freezing   which states are equivalent
+                    small_worlds  all worlds of a `Kind`, rings
+    cases         failures
+                    case       `Case`: a world and its schedule as text; `replay`
+                    shrink     `shrink`: the smallest case that fails in the same way
+    stories       traces as sentences and pictures
+                    story      `act`: clients in turn; `tell`: a trace as sentences
+                    formatter  messages as sentences, and as labels
+                    diagrams   a trace as a Mermaid sequence diagram; wait-for graphs
+    crowd         crowds of clients in virtual time, with queues and busy servers
+    original      a model of the Erlang application, in its own world
+    applications  functions of a program as clients, for `locks.testing`
+                    strategies   when each client is due, drawn from a seed
+                    agenda       the next event: the earliest one, or a chosen one
+                    places       where in the user's code something happens
+                    greenlets    clients, and their notes
+                    application  all of the above together
+    leader        elections in simulated worlds
     commands      the commands `locks sim` and `locks demo`
 
 Programs load none of it. In `locks`, only `locks.testing` uses it, and the command line loads a

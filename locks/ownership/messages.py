@@ -1,7 +1,7 @@
 """The messages between a coordinator, its participants and their workers, as closed unions.
 
-    a worker's threads --FromWorker--> its participant --ToSession--> the coordinator's session its
-    participant <--ToParticipant--
+    a worker's threads  --FromWorker-->    its participant  --ToSession-->  the coordinator's session
+                                           its participant  <--ToParticipant--
 
 A *participant* mediates between a worker's threads and the *session* of the coordinator. A
 session's messages contain their receiver, so they are effects as well.

@@ -9,21 +9,25 @@ however many monitors come and go. Adding or cancelling a monitor is one dict op
 
 How the end is noticed, each without polling:
 
-========================= =====================================================================
-subject hook =========================
-===================================================================== `GeventActor` its own end
-fires the watch any other Pykka actor `actor_stopped.set` of that one actor; and, once it was
-monitored from within its own thread, the end of that thread `gevent.Greenlet` one `rawlink`; and,
-once it was monitored from within, the end of its thread, in which it would go on raw
-`greenlet.greenlet` a weak reference: best effort. Noticed when it is collected, which is at its end
-if nobody holds it; the subject of its `Down` is the (dead) weak reference, as the greenlet itself
-is gone `threading.Thread` from within: a sentinel in a native thread-local, which the interpreter
-clears at the thread's end. From elsewhere: a helper that joins it (a native thread, or a greenlet
-where threads are greenlets): one for each thread so monitored, however many monitors it has. The
-main thread never ends before the process. A thread that Python did not start ends when the
-interpreter forgets it: with its outermost call of Python `Ending` whoever calls its `end` fires the
-watch =========================
-=====================================================================
+=========================  =====================================================================
+subject                    hook
+=========================  =====================================================================
+`GeventActor`              its own end fires the watch
+any other Pykka actor      `actor_stopped.set` of this actor; and, once it was monitored from
+                           within its own thread, the end of that thread
+`gevent.Greenlet`          one `rawlink`; and, once it was monitored from within, the end of its
+                           thread, which ends it, too
+raw `greenlet.greenlet`    a weak reference: best effort. Its end is noticed when it is collected,
+                           which is at its end if nobody holds it. The subject of its `Down` is
+                           the (dead) weak reference, because the greenlet itself is gone
+`threading.Thread`         from within: a sentinel in a native thread-local, which the interpreter
+                           clears at the thread's end. From elsewhere: a helper that joins it (a
+                           native thread, or a greenlet where threads are greenlets), one for each
+                           monitored thread, however many monitors it has. The main thread never
+                           ends before the process. A thread that Python did not start ends when
+                           the interpreter forgets it: with its outermost call of Python
+`Ending`                   the caller of its `end` fires the watch
+=========================  =====================================================================
 
 **Exactly once.** A monitor is in the dict of the watch until it is taken out: by `cancel`, by the
 end of the subject, or, if the subject ended while the monitor was being added, by `monitor` itself.

@@ -2,10 +2,10 @@
 
 They are written like the moves of a case (`locks_lab.cases.case`):
 
-
-    d2 client 2 dies cut:n1,n2 mend:n1,n2 a connection breaks; it can be made again crash:n1
-    restart:n1 a node crashes; it is started again connect:n1,n2 notice:n1,n2 two nodes are
-    connected again; n1 notices that n2 is lost, or back
+    d2                             client 2 dies
+    cut:n1,n2  mend:n1,n2          a connection breaks; it can be made again
+    crash:n1   restart:n1          a node crashes; it is started again
+    connect:n1,n2  notice:n1,n2    two nodes are connected again; n1 notices that n2 is lost, or back
 
 The last two follow from the others without a cause of their own, sooner or later. A step of a
 client is its number.

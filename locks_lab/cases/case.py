@@ -5,7 +5,6 @@ needs no seed. Its schedule is a list of *moves*: the choices of `locks_lab.worl
 numbers of clients instead of agents. So a move still makes sense when something else in the world
 is changed:
 
-
     1            client 1 takes its next step
     1>n1  n1>1   a message arrives: from the agent of client 1 at the lock server of n1, or back
     1>2          a message arrives from the agent of client 1 at the one of client 2

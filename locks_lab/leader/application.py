@@ -6,7 +6,6 @@ error if a candidate receives a set without such a key.
 
 The first letter of a key tells how it is requested:
 
-
     w   by a call           r   by a call that cannot be sent to another node
     c   by a cast           m   by a cast that cannot be sent to another node
                             a   by a call whose answer cannot be sent to another node

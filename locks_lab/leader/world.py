@@ -4,13 +4,13 @@ It runs the same machines as the actors, on the network of `locks_lab`. `World.c
 events that are possible next. `World.do` runs one, and then checks the invariants
 (`locks_lab.leader.checks`). A choice is a pair:
 
-
-    ("deliver", link) the first message on a link between two nodes arrives ("local", link) the same
-    within a node, if that is not eager ("settle", agent), ("news", ref), ("take", ref) see
-    `locks_lab.leader.node` ("notice", pair), ("connect", pair) as in `locks_lab.worlds.world`
-    ("start", number) the next instance starts; its number in `plan.later` ("call", (ref, key)) ...
-    an action of users at an instance: see `locks_lab.leader.node` ("cut", pair), ("mend", pair),
-    ("crash", node), ("restart", node), ("kill", ref)
+    ("deliver", link)                   the first message on a link between two nodes arrives
+    ("local", link)                     the same within a node, if that is not eager
+    ("settle", agent), ("news", ref), ("take", ref)    see `locks_lab.leader.node`
+    ("notice", pair), ("connect", pair) as in `locks_lab.worlds.world`
+    ("start", number)                   the next instance starts; its number in `plan.later`
+    ("call", (ref, key)) ...            an action of users; see `locks_lab.leader.node`
+    ("cut", pair), ("mend", pair), ("crash", node), ("restart", node), ("kill", ref)
 
 The last ones are *faults*, and their repairs. They never need to happen, nor do the actions of
 users.

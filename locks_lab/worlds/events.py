@@ -2,7 +2,6 @@
 
 A choice is a pair:
 
-
     ("deliver", link)   the first message on a link arrives
     ("settle", number)  a client's agents examine what they know; this is possible at any time,
                         because messages can take any time

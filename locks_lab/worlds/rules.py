@@ -8,7 +8,6 @@ that part of our rules.
 Each rule is a small variant of one class. Subclasses of the machines use it: `OtherAgent`,
 `OtherServer`, and for a graph `OtherResolver`.
 
-
     Resolver, WaitGraph   what an agent does about deadlocks, and what it knows   (AgentMachine)
     Ledger, Tokens        its requests on each node, and its fencing tokens       (AgentMachine)
     LockTable, Notifier   the grants and the notifications of a lock server       (ServerMachine)

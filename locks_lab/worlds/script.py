@@ -2,7 +2,6 @@
 
 A script is a list of steps. As text, steps are separated by semicolons:
 
-
     write a; read b/1; unlock a
     write a on n1,n2 majority; token a; try write b; await
 

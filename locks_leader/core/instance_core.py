@@ -7,7 +7,7 @@ is driven by the actor (`locks_leader.shell.instance`) and by the simulator. Eve
 mailbox, and taken one at a time. Taking an event returns effects. Some effects have an answer,
 which is taken in at once:
 
-    core.feed(event, do) # do(effect) carries it out, and returns its answer, if it has one by then
+    core.feed(event, do)    # do(effect) carries it out, and returns its answer, if it has one by then
 
 **Look before you answer.** The machine's knowledge of nodes and of the contest may be out of date:
 notifications are on their way, and others are in the mailbox. So it gets the present state (`Look`)
