@@ -1,12 +1,14 @@
 """`Lock`, `RWLock` and `Semaphore`: for programs that need only a lock.
 
-They behave like `threading.Lock`, but lock an id, for threads, greenlets, actors and owners. All `Lock`s of a client
-belong to one transaction, which begins with the first `acquire` and ends with the last `release`. So the locks of a
-client that dies are released, and deadlocks are found. They are resolved as in `locks.transaction`: the `acquire` of
-the youngest client raises `DeadlockAborted`, and all `Lock`s that this client held are released.
+They behave like `threading.Lock`, but lock an id, for threads, greenlets, actors and owners. All
+`Lock`s of a client belong to one transaction, which begins with the first `acquire` and ends with
+the last `release`. So the locks of a client that dies are released, and deadlocks are found. They
+are resolved as in `locks.transaction`: the `acquire` of the youngest client raises
+`DeadlockAborted`, and all `Lock`s that this client held are released.
 
-Unlike a `threading.Lock`, a lock can only be released by the client that acquired it. Acquiring it twice
-raises an error instead of waiting for ever, and an `acquire` with a time limit returns `False` when it times out.
+Unlike a `threading.Lock`, a lock can only be released by the client that acquired it. Acquiring it
+twice raises an error instead of waiting for ever, and an `acquire` with a time limit returns
+`False` when it times out.
 """
 
 from __future__ import annotations
@@ -65,11 +67,13 @@ class Lock(Movable, Block, metaclass=Shown):
         nodes: Names of the nodes on which to lock it, or `locks.HERE`; by default the `servers` of
             `locks.start`, or this program's own node.
         require: How many of them must grant it; as for `locks.lock`.
-        timeout: Default time limit, in seconds, of `acquire()` and of `with`; `None` waits for ever. A `with`
-            statement that times out raises `LockTimeout`.
-        owner: The owner of the lock; by default the owner that the caller acts for, or else the caller.
-        label: Name of the client for others, such as "nightly import"; by default the name of its thread, greenlet or
-            actor. Of all `Lock`s that a client holds, the label of the first one counts.
+        timeout: Default time limit, in seconds, of `acquire()` and of `with`; `None` waits for
+            ever. A `with` statement that times out raises `LockTimeout`.
+        owner: The owner of the lock; by default the owner that the caller acts for, or else the
+            caller.
+        label: Name of the client for others, such as "nightly import"; by default the name of its
+            thread, greenlet or actor. Of all `Lock`s that a client holds, the label of the first
+            one counts.
 
     Attributes:
         timeout: The default time limit.
@@ -116,17 +120,18 @@ class Lock(Movable, Block, metaclass=Shown):
 
         Args:
             blocking: Whether to wait for it.
-            timeout: Seconds to wait at most; `None` waits for ever. The default, `-1`, takes the limit that the lock
-                was created with.
+            timeout: Seconds to wait at most; `None` waits for ever. The default, `-1`, takes the
+                limit that the lock was created with.
 
         Returns:
-            Whether it was acquired. `False` if the caller already holds it and the wait is limited, unless another
-            thread of its owner releases it in time.
+            Whether it was acquired. `False` if the caller already holds it and the wait is limited,
+            unless another thread of its owner releases it in time.
 
         Raises:
             MisuseError: The caller already holds it, and would wait for ever.
-            DeadlockAborted: The caller was in a deadlock and had to give way; all its `Lock`s were released. (If another
-                transaction of the caller was aborted, it still holds its other `Lock`s.)
+            DeadlockAborted: The caller was in a deadlock and had to give way; all its `Lock`s were
+                released. (If another transaction of the caller was aborted, it still holds its
+                other `Lock`s.)
         """
         limit = self.timeout
         if timeout != -1 or not blocking:
@@ -187,11 +192,11 @@ class Lock(Movable, Block, metaclass=Shown):
     def _take_back(
         self, holders: Holders[Agent], client: Client, hold: Hold, call: PendingCall | None
     ) -> None:
-        """Withdraw what an `acquire` that failed has asked for."""
+        """Withdraw the request of an `acquire` that failed."""
         if hold.held is not None:
             hold.held.withdraw(call, self.lock_id)
         else:
-            found = holders.get(client)  # it may just have begun
+            found = holders.get(client)  # its transaction may just have begun
             if found is not None:
                 found.withdraw(None, self.lock_id)
         hold.drop()
@@ -286,7 +291,8 @@ class Lock(Movable, Block, metaclass=Shown):
             else:
                 held.release(self.lock_id)
         except NotHeld as lost:
-            # An abort has released all locks. Its exception passes through here and must not be hidden.
+            # An abort has released all locks. Its exception passes through here and must not be
+            # hidden.
             if error is None:
                 raise LockLost(
                     f"lost the lock {show(self.lock_id)} before the end of its block",

@@ -1,8 +1,9 @@
 """A node: one running instance of `locks`, with its lock server and its agents.
 
 It puts together the actors (`locks.node.client.agent`, `locks.node.server`), the queue between them
-(`locks.node.dispatch`), and the relations with other nodes (`locks.node.peers.cluster`). Its clocks,
-its turn and its background are arguments, so a simulated node is a node, too (`locks.runtime.port`).
+(`locks.node.dispatch`), and the relations with other nodes (`locks.node.peers.cluster`). Its
+clocks, its turn and its background are arguments, so a simulated node is a node, too
+(`locks.runtime.port`).
 """
 
 from __future__ import annotations
@@ -90,13 +91,14 @@ class Node(metaclass=Shown):
         options: How it takes part in a cluster; `None` if it stays alone.
         register_agents: Whether its agents are in Pykka's registry; the lock server is in any case.
         log_waits_longer_than: See `locks.start`.
-        executor: Where foreign code is called; with another one than its own, the node is simulated: it is in no registry, has any name, and
-            Ctrl-C is not its business.
+        executor: Calls foreign code. If it is not the node's own executor, the node is simulated:
+            it is in no registry, may have any name, and does not handle Ctrl-C.
         turn: Makes the turn of its actors.
-        counters: What counts as it runs.
-        clocks: What says the time, in nanoseconds since 1970; and in seconds from somewhere on, never set back. The second one
-            measures; the first one says what that is to people.
-        first_version: Where the versions of its lock table start; by default after all that an earlier node of this name has given.
+        counters: The counters of its statistics.
+        clocks: Two clocks: the time in nanoseconds since 1970, for people; and a monotonic time in
+            seconds, for measurements.
+        first_version: The first version of its lock table; by default larger than all versions of
+            earlier nodes of this name.
         agents: Makes its agents.
 
     Attributes:

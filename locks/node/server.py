@@ -236,7 +236,7 @@ class Server(Door):
             self.broken.append(report)
 
     def put_down(self) -> None:
-        """The turn is committed: put down what was changed, and when. Twice is as good as once."""
+        """Record the times of changes after the turn was committed; calling it again has no effect."""
         self.times.note(self.changed)
         if self.broken:
             for report in self.broken:

@@ -1,9 +1,10 @@
-"""The log of a process that is a lock server and nothing else.
+"""The log of a process that only runs a lock server.
 
-Whoever writes a line to a pipe that nobody reads, or to a terminal that was stopped, waits until somebody reads on. A lock server
-must not wait for that: all that ask it for locks would wait, too. So the thread that logs only puts the record into a queue,
-and a thread of the log writes it. (The lock server of a machine writes to a file, which blocks nobody.) The queue has a limit; records that find it full are left out, and the next line that is
-written says how many were.
+A write to a pipe that nobody reads, or to a stopped terminal, blocks until it is read. A lock
+server must not wait for this, because all programs that request locks would wait, too. So the
+logging thread only puts the record into a queue, and the log's own thread writes it. (The lock
+server of a machine writes to a file, which does not block.) The queue has a limit. If it is full,
+records are left out, and the next line tells how many.
 """
 
 from __future__ import annotations
@@ -29,19 +30,24 @@ __all__ = [
     "start_logging",
 ]
 
-MOST_LINES: Final = 10_000  # that wait until they are written
-PATIENCE: Final = 1.0  # seconds in which the last lines are written when the process ends
+MOST_LINES: Final = 10_000  # that wait to be written
+PATIENCE: Final = 1.0  # seconds for writing the last lines when the process ends
 TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 class StandardError(logging.Handler):
-    """Writes lines to the standard error without a buffer: at the interpreter's end nothing is left to be flushed, which could block."""
+    """Writes lines to the standard error without a buffer.
+
+    So nothing has to be flushed at the end of the interpreter, which could block.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line."""
         line = f"{self.format(record)}\n".encode(errors="backslashreplace")
-        with suppress(OSError):  # a closed pipe, a full disk: there is nowhere else to say it
+        with suppress(
+            OSError
+        ):  # a closed pipe or a full disk: there is no other place to report it
             _write_all(line)
 
 
@@ -51,14 +57,15 @@ def _write_all(text: bytes) -> None:
 
 
 class Unhindered(logging.Handler):
-    """Has a thread of its own write what is logged, by another handler.
+    """Passes records to another handler, in its own thread.
 
     Args:
-        handler: What writes the lines. It may block.
-        most: How many records may wait for it.
+        handler: The handler that writes the lines. It may block.
+        most: The largest number of records that may wait for it.
 
     Attributes:
-        left_out: How many records found the queue full since the last line was written.
+        left_out: How many records were left out, because the queue was full, since the last line
+            was written.
     """
 
     def __init__(self, handler: logging.Handler, most: int = MOST_LINES) -> None:
@@ -69,14 +76,14 @@ class Unhindered(logging.Handler):
         self._join = start_thread(self._write, "locks log")
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Put a record into the queue, or leave it out."""
+        """Put a record into the queue, or leave it out if the queue is full."""
         try:
             self._records.put_nowait(record)
         except queue.Full:
             self.left_out += 1
 
     def close(self) -> None:
-        """Wait until all is written, but not for long: whoever reads it may have stopped."""
+        """Wait for a short time until all records are written; the reader may have stopped."""
         super().close()
         with suppress(queue.Full):
             self._records.put(None, timeout=PATIENCE)
@@ -84,7 +91,8 @@ class Unhindered(logging.Handler):
                 self._handler.close()
 
     def _write(self) -> None:
-        # Without the handler's lock: nobody else calls it, and `logging.shutdown` takes the locks of all handlers.
+        # Without the handler's lock: nobody else calls the handler, and `logging.shutdown` takes
+        # the locks of all handlers.
         while (record := self._records.get()) is not None:
             self._handler.emit(record)
             if self.left_out:
@@ -92,7 +100,7 @@ class Unhindered(logging.Handler):
 
     def _take_left_out(self) -> logging.LogRecord:
         text = "%d lines of the log were left out: they came faster than they could be written"
-        self.acquire()  # as whoever emits has done
+        self.acquire()  # as in a call of `emit`
         try:
             counted = (self.left_out,)
             self.left_out = 0
@@ -125,7 +133,7 @@ FORMATS: dict[str, logging.Formatter] = {
     "text": logging.Formatter(TEXT),
     "json": JsonFormatter(),
 }
-"""How a line can be written, by the name of the format."""
+"""The formatters of lines, by name of the format."""
 
 
 def parse_levels(given: list[str]) -> dict[str, str]:
@@ -157,11 +165,11 @@ def parse_levels(given: list[str]) -> dict[str, str]:
 
 
 def start_logging(formatter: logging.Formatter, level: int = logging.WARNING) -> None:
-    """Have a thread of the log write all that is logged to the standard error.
+    """Write all log records to the standard error, in a thread of the log.
 
     Args:
-        formatter: How a line looks.
-        level: From which level on loggers log that have none of their own.
+        formatter: Formats a line.
+        level: The lowest level of loggers that have no level of their own.
     """
     writer = StandardError()
     writer.setFormatter(formatter)

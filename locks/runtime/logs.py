@@ -201,11 +201,11 @@ def log_event(event: str, text: str, *args: object, **fields: Any) -> None:
 
 
 class Rate:
-    """Tells once in each period that something happens often.
+    """Detects, once in each period, that an event is frequent.
 
     Args:
-        many: How often is often.
-        period: In how many seconds.
+        many: The number of events in a period that counts as frequent.
+        period: The period, in seconds.
     """
 
     def __init__(self, many: int, period: float = 60.0) -> None:
@@ -214,7 +214,7 @@ class Rate:
         self._count = 0
 
     def is_reached(self, now: float) -> bool:
-        """Count it; whether with this one it has happened often in this period."""
+        """Count an event; return whether it is the one that makes the event frequent in this period."""
         if now - self._since >= self.period:
             self._since, self._count = now, 0
         self._count += 1

@@ -1,24 +1,31 @@
-"""The port: the one place where a simulation stands in for the world, so that programs and the product run in it unchanged.
+"""The port: the one place where a simulation replaces the real world.
 
-**What is replaced.** The product meets the world in three ways:
+Programs and the product run in a simulation unchanged.
 
-* *A caller* meets greenlets, waits, a clock, and others who run first. The product asks for these where the caller is: `world()` returns the
-  `World`. It is the real one, or a simulated one, which is a subclass. `stand_in` installs it, and nothing else does. A simulated world
-  has its own clients, the actors and greenlets that they begin, and the callbacks that it calls. Other threads and greenlets
-  of the program stay in the real one.
-* *A node* is made of clocks, a turn, a background, counters and agents. These are arguments of `locks.node.node.Node`. A simulated node is a
-  subclass that passes its own, and replaces three functions of `locks.node.ports.NodePort`, `deliver`, `perform` and `request`, because
-  its messages take their time. It replaces the program's node as any node can (`locks.program.default.stand_in`).
-* *Machines* (`locks.core`) meet nothing: events in, effects out. Whoever feeds a machine chooses order, time and faults. So machines have
-  nothing for a simulation. Other rules are subclasses of machines, and a study of a machine reads its parts; both belong to whoever does so.
+**What is replaced.** The product depends on the world in three ways:
 
-**Who decides.** The product says *where* something can happen: a caller waits, it begins a greenlet, others may run first (`World.step`,
-`World.give_way`, and each turn of a node). The simulation decides *what* happens there and when, and refuses what it can't simulate. Faults need no hook
-of their own: a client dies by an exception where it waits, and machines have events for the loss of a connection or a node. Reports
-to the simulation (`World.note`, `World.failed`) change nothing in the product.
+* *A caller* depends on greenlets, waits, a clock, and on other callers that run first. `world()`
+  returns the `World` of the caller, from which the product gets these. It is the real world, or a
+  simulated one, which is a subclass. Only `stand_in` installs it. To a simulated world belong its
+  own clients, the actors and greenlets that they start, and the callbacks that it calls. Other
+  threads and greenlets of the program stay in the real world.
+* *A node* depends on clocks, a turn, a background, counters and agents. These are arguments of
+  `locks.node.node.Node`. A simulated node is a subclass that passes its own. It also replaces three
+  functions of `locks.node.ports.NodePort`, `deliver`, `perform` and `request`, because its messages
+  take time. It replaces the program's node as any node can (`locks.program.default.stand_in`).
+* *Machines* (`locks.core`) depend on nothing: events in, effects out. The caller of a machine
+  chooses order, time and faults. So machines contain nothing for a simulation. Other rules are
+  subclasses of machines, and a study of a machine reads its parts; both belong to the simulation.
 
-**What it costs.** The real world's methods do what the product would do without them, or nothing. To begin a transaction, to lock what is free, and
-to end calls none of them.
+**Who decides.** The product defines *where* something can happen: a caller waits, it starts a
+greenlet, or others may run first (`World.step`, `World.give_way`, and each turn of a node). The
+simulation decides *what* happens there and when, and refuses calls that it cannot simulate. Faults
+need no hooks: a client dies by an exception where it waits, and machines have events for the loss
+of a connection or a node. Reports to the simulation (`World.note`, `World.failed`) change nothing
+in the product.
+
+**What it costs.** The methods of the real world do what the product would do without them, or
+nothing. A transaction that begins, takes a free lock, and ends calls none of them.
 """
 
 from __future__ import annotations
@@ -40,19 +47,19 @@ T = TypeVar("T")
 
 
 class Place(Protocol):
-    """Where a caller blocks that has no real thread or greenlet to block."""
+    """A place to block for a caller that has no real thread or greenlet to block."""
 
     def wait(self, timeout: float | None) -> None:
-        """Block until released, or until the time has run out."""
+        """Block until released, or until the timeout has passed."""
 
     def release(self) -> None:
-        """Let it go on."""
+        """Let the caller continue."""
 
 
 class World:
-    """What a caller meets. This is the real world; a simulated one is a subclass that has its own version of each method."""
+    """The world of a caller. This is the real one; a simulated one is a subclass with its own methods."""
 
-    # --- Who calls
+    # --- The caller
 
     def is_here(self) -> bool:
         """Whether the caller is in this world."""
@@ -61,66 +68,72 @@ class World:
     # --- Waits and time
 
     def place(self) -> Place | None:
-        """Where the caller blocks; `None`: in its own thread or greenlet.
+        """The place where the caller blocks; `None` for its own thread or greenlet.
 
         Raises:
-            MisuseError: It can't block.
+            MisuseError: The caller cannot block.
         """
         return None
 
     def look(self) -> None:
-        """The caller does not wait for its answer, and looks only: a simulation lets arrive what is under way."""
+        """The caller will only inspect a state: a simulation delivers messages in flight first."""
 
     def clock(self) -> Callable[[], float]:
-        """What tells the caller seconds, also short ones."""
+        """The caller's clock, in seconds, for measuring short times, too."""
         return time.perf_counter
 
     def is_event_loop(self, current: greenlet) -> bool:
-        """Whether it is a greenlet of a simulation that runs an event loop, which would wait with it."""
+        """Whether a greenlet of a simulation runs an event loop, which would wait with it."""
         return False
 
     # --- Greenlets
 
     def new_greenlet(self, function: Callable[..., object], *args: Any) -> Any:
-        """A greenlet that is to be started: gevent's, or one that has `start`, `rawlink`, `dead`, `value` and `exception` as gevent's have."""
+        """Make a greenlet, which is not started yet.
+
+        It is gevent's, or has `start`, `rawlink`, `dead`, `value` and `exception` like gevent's.
+        """
         return gevent.Greenlet(function, *args)
 
     def kill(self, subject: greenlet, error: BaseException) -> bool:
-        """Have an error raised in a greenlet of a simulation soon; returns whether it is one."""
+        """Soon raise an error in a greenlet of a simulation; return whether the greenlet is one."""
         return False
 
-    # --- Where others may go first
+    # --- Points where others may run first
 
     def give_way(self) -> None:
-        """Let other greenlets of the caller's thread go first, if there can be any."""
+        """Let other greenlets of the caller's thread run first, if there can be any."""
         if get_hub_if_exists() is not None:
             gevent.sleep(0)
 
     def step(self) -> None:
-        """Let others go first in a simulation. A real thread can be interrupted here anyway."""
+        """Let others run first in a simulation. A real thread can be interrupted here anyway."""
 
     def stepwise(self, function: Callable[..., T]) -> Callable[..., T]:
-        """A function that is called often, with a `step` before each call."""
+        """Return a function with a `step` before each call; for functions that are called often."""
         return function
 
-    # --- What a simulation wants to know
+    # --- Reports to a simulation
 
     def note(self, client: object, what: str, *args: object) -> None:
-        """Report what a client does, or what becomes of it.
+        """Report an action of a client, or its result.
 
         Args:
             client: The client; `None` for the caller.
-            what: What it does, with places for `args` as for `str.format`.
-            *args: What is put there, if anybody wants to know.
+            what: The action, as a format for `str.format`.
+            *args: The arguments of the format.
         """
 
     def failed(self, error: object) -> None:
-        """Report that something has ended with this, and nobody else is notified. If it is an error, a simulation fails with it."""
+        """Report an error of which nobody else is notified. A simulation fails with it.
 
-    # --- What a simulation refuses
+        Other values than errors are ignored.
+        """
+
+    # --- Refusals of a simulation
 
     def check_actor(self, actor: Any) -> None:
-        """Raise `MisuseError` if an actor, given by its reference, is not of this world."""
+        """Raise `MisuseError` if an actor, given by its reference, does not belong to this world."""
 
     def check_nodes(self, names: Iterable[str]) -> None:
         """Raise `MisuseError` if no election can be held on these nodes."""
@@ -132,7 +145,7 @@ _standing: World | None = None
 
 @contextmanager
 def stand_in(simulated: World) -> Iterator[None]:
-    """For a while, have a simulated world stand in for the real one, for those who are in it."""
+    """For the duration of a block, let a simulated world replace the real one for callers in it."""
     global _standing
     before, _standing = _standing, simulated
     try:

@@ -282,7 +282,7 @@ class SimulatedNode(Node):
         tell_end(client, reason)  # to owners that are tied to it
         self.tasks.look()
 
-    # --- Messages go through the application; what else is to be done is done as ever
+    # --- Messages go through the application; other effects are carried out as in a real node
 
     def _deliver(self, receiver: Server | Agent, message: Any) -> None:
         receiver.handle(message)
@@ -304,7 +304,7 @@ class SimulatedNode(Node):
     def _request(
         self, agent: AgentId, client: str, lock_id: LockId, mode: Mode
     ) -> tuple[RequestRecord, ...]:
-        return ()  # it is to be a message, which can be late
+        return ()  # the request must be a message, which can be late
 
     # --- As a node
 

@@ -99,7 +99,7 @@ class SimulatedNodes(World):
         return None
 
     def look(self) -> None:
-        """Let all arrive that is under way on the node of the caller."""
+        """Deliver all messages in flight on the caller's node."""
         node = program._default
         assert isinstance(node, SimulatedNode)
         self.application.finish(node.name)
@@ -119,7 +119,7 @@ class SimulatedNodes(World):
         return tasks.place() if tasks.is_at_work else self.application.place(running)
 
     def clock(self) -> Callable[[], float]:
-        """What tells the simulation's time in seconds."""
+        """The simulation's clock, in seconds."""
         return lambda: self.application.time
 
     def is_event_loop(self, current: greenlet) -> bool:
@@ -191,7 +191,7 @@ class SimulatedNodes(World):
     give_way = step
 
     def stepwise(self, function: Callable[..., T]) -> Callable[..., T]:
-        """A function before each call of which other clients may go first."""
+        """Return a function before each call of which other clients may run first."""
 
         def call(*args: Any) -> T:
             self.step()

@@ -210,7 +210,7 @@ class LoopGreenlet(Client):
         self._running: asyncio.AbstractEventLoop | None = None
 
     def go_on(self, fatal: BaseException | None) -> None:
-        """As a client, but that asyncio knows its loop and its task meanwhile."""
+        """Continue like a client; asyncio knows its loop and its task meanwhile."""
         asyncio._set_running_loop(self._running)
         task, self.task = self.task, None
         if (

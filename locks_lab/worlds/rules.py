@@ -60,16 +60,16 @@ class Rule(NamedTuple):
     right: bool = False
 
 
-# --- Machines that are made of other parts --------------------------------------------------------
+# --- Machines with other parts --------------------------------------------------------------------
 
 
 class OtherAgent(AgentMachine):
-    """An agent's machine that is made of other parts.
+    """An agent's machine with other parts.
 
     Attributes:
-        ledger_class: What keeps its lock requests.
-        resolver_class: What it does about deadlocks.
-        tokens_class: How it gets fencing tokens.
+        ledger_class: The class of its ledger.
+        resolver_class: The class that resolves deadlocks.
+        tokens_class: The class that establishes fencing tokens.
     """
 
     ledger_class: ClassVar[type[Ledger]] = Ledger
@@ -92,16 +92,16 @@ class OtherAgent(AgentMachine):
 
 
 class OtherResolver(Resolver):
-    """What an agent does about deadlocks, with another graph.
+    """A resolver with another graph.
 
     Attributes:
-        graph_class: What keeps its knowledge.
+        graph_class: The class of the graph.
     """
 
     graph_class: ClassVar[type[WaitGraph]] = WaitGraph
 
     def begin(self) -> None:
-        """The agent waits, perhaps for some time already."""
+        """The agent waits; it may have been waiting for some time."""
         begins = self.graph is None
         super().begin()
         if begins:
@@ -109,11 +109,11 @@ class OtherResolver(Resolver):
 
 
 class OtherServer(ServerMachine):
-    """A lock server's machine that is made of other parts.
+    """A lock server's machine with other parts.
 
     Attributes:
-        table_class: The lock table.
-        notifier_class: What decides which agents are notified of what.
+        table_class: The class of the lock table.
+        notifier_class: The class that decides which agents are notified of what.
     """
 
     table_class: ClassVar[type[LockTable]] = LockTable

@@ -1,7 +1,8 @@
-"""What simulators, checkers and tests read of machines, besides what everybody can ask them.
+"""The internal state of machines that simulators, checkers and tests read, besides their public methods.
 
-A machine is a plain object without secrets: an agent's is made of a ledger, a resolver and perhaps tokens, a lock server's of a table and a
-notifier. The product has nothing for its study. All that is read of these parts is here, and nothing here changes anything.
+A machine is a plain object. An agent's machine consists of a ledger, a resolver and perhaps tokens,
+a lock server's machine of a table and a notifier. The product contains nothing for the study of
+machines: this module reads these parts, and changes nothing.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from locks.model import AgentId, LockId, Mode, RequestRecord, Require
 
 __all__ = ["Asked", "Study", "all_watchers", "study", "subjects"]
 
-KEPT = ("requests", "open", "waiting", "hidden", "_unanswered")  # by a ledger
+KEPT = ("requests", "open", "waiting", "hidden", "_unanswered")  # the state of a ledger
 
 
 class Asked(NamedTuple):
-    """What an agent has asked for on one lock id.
+    """The requests of an agent for one lock id.
 
     Attributes:
-        mode: The strongest mode asked for.
+        mode: The strongest requested mode.
         require: How many of the nodes are needed.
-        records: What is known of its own requests, by node.
+        records: The known records of its own requests, by node.
     """
 
     mode: Mode
@@ -37,14 +38,14 @@ class Asked(NamedTuple):
 
 
 class Study(NamedTuple):
-    """An agent's parts."""
+    """The parts of an agent's machine."""
 
     ledger: Ledger
     resolver: Resolver
     tokens: Tokens | None
 
     def asked(self, lock_id: LockId) -> Asked | None:
-        """What was asked for on this very id, and what is known of it; `None` if nothing was."""
+        """The requests for exactly this id, and their known records; `None` if there are none."""
         request = self.ledger.requests.get(lock_id)
         if request is None:
             return None
@@ -60,7 +61,7 @@ class Study(NamedTuple):
 
     @property
     def gates(self) -> dict[LockId, str]:
-        """For what is not held: the node where it has to be granted first, if there is one."""
+        """The gates of locks that are not held: the nodes where requests must be granted first."""
         found = {
             i: gate(each, self.ledger.alive, self.ledger.silent)
             for i, each in self.ledger.open.items()
@@ -69,24 +70,24 @@ class Study(NamedTuple):
 
     @property
     def lost(self) -> tuple[LockId, ...]:
-        """What was lost with a node, and the client was not notified since that it holds it again."""
+        """Locks that were lost with a node, and of whose new grant the client was not notified yet."""
         return tuple(request.lock_id for request in self.ledger.requests.values() if request.lost)
 
     @property
     def giving_up(self) -> Mapping[str, Sequence[LockId | None]]:
-        """What is given up by surrenders without an answer, by node: ids, or everything (`None`)."""
+        """The ids of unanswered surrenders, by node; `None` stands for an abort, that is all ids."""
         return self.resolver.giving_up
 
     @property
     def acquaintances(self) -> set[AgentId]:
-        """The agents that it may notify of something from now on, or notify others of."""
+        """The agents that it may send records to, or send records of, from now on."""
         resolver = self.resolver
         records = () if resolver.graph is None else resolver.graph._records.values()
         return {*resolver._passed_on, *resolver._sources, *(record.agent for record in records)}
 
     @property
     def remains(self) -> list[str]:
-        """Names of what it still keeps; once it has ended there is nothing."""
+        """Names of the parts that are not empty; after its end there are none."""
         kept = {name.strip("_"): getattr(self.ledger, name) for name in KEPT}
         kept["active"] = self.resolver.graph is not None
         kept["passed on"] = self.resolver._passed_on
@@ -100,7 +101,7 @@ def study(agent: AgentMachine) -> Study:
 
 
 def subjects(server: ServerMachine) -> set[AgentId]:
-    """The agents of which a lock server may notify others, or that it may notify, whatever comes next."""
+    """The agents that may occur in a lock server's next notifications, or receive them."""
     found = {owner.id for owner in server._notifier.closers}
     for owner in server.table.owners.values():
         if owner.waits or owner.waited:
@@ -108,7 +109,7 @@ def subjects(server: ServerMachine) -> set[AgentId]:
         for entry in owner.all():
             if entry.notified:
                 found.add(owner.id)
-                # Who is gone forgot it.
+                # Agents that are gone have forgotten it.
                 found |= {other.id for other in entry.notified if other.total}
     return found
 

@@ -17,7 +17,7 @@ from locks.words import FEW_IDS, show, show_all
 __all__ = ["News", "are_servers", "log_node_down", "log_node_up"]
 
 MOST_DEADLOCKS = 20  # that are logged in a minute
-MANY_DEADLOCKS = 60  # in a minute: somebody should know
+MANY_DEADLOCKS = 60  # in a minute; more of them are worth a warning
 MOST_LOSSES = 100
 
 
@@ -108,11 +108,11 @@ class News:
 
 
 def log_node_up(node: NodePort, peer: str, was_lost: bool) -> None:
-    """Log that a node is connected. Outside of the turn.
+    """Log that a node is connected. Call this outside of the turn.
 
     Args:
         node: The node that logs it.
-        peer: The other one.
+        peer: The other node.
         was_lost: Whether both are servers, and had lost each other.
     """
     what, about = _named(node, peer)
@@ -123,13 +123,13 @@ def log_node_up(node: NodePort, peer: str, was_lost: bool) -> None:
 
 
 def log_node_down(node: NodePort, peer: str, reason: str, matters: bool) -> None:
-    """Log that the connection with a node is lost. Outside of the turn.
+    """Log that the connection with a node is lost. Call this outside of the turn.
 
     Args:
         node: The node that logs it.
-        peer: The other one.
-        reason: Why, in words.
-        matters: Whether both are servers, and the node itself does not stop.
+        peer: The other node.
+        reason: The reason, as text.
+        matters: Whether both are servers, and the logging node is not about to stop.
     """
     what, about = _named(node, peer)
     event = "server_down" if matters else "node_down"
@@ -138,7 +138,7 @@ def log_node_down(node: NodePort, peer: str, reason: str, matters: bool) -> None
 
 
 def _named(node: NodePort, peer: str) -> tuple[str, dict[str, Any]]:
-    """A peer in words, and the fields of what is logged of it."""
+    """A description of a peer, and the fields of log events about it."""
     server = node.scope is not None and peer in node.scope.nodes
     about = {"node": node.name, "peer": peer, "server": server}
     return f"server {peer}" if server else peer, about
