@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from types import CodeType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from gevent import getcurrent
@@ -23,6 +23,11 @@ from locks.node.client.refusals import IN_TRIO
 from locks.runtime import acting
 from locks.runtime.bridge import Bridge, is_in_trio
 from locks.runtime.callables import check_ran
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Ts = TypeVarTuple("Ts")
 
 __all__ = ["Awaiting", "Suspended", "at_once", "call", "current_owner", "drive", "for_its_caller"]
 
@@ -194,7 +199,7 @@ def for_its_caller(function: C) -> C:
     return function
 
 
-def at_once(function: Callable[..., T], *args: Any) -> T:
+def at_once(function: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
     """Call a function that does not wait, for the task."""
     token = acting.set(current_owner())
     try:

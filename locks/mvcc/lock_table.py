@@ -22,7 +22,7 @@ import time
 import weakref
 from collections.abc import Callable
 from inspect import signature
-from typing import Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from locks.errors import InvalidOption, LocksError, MisuseError
 from locks.lock_ids import shown
@@ -47,6 +47,11 @@ from locks.runtime import Waiter, interrupts
 from locks.runtime.addressed import InlineActor
 from locks.runtime.inline import Turn, raised_in
 from locks.runtime.shown import Shown
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Ts = TypeVarTuple("Ts")
 
 __all__ = ["Deadlocks", "LockTable", "Push"]
 
@@ -435,7 +440,7 @@ class LockTable(InlineActor, metaclass=Shown):
             for waiter in self._waiters.values():
                 waiter.wake()
 
-    def _ask(self, question: Callable[..., T], *args: Any) -> T:
+    def _ask(self, question: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
         answers: list[T | LocksError] = []
         self.turn.run(self._answer, answers, question, args)
         answer = answers[0]
@@ -444,7 +449,7 @@ class LockTable(InlineActor, metaclass=Shown):
         return answer
 
     def _answer(
-        self, answers: list[Any], question: Callable[..., Any], args: tuple[Any, ...]
+        self, answers: list[Any], question: Callable[[Unpack[Ts]], Any], args: tuple[Unpack[Ts]]
     ) -> None:
         try:
             if self._stopped:

@@ -424,7 +424,10 @@ class Dispatch:
     # --- All agents -----------------------------------------------------------------------------
 
     def tell_agents(
-        self, event: Callable[[AgentMachine, str], list[Any]], node: str, in_touch: bool = False
+        self,
+        event: Callable[[AgentMachine, str], list[AgentEffect]],
+        node: str,
+        in_touch: bool = False,
     ) -> None:
         """Notify all agents, or those in touch with others, that a node is up or gone."""
         for agent in list(self.agents.values()):

@@ -9,7 +9,7 @@ simulated one does (`locks.runtime.port`).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from locks.core.agent.lines import Lines
 from locks.core.agent.machine import AgentMachine
@@ -19,6 +19,11 @@ from locks.node.history import Event
 from locks.node.observing.statistics import Counters
 from locks.runtime import Client, Down, Ending, Monitor, Waiter
 from locks.runtime.inline import Turn
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Ts = TypeVarTuple("Ts")
 
 __all__ = [
     "Answering",
@@ -89,13 +94,13 @@ class Answering(NamedTuple):
 class Background(Protocol):
     """Where foreign code is called, outside of the turn; `locks.runtime.Executor` is the real one."""
 
-    def run_soon(self, function: Callable[..., object], *args: Any) -> None:
+    def run_soon(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         """Call a function soon, after all that was given before."""
 
-    def tell(self, function: Callable[..., object], *args: Any) -> None:
+    def tell(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         """Call a function of the program, which may block, after its earlier calls; functions that are equal are one."""
 
-    def call(self, function: Callable[..., T], *args: Any) -> T:
+    def call(self, function: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
         """Call a function there, and wait for its result."""
 
     def stop(self, timeout: float | None = None) -> object:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pykka
 from pykka._envelope import Envelope
@@ -47,6 +47,11 @@ from locks.node.ports import NodePort
 from locks.node.sendable import check_sendable
 from locks.runtime import Down, Listener, Monitor, current_client, watch_end
 from locks.runtime.addressed import Later
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Ts = TypeVarTuple("Ts")
 
 __all__ = ["Server", "Watcher"]
 
@@ -138,6 +143,7 @@ class Server(Door):
     def receive(self, message: ServerMessage) -> Later | None:
         """Take in a message that was admitted; the reply is the view of its lock id, when it was carried out."""
         if isinstance(message, Watch):
+            assert isinstance(message.watcher, Listener)  # it was admitted
             self.node.executor.run_soon(self.watch_over, message.watcher)
         elif not isinstance(message, Unwatch):
             agent = message.agent  # it may have ended meanwhile
@@ -255,7 +261,7 @@ class Server(Door):
         self.history.append(step)
         self.machine.raise_to(version)
 
-    def _event(self, event: Callable[..., list[ServerEffect]], *args: Any) -> None:
+    def _event(self, event: Callable[[Unpack[Ts]], list[ServerEffect]], *args: Unpack[Ts]) -> None:
         if not self._fenced:
             step = (event, args)
             self._touched.append((self, step))

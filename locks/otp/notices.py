@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from locks.lock_ids import shown
@@ -43,7 +44,9 @@ class Notices:
     """
 
     def __init__(
-        self, run_soon: Callable[..., object], clock: Callable[[], float] = time.monotonic
+        self,
+        run_soon: Callable[[Callable[[], object]], object],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run_soon = run_soon
         self._clock = clock
@@ -91,7 +94,7 @@ class Notices:
 
     def _log(self, level: int, line: str, error: BaseException | None) -> None:
         try:
-            self._run_soon(_write, level, line, error)
+            self._run_soon(partial(_write, level, line, error))
         except RuntimeError:  # the node has stopped
             _write(level, line, error)
 

@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gevent.hub import Hub
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Ts = TypeVarTuple("Ts")
 
 __all__ = ["Executor", "check_interpreter_lasts"]
 
@@ -117,7 +120,7 @@ class Executor:
         """Return an executor in the main thread's hub, if that is right, or in a thread of its own."""
         return cls(own_thread=not (_is_patched() and is_main_thread()))
 
-    def run_soon(self, function: Callable[..., object], *args: Any) -> None:
+    def run_soon(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         """Make the worker call `function(*args)`, after all earlier work.
 
         From any thread. The function may block cooperatively; later work waits for it. An exception
@@ -131,11 +134,11 @@ class Executor:
         self._work.send((function, args))
         self._look_after()
 
-    def _run_if_running(self, function: Callable[..., object]) -> None:
+    def _run_if_running(self, function: Callable[[], object]) -> None:
         if not self._stopping:
             self.run_soon(function)
 
-    def tell(self, function: Callable[..., object], *args: Any) -> None:
+    def tell(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         """Have a function of the program called, in its own order: it may block, which holds up nothing but its own further calls.
 
         From any thread. Functions that are equal are one function. An exception is logged.
@@ -148,7 +151,7 @@ class Executor:
         else:
             self.run_soon(self._teller.tell, function, args)
 
-    def call(self, function: Callable[..., T], *args: Any) -> T:
+    def call(self, function: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
         """Call a function in the hub, from any thread, and return its result.
 
         Raises:
@@ -182,13 +185,21 @@ class Executor:
             raise result
         return result
 
-    def spawn(self, function: Callable[..., object], *args: Any) -> None:
+    def spawn(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         """Start a long function in its own greenlet, which ends with the thread; only in the hub."""
         self._keep(gevent.spawn(function, *args))
 
-    def spawn_later(self, seconds: float, function: Callable[..., object], *args: Any) -> None:
+    def spawn_later(
+        self, seconds: float, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]
+    ) -> None:
         """Likewise after some time."""
         self._keep(gevent.spawn_later(seconds, function, *args))
+
+    def run_later(
+        self, seconds: float, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]
+    ) -> None:
+        """The same, from any thread."""
+        run_in_hub(self.hub, self.spawn_later, seconds, function, *args)
 
     def _keep(self, greenlet: gevent.Greenlet[..., Any]) -> None:
         self._greenlets.add(greenlet)

@@ -47,6 +47,10 @@ from locks.runtime.waiter import get_hub_if_exists
 if TYPE_CHECKING:
     from collections.abc import Callable, Sized
 
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Ts = TypeVarTuple("Ts")
+
 T = TypeVar("T")
 
 __all__ = ["EXHAUSTED", "Journal", "Turn", "Work", "raised_in"]
@@ -78,9 +82,9 @@ class Work:
 
     __slots__ = ("args", "done", "function", "tries")
 
-    def __init__(self, function: Callable[..., object], args: tuple[Any, ...]) -> None:
-        self.function = function
-        self.args = args
+    def __init__(self, function: Callable[[Unpack[Ts]], object], args: tuple[Unpack[Ts]]) -> None:
+        self.function: Callable[..., object] = function
+        self.args: tuple[Any, ...] = args
         self.done = False
         self.tries = 0
 
@@ -114,7 +118,7 @@ class Journal(Protocol):
     def can_tell_past(self, question: Callable[..., object]) -> bool:
         """Whether it can be answered as of the beginning of the turn."""
 
-    def tell_past(self, question: Callable[..., T], args: tuple[Any, ...]) -> T:
+    def tell_past(self, question: Callable[[Unpack[Ts]], T], args: tuple[Unpack[Ts]]) -> T:
         """The answer as of the beginning of the turn, from within it."""
 
     def tell(self) -> None:
@@ -149,7 +153,7 @@ class Turn:
         """Whether the calling thread has the turn."""
         return self._lock._is_owned()  # type: ignore[no-any-return]
 
-    def run(self, function: Callable[..., T], *args: Any) -> T:
+    def run(self, function: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
         """Take the turn, call `function(*args)`, and do what follows from it; return the result.
 
         Everything is done; or nothing, if it was interrupted before the commit.
@@ -177,7 +181,7 @@ class Turn:
             self._interrupted(error)
             raise
 
-    def ask(self, question: Callable[..., T], *args: Any) -> T:
+    def ask(self, question: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
         """Take the turn and return the answer to a question, which changes nothing.
 
         From within a turn of this thread, it is answered as of the beginning of that turn; from
@@ -204,7 +208,7 @@ class Turn:
             self._interrupted(error)
             raise
 
-    def run_surely(self, function: Callable[..., object], *args: Any) -> None:
+    def run_surely(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         """Call `function(*args)` in a turn, even if this call is interrupted.
 
         When this returns, the function was called; from within a turn of this thread, it is called
@@ -236,7 +240,7 @@ class Turn:
             self._interrupted(error)
             raise
 
-    def post(self, function: Callable[..., object], *args: Any) -> None:
+    def post(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         """Have `function(*args)` called in a turn, once: now, or by the thread that has the turn.
 
         From anywhere, also from within a turn, a finaliser or a signal handler. Never blocks.

@@ -17,6 +17,10 @@ from gevent import monkey
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Ts = TypeVarTuple("Ts")
+
 __all__ = [
     "get_ident",
     "insist",
@@ -113,7 +117,7 @@ os.register_at_fork(after_in_child=_forked)
 PATIENCE = 100  # times, a millisecond apart
 
 
-def insist(function: Callable[..., object], *args: Any) -> None:
+def insist(function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
     """Call a function that must be done; if there is no memory now, try again after a while.
 
     Raises:

@@ -40,6 +40,9 @@ from gevent._hub_local import get_hub_if_exists
 
 if TYPE_CHECKING:
     from greenlet import greenlet
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Ts = TypeVarTuple("Ts")
 
 __all__ = ["Place", "World", "is_simulated", "stand_in", "world"]
 
@@ -88,7 +91,7 @@ class World:
 
     # --- Greenlets
 
-    def new_greenlet(self, function: Callable[..., object], *args: Any) -> Any:
+    def new_greenlet(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> Any:
         """Make a greenlet, which is not started yet.
 
         It is gevent's, or has `start`, `rawlink`, `dead`, `value` and `exception` like gevent's.

@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gevent.hub import Hub
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Ts = TypeVarTuple("Ts")
 
 __all__ = [
     "Channel",
@@ -75,7 +78,7 @@ class Mailbox:
         self._watcher.start(self._run_posted)
         _mailboxes.add(self)
 
-    def post(self, function: Callable[..., object], *args: Any) -> None:
+    def post(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         """Run `function(*args)` in the hub soon. Never blocks; the function must not block either.
 
         After the hub was destroyed, this does nothing, because no greenlet can wait there any more.
@@ -164,7 +167,7 @@ class _Resting:
 _mailboxes: weakref.WeakSet[Mailbox] = weakref.WeakSet()
 
 
-def run_in_hub(hub: Hub, function: Callable[..., object], *args: Any) -> None:
+def run_in_hub(hub: Hub, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
     """Run `function(*args)` in any hub soon, from any thread, whether it has a mailbox or not."""
     mailbox = mailbox_if_exists(hub)
     if get_hub_if_exists() is hub:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any, Protocol, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar
 
 import pykka
 
-from locks.core.messages import AnswerWait, Ended, Lost, ToAgent, ToWatcher
+from locks.core.messages import AgentEffect, AnswerWait, Ended, Lost, ToAgent, ToWatcher
 from locks.core.statistics import NodeStatistics
 from locks.errors import MisuseError
 from locks.model import AgentId, LockId, LockResult, Mode, RequestRecord, show
@@ -26,7 +26,7 @@ from locks.node.client.one_client import interrupt_others
 from locks.node.client.owner import Owner
 from locks.node.node import Node, Service
 from locks.node.peers.cluster import Cluster
-from locks.node.ports import NodePort, Scope
+from locks.node.ports import Answering, NodePort, Scope
 from locks.node.server import Server
 from locks.program import default as program
 from locks.runtime import Client as AnyClient
@@ -40,6 +40,11 @@ from locks_lab.applications.application import Application, Client
 from locks_lab.applications.event_loop import Tasks
 from locks_lab.applications.places import Place, entry_of
 from locks_lab.worlds.host import Host
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Ts = TypeVarTuple("Ts")
 
 __all__ = ["Neighbours", "SimulatedAgent", "SimulatedNode", "greenlet_of"]
 
@@ -82,7 +87,7 @@ class _Turn(Turn):
         self._nodes = nodes
         self._name = name
 
-    def run(self, function: Callable[..., T], *args: Any) -> T:
+    def run(self, function: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
         application = self._nodes.application
         application.pause()
         found = function(*args)
@@ -90,16 +95,16 @@ class _Turn(Turn):
             application.finish(self._name)
         return found
 
-    def run_surely(self, function: Callable[..., object], *args: Any) -> None:
+    def run_surely(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         self.run(function, *args)
 
-    def ask(self, question: Callable[..., T], *args: Any) -> T:
+    def ask(self, question: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
         if getattr(question, "__func__", None) is not Agent.known_token:  # it belongs to the call
             self._nodes.application.pause()
         self._nodes.application.finish(self._name)
         return question(*args)
 
-    def post(self, function: Callable[..., object], *args: Any) -> None:
+    def post(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         function(*args)
 
 
@@ -110,12 +115,12 @@ class _Background:
         self._nodes = nodes
         self._name = name
 
-    def run_soon(self, function: Callable[..., object], *args: Any) -> None:
+    def run_soon(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         self._nodes.application.soon(self._name, function, *args)
 
     tell = run_soon
 
-    def call(self, function: Callable[..., T], *args: Any) -> T:
+    def call(self, function: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
         self._nodes.application.pause()
         return function(*args)
 
@@ -144,16 +149,20 @@ class SimulatedAgent(Agent):
         if not isinstance(self.client, Client):
             super().start_monitoring()
 
-    def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
+    def event(self, event: Callable[[Unpack[Ts]], list[AgentEffect]], *args: Unpack[Ts]) -> None:
         """Run one event of the machine, and put it down."""
-        if event == self.machine.unlock:
-            self.host.let_go(args[0])
-        if self._tells and (words := _in_words(event.__name__, args)):
+        which: object = event
+        given: tuple[Any, ...] = args
+        if which == self.machine.unlock:
+            self.host.let_go(given[0])
+        if self._tells and (words := _in_words(event.__name__, given)):
             self.node.note(self.client, words)
-        self.abandons = event == self.machine.abandon
+        self.abandons = which == self.machine.abandon
         super().event(event, *args)
 
-    def _begin_wait(self, *_: Any) -> None:
+    def _begin_wait(
+        self, wait: Answering, event: Callable[[Unpack[Ts], Answering], None], *args: Unpack[Ts]
+    ) -> None:
         raise MisuseError(
             "a simulation has no answers that come later, by a proxy or a message; use locks.lock(agent, ...) "
             "and locks.await_all_locks(agent)"

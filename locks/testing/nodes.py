@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pykka
 from gevent import getcurrent
@@ -25,6 +25,11 @@ from locks.testing.spawned import Spawned
 from locks_lab.applications.application import Application, Client
 from locks_lab.applications.event_loop import LoopGreenlet
 from locks_lab.applications.places import Place
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Ts = TypeVarTuple("Ts")
 
 __all__ = ["ALONE", "SimulatedNodes"]
 
@@ -130,7 +135,7 @@ class SimulatedNodes(World):
         """Whether the caller is in the simulation: a client, a task, an actor of one, or a callback."""
         return self.application.is_here()
 
-    def new_greenlet(self, function: Callable[..., object], *args: Any) -> Spawned:
+    def new_greenlet(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> Spawned:
         """A greenlet that is simulated, to be started."""
         running = self.application.running
         node = self.names[0] if running is None else running.node

@@ -14,9 +14,14 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from locks_lab.applications.strategies import Strategy
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Ts = TypeVarTuple("Ts")
 
 __all__ = ["Agenda", "Breaking", "Choice", "Chosen", "Entry", "Resumable", "Step"]
 
@@ -113,8 +118,8 @@ class Agenda:
         self,
         due: float,
         rank: float,
-        function: Callable[..., object],
-        args: tuple[Any, ...],
+        function: Callable[[Unpack[Ts]], object],
+        args: tuple[Unpack[Ts]],
         client: Resumable | None = None,
     ) -> None:
         """Plan an event."""

@@ -19,14 +19,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from greenlet import GreenletExit, getcurrent
 
 from locks.errors import MisuseError
 from locks_lab.applications.application import Application, Client
 from locks_lab.applications.places import Place, of_coroutine
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Ts = TypeVarTuple("Ts")
 
 __all__ = ["EventLoop", "LoopGreenlet", "Tasks"]
 
@@ -249,11 +253,14 @@ class Tasks:
         return None if task is None else of_coroutine(task.get_coro())
 
     def client(
-        self, name: str, function: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...]
+        self,
+        name: str,
+        function: Callable[[Unpack[Ts]], Coroutine[Any, Any, Any]],
+        args: tuple[Unpack[Ts]],
     ) -> Client:
         """Add a client that runs a coroutine function, in a task of this name."""
-        work = partial(self._work, name, function)
-        client = self._application.client(f"task {name}", work, args, self._node)
+        given = (name, function, *args)
+        client = self._application.client(f"task {name}", self._work, given, self._node)
         self._clients.append(client)
         return client
 
@@ -278,7 +285,10 @@ class Tasks:
         return self._greenlet.loop
 
     def _work(
-        self, name: str, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any
+        self,
+        name: str,
+        function: Callable[[Unpack[Ts]], Coroutine[Any, Any, Any]],
+        *args: Unpack[Ts],
     ) -> Any:
         """In the client's greenlet: run the task, and wait for it."""
         application = self._application

@@ -20,7 +20,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -31,6 +31,11 @@ from locks_lab.applications.greenlets import Client, Note
 from locks_lab.applications.places import Place, of_frame
 from locks_lab.applications.strategies import CLIENTS, STEP, Unhurried
 from locks_lab.worlds.host import Violation
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Ts = TypeVarTuple("Ts")
 
 __all__ = ["MESSAGE", "TICK", "Stage"]
 
@@ -112,7 +117,7 @@ class Stage:
     # --- Running
 
     def client(
-        self, name: str, function: Callable[..., Any], args: tuple[Any, ...], node: str
+        self, name: str, function: Callable[[Unpack[Ts]], Any], args: tuple[Unpack[Ts]], node: str
     ) -> Client:
         """Add a client to a node, at any time."""
         if self.closing:
@@ -267,18 +272,22 @@ class Stage:
         """How late something is, in seconds."""
         return TICK + self._agenda.strategy.later(STEP)
 
-    def _at(self, due: float, rank: float, function: Callable[..., object], *args: Any) -> None:
+    def _at(
+        self, due: float, rank: float, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]
+    ) -> None:
         self._agenda.plan(due, rank, function, args)
 
     def _resume_at(self, due: float, client: Client) -> None:
         self._agenda.plan(due, client.rank, self._resume, (client,), client)
 
-    def soon(self, node: str, function: Callable[..., object], *args: Any) -> None:
+    def soon(self, node: str, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         """Soon call a function on a node outside of any client, for example a notification."""
         if not self.closing:
             self._at(self.time, CLIENTS, self._call, node, function, args)
 
-    def _call(self, node: str, function: Callable[..., object], args: tuple[Any, ...]) -> None:
+    def _call(
+        self, node: str, function: Callable[[Unpack[Ts]], object], args: tuple[Unpack[Ts]]
+    ) -> None:
         self._enter(node)
         function(*args)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from locks.core.messages import Request, ToAgent
 from locks.core.server.machine import ServerMachine
@@ -13,6 +13,11 @@ from locks.model import AgentId, LockId
 from locks_lab.crowd.links import Link, Mail, Scheduler
 from locks_lab.crowd.prices import CLIENT, Price
 from locks_lab.worlds.host import Violation
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Ts = TypeVarTuple("Ts")
 
 __all__ = ["Member", "Processor", "Program", "Send", "Server", "Station", "Time"]
 
@@ -39,7 +44,7 @@ class Time:
         self._agenda: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = 0
 
-    def at(self, when: float, what: Callable[..., None], *arguments: Any) -> None:
+    def at(self, when: float, what: Callable[[Unpack[Ts]], None], *arguments: Unpack[Ts]) -> None:
         """Plan an event; events that are due at the same time happen in the order of these calls."""
         self._number += 1
         heapq.heappush(self._agenda, (when, self._number, what, arguments))

@@ -446,7 +446,10 @@ class Instance(GeventActor):
                 assert_never(effect.name)
 
     def _serve(
-        self, callback: Callable[..., Any], request: Any, answer: Callable[[Any], None]
+        self,
+        callback: Callable[[Any, Caller, ElectionState], Any],
+        request: Any,
+        answer: Callable[[Any], None],
     ) -> None:
         """Run a callback that answers a call; its exception is the caller's."""
         try:

@@ -1,5 +1,7 @@
 """Programs as users write them, by two type checkers: what is right passes, and each line with `# E` is an error.
 
+`events.py` is no user's: it proves that inside the library a function and its arguments are checked where they are passed on.
+
 mypy and pyright differ in what they accept, and users have either. Pyright comes with a Node.js from a wheel
 (`pyright[nodejs]`), so it needs nothing but the package index.
 """
@@ -81,7 +83,7 @@ def by_pyright() -> Lines:
 
 @pytest.mark.parametrize("check", [by_mypy, by_pyright])
 def test_programs_of_users(check: Any) -> None:
-    """Each kind of program: where, and only where, it is marked, there is an error."""
+    """Each program: where, and only where, it is marked, there is an error."""
     found: Lines = check()
     marked = expected()
     assert {line: text for line, text in found.items() if line not in marked} == {}

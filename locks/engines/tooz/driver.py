@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import tooz
 from tooz import coordination, utils
@@ -17,6 +17,11 @@ from locks.engines.tooz.groups import Group, GroupIds, Member, groups_of
 from locks.engines.tooz.lock import Lock, ask_servers, in_words_of_tooz
 from locks.facts.gather import lock_server_names, lock_servers, requests
 from locks.model import AgentId, LockId
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Ts = TypeVarTuple("Ts")
 
 __all__ = ["LocalDriver", "LocksDriver"]
 
@@ -165,7 +170,7 @@ class LocksDriver(
         if kept is None or kept.is_over:
             self._kept[group] = self._begin((self._ids(group).kept, "read"))
 
-    def _soon(self, do: Callable[..., T], *args: Any) -> CoordinatorResult[T]:
+    def _soon(self, do: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> CoordinatorResult[T]:
         """Run it in the background."""
         return CoordinatorResult(self._executor.submit(do, *args), in_words_of_tooz)
 

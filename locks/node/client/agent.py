@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from gevent import getcurrent
 
 from locks.core.agent.flags import Flag, check_flag
 from locks.core.agent.machine import AgentMachine, Object
 from locks.core.checked import check_agent_message
-from locks.core.messages import AnswerWait, Ended, Knowledge, Lost, Surrendered
+from locks.core.messages import AgentEffect, AnswerWait, Ended, Knowledge, Lost, Surrendered
 from locks.errors import CannotServe, LockLost
 from locks.model import (
     AgentId,
@@ -77,6 +77,11 @@ from locks.runtime.bridge import is_in_event_loop
 from locks.runtime.leaving import Hold
 from locks.runtime.native import insist
 from locks.runtime.shown import Shown
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Ts = TypeVarTuple("Ts")
 
 __all__ = ["ANSWERED_WITHIN", "Agent", "NotifyTarget"]
 
@@ -219,7 +224,7 @@ class Agent(Door, metaclass=Shown):
         """All that there was is taken in: look for deadlocks."""
         self.event(self.machine.settle)
 
-    def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
+    def event(self, event: Callable[[Unpack[Ts]], list[AgentEffect]], *args: Unpack[Ts]) -> None:
         """Record one event of the machine, run it, and carry out its effects; in a turn."""
         node = self.node
         step = (event, args)
@@ -453,7 +458,11 @@ class Agent(Door, metaclass=Shown):
     def give_up(self, call: PendingCall) -> None:
         """Withdraw the requests of an interrupted call, even if they were granted."""
         if call.begun:
-            insist(self.turn.run_surely, self.event, self.machine.abandon, call)
+            insist(self.turn.run_surely, self._abandon, call)
+
+    def _abandon(self, wait: PendingCall | Answering) -> None:
+        """Withdraw what only this wait was for, in the turn."""
+        self.event(self.machine.abandon, wait)
 
     def await_all(self, timeout: float | None) -> LockResult:
         """Wait for all requested locks."""
@@ -502,10 +511,14 @@ class Agent(Door, metaclass=Shown):
     def _give_up_waiting(self, call: PendingCall) -> None:
         """The time is over; an answer that came just now counts."""
         if call.result is None:
-            self.event(self.machine.abandon, call)
+            self._abandon(call)
 
     def _await(
-        self, call: PendingCall, timeout: float | None, step: Callable[..., object], *args: Any
+        self,
+        call: PendingCall,
+        timeout: float | None,
+        step: Callable[[Unpack[Ts]], object],
+        *args: Unpack[Ts],
     ) -> Any:
         """Run the step that leads to the answer of `call`; return the answer, or `None` if there was none."""
         if timeout is not None:
@@ -598,14 +611,16 @@ class Agent(Door, metaclass=Shown):
         """Have the answer delivered when all requested locks are granted."""
         self._begin_wait(Answering(answer), self.event, self.machine.await_all)
 
-    def _begin_wait(self, wait: Answering, event: Callable[..., None], *args: Any) -> None:
+    def _begin_wait(
+        self, wait: Answering, event: Callable[[Unpack[Ts], Answering], None], *args: Unpack[Ts]
+    ) -> None:
         self.check_client()
         try:
             self.turn.run(event, *args, wait)
         except CannotServe as error:
             raise explained(error, self.node) from None
         except BaseException:
-            insist(self.turn.run_surely, self.event, self.machine.abandon, wait)
+            insist(self.turn.run_surely, self._abandon, wait)
             raise
 
     # --- Releases one by one ----------------------------------------------------------------------
@@ -641,7 +656,7 @@ class Agent(Door, metaclass=Shown):
 
     def holds(self, lock_id: LockId) -> bool:
         """Whether exactly this id was requested and is held, in a transaction that has not ended."""
-        return self.turn.ask(lambda: self._has(lock_id))
+        return self.turn.ask(self._has, lock_id)
 
     def _has(self, lock_id: LockId) -> bool:
         return self.machine.ended is None and self.machine.holds(lock_id)
@@ -668,7 +683,7 @@ class Agent(Door, metaclass=Shown):
 
     def _withdraw(self, call: PendingCall | None, lock_id: LockId) -> None:
         if call is not None and call.begun:
-            self.event(self.machine.abandon, call)
+            self._abandon(call)
             if isinstance(call.result, LockResult):
                 self._let_go_of(lock_id)
                 return
@@ -751,7 +766,7 @@ class Agent(Door, metaclass=Shown):
     ) -> None:
         last = self._take_out(lock_id, acquisition)
         if call is not None and call.begun:
-            self.event(self.machine.abandon, call)
+            self._abandon(call)
         if last:
             self._let_go_of(lock_id)
         else:
@@ -788,7 +803,7 @@ class Agent(Door, metaclass=Shown):
         """All lock requests, as users see them."""
         return self._ask(self.machine.lock_info)
 
-    def _ask(self, question: Callable[..., T], *args: Any) -> T:
+    def _ask(self, question: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
         """Ask a question in a turn; raise why the transaction has ended, if it has."""
 
         def ask() -> T:
@@ -922,7 +937,7 @@ class Agent(Door, metaclass=Shown):
         insist(self._let_go)
 
     def _let_go(self) -> None:
-        self.turn.run_surely(self.event, self.machine.end)
+        self.turn.run_surely(self.event, self.machine.end, None)
 
     def _set_notified(self, notify: NotifyTarget) -> None:
         self._notified = inbox_of(self.client, self, notify, self._notified)

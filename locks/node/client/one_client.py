@@ -7,13 +7,19 @@ Everything is for the turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from locks.core.agent.machine import AgentMachine
+from locks.core.messages import AgentEffect
 from locks.errors import DeadlockAborted, WaitsForItself, anew
 from locks.model import RIVALS, AgentId, how_many_block, related, show
 from locks.node.ports import NodePort
 from locks.runtime import Ending
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Ts = TypeVarTuple("Ts")
 
 __all__ = ["OwnAgent", "hold_up_others", "interrupt_others", "join_waits", "note_wait"]
 
@@ -33,7 +39,7 @@ class OwnAgent(Protocol):
     def node(self) -> NodePort:
         """The node."""
 
-    def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
+    def event(self, event: Callable[[Unpack[Ts]], list[AgentEffect]], *args: Unpack[Ts]) -> None:
         """Record one event of the machine, run it, and carry out its effects."""
 
 

@@ -24,7 +24,13 @@ from locks.runtime.logs import Sparing, log_event
 from locks.words import is_held_up_id, show
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import TypeVarTuple, Unpack
+
     from locks.node.server import Server
+
+    Ts = TypeVarTuple("Ts")
 
 __all__ = ["LONG", "LongWaits"]
 
@@ -83,7 +89,7 @@ class LongWaits:
             return
         self._run_soon(self._tell_end, self._wait_of(entry, seconds), granted)
 
-    def _run_soon(self, function: Any, *args: Any) -> None:
+    def _run_soon(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         try:
             self._executor.run_soon(function, *args)
         except RuntimeError:  # the node has stopped

@@ -49,7 +49,6 @@ from locks.otp.links.link import Link
 from locks.otp.process.processes import CAST, Processes
 from locks.otp.process.remote import RemoteRef, Remotes
 from locks.runtime import Client, Executor
-from locks.runtime.waiter import run_in_hub
 from locks.wire import (
     ABOUT,
     AGENTS,
@@ -141,12 +140,7 @@ class OriginalPeers:
         self._lock_servers[name] = self._processes.monitor(name, LOCK_SERVER, told)
         if not self._interviewing:
             self._interviewing = True
-            run_in_hub(
-                self._cluster.executor.hub,
-                self._cluster.executor.spawn_later,
-                PAUSE,
-                self._interview,
-            )
+            self._cluster.executor.run_later(PAUSE, self._interview)
 
     def _server_down(self, name: str, reason: Any) -> None:
         """Take in that a lock server of the original has ended; its node may be lost as well."""

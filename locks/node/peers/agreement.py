@@ -30,7 +30,6 @@ from locks.otp.bytes.terms import Atom
 from locks.otp.links.link import Link
 from locks.otp.options import MOST_SERVERS
 from locks.ranges import Name, Size
-from locks.runtime.waiter import run_in_hub
 from locks.wire import LOCK_SERVER, OURS, is_ours
 
 if TYPE_CHECKING:
@@ -184,8 +183,7 @@ class Agreements:
         self._again(AGAIN, link, 0)
 
     def _again(self, pause: float, link: Link, times: int) -> None:
-        hub, turn = self._executor.hub, self._node.turn
-        run_in_hub(hub, self._executor.spawn_later, pause, turn.run, self.connected, link, times)
+        self._executor.run_later(pause, self._node.turn.run, self.connected, link, times)
 
     def take(self, name: str, term: tuple[Any, ...]) -> Any:
         """Take in another node's set of servers.

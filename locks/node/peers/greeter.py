@@ -121,8 +121,7 @@ class Greeter:
 
     def greet_again(self, link: Link) -> None:
         """Greet a lock server that is not there, in a while."""
-        hub, turn = self._executor.hub, self._node.turn
-        run_in_hub(hub, self._executor.spawn_later, AGAIN, turn.run, self.greet, link)
+        self._executor.run_later(AGAIN, self._node.turn.run, self.greet, link)
 
     def disconnected(self, name: str) -> None:
         """A connection is gone."""

@@ -21,7 +21,6 @@ from locks.otp.links.budgets import (
     check_budget,
 )
 from locks.runtime import Executor
-from locks.runtime.waiter import run_in_hub
 from locks.wire.versions import seconds_ahead
 
 __all__ = ["Guests"]
@@ -90,9 +89,8 @@ class Guests:
             if early:
                 check_budget(guest.early + 1, MOST_CALLS, "messages that wait for the clock")
                 guest.early += 1
-                hub, turn = self._executor.hub, self._server.turn
-                in_time = (self._in_time, name, guest, message)
-                run_in_hub(hub, self._executor.spawn_later, early, turn.run, *in_time)
+                turn = self._server.turn
+                self._executor.run_later(early, turn.run, self._in_time, name, guest, message)
                 return False
         return True
 
@@ -116,10 +114,8 @@ class Guests:
             self._server.node.deliver(self._server, Remove(agent))
         del agents[:SOME]
         if agents:
-            hub, turn = self._executor.hub, self._server.turn  # between parts, others are served
-            run_in_hub(
-                hub, self._executor.spawn_later, BREATH, turn.post, self._take_some_out, name
-            )
+            # Between parts, others are served.
+            self._executor.run_later(BREATH, self._server.turn.post, self._take_some_out, name)
         else:
             self._leaving.pop(name, None)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import AgentEffect
 from locks.core.statistics import NodeStatistics
 from locks.model import AgentId
 from locks.node.client.agent import Agent
@@ -40,6 +42,9 @@ class LocalNode(NodePort, Protocol):
         """Counters and present size."""
 
     def tell_agents(
-        self, event: Callable[..., list[Any]], node: str, in_touch: bool = False
+        self,
+        event: Callable[[AgentMachine, str], list[AgentEffect]],
+        node: str,
+        in_touch: bool = False,
     ) -> None:
         """Notify all agents, or those in touch with others, that another node is up or gone."""

@@ -256,7 +256,7 @@ class Door:
         listener: Any,
         receive: Callable[[Stranger], object],
         notices: Notices,
-        spawn: Callable[..., object],
+        spawn: Callable[[Callable[[Stranger], object], Stranger], object],
     ) -> None:
         self._name = name
         self._spawn = spawn

@@ -41,7 +41,6 @@ from locks.otp.tunnel.messages import (
     Open,
     Opened,
 )
-from locks.runtime.waiter import run_in_hub
 
 if TYPE_CHECKING:
     from locks.otp.tunnel.tunnels import Key, Tunnels
@@ -317,8 +316,7 @@ class Channels:
     def _keep_looking(self) -> None:
         if not self._looking:
             self._looking = True
-            hub, executor = self._tunnels.executor.hub, self._tunnels.executor
-            run_in_hub(hub, executor.spawn_later, PERIOD, self._tunnels.turn.run, self._look)
+            self._tunnels.executor.run_later(PERIOD, self._tunnels.turn.run, self._look)
 
     def _look(self) -> None:
         """From time to time: close channels that are not needed, and try again to open others."""

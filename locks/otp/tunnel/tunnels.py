@@ -55,12 +55,15 @@ from locks.runtime.waiter import run_in_hub
 
 if TYPE_CHECKING:
     from gevent.hub import Hub
+    from typing_extensions import TypeVarTuple, Unpack
 
     from locks.otp.bytes.terms import Pid
     from locks.otp.notices import Notices
     from locks.otp.process.processes import Processes
     from locks.runtime import Executor
     from locks.runtime.inline import Turn
+
+    Ts = TypeVarTuple("Ts")
 
 __all__ = ["Tunnels"]
 
@@ -391,7 +394,7 @@ class Tunnels:
         end.start()
         self._admit(stream)
 
-    def _in_hub(self, function: Callable[..., object], *args: Any) -> None:
+    def _in_hub(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         run_in_hub(self.executor.hub, function, *args)
 
     # --- The end ----------------------------------------------------------------------------------

@@ -13,8 +13,6 @@ import time
 from collections.abc import Collection, Hashable
 from typing import TYPE_CHECKING
 
-from locks.runtime.waiter import run_in_hub
-
 if TYPE_CHECKING:
     from locks.otp.distribution import Distribution
     from locks.runtime import Executor
@@ -65,9 +63,7 @@ class Wishes:
                 self._asked[name] = now
                 dropped = True
         if dropped:
-            run_in_hub(
-                self._executor.hub, self._executor.spawn_later, LINGER, self._turn.run, self._look
-            )
+            self._executor.run_later(LINGER, self._turn.run, self._look)
 
     def _look(self) -> None:
         """Forget nodes for which there was no wish for a while."""
