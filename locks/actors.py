@@ -164,7 +164,7 @@ class LockServer(TurnActor):
         """Release all that the caller has locked by this lock server; returns whether there was anything."""
         agent = self._actor_ref.agent_of_caller(begin=False)
         if agent is not None:
-            agent.end()
+            agent.end_transaction()
         return agent is not None
 
     def watch(self, lock_id: Sequence[Any], watcher: Any = None) -> None:

@@ -213,7 +213,7 @@ def end_transaction(agent: Agent) -> None:
         NotClient: The caller is not its client.
         TransactionEnded: It has already ended.
     """
-    (agent if type(agent) is Agent else checked_agent(agent)).end()
+    (agent if type(agent) is Agent else checked_agent(agent)).end_transaction()
 
 
 def lock(

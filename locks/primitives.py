@@ -160,7 +160,7 @@ class Lock(Movable, Block, metaclass=Shown):
         while True:
             call = None
             try:
-                agent = node.holders.begin(client, self.label)
+                agent = node.holders.living_or_new(client, self.label)
                 if agent.asks_for(self.lock_id):
                     if not blocking:
                         return False

@@ -59,7 +59,7 @@ class Learned:
             )
         self._limit = max(self._limit, inf if timeout is None else timeout)
 
-    def take(self, agent: Agent) -> tuple[LockId, ...]:
+    def take_locks(self, agent: Agent) -> tuple[LockId, ...]:
         """Take all these locks for a new run, within the longest time limit of these requests.
 
         Locks that can't be taken in time, or not at present, are left to the function: it requests them itself, and

@@ -141,7 +141,7 @@ class Transaction(Movable, Block):
     def _leave(self, held: Agent | None, error: BaseException | None) -> None:
         """End the block; see `Block`."""
         try:
-            self.agent.leave()
+            self.agent.leave_block()
         except (TransactionEnded, DeadlockAborted, LockLost):
             if error is None:
                 raise
@@ -260,7 +260,7 @@ class Transaction(Movable, Block):
     def _take_learned(self) -> None:
         """Take the locks that earlier runs requested."""
         if self._learns:
-            self._taken = self._learns.take(self.agent)
+            self._taken = self._learns.take_locks(self.agent)
 
     @overload
     def write_lock(

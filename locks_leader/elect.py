@@ -59,7 +59,7 @@ def _elected(options: argparse.Namespace, signals: Signals) -> int:
     def lead(leadership: Leadership) -> int | None:
         child = Child(options.command_line, options.kill_after)
         child.end_when(leadership.lost)
-        status = child.run(signals, {"LOCKS_TERM": str(leadership.term)})
+        status = child.run_command(signals, {"LOCKS_TERM": str(leadership.term)})
         return None if leadership.lost.is_open else status
 
     try:

@@ -225,9 +225,9 @@ class Election(Movable):
                 # Repeat it if an exception from outside interrupts it, so that another instance can
                 # lead in any case.
                 try:
-                    part.end()
+                    part.end_part()
                 except BaseException:
-                    part.end()
+                    part.end_part()
                     raise
                 part.over.wait(5)
             part.check_failed()
@@ -290,19 +290,19 @@ class _Part:
         self.ending = False
         self._reason: object = None
 
-    def begin(self, instance: pykka.ActorRef[Any]) -> None:
+    def begin_part(self, instance: pykka.ActorRef[Any]) -> None:
         """In the actor: note that it stands for election; end it again if it was stopped meanwhile."""
         self.instance = instance
         watch_end(instance, self.has_ended)
         if self.stopping:
             self.stop()
         if self.ending:
-            self.end()
+            self.end_part()
 
     @whole
     def broken_off(self) -> None:
         """End the part after an exception left its start: the actor may exist now, later, or never."""
-        self.end()
+        self.end_part()
         self.over.open()
 
     def elected(self, state: ElectionState) -> None:
@@ -333,10 +333,10 @@ class _Part:
         if leadership is not None:
             leadership.lost.open()
         if self.instance is not None and not (self.once and leadership is not None):
-            self.end()
+            self.end_part()
 
     @whole
-    def end(self) -> None:
+    def end_part(self) -> None:
         """Take part no longer."""
         self.ending = True
         if self.instance is not None and self.instance.is_alive():
@@ -353,7 +353,7 @@ class _Part:
         self.over.open()
         self.decided.open()
 
-    def abandon(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a forked child: end the part, which belongs to the parent; waiting callers get an error."""
         self.instance = None
         self.has_ended(Down(self.instance, "it belongs to the parent process"))
@@ -378,7 +378,7 @@ class _Callbacks(Behaviour):
     def init(self, part: _Part) -> None:
         self.part = part
         me: Any = current_client()
-        part.begin(me)
+        part.begin_part(me)
 
     def elected(self, election: ElectionState, newcomer: Any) -> None:
         if newcomer is None:
@@ -398,7 +398,7 @@ def _forget_parts() -> None:
         part, election._part = election._part, None
         election._beginning = native_rlock()
         if part is not None:
-            part.abandon()
+            part.leave_to_parent()
 
 
 os.register_at_fork(after_in_child=_forget_parts)

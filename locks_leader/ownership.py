@@ -192,9 +192,9 @@ class Participant(Behaviour):
     def init(self, part: Part, groups: int, agreements: Agreements) -> None:
         """Take part, in the actor that calls it; it ends with the worker."""
         me: Any = current_client()
-        self.begin(me, part, groups, agreements)
+        self.take_part(me, part, groups, agreements)
 
-    def begin(self, me: Ref, part: Part, groups: int, agreements: Agreements) -> None:
+    def take_part(self, me: Ref, part: Part, groups: int, agreements: Agreements) -> None:
         """Take part.
 
         Args:
@@ -339,7 +339,7 @@ class Participant(Behaviour):
         own: list[ToParticipant] = []
         for effect in effects:
             if isinstance(effect, Agree):
-                self._agreements.take(id, session.newest, self.me)
+                self._agreements.take_agreement(id, session.newest, self.me)
             elif effect.worker == self.me:
                 own.append(effect)
             else:

@@ -89,7 +89,7 @@ async def call(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         Exception: The function raised it.
     """
     bridge = Bridge.idle()
-    step = bridge.begin(
+    step = bridge.begin_function(
         partial(function, *args, **kwargs),
         current_owner(),
         partial(_Parked, asyncio.get_running_loop()),
@@ -180,7 +180,7 @@ class Suspended(Generic[T]):
         """Run a function until it suspends, then the block, then the rest of the function."""
         bridge = Bridge.idle()
         park = partial(_Parked, asyncio.get_running_loop())
-        if await drive(bridge, bridge.begin(function, current_owner(), park), until=self):
+        if await drive(bridge, bridge.begin_function(function, current_owner(), park), until=self):
             bridge.outcome()
             yield
             return

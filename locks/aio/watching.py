@@ -34,21 +34,21 @@ class _Feed:
         self.is_over = False
         self.error: NodeNotRunning | None = None
 
-    def begin(self, lock_id: LockId, nodes: Nodes | None) -> None:
+    def begin_watch(self, lock_id: LockId, nodes: Nodes | None) -> None:
         """Watch until this feed, the reader's task or the node ends. Call it where waiting is allowed."""
         node = self._node = default_node()
-        self._end_watch = partial(unwatch_on, node, lock_id, nodes, self.take)
+        self._end_watch = partial(unwatch_on, node, lock_id, nodes, self.take_view)
         try:
-            watch_on(node, lock_id, nodes, self.take)
+            watch_on(node, lock_id, nodes, self.take_view)
             for end, told in ((current_owner(), self._reader_down), (node.server, self._node_down)):
                 monitor = Monitor(told)
                 self._ends.append(monitor)
-                monitor.begin(end)
+                monitor.begin_monitoring(end)
         except BaseException:
-            self.end()
+            self.end_watch()
             raise
 
-    def take(self, view: View) -> None:
+    def take_view(self, view: View) -> None:
         """Take a view; called by the node's executor."""
         self._newest[view.node] = view
         self._wake()
@@ -67,7 +67,7 @@ class _Feed:
             finally:
                 self._waiter = None
 
-    def end(self) -> None:
+    def end_watch(self) -> None:
         """Stop watching. It may be called anywhere, and repeatedly."""
         self.is_over = True
         end_watch, self._end_watch = self._end_watch, None
@@ -79,7 +79,7 @@ class _Feed:
         self._wake()
 
     def _reader_down(self, _: Down) -> None:
-        self.end()
+        self.end_watch()
 
     def _node_down(self, _: Down) -> None:
         if self._node is not None and not self.is_over:
@@ -87,7 +87,7 @@ class _Feed:
                 f"can't watch any longer: node {self._node.name} was stopped",
                 nodes=(self._node.name,),
             )
-        self.end()
+        self.end_watch()
 
     def _wake(self) -> None:
         waiter = self._waiter
@@ -136,7 +136,7 @@ class Views:
         feed = self._feed
         if feed is None:
             new = _Feed()
-            new.begin(self.lock_id, self._nodes)
+            new.begin_watch(self.lock_id, self._nodes)
             feed = self._feed = new
         view = feed.next()
         if view is None and feed.error is not None:
@@ -147,7 +147,7 @@ class Views:
         """Stop watching; a waiting reader gets `StopAsyncIteration`."""
         if self._feed is None:
             self._feed = _Feed()
-        self._feed.end()
+        self._feed.end_watch()
 
     async def __aenter__(self) -> Views:
         return self
@@ -163,7 +163,7 @@ class Views:
     def __del__(self) -> None:
         feed = getattr(self, "_feed", None)
         if feed is not None:
-            feed.end()
+            feed.end_watch()
 
 
 def watch(lock_id: Sequence[Any], nodes: Nodes | None = None) -> Views:

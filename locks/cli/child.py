@@ -127,7 +127,7 @@ class Child:
         self._kept: list[int] = []
         self._is_to_end = False
 
-    def run(self, signals: Signals, environment: Mapping[str, str]) -> int:
+    def run_command(self, signals: Signals, environment: Mapping[str, str]) -> int:
         """Start the command and wait for its end; call it in the main thread.
 
         Returns:
@@ -144,7 +144,7 @@ class Child:
             while self._kept:
                 process.send_signal(self._kept.pop(0))
             if self._is_to_end:  # it was told to end before it was started
-                self.end()
+                self.end_command()
             code = _await(process)
             return code if code >= 0 else 128 - code
         except OSError as error:
@@ -158,11 +158,11 @@ class Child:
 
         def wait() -> None:
             lost.wait()
-            self.end()
+            self.end_command()
 
         threading.Thread(target=wait, daemon=True).start()
 
-    def end(self) -> None:
+    def end_command(self) -> None:
         """End the command, without waiting for it; call it from any thread."""
         self._is_to_end = True
         process = self._process

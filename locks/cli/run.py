@@ -70,7 +70,7 @@ def _under_lock(options: argparse.Namespace, signals: Signals) -> int:
             tx.lock(lock_id, "read" if options.read else "write")
             environment = {} if options.read else {"LOCKS_TOKEN": str(tx.token(lock_id))}
             child.end_when(tx.lost)
-            status = child.run(signals, environment)
+            status = child.run_command(signals, environment)
             signals.over()
             tx.ensure_held()
             return status

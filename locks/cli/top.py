@@ -62,7 +62,7 @@ def _run(options: argparse.Namespace) -> int:
         )
     if options.once or options.json or not sys.stdout.isatty():
         return _print(options)
-    return _Live(options).run()
+    return _Live(options).draw_until_quit()
 
 
 def _looks(
@@ -119,7 +119,7 @@ class _Live:
         self._seen: tuple[Look | None, Look] | None = None
         self._error: Exception | None = None
 
-    def run(self) -> int:
+    def draw_until_quit(self) -> int:
         """Draw until a key or a signal ends it; return the exit status."""
         with self._screen as screen:
             thread = threading.Thread(target=self._look, name="locks top", daemon=True)

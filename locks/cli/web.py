@@ -100,7 +100,7 @@ def page_served(
     rules = Rules(tuple(name.lower() for name in names), token, may_break)
     lookout = Lookout()
     server = serve(host, port, Page(lookout, rules))
-    looking = gevent.spawn(lookout.run)
+    looking = gevent.spawn(lookout.keep_looking)
     try:
         shown = f"[{host}]" if ":" in host else host
         yield f"http://{shown}:{server.server_port}/" + (f"#token={token}" if token else "")

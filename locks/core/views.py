@@ -44,7 +44,7 @@ class FollowedView:
     def of(cls, view: View) -> FollowedView:
         """Begin with a whole view."""
         made = cls(view.lock_id, view.node)
-        made.take((), view.requests)
+        made.take_changes((), view.requests)
         made._view = view
         return made
 
@@ -56,12 +56,12 @@ class FollowedView:
     def changed(self, change: ViewChange) -> View:
         """Take in the change of one step of the lock table; return the view after it."""
         if change is not self._change:
-            self.take(change.gone, change.requests)
+            self.take_changes(change.gone, change.requests)
             self.view(change.version)
             self._change = change
         return self._view
 
-    def take(self, gone: Iterable[int], requests: Iterable[Contender]) -> None:
+    def take_changes(self, gone: Iterable[int], requests: Iterable[Contender]) -> None:
         """Take in the numbers of requests that are gone, and the new states of others."""
         gone, requests = list(gone), list(requests)
         ordered = self._in_order and len(gone) + len(requests) <= FEW

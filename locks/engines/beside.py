@@ -55,7 +55,7 @@ class Beside:
         self._telling = asyncio.Lock()
 
     @classmethod
-    async def begin(cls, setup: Mapping[str, Any]) -> Beside:
+    async def start_process(cls, setup: Mapping[str, Any]) -> Beside:
         """Start its process.
 
         Args:
@@ -83,7 +83,7 @@ class Beside:
         beside.address = host, port
         return beside
 
-    async def tell(self, found: Mapping[str, HostAndPort]) -> None:
+    async def tell_addresses(self, found: Mapping[str, HostAndPort]) -> None:
         """Send it the addresses of the servers; the first time, wait until it is running.
 
         Raises:
@@ -99,7 +99,7 @@ class Beside:
         """Wait until it has ended; return its exit status."""
         return await self._process.wait()
 
-    async def end(self) -> None:
+    async def end_process(self) -> None:
         """End it, and wait until it has ended."""
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -135,7 +135,7 @@ def main() -> int:
         line = sys.stdin.readline()
         if not line:
             return 0
-        told.tell(_found(line))
+        told.set_addresses(_found(line))
         tls = setup["tls"]
         node = start(
             setup["name"],
@@ -163,7 +163,7 @@ def main() -> int:
 def _listen(told: Told, ended: Event) -> None:
     """Take new addresses until the input ends."""
     for line in sys.stdin:
-        told.tell(_found(line))
+        told.set_addresses(_found(line))
     ended.open()
 
 

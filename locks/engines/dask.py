@@ -219,19 +219,21 @@ class _Place:
     async def serve(self, given: Mapping[str, Any]) -> HostAndPort:
         """Start the server; return its address."""
         self.gone.clear()
-        beside = self._beside = await Beside.begin(_setup(self._scheduler, "scheduler", given))
+        beside = self._beside = await Beside.start_process(
+            _setup(self._scheduler, "scheduler", given)
+        )
         self._watching = asyncio.create_task(self._watch(beside))
         return beside.address
 
-    async def tell(self, found: Places) -> None:
+    async def tell_addresses(self, found: Places) -> None:
         """Send it the addresses of all servers; wait until it is running."""
         assert self._beside is not None
-        await self._beside.tell(found)
+        await self._beside.tell_addresses(found)
 
-    async def end(self) -> None:
+    async def end_server(self) -> None:
         """End it."""
         if self._beside is not None:
-            await self._beside.end()
+            await self._beside.end_process()
 
     async def _watch(self, beside: Beside) -> None:
         await beside.ended()
@@ -257,11 +259,11 @@ class _OnWorker:
         host, port = await self._worker.locks_serve(given=given)
         return host, port
 
-    async def tell(self, found: Places) -> None:
+    async def tell_addresses(self, found: Places) -> None:
         """Send it the addresses of all servers; wait until it is running."""
         await self._worker.locks_tell(found=found)
 
-    async def end(self) -> None:
+    async def end_server(self) -> None:
         """Do nothing: it ends with its worker."""
 
 
@@ -334,7 +336,7 @@ class _Servers(SchedulerPlugin):
         for keeper in self._keepers:
             keeper.cancel()
         for place in self._placed.values():
-            await place.end()
+            await place.end_server()
 
     @property
     def _has_tls(self) -> bool:
@@ -397,7 +399,7 @@ class _Servers(SchedulerPlugin):
             return
         places = [each for each in self._listening.values() if not each.gone.is_set()]
         said = await asyncio.gather(
-            *(each.tell(self._found) for each in places), return_exceptions=True
+            *(each.tell_addresses(self._found) for each in places), return_exceptions=True
         )
         problems = [each for each in said if isinstance(each, BaseException)]
         for each in problems:
@@ -437,7 +439,7 @@ class _Joined(WorkerPlugin):
         if self._watching is not None:
             self._watching.cancel()
         if self._beside is not None:
-            await self._beside.end()
+            await self._beside.end_process()
         if not _programs:
             program.preset(None)
             await asyncio.to_thread(program.stop)
@@ -465,13 +467,13 @@ class _Joined(WorkerPlugin):
         return (await self._worker.scheduler.locks_said())["found"]
 
     async def _serve(self, given: Mapping[str, Any]) -> HostAndPort:
-        beside = self._beside = await Beside.begin(_setup(self._worker, "worker", given))
+        beside = self._beside = await Beside.start_process(_setup(self._worker, "worker", given))
         self._watching = asyncio.create_task(self._watch(beside))
         return beside.address
 
     async def _tell(self, found: Mapping[str, Any]) -> None:
         assert self._beside is not None
-        await self._beside.tell(_places(found))
+        await self._beside.tell_addresses(_places(found))
 
     async def _watch(self, beside: Beside) -> None:
         await beside.ended()

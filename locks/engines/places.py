@@ -49,7 +49,7 @@ class Told:
         self.size = size
         self._found: Mapping[str, Address] = {}
 
-    def tell(self, found: Mapping[str, Address]) -> None:
+    def set_addresses(self, found: Mapping[str, Address]) -> None:
         """Set their current addresses."""
         self._found = dict(found)
 

@@ -104,12 +104,12 @@ class GroupMonitor:
             self._watching.cancel()
         self._scope.node.turn.post(self._scope.demonitor, self._key, self)
 
-    def begin(self) -> None:
+    def watch_watcher(self) -> None:
         """Begin to watch the watcher, so that the monitor ends with it."""
         if isinstance(self._watcher, pykka.ActorRef):
             self._watching = watch_end(self._watcher, lambda _: self.cancel())
 
-    def tell(self, news: Joined | Left) -> None:
+    def tell_watcher(self, news: Joined | Left) -> None:
         """Notify the watcher; called by the node's executor."""
         if self._cancelled:
             return
@@ -193,14 +193,14 @@ class Scope:
         """Notify a watcher of the changes of a group."""
         made = GroupMonitor(self, group, watcher)
         made.members = self._refs(self._table.monitor(group, made))
-        made.begin()
+        made.watch_watcher()
         return made
 
     def demonitor(self, group: Group, ended: GroupMonitor) -> None:
         """Forget a monitor."""
         self._table.demonitor(group, ended)
 
-    def end(self) -> None:
+    def node_stopped(self) -> None:
         """End the scope: the node has stopped."""
         self._ended = True
         for watch in self._watches.values():
@@ -290,7 +290,7 @@ class Scope:
         kind = Joined if effect.joined else Left
         told = effect.monitor
         assert isinstance(told, GroupMonitor)
-        self.node.executor.tell(told.tell, kind(told.group, self._refs(effect.members)))
+        self.node.executor.tell(told.tell_watcher, kind(told.group, self._refs(effect.members)))
 
     def _send(self, peer: Hashable, message: Message) -> None:
         assert self._me is not None

@@ -75,7 +75,7 @@ class Deadlocks:
         self._left = 0  # how many edges this turn may still look at
         self._once_more: set[TxnId] = set()
 
-    def look(self, txn_id: TxnId) -> None:
+    def search_from(self, txn_id: TxnId) -> None:
         """There may be new edges from a transaction, or to it."""
         if self._waits.both_ways(txn_id):
             if txn_id in self.searches:
@@ -103,7 +103,7 @@ class Deadlocks:
             if self._once_more:
                 self._once_more.discard(txn_id)
             if again:
-                self.look(txn_id)
+                self.search_from(txn_id)
         return report
 
     def _comes_back(self, txn_id: TxnId, search: Search) -> bool:

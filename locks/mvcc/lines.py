@@ -69,18 +69,18 @@ class Lines:
         elif lock in guard.places:
             lock.remove(lock.roaming, guard)
         else:
-            waits.put(party, guard, lock)
+            waits.put_place(party, guard, lock)
             lock.insert(lock.queue, guard)
         if not lock.contended:
             waits.count(lock)
         self.waiting += 1
-        waits.begin(party, guard, lock)
+        waits.begin_wait(party, guard, lock)
         self.changed.append(guard)
 
     def take_place(self, lock: KeyLock, guard: Guard) -> None:
         """Put a writer into the queue without waiting there, unless it is in it."""
         if lock not in guard.places:
-            self.waits.put(self.waits.party(guard.txn), guard, lock)
+            self.waits.put_place(self.waits.party(guard.txn), guard, lock)
             self._line_up(lock, guard)
 
     def _line_up(self, lock: KeyLock, guard: Guard) -> None:
@@ -117,21 +117,21 @@ class Lines:
             self.woken.append(guard)
         for lock in list(guard.places):
             if lock.reservation is guard:
-                self.waits.take(guard, lock)
+                self.waits.take_place(guard, lock)
                 lock.reservation = None
                 self._free(lock)
             else:
                 self._give_place_up(lock, guard)
 
     def _give_place_up(self, lock: KeyLock, guard: Guard) -> None:
-        self.waits.take(guard, lock)
+        self.waits.take_place(guard, lock)
         self.waits.step_out(guard, lock)
         self.waits.count(lock)
 
     def _over(self, guard: Guard) -> bool:
         self.waiting -= 1
         self.changed.append(guard)
-        return self.waits.end(guard)
+        return self.waits.end_wait(guard)
 
     def _let_go(self, guard: Guard) -> None:
         """Release a guard from this lock, so that it scans again."""
@@ -142,14 +142,14 @@ class Lines:
         """Give the reservation to a guard that is not in the queue."""
         lock.reservation = guard
         if lock not in guard.places:
-            self.waits.put(self.waits.party(guard.txn), guard, lock)
+            self.waits.put_place(self.waits.party(guard.txn), guard, lock)
         self._clear_way(lock, guard.txn.id)
 
     def _clear_way(self, lock: KeyLock, txn_id: TxnId) -> None:
         """Take all requests of the lock's holder out of its queues."""
         for guard in tuple(self.waits.parties[txn_id].places.get(lock, ())):
             if lock.reservation is not guard:
-                self.waits.take(guard, lock)
+                self.waits.take_place(guard, lock)
                 self.waits.step_out(guard, lock)
                 if guard.waits_at is lock:
                     self._let_go(guard)
@@ -171,7 +171,7 @@ class Lines:
         if reserver is not None:
             lock.contended = False  # as for an empty queue: the new holder counts from here
             if reserver.txn.id == txn.id:
-                self.waits.take(reserver, lock)
+                self.waits.take_place(reserver, lock)
             else:
                 self._line_up(lock, reserver)
             self._clear_way(lock, txn.id)

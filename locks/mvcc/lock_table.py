@@ -428,7 +428,7 @@ class LockTable(InlineActor, metaclass=Shown):
         if watch is not None:
             watch.fire(self, "normal" if reason is None else reason)
 
-    def abandon(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a forked child: abandon the table, which belongs to the parent, like its lock holders."""
         self.turn.reset()
         self._journal.torn = False  # another thread's turn is not continued
@@ -482,7 +482,7 @@ _tables: weakref.WeakSet[LockTable] = weakref.WeakSet()
 
 def _forked() -> None:
     for table in list(_tables):
-        table.abandon()
+        table.leave_to_parent()
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -287,7 +287,7 @@ class LockStates:
         Returns:
             The report of the last deadlock that was found.
         """
-        self._deadlocks.look(txn_id)
+        self._deadlocks.search_from(txn_id)
         return self._deadlocks.go_on()
 
     def go_on_searching(self) -> None:
@@ -423,9 +423,9 @@ class LockStates:
 
     def _look_for_deadlocks(self, txn_id: TxnId, other_id: TxnId | None = None) -> None:
         if self._detect:
-            self._deadlocks.look(txn_id)
+            self._deadlocks.search_from(txn_id)
             if other_id is not None:
-                self._deadlocks.look(other_id)
+                self._deadlocks.search_from(other_id)
             if self.searches:
                 self._deadlocks.go_on()
 

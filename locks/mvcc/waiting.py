@@ -118,7 +118,7 @@ class Waits:
         if party is not None and not party.held and not party.guards:
             del self.parties[txn_id]
 
-    def put(self, party: Party, guard: Guard, lock: KeyLock) -> None:
+    def put_place(self, party: Party, guard: Guard, lock: KeyLock) -> None:
         """Note that a request of a party has a place at a lock from now on."""
         party.guards[guard] = guard.places[lock] = None
         mine = party.places.get(lock)
@@ -127,7 +127,7 @@ class Waits:
         else:
             insort(mine, guard, key=by_number)
 
-    def take(self, guard: Guard, lock: KeyLock) -> None:
+    def take_place(self, guard: Guard, lock: KeyLock) -> None:
         """Note that a request no longer has a place at a lock."""
         del guard.places[lock]
         places = self.parties[guard.txn.id].places
@@ -136,7 +136,7 @@ class Waits:
         if not mine:
             del places[lock]
 
-    def begin(self, party: Party, guard: Guard, lock: KeyLock) -> None:
+    def begin_wait(self, party: Party, guard: Guard, lock: KeyLock) -> None:
         """Note that a request of a party begins to wait; a writer is in the queue already."""
         guard.waits_at = lock
         waits = party.waits
@@ -150,7 +150,7 @@ class Waits:
                 if place in other.places:
                     place.insert(place.roaming, other)
 
-    def end(self, guard: Guard) -> bool:
+    def end_wait(self, guard: Guard) -> bool:
         """Note that a request stopped waiting; return whether none of its transaction waits now."""
         guard.waits_at = None
         waits = self.parties[guard.txn.id].waits

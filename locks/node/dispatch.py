@@ -382,7 +382,9 @@ class Dispatch:
         if isinstance(culprit, Agent) and culprit.is_alive():
             text = f"transaction {culprit.id} has crashed: {error!r}"
             try:
-                culprit.event(culprit.machine.end, TransactionEnded(text, agent=culprit.id))
+                culprit.event(
+                    culprit.machine.end_transaction, TransactionEnded(text, agent=culprit.id)
+                )
                 self.conclude()
                 return True
             except Exception:
@@ -441,4 +443,4 @@ class Dispatch:
         """End all transactions, with the node: it `why`."""
         for agent in list(self.agents.values()):
             text = f"node {self._name} {why}; transaction {agent.id} has ended"
-            agent.event(agent.machine.end, TransactionEnded(text, agent=agent.id))
+            agent.event(agent.machine.end_transaction, TransactionEnded(text, agent=agent.id))

@@ -307,7 +307,7 @@ class Node(metaclass=Shown):
             if watch is not None:
                 fire = (self.server, "normal", "noproc", self.executor.tell)
                 self.executor.run_soon(watch.fire, *fire)
-            self.turn.run_surely(self.services.end)
+            self.turn.run_surely(self.services.node_stopped)
             self.executor.stop(timeout=5)
 
     def _leave(self) -> None:
@@ -324,7 +324,7 @@ class Node(metaclass=Shown):
         if self.cluster is not None:
             self.cluster.stop("the lock server crashed")
 
-    def abandon(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a forked child: the node lives in the parent, and so do its agents' clients."""
         self.running = False
         self._shielded = False
@@ -332,16 +332,16 @@ class Node(metaclass=Shown):
         self._dispatch.forsake()
         self.server.ended()
         if isinstance(self.executor, Executor):
-            self.executor.abandon()
+            self.executor.leave_to_parent()
         for ref in self.dependents:
             ref.actor_stopped.set()
         for each in (self.server, *self.dependents, *self.agents_by_id.values()):
             pykka.ActorRegistry.unregister(each)
         for agent in list(self.agents_by_id.values()):
-            agent.abandon()
+            agent.leave_to_parent()
         if self.cluster is not None:
-            self.cluster.tunnels.abandon()
-            self.cluster.distribution.abandon()
+            self.cluster.tunnels.leave_to_parent()
+            self.cluster.distribution.leave_to_parent()
 
     def check_running(self) -> None:
         """Raise `NodeNotRunning` when the node was stopped."""

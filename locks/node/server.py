@@ -105,7 +105,7 @@ class Server(Door):
             begin: Whether one begins if there is none; else `None` is returned.
         """
         client = current_client()
-        return self.own.begin(client) if begin else self.own.living(client)
+        return self.own.living_or_new(client) if begin else self.own.living(client)
 
     def watch_for(self, lock_id: LockId, watcher: Watcher | None, on: bool = True) -> None:
         """Begin or end a watch of an id; the watcher is the calling actor by default."""

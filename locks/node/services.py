@@ -32,7 +32,7 @@ class Member(NamedTuple):
 class Service(Protocol):
     """A service of a node."""
 
-    def end(self) -> None:
+    def node_stopped(self) -> None:
         """The node has stopped; in the turn."""
 
     def members_here(self) -> Iterable[Member]:
@@ -52,10 +52,10 @@ class Services:
             found = self._found[kind, name] = make()
         return found
 
-    def end(self) -> None:
+    def node_stopped(self) -> None:
         """The node has stopped."""
         for service in self._found.values():
-            service.end()
+            service.node_stopped()
 
     def members(self, node: str, program: str, after: int) -> MemberPage:
         """A page of the members of all groups.

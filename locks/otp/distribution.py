@@ -231,19 +231,19 @@ class Distribution:
             self._ways.mapper.close()
         gevent.sleep(0)  # gevent closes sockets in the next round of its loop
 
-    def abandon(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a forked child: release all sockets, which belong to the parent."""
         self.is_running = False
         for link in self.links.values():
-            link.abandon()
+            link.leave_to_parent()
         for stream in list(self._streams):
-            stream.abandon()
+            stream.leave_to_parent()
         if self._listener is not None:
             self._listener.close()
         if self._door is not None:
-            self._door.abandon()
+            self._door.leave_to_parent()
         if self._ways.mapper is not None:
-            self._ways.mapper.abandon()
+            self._ways.mapper.leave_to_parent()
 
     # --- Known nodes, in the turn ---------------------------------------------------------------
 
@@ -313,7 +313,7 @@ class Distribution:
             known = self.book.known.get(name)
             if known is None:
                 raise Settled("it was forgotten")
-            stream = self._ways.begin(name, known.address)
+            stream = self._ways.begin_connection(name, known.address)
         self._streams.add(stream)
         try:
             with gevent.Timeout(HANDSHAKE_TIME, _no_handshake()), tls_told():

@@ -53,7 +53,7 @@ class Member:
         """The tasks that are begun and not ended."""
         return tuple(self._at_hand)
 
-    def begin(self, group: int, task: Hashable) -> int | None:
+    def begin_task(self, group: int, task: Hashable) -> int | None:
         """Begin a task of a group.
 
         Returns:
@@ -63,7 +63,7 @@ class Member:
         self._at_hand[task] = group
         return self.owned.get(group)
 
-    def end(self, task: Hashable) -> bool:
+    def end_task(self, task: Hashable) -> bool:
         """End a task, if it was begun.
 
         Returns:

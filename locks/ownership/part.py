@@ -230,7 +230,7 @@ class Part:
         self.ended(error)
         self._tell(Gone())
 
-    def abandon(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a forked child: end the part, which belongs to the parent; waiting callers continue."""
         self._tell = lambda message: None
         self.reason = OwnershipEnded(f"this worker's part in {self.name!r} is the parent process's")
@@ -244,18 +244,18 @@ class Part:
         """A task of a group; in a `with` block: its token, or `None` if none may be begun."""
         return Task(self, group, of)
 
-    def begin(self, task: Task) -> int | None:
+    def begin_task(self, task: Task) -> int | None:
         """Begin a task; `None` if none may be begun. If this is torn, end it."""
-        task.token = token = self.member.begin(task.group, task)
+        task.token = token = self.member.begin_task(task.group, task)
         if token is None or self.stopping:
-            self.end(task)
+            self.end_task(task)
             return None
         world().note(self.client, "works on group {} of {}, token {}", task.group, self.name, token)
         return token
 
-    def end(self, task: Task) -> None:
+    def end_task(self, task: Task) -> None:
         """A task is over. From anywhere, also from a finaliser, and more than once."""
-        if self.member.end(task):
+        if self.member.end_task(task):
             self._tell(Idle())
         if self.stopping and not self.member.at_hand:
             self._tell(Gone())
@@ -310,11 +310,11 @@ class Task(Block):
 
     def begin(self) -> int | None:
         """Begin it; `None` if it may not be begun. If this is torn, end it."""
-        return self._part.begin(self)
+        return self._part.begin_task(self)
 
     def end(self) -> None:
         """It is over. From anywhere, and more than once."""
-        self._part.end(self)
+        self._part.end_task(self)
 
     def __enter__(self) -> int | None:
         entering(self).take(self)

@@ -132,7 +132,7 @@ class BacklogRun(Block, Generic[T]):
         """Do tasks until all are done, or the part is over."""
         part, turns = self._part, self._turns
         while not part.stopping:
-            group = turns.take()
+            group = turns.take_group()
             if group is not None:
                 self._slice(group)
                 world().give_way()  # to other workers, and callbacks

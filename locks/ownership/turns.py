@@ -58,7 +58,7 @@ class Turns:
             self._put_off[group] = until
             heapq.heappush(self._later, (until, group))
 
-    def take(self) -> int | None:
+    def take_group(self) -> int | None:
         """Take the group whose turn it is out of the order."""
         while self._later and self._later[0][0] <= self._clock():
             _, group = heapq.heappop(self._later)

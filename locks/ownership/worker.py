@@ -359,7 +359,7 @@ def _forget_parts() -> None:
         if worker is not None:
             worker._part = None
             worker._joining = native_rlock()
-        part.abandon()
+        part.leave_to_parent()
     _workers.clear()
 
 

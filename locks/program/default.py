@@ -454,7 +454,7 @@ def _forget_node() -> None:
     plan = _next_plan if node is None else _plan
     _next_plan = None if plan is None else plan._replace(forked=True)
     if node is not None:
-        node.abandon()
+        node.leave_to_parent()
 
 
 os.register_at_fork(after_in_child=_forget_node)

@@ -63,7 +63,7 @@ class Claim:
         self._path = path
         self._file: int | None = None
 
-    def take(self) -> bool:
+    def take_file(self) -> bool:
         """Lock the file if it is free; does not wait."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._file = os.open(self._path, flags, 0o600)
@@ -216,7 +216,7 @@ def check_owner(path: Path, status: os.stat_result, uid: int) -> None:
 
 def await_claim(claim: Claim, deadline: float) -> bool:
     """Take a claim as soon as it is free, until a deadline by `time.monotonic`; blocks the native thread."""
-    while not claim.take():
+    while not claim.take_file():
         if time.monotonic() >= deadline:
             return False
         _sleep(LOOK)

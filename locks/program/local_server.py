@@ -82,7 +82,7 @@ def await_place(folder: Folder) -> Claim | None:
     """Become the lock server; `None` if another process is the lock server and answers."""
     deadline = time.monotonic() + PATIENCE
     claim = folder.running()
-    while not claim.take():
+    while not claim.take_file():
         if folder.answers():
             return None
         if time.monotonic() >= deadline:
@@ -176,7 +176,7 @@ class Serving:
         """End, unless a program is connecting; return whether the server has ended."""
         folder = self._folder
         starting = folder.starting()
-        if not starting.take():
+        if not starting.take_file():
             return False  # a program is about to connect
         try:
             aside = folder.socket.with_name("socket~")

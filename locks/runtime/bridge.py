@@ -79,7 +79,7 @@ class Bridge(greenlet.greenlet):
         bridges = _idle.__dict__.get("bridges")
         return bridges.pop() if bridges else Bridge()
 
-    def begin(
+    def begin_function(
         self, function: Callable[[], object], client: Any, park: Callable[[], Parked]
     ) -> tuple[Parked, float | None] | None:
         """Run a function; returns what to wait for before `go_on` or `fail`, or `None` if it has returned."""
@@ -180,7 +180,7 @@ class Bridge(greenlet.greenlet):
 
 
 _STEPS = frozenset(
-    each.__code__ for each in (Bridge.begin, Bridge.go_on, Bridge.fail, Bridge._work)
+    each.__code__ for each in (Bridge.begin_function, Bridge.go_on, Bridge.fail, Bridge._work)
 )
 
 

@@ -232,7 +232,7 @@ class Executor:
         # It only destroys its hub now, which takes microseconds.
         return join(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
-    def abandon(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a forked child: the work is the parent's. A worker in the forking thread's hub ends soon."""
         self._stopping = True
         self._work.clear()

@@ -141,7 +141,7 @@ class Monitor(metaclass=Shown):
         self.is_programs = is_programs
         self._watch: DeathWatch | None = None
 
-    def begin(self, subject: Client) -> None:
+    def begin_monitoring(self, subject: Client) -> None:
         """Watch a subject; see `monitor`."""
         watch: DeathWatch | None = None
         if isinstance(subject, gevent.Greenlet) and not subject.ready():  # most have one already
@@ -308,7 +308,7 @@ acting: ContextVar[Ending | None] = ContextVar("acting", default=None)
 def watch_end(subject: Client, callback: Callable[[Down], object]) -> Monitor:
     """The same as `monitor`, for callbacks of `locks` itself: they never block, and are called before those of the program."""
     new = Monitor(callback)
-    new.begin(subject)
+    new.begin_monitoring(subject)
     return new
 
 
@@ -328,7 +328,7 @@ def monitor(subject: Client, callback: Callable[[Down], object]) -> Monitor:
     """
     check_callable(callback, "callback")
     new = Monitor(callback, is_programs=True)
-    new.begin(subject)
+    new.begin_monitoring(subject)
     return new
 
 

@@ -128,7 +128,7 @@ class Mailbox:
             self._watcher = watcher
         watcher.send()
 
-    def abandon(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a forked child: the hub's thread is in the parent, and so is the loop that would be woken."""
         self._watcher = None
         self._posted.clear()
@@ -445,7 +445,7 @@ def _forked() -> None:
     hub = get_hub_if_exists()
     for mailbox in list(_mailboxes):
         if mailbox.hub is not hub:
-            mailbox.abandon()
+            mailbox.leave_to_parent()
         elif hub.loop is not None:
             gevent.reinit(hub)  # a plain `os.fork` does not: it would take the parent's wake-ups
 

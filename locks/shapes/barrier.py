@@ -237,7 +237,7 @@ class _Party(Block):
         # Two owners, because all transactions of one client are searched for deadlocks together.
         for _ in range(2):
             self._owners.append(Owner(label or label_of(client)))
-        self._tie.begin(client)
+        self._tie.begin_monitoring(client)
         steps = protocol.attend(self._root, parties)
         answer: Any = None
         while True:

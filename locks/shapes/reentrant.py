@@ -93,7 +93,7 @@ class RLock(Block):
             call: PendingCall | None = None
             acquisition = Acquisition()
             try:
-                agent = node.holders.begin(client, self._lock.label)
+                agent = node.holders.living_or_new(client, self._lock.label)
                 hold.take((agent, acquisition))
                 agent.enter(self.lock_id, acquisition)
                 call = PendingCall()

@@ -157,7 +157,7 @@ class SimulatedAgent(Agent):
             self.host.let_go(given[0])
         if self._tells and (words := _in_words(event.__name__, given)):
             self.node.note(self.client, words)
-        self.abandons = which == self.machine.abandon
+        self.abandons = which == self.machine.abandon_wait
         super().event(event, *args)
 
     def _begin_wait(
@@ -404,11 +404,11 @@ def _in_words(event: str, args: tuple[Any, ...]) -> str:
         return f"asks for the token of {show(args[0])}"
     if event in ("unlock", "surrender"):
         return f"{event}s {show(args[0])}"
-    if event == "end" and args and args[0] is not None:
+    if event == "end_transaction" and args and args[0] is not None:
         return f"loses its transaction: {args[0]}"
     words = {
         "await_all": "waits for all that it asked for",
-        "abandon": "gives up waiting",
-        "end": "ends its transaction",
+        "abandon_wait": "gives up waiting",
+        "end_transaction": "ends its transaction",
     }
     return words.get(event, event)

@@ -86,7 +86,7 @@ class _Search:
         self._place = _place_of(error.__traceback__)
         self._runs, self._events = MOST_RUNS, MOST_EVENTS
 
-    def run(self, script: Script) -> Found | Simulation | None:
+    def run_script(self, script: Script) -> Found | Simulation | None:
         """Run a schedule; return the failure, or the simulation if it passes."""
         if not self.has_time:
             return None
@@ -107,7 +107,7 @@ class _Search:
 
     def fails(self, script: Script) -> Found | None:
         """The run of a schedule, if it fails in the same way."""
-        found = self.run(script)
+        found = self.run_script(script)
         if not isinstance(found, Found) or not found.simulation._has_run:
             return None
         same = type(found.error) is self._kind
@@ -127,7 +127,7 @@ class _Search:
         last_first = range(found.simulation._application.made, 0, -1)
         for order in ((), [n for n in last_first for _ in range(len(steps))]):
             if not isinstance(
-                self.run(Script(order, shorter.simulation._as_script.without)), Simulation
+                self.run_script(Script(order, shorter.simulation._as_script.without)), Simulation
             ):
                 return None
         return shorter

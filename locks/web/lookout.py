@@ -92,7 +92,7 @@ class Lookout:
         newest = self.newest
         return None if newest is None or newest.number == number else newest
 
-    def run(self) -> None:
+    def keep_looking(self) -> None:
         """Look for ever; call it in a separate greenlet."""
         try:
             self._run()

@@ -155,7 +155,7 @@ class Client:
             self._ask()
             return
         self._measures.ends(self)
-        self._perform(self._agent.end())
+        self._perform(self._agent.end_transaction())
 
     def _granted(self) -> None:
         _, work = self._steps[self._at]

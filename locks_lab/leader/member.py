@@ -179,7 +179,7 @@ class SimulatedInstance:
 
     def take(self) -> None:
         """Handle the first event of the mailbox."""
-        self.core.carry_out(self.core.take(), self._do)
+        self.core.carry_out(self.core.take_event(), self._do)
 
     def take_all(self) -> None:
         """Take all of it."""
@@ -230,7 +230,7 @@ class SimulatedInstance:
     def die(self) -> None:
         """It ends, and its agents do."""
         for agent in self.agents:
-            self._obey(agent, agent.end())
+            self._obey(agent, agent.end_transaction())
 
     # --- Actions of users
 
@@ -292,7 +292,7 @@ class SimulatedInstance:
         """One of its agents ends by itself."""
         for each in self.agents:
             if each.id == agent:
-                self._obey(each, each.end(TransactionEnded("stopped", agent=agent)))
+                self._obey(each, each.end_transaction(TransactionEnded("stopped", agent=agent)))
 
     def _obey(self, agent: AgentMachine, effects: list[AgentEffect]) -> None:
         """Carry out the effects of an agent."""
@@ -384,7 +384,7 @@ class SimulatedInstance:
 
     def _end(self, agent: AgentMachine | None) -> None:
         if agent is not None:
-            self._obey(agent, agent.end())
+            self._obey(agent, agent.end_transaction())
 
     def _standing(self) -> ContestStanding | None:
         agent = self.contest

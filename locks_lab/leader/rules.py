@@ -72,7 +72,7 @@ class _EagerMerge(Merge):
     So two leaders that meet may ask each other, and wait for each other's answer.
     """
 
-    def take(self, nodes: frozenset[str]) -> bool:
+    def take_lock(self, nodes: frozenset[str]) -> bool:
         return True
 
     def drop(self) -> None:

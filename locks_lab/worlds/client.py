@@ -183,7 +183,7 @@ class ScriptedClient:
     def time_out(self) -> None:
         """Give up waiting."""
         self.waiting = "no"
-        self.host.perform(self.agent.abandon(self.number))
+        self.host.perform(self.agent.abandon_wait(self.number))
 
     def node_up(self, node: str) -> None:
         """Its node sees another one again."""
@@ -206,7 +206,7 @@ class ScriptedClient:
         """It ends at once, or its agent crashes. Lock servers notice a crash, but nobody else does."""
         self._forget()
         if fate == "ends":
-            self.host.perform(self.agent.end(TransactionEnded("died", agent=self.ref)))
+            self.host.perform(self.agent.end_transaction(TransactionEnded("died", agent=self.ref)))
         else:
             self.host.out += [(self.ref, node, Remove(self.ref)) for node in self.nodes]
         self.finished = True
@@ -282,7 +282,7 @@ class ScriptedClient:
         self._forget()
         self.finished = True
         self.reports += self.agent.deadlocks
-        self.host.perform(self.agent.end())
+        self.host.perform(self.agent.end_transaction())
 
     def _fail(self) -> None:
         """Nodes that it needs are down, and it does not wait for them."""

@@ -100,10 +100,10 @@ class OtherResolver(Resolver):
 
     graph_class: ClassVar[type[WaitGraph]] = WaitGraph
 
-    def begin(self) -> None:
+    def begin_search(self) -> None:
         """The agent waits; it may have been waiting for some time."""
         begins = self.graph is None
-        super().begin()
+        super().begin_search()
         if begins:
             self.graph = self.graph_class()
 
@@ -296,10 +296,10 @@ class _SilentResolver(Resolver):
     They assume that it still has this knowledge, and do not send it again.
     """
 
-    def begin(self) -> None:
+    def begin_search(self) -> None:
         if self.graph is None:
             self._sources.clear()
-        super().begin()
+        super().begin_search()
 
 
 class _SilentAgent(OtherAgent):

@@ -116,7 +116,7 @@ class InstanceCore:
         """Whether it does nothing that must be finished before anything is taken."""
         return self.machine.electing is None and self._at_hand is None
 
-    def take(self) -> list[Effect]:
+    def take_event(self) -> list[Effect]:
         """Take the first event of the mailbox; return the effects."""
         return self.taken(self.mailbox.pop(0))
 
@@ -262,7 +262,7 @@ class InstanceCore:
     def drive(self, do: Do) -> None:
         """Take all events that can be taken, and carry out their effects."""
         while self.ready:
-            self.carry_out(self.take(), do)
+            self.carry_out(self.take_event(), do)
 
     def carry_out(self, effects: list[Effect], do: Do) -> None:
         """Carry out effects; those that follow from an answer come before the rest."""

@@ -390,7 +390,7 @@ class Machine:
         if not grows and not self.unsynced():
             self._merge.drop()
             return
-        merging = self._merge.take(nodes_of(arena))
+        merging = self._merge.take_lock(nodes_of(arena))
         established = not grows or self._contest.establish_token(arena)
         if merging and established and not self._is_superseded():
             self._elect(arena, grows)

@@ -26,7 +26,7 @@ class Merge:
         self._nodes: frozenset[str] | None = None
         self._held = False
 
-    def take(self, nodes: frozenset[str]) -> bool:
+    def take_lock(self, nodes: frozenset[str]) -> bool:
         """Whether it holds the lock on these nodes; if not, request it."""
         if self._nodes is None or not nodes <= self._nodes:
             self.drop()

@@ -75,7 +75,7 @@ class OriginalCandidates:
                 self._me,
             )
 
-    def end(self) -> None:
+    def instance_ended(self) -> None:
         """The instance ends."""
         self._node.server.remove_watcher(self._lock_id, self._me)
 

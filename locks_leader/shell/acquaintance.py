@@ -65,7 +65,7 @@ class Acquaintance:
         self._listener = Listener(self._viewed)
         self._watched: set[str] = set()
 
-    def look(self) -> None:
+    def watch_servers(self) -> None:
         """Watch the lock on all servers that are up, and forget the views of others."""
         for server in self._servers - self._watched:
             if self._node.turn.run(self._watch, server):
@@ -90,7 +90,7 @@ class Acquaintance:
         assert self._node.cluster is not None
         self._node.turn.run(self._node.cluster.wishes.set, self, nodes)
 
-    def end(self) -> None:
+    def instance_ended(self) -> None:
         """The instance ends."""
         assert self._node.cluster is not None
         for server in self._watched:

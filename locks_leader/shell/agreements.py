@@ -51,7 +51,7 @@ class Agreements:
         self._electorate = policy.electorate
         self._greenlet: Any = None
 
-    def take(self, id: SessionId, newest: int, participant: Ref) -> None:
+    def take_agreement(self, id: SessionId, newest: int, participant: Ref) -> None:
         """Take an agreement, and send the participant `Agreed` or `AgreementFailed`."""
         self._greenlet = world().new_greenlet(self._take, id, newest, participant)
         self._greenlet.start()

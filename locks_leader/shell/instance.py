@@ -169,7 +169,7 @@ class Instance(GeventActor):
         if is_client(self.node):
             servers = self.machine.policy.electorate or frozenset()
             self._acquaintance = Acquaintance(self.node, self.transactions.lock_id, servers)
-            self._acquaintance.look()
+            self._acquaintance.watch_servers()
         if self._hearing is None or not self._hearing.waits:
             self._feed(Started())
 
@@ -182,11 +182,11 @@ class Instance(GeventActor):
         self._leave(exception_value)
 
     def _leave(self, reason: object) -> None:
-        self._leadership.end(reason)  # before another one can lead
-        self.transactions.end()
+        self._leadership.instance_ended(reason)  # before another one can lead
+        self.transactions.release_all()
         for part in (self._acquaintance, self._original_candidates):
             if part is not None:
-                part.end()
+                part.instance_ended()
         self.node.dependents.discard(self.actor_ref)
         if self.node.cluster is not None:
             self.node.cluster.on_silence.pop(self._hears, None)
@@ -299,7 +299,7 @@ class Instance(GeventActor):
             return
         tell(self.actor_ref, NodeLost(news.value) if news.kind == "nodedown" else Noticed())
         if self._acquaintance is not None:
-            self._acquaintance.look()
+            self._acquaintance.watch_servers()
 
     def _doubt(self) -> None:
         """Find out now which lock servers are silent, and not when it is this instance's turn to ask them."""
@@ -349,7 +349,7 @@ class Instance(GeventActor):
         elif type(event) is NodeLost and self._hearing is not None:
             self._hearing.bystanders.heard(event.node)
         self.core.feed(event, self._do)
-        self._leadership.look(self.machine)
+        self._leadership.note_role(self.machine)
         if type(event) is MemberDown and self._hearing is not None:
             self._feed(Noticed())  # its node may have no instance now
 
@@ -390,7 +390,7 @@ class Instance(GeventActor):
             case IncludeNodes():
                 transactions.include(effect)
             case EndContest():
-                self._leadership.look(self.machine)  # before another one can lead
+                self._leadership.note_role(self.machine)  # before another one can lead
                 transactions.end_contest()
             case AskToken():
                 transactions.ask_token(effect)

@@ -30,7 +30,7 @@ class Leadership:
         self._leads = False
         self._term = -1
 
-    def look(self, machine: Machine) -> None:
+    def note_role(self, machine: Machine) -> None:
         """The instance has taken something in."""
         leads = machine.role == "leader"
         if leads is not self._leads or machine.term != self._term:
@@ -40,7 +40,7 @@ class Leadership:
             another = machine.leader is not None
             self._change("another instance leads" if another else "it lost its lock on a node")
 
-    def end(self, reason: object) -> None:
+    def instance_ended(self, reason: object) -> None:
         """The instance ends."""
         self._node.counters.left(self._about, str(self._instance))
         if self._leads:

@@ -170,7 +170,7 @@ class Transactions:
 
     # --- Both
 
-    def end(self) -> None:
+    def release_all(self) -> None:
         """Release all."""
         self.end_merge()
         self.end_contest()

@@ -265,7 +265,7 @@ def test_what_too_few_servers_are_up_for_is_left_to_the_function(run: Run) -> No
     def work() -> tuple[Any, ...]:
         with locks.transaction() as tx:
             learned.add([gone, (A, "write", (tx.agent.node.name,), "all")], None)
-            return learned.take(tx.agent)
+            return learned.take_locks(tx.agent)
 
     assert run.client().call(work) == ()
 
@@ -383,7 +383,7 @@ def test_the_order_is_the_same_for_all(seed: int, run: Run) -> None:
         with locks.transaction() as tx:
             here = (tx.agent.node.name,)
             learned.add([(each, "write", here, "all") for each in ids], None)
-            return learned.take(tx.agent)
+            return learned.take_locks(tx.agent)
 
     taken = run.client().call(work)
     assert taken == (

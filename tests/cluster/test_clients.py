@@ -163,7 +163,7 @@ def test_a_timeout_withdraws(nodes: Nodes) -> None:
         assert pair.b.cluster is not None
         assert pair.b.cluster.processes._monitors == {}
         assert pair.do(locks.lock_info) == []
-        holder.end()
+        holder.end_transaction()
         assert pair.do(lambda ref: locks.lock(ref, X, "write", [A], timeout=5))
 
 
@@ -248,7 +248,7 @@ def test_watching_a_lock_of_another_node(nodes: Nodes) -> None:
         assert views[0].node == B
         assert views[0].lock_id == X
         assert views[0].holders[0].agent == agent.id
-        agent.end()
+        agent.end_transaction()
         eventually(lambda: _holders(views) == [("read",), ()])
         locks.watch(X, [B], watcher=watcher)  # again: the state now
         eventually(lambda: len(views) == 3)
@@ -347,7 +347,7 @@ def test_a_client_on_another_node_with_two_agents(nodes: Nodes, youngest: str) -
         if youngest == "inner":
             pair.do(lambda _: locks.end_transaction(ref))
         mine.await_all(30)
-        mine.end()
+        mine.end_transaction()
         if youngest == "outer":
             pair.do(lambda _: locks.end_transaction(second_ref))
     eventually(lambda: pair.a.statistics().agents == 0)

@@ -57,7 +57,7 @@ def test_newcomers_get_in(nodes: Nodes, certify: Certify, tls: bool) -> None:
             newcomer.stop()
         agent = a.spawn_agent()
         agent.lock_all([(("x",), "write", (A,), "all")], 60)  # and it works
-        agent.end()
+        agent.end_transaction()
 
 
 @pytest.mark.explore

@@ -226,5 +226,5 @@ def test_which_servers_a_node_has(named: list[set[str]], expected: set[str] | No
     """Others, when they are as many as there are to be and were named three times since the own ones."""
     sightings = Sightings(OWN)
     for each in named:
-        sightings.take(each)
+        sightings.take_names(each)
     assert sightings.others == expected

@@ -365,10 +365,10 @@ def test_nonsense_that_is_well_formed(nodes: Nodes, caplog: pytest.LogCaptureFix
         each.close()
     until_members(a, B)
     assert a.view(("x",)).holders[0].agent == agent.id
-    agent.end()
+    agent.end_transaction()
     with_new = b.spawn_agent()
     with_new.lock_all([(("x",), "write", (A, B), "all")], 5)
-    with_new.end()
+    with_new.end_transaction()
     assert "failed to carry out" not in caplog.text
     assert "crashed" not in caplog.text
     assert "a background task failed" not in caplog.text
@@ -395,7 +395,7 @@ def test_a_peer_that_does_not_read(nodes: Nodes, monkeypatch: pytest.MonkeyPatch
         if sent % 500 == 0:
             agent = a.spawn_agent()
             agent.lock_all([((sent,), "write", (B,), "all")], 5)
-            agent.end()
+            agent.end_transaction()
     assert "does not read" in news.reasons()[0]
     assert b.nodes() == [A]
 
@@ -423,7 +423,7 @@ def test_who_sends_more_than_is_read_waits(nodes: Nodes, reads: bool) -> None:
     assert len(sent) < 20
     agent = a.spawn_agent()
     agent.lock_all([(("x",), "write", (B,), "all")], 5)
-    agent.end()
+    agent.end_transaction()
     if reads:
         messages = stranger.messages()
         large = sum(1 for each in islice(messages, 40) if each is not None)
@@ -497,7 +497,7 @@ def test_a_program_that_computes_is_not_silent(nodes: Nodes, world: World, patch
     assert worker.do("alive") == [A, B]
     agent.lock_all([(("x",), "write", (B,), "all")], 5)
     assert news.told == []
-    agent.end()
+    agent.end_transaction()
 
 
 def test_a_node_whose_hub_is_stuck_counts_as_lost(nodes: Nodes, world: World) -> None:

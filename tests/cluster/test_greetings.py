@@ -154,7 +154,7 @@ def test_a_wrong_greeting_ends_the_connection_and_changes_nothing(
     assert knows(b, A)()
     tx = a.spawn_agent()
     tx.lock_all([(("x",), "write", (A, B), "all")], 10)
-    tx.end()
+    tx.end_transaction()
 
 
 # --- One who names many -------------------------------------------------------------------------

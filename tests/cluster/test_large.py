@@ -87,7 +87,7 @@ def test_a_watch_of_a_table_with_12000_rows(
     assert ids == [(*TABLE, KEYS[kind](row)) for row in range(ROWS)]
     assert told == sorted(told)  # each is a view that the table had later than the one before
     place.check()
-    place.agent.end()
+    place.agent.end_transaction()
     eventually(lambda: told[-1][0] == 0)
     assert place.news.told == []
 
@@ -115,7 +115,7 @@ def test_a_table_lock_over_12000_rows_of_another_program(world: World, nodes: No
         agent.lock_all([(TABLE, "write", (A,), "all")], 0.5)
     agent.ask_for([(TABLE, "write", (A,), "all")])
     place.check()
-    place.agent.end()
+    place.agent.end_transaction()
     assert agent.await_all(LIMIT).status == "have_all_locks"
     assert place.news.told == []
 
@@ -128,7 +128,7 @@ def test_12000_rows_that_are_granted_at_once(world: World, nodes: Nodes) -> None
     agent = place.me.spawn_agent(threading.current_thread())
     wanted: list[Any] = [((*TABLE, row), "write", (A,), "all") for row in range(ROWS)]
     agent.ask_for(wanted)
-    place.agent.end()
+    place.agent.end_transaction()
     assert agent.await_all(LIMIT).status == "have_all_locks"
     assert all(info.held for info in agent.lock_info())
     assert place.news.told == []
@@ -148,7 +148,7 @@ def test_a_deadlock_between_a_table_and_its_12000_rows(world: World, nodes: Node
     assert done.status == "have_all_locks"
     assert [report.agent for report in done.deadlocks] == [agent.id]
     place.check()
-    place.agent.end()
+    place.agent.end_transaction()
     assert agent.await_all(LIMIT).status == "have_all_locks"
     assert place.news.told == []
 

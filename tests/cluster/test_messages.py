@@ -29,7 +29,7 @@ def test_an_agent_of_a_connected_node_is_monitored(nodes: Nodes) -> None:
     agent = b.spawn_agent()
     a.server.ask(Request(agent.id, "me", X, "write"), timeout=60)
     assert holders(a) == [agent.id]
-    agent.end()
+    agent.end_transaction()
     eventually(lambda: holders(a) == [])
     assert a.server._guests == set()
     a.server.tell(Request(agent.id, "me", X, "write"))  # its node says that it has ended
@@ -72,7 +72,7 @@ def test_an_agent_that_asks_by_itself_keeps_what_it_has(nodes: Nodes) -> None:
     a.server.ask(Request(agent.id, "me", ("y",), "write"), timeout=60)
     assert holders(a) == [agent.id]
     agent.ensure_held(X)
-    agent.end()
+    agent.end_transaction()
     eventually(lambda: holders(a) == [] and not a.view(("y",)).holders)
 
 
@@ -93,7 +93,7 @@ def test_what_a_peer_sends_has_the_same_limits(nodes: Nodes, lock_id: Any) -> No
     assert a.statistics().table.entries == 2
     probe.ensure_held()
     for each in (probe, holder):
-        each.end()
+        each.end_transaction()
 
 
 def test_a_deadlock_through_two_transactions_of_a_client_over_nodes(nodes: Nodes) -> None:
@@ -110,7 +110,7 @@ def test_a_deadlock_through_two_transactions_of_a_client_over_nodes(nodes: Nodes
             locks.lock(agent, lock_id, "write", [where], "all", timeout=LIMIT)
         except locks.DeadlockAborted:
             return "aborted"
-        agent.end()
+        agent.end_transaction()
         return "locked"
 
     waits = [

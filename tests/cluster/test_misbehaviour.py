@@ -53,7 +53,7 @@ class Place:
         begin = time.perf_counter()
         agent = self.node.spawn_agent()
         agent.lock_all([(HOT, "write", (A,), "all")], LIMIT)
-        agent.end()
+        agent.end_transaction()
         return time.perf_counter() - begin
 
     def queue(self, *lock_id: object) -> tuple[locks.Contender, ...]:

@@ -49,8 +49,8 @@ def _answers(node: locks.Node) -> bool:
     assert node.cluster is not None
     request = (Atom("is_auth"), Atom(node.name))
     with BlockingCalls(node.cluster.processes, node.turn) as calls:
-        node.turn.run(calls.begin, "ping", E, "net_kernel", request)
-        return calls.take(1) == ("ping", True, Atom("yes"))
+        node.turn.run(calls.begin_call, "ping", E, "net_kernel", request)
+        return calls.take_outcome(1) == ("ping", True, Atom("yes"))
 
 
 @pytest.mark.parametrize("own", [SMALLER, LARGER])

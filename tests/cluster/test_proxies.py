@@ -131,7 +131,7 @@ def test_agents_and_clients_of_other_nodes(nodes: Nodes) -> None:
     assert server.clients(("x",)).get() == [ref]
     downs: list[locks.Down] = []
     locks.monitor(ref, downs.append)
-    agent.end()
+    agent.end_transaction()
     eventually(lambda: len(downs) == 1)
     assert server.agents(("x",)).get() == []
 
@@ -145,4 +145,4 @@ def test_a_proxy_of_an_agent_elsewhere_says_what_to_use(nodes: Nodes) -> None:
     (ref,) = a.server.proxy().agents(("x",)).get()
     with pytest.raises(locks.MisuseError, match=r"locks\.lock"):
         ref.proxy().lock_info().get(timeout=60)
-    agent.end()
+    agent.end_transaction()

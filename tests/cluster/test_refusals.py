@@ -235,7 +235,7 @@ def test_large_bad_messages_write_short_lines(
     assert "Traceback" not in caplog.text
     if period:
         assert len(warnings) <= 3
-    agent.end()
+    agent.end_transaction()
 
 
 def test_a_message_of_a_newer_node_is_answered(
@@ -265,7 +265,7 @@ def test_a_message_of_a_newer_node_to_an_agent_is_answered(nodes: Nodes) -> None
     answers = (message.message for message in newer.messages() if isinstance(message, RegSend))
     told = [term[1] for term in answers_until(answers, Atom("last")) if term[0] == CAST]
     assert told == [answer, (OURS, NOT_UNDERSTOOD, Atom("last"))]
-    agent.end()
+    agent.end_transaction()
 
 
 def answers_until(answers: Iterator[Any], last: Atom) -> Iterator[Any]:

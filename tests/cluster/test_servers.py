@@ -341,22 +341,24 @@ TWO = Scope(NAMES[:2], "majority")
 def test_the_first_program_tells_a_server_what_it_is_one_of() -> None:
     """A server that was told nothing keeps to what the first one says, while somebody says so."""
     agreement = Agreement(None)
-    assert agreement.take("x@h", THREE) is None
-    assert agreement.take("y@h", TWO) == THREE
-    assert agreement.take("z@h", THREE) is None
+    assert agreement.take_scope("x@h", THREE) is None
+    assert agreement.take_scope("y@h", TWO) == THREE
+    assert agreement.take_scope("z@h", THREE) is None
     agreement.lost("x@h")
-    assert agreement.take("y@h", TWO) == THREE
+    assert agreement.take_scope("y@h", TWO) == THREE
     agreement.lost("z@h")
-    assert agreement.take("y@h", TWO) is None
-    assert agreement.take("y@h", THREE) is None  # it was the only one, and is another program now
+    assert agreement.take_scope("y@h", TWO) is None
+    assert (
+        agreement.take_scope("y@h", THREE) is None
+    )  # it was the only one, and is another program now
 
 
 def test_a_server_that_was_told_agrees_with_that_alone() -> None:
     """Also on how many are needed."""
     agreement = Agreement(THREE)
-    assert agreement.take("x@h", TWO) == THREE
-    assert agreement.take("x@h", Scope(NAMES, "all")) == THREE
-    assert agreement.take("x@h", THREE) is None
+    assert agreement.take_scope("x@h", TWO) == THREE
+    assert agreement.take_scope("x@h", Scope(NAMES, "all")) == THREE
+    assert agreement.take_scope("x@h", THREE) is None
 
 
 @pytest.mark.parametrize(

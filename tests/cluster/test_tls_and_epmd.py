@@ -58,7 +58,7 @@ def test_tls(nodes: Nodes, certify: Certify) -> None:
     long = "x" * 60_000
     agent.lock_all([((long, number), "write", (B,), "all") for number in range(20)], 10)
     assert b.view((long,)).holders[0].agent == agent.id
-    agent.end()
+    agent.end_transaction()
     eventually(lambda: b.statistics().table.entries == 0)
     b.stop()
     until_connected(a)

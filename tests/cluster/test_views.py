@@ -228,7 +228,7 @@ def test_each_view_is_one_that_there_was(
             if agent.asks_for(lock_id):
                 agent.unlock(lock_id)
         else:
-            agent.end()
+            agent.end_transaction()
             agents[number] = b.spawn_agent()
     last = b.view(TABLE).requests
     for views in told.values():

@@ -395,7 +395,7 @@ def test_the_lock_server_ends_with_its_process(tmp_path: Path) -> None:
     from locks.engines.beside import Beside
 
     async def begin() -> int:
-        beside = await Beside.begin(
+        beside = await Beside.start_process(
             {
                 "name": "a@b",
                 "cookie": "c" * 20,
@@ -405,7 +405,7 @@ def test_the_lock_server_ends_with_its_process(tmp_path: Path) -> None:
                 "tls": None,
             }
         )
-        await beside.tell({"a@b": beside.address})
+        await beside.tell_addresses({"a@b": beside.address})
         return beside._process.pid
 
     child = os.fork()

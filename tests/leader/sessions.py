@@ -41,7 +41,7 @@ class Agreements:
     def __init__(self) -> None:
         self.wanted: list[tuple[Any, int]] = []
 
-    def take(self, id: Any, newest: int, participant: Any) -> None:
+    def take_agreement(self, id: Any, newest: int, participant: Any) -> None:
         """See `locks_leader.shell.agreements.Agreements`."""
         self.wanted.append((id, newest))
 
@@ -118,7 +118,7 @@ class Place:
         self.election: Any = Election(self)
         participant = self.participant = PlayedParticipant()
         participant.world = world
-        participant.begin(name, self.part, groups, self.agreements)  # type: ignore[arg-type]
+        participant.take_part(name, self.part, groups, self.agreements)  # type: ignore[arg-type]
         self.part.took_part(self.inbox.append)
 
     @property

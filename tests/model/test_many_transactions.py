@@ -89,12 +89,12 @@ class Client:
         assert self.blocked is not None
         agent, wait = self.blocked
         self.blocked = None
-        self.world.do(agent, agent.abandon(wait))
+        self.world.do(agent, agent.abandon_wait(wait))
 
     def end(self) -> None:
         """End all transactions, the inner ones first."""
         for agent in reversed(self.agents):
-            self.world.do(agent, agent.end())
+            self.world.do(agent, agent.end_transaction())
 
     def begin_again(self) -> None:
         """All anew, with transactions that are younger than all others."""

@@ -106,12 +106,14 @@ class Owner(Client):
         agent, wait = self.world.rng.choice(list(self.waits))
         del self.waits[agent, wait]
         self.blocked = next(iter(self.waits), None)
-        self.world.do(agent, agent.abandon(wait))
+        self.world.do(agent, agent.abandon_wait(wait))
 
     def end(self) -> None:
         """Somebody ends it: so do its transactions, the oldest first, whoever waits in them."""
         for agent in self.agents:
-            self.world.do(agent, agent.end(AgentEnded("its owner has ended", agent=agent.id)))
+            self.world.do(
+                agent, agent.end_transaction(AgentEnded("its owner has ended", agent=agent.id))
+            )
         self.waits.clear()
         self.blocked = None
 

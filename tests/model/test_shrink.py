@@ -44,7 +44,7 @@ class NeverAgain(AgentMachine):
 class NoMercy(AgentMachine):
     """Can't be asked to give up a wait."""
 
-    def abandon(self, wait: Any) -> Any:
+    def abandon_wait(self, wait: Any) -> Any:
         raise Broken("gave up")
 
 

@@ -114,13 +114,13 @@ def _nothing(stage: Stage) -> None:
 def _busy(stage: Stage) -> None:
     """Another client holds `a` until we wait for it."""
     other = stage.other("a")
-    stage.later(lambda: other.agent.end())
+    stage.later(lambda: other.agent.end_transaction())
     stage.begin("b")
 
 
 def _busy_for_locks(stage: Stage) -> None:
     other = stage.other("a")
-    stage.later(lambda: other.agent.end())
+    stage.later(lambda: other.agent.end_transaction())
 
 
 def _held(stage: Stage) -> None:
@@ -139,7 +139,7 @@ def _waited_for(stage: Stage) -> None:
 def _two_readers(stage: Stage) -> None:
     stage.begin("a", mode="read")
     other = stage.other("a", mode="read")
-    stage.later(lambda: other.agent.end())
+    stage.later(lambda: other.agent.end_transaction())
 
 
 def _victim(stage: Stage) -> None:

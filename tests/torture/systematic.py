@@ -217,7 +217,7 @@ def _releasing(case: Case, stage: Stage, at: int) -> Disturbed:
     if done.struck and not _within_a_second(lambda: not agent.is_alive()):
         problems.append("a release within the call was not done when it had returned")
     if agent.is_alive():
-        agent.end()
+        agent.end_transaction()
     return done._replace(problems=problems)
 
 

@@ -117,7 +117,7 @@ def test_invariants_notice(what: str, node: Node, monkeypatch: pytest.MonkeyPatc
 def test_what_is_left_is_noticed(node: Node) -> None:
     """A transaction that nobody has ended, and a watcher."""
     assert [each for each in broken_when_empty(node) if each.startswith("empty")]
-    _agent(node).end()
+    _agent(node).end_transaction()
     assert broken_when_empty(node) == []
     locks.watch(A, watcher=print)
     assert "watchers left" in broken_when_empty(node)[0]

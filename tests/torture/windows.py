@@ -220,7 +220,7 @@ def _free_all() -> None:
     node = locks.start()
     for agent in list(node.clients.get(locks.runtime.current_client(), ())):
         with contextlib.suppress(locks.AgentEnded):
-            agent.end()
+            agent.end_transaction()
     if _anybody():
         locks.stop()  # nothing else frees it
 

@@ -51,7 +51,7 @@ class Book(AddressBook):
         """Take all that is due."""
         asked, heard = self.due(now, 10**6)
         for name in (*asked, *heard):
-            self.take(name, now)
+            self.dialled(name, now)
         return asked + heard
 
 
@@ -70,10 +70,10 @@ def test_hearsay_is_not_passed_on() -> None:
     book.meet(A, 0)
     book.hear(A, [News(B, THERE, 0.0)], 0)
     book.ask_for(C, THERE, 0)
-    assert book.tell(1, "new@h") == [News(A, HERE, 0.0)]
+    assert book.news_for(1, "new@h") == [News(A, HERE, 0.0)]
     book.meet(B, 2)
-    assert sorted(book.tell(3, "new@h")) == [News(A, HERE, 0.0), News(B, HERE, 0.0)]
-    assert book.tell(3, A) == [News(B, HERE, 0.0)]  # not of itself
+    assert sorted(book.news_for(3, "new@h")) == [News(A, HERE, 0.0), News(B, HERE, 0.0)]
+    assert book.news_for(3, A) == [News(B, HERE, 0.0)]  # not of itself
 
 
 def test_ages_are_told() -> None:
@@ -81,8 +81,8 @@ def test_ages_are_told() -> None:
     book = Book()
     book.meet(A, 0)
     book.part(A, 10)
-    assert book.tell(25, B) == [News(A, HERE, 15.0)]
-    assert book.tell(10 + FORGET, B) == []
+    assert book.news_for(25, B) == [News(A, HERE, 15.0)]
+    assert book.news_for(10 + FORGET, B) == []
 
 
 def test_too_many_are_not_told() -> None:
@@ -93,7 +93,7 @@ def test_too_many_are_not_told() -> None:
         book.part(f"gone{number}@h", number / 10)
     for number in range(NAMES):
         book.meet(f"there{number}@h", 100)
-    told = book.tell(200, A)
+    told = book.news_for(200, A)
     assert len(told) < NAMES  # the teller comes on top
     gone = [f"gone{NAMES - 1 - place}@h" for place in range(GONE)]
     assert [news.name for news in told[-GONE:]] == gone
@@ -105,7 +105,7 @@ def test_who_has_no_address_is_not_told() -> None:
     book = Book()
     book.meet(A, 0, says=False)
     book.part(A, 1)
-    assert book.tell(2, B) == []
+    assert book.news_for(2, B) == []
     assert book.known == {}
 
 
@@ -144,7 +144,7 @@ def test_hearsay_renews_nothing() -> None:
         books[newcomer] = Book(newcomer)
         for _ in range(6):
             teller, hearer = chance.sample(sorted(books), 2)
-            books[hearer].hear(teller, books[teller].tell(now, hearer), now + 0.3)
+            books[hearer].hear(teller, books[teller].news_for(now, hearer), now + 0.3)
         for book in books.values():
             book.due(now, 0)
     assert all("dead@h" not in book.known for book in books.values())
@@ -262,7 +262,7 @@ def test_the_next_look() -> None:
     assert book.next_due(0) == pytest.approx(SEEN)  # to see that it is still there
     book.part(A, 10)
     assert book.next_due(10) == pytest.approx(SHORTEST)
-    book.take(A, 9 + FORGET)
+    book.dialled(A, 9 + FORGET)
     assert book.next_due(9 + FORGET) == pytest.approx(1)
 
 

@@ -135,7 +135,7 @@ def test_a_deadlock_within_one_lock_id_on_two_nodes() -> None:
     net.do(two, second[1:])
     assert net.answers[1].status == "have_all_locks"
     assert 2 not in net.answers
-    net.do(one, one.end())
+    net.do(one, one.end_transaction())
     assert net.answers[2].status == "have_all_locks"
     assert net.answers[2].deadlocks[0].agent == two.id
 
@@ -170,7 +170,7 @@ def test_a_withdrawn_upgrade_asks_for_the_read_lock_that_was_held_back() -> None
     assert len(release) == 1
     (answer,) = (e for e in net.servers[N1].handle(release[0].message) if isinstance(e, ToAgent))
     asked = agent.receive(answer.message)
-    given_up = agent.abandon(2)
+    given_up = agent.abandon_wait(2)
     net.do(agent, asked + given_up)
     assert agent.holds(A)
     assert agent.lock_info()[0].mode == "read"
@@ -182,7 +182,7 @@ def test_notify_tells_status_and_lock_infos() -> None:
     holder, agent = net.agent(), net.agent(notify=True)
     net.do(holder, holder.ask(A, "write", (N1,), "all"))
     net.do(agent, agent.ask(A, "write", (N1,), "all"))
-    net.do(holder, holder.end())
+    net.do(holder, holder.end_transaction())
     kinds = [n.kind for n in net.told]
     assert kinds == ["waiting", "lock_info", "lock_info", "have_all_locks"]
     net.do(agent, agent.set_flag("notify", False))
@@ -210,9 +210,9 @@ def test_notify_tells_an_end_that_the_client_did_not_ask_for() -> None:
     net = Net(N1)
     agent, own, silent = net.agent(notify=True), net.agent(notify=True), net.agent()
     reason = locks.AgentEnded("why", agent=agent.id)
-    net.do(agent, agent.end(reason))
-    net.do(own, own.end())
-    net.do(silent, silent.end(reason))
+    net.do(agent, agent.end_transaction(reason))
+    net.do(own, own.end_transaction())
+    net.do(silent, silent.end_transaction(reason))
     assert [(news.agent, news.kind, news.value) for news in net.told] == [
         (agent.id, "ended", reason)
     ]
@@ -254,7 +254,7 @@ def test_who_has_a_lock_on_nodes_enough_gets_it_on_the_others_later(require: Any
     assert net.answers[1].status == "have_all_locks"
     assert agent.lock_info()[0].granted == (N1, N2)
     assert [m.spare for m in net.sent if isinstance(m, Request)] == [False] * 4 + [True]
-    net.do(other, other.end())
+    net.do(other, other.end_transaction())
     assert agent.lock_info()[0].granted == ALL
     assert not releases(net)
 
@@ -267,7 +267,7 @@ def test_who_has_a_lock_of_any_node_does_not_wait_for_the_others() -> None:
     net.do(agent, agent.ask(A, "write", (N1, N3), "any", 1))
     assert net.answers[1].status == "have_all_locks"
     assert releases(net) == [Release(agent.id, A)]
-    net.do(other, other.end())
+    net.do(other, other.end_transaction())
     net.down(N1)
     assert agent.lock_info()[0].granted == (N3,)
 
@@ -284,7 +284,7 @@ def test_nobody_yields_for_what_is_not_needed(require: Any) -> None:
     assert not releases(net)
     assert "older" not in net.answers
     assert [info.granted for info in younger.lock_info()] == [(N1, N2)]
-    net.do(younger, younger.end())
+    net.do(younger, younger.end_transaction())
     assert net.answers["older"] == LockResult("have_all_locks", ())
     assert older.lock_info()[0].granted == (N3, N1, N2)
 
@@ -296,7 +296,7 @@ def test_what_is_needed_again_is_asked_for_again() -> None:
     assert not releases(net)
     net.down(N2)
     assert older.holds(A), "the younger one needs n3 again, and so it yields"
-    net.do(older, older.end())
+    net.do(older, older.end_transaction())
     assert younger.holds(A)
     assert younger.lock_info()[0].granted == (N1, N3)
 
@@ -317,7 +317,7 @@ def test_the_read_lock_is_kept_where_the_upgrade_is_not_needed() -> None:
     net.do(reader, reader.ask(("c",), "write", (N2,), "all", 3))
     assert not releases(net)
     assert net.servers[N3].table.own(agent.id, A)[-1].spare
-    net.do(agent, agent.abandon(2))
+    net.do(agent, agent.abandon_wait(2))
     assert releases(net) == [Release(agent.id, B)] + [Release(agent.id, A, "write")] * 3
     assert agent.lock_info()[0].mode == "read"
     assert agent.lock_info()[0].granted == ALL
@@ -333,4 +333,4 @@ def test_a_server_that_can_not_release_is_asked_once() -> None:
     (waiting,) = net.servers[N3].table.request(agent.id, "c2", A, "write")
     released = Released(N3, A, (waiting.record(N3),))
     assert Release not in [type(each.message) for each in agent.receive(released)]
-    assert ToServer(N3, Remove(agent.id)) in agent.end()
+    assert ToServer(N3, Remove(agent.id)) in agent.end_transaction()

@@ -83,7 +83,7 @@ class World:
             self.calls[i] = f"call {self.number}"
             return self._ask(agent, objects, self.calls[i])
         if what == "abandon":
-            return agent.abandon(self.calls[i])
+            return agent.abandon_wait(self.calls[i])
         if what == "notify":
             return agent.set_flag("notify", not agent.notify)
         if what == "peer":

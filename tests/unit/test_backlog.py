@@ -50,7 +50,7 @@ def test_frames_come_out_as_they_came_in(seed: int) -> None:
             backlog.add(data[:size])
             data = data[size:]
         for _ in range(draw.randrange(3)):
-            backlog.look()
+            backlog.look_ahead()
         for _ in range(draw.randrange(20)):
             frame = backlog.next()
             if frame:
@@ -72,7 +72,7 @@ def test_each_sender_keeps_its_order(seed: int) -> None:
             backlog.add(data[:size])
             data = data[size:]
         while draw.random() < 0.7:
-            backlog.look()
+            backlog.look_ahead()
         for _ in range(draw.randrange(4)):
             frame = backlog.next()
             if frame:
@@ -94,7 +94,7 @@ def test_a_release_overtakes_requests_of_others() -> None:
     backlog = Backlog(LIMIT, kind_of)
     backlog.add(packed(*requests, b"ua", b"ub", b"ob", b"uc", b"ub again"))
     assert backlog.next() == b"oa"
-    while backlog.look():
+    while backlog.look_ahead():
         pass
     there = [backlog.next() for _ in range(len(requests) + 4)]
     assert there == [b"ua", b"ub", b"uc", *requests[1:], b"ob", b"ub again"]
@@ -107,7 +107,7 @@ def test_what_is_large_is_not_urgent() -> None:
     large = b"ua" + bytes(LARGE)
     backlog = Backlog(LIMIT, kind_of)
     backlog.add(packed(b"ob", large, b"uc"))
-    backlog.look()
+    backlog.look_ahead()
     assert [backlog.next() for _ in range(3)] == [b"uc", b"ob", large]
 
 

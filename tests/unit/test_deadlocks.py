@@ -77,7 +77,7 @@ def resolver(me: int, records: Sequence[RequestRecord]) -> tuple[Resolver, list[
     """An agent's part in finding deadlocks; it waits and knows this. And what it wants sent."""
     out: list[Any] = []
     made = Resolver(ref(me), out)
-    made.begin()
+    made.begin_search()
     for each in records:
         made.learn(each)
     return made, out
@@ -222,7 +222,7 @@ def test_what_was_passed_on_is_not_taken_back() -> None:
     (waits,) = (each for each in records if each.agent == ref(3))
     made.learn(waits._replace(state="gone", version=waits.version + 1))
     settle(made)
-    made.cease()
+    made.end_search()
     assert out == []
 
 
@@ -253,7 +253,7 @@ def test_who_does_not_wait_keeps_no_knowledge_and_says_so_when_it_waits() -> Non
     made = Resolver(ref(2), out)
     made.learn_from(Knowledge(ref(1), tuple(chain(1, 3))))
     assert made.graph is None
-    made.begin()
+    made.begin_search()
     assert out == [ToAgent(ref(1), Knowledge(ref(2), (), forgot=True))]
     settle(made)
     assert len(out) == 1
@@ -373,7 +373,7 @@ def test_no_livelock_for_the_oldest_never_yields(seed: int) -> None:
         if todo[agent.id]:
             lock(net, agent, (todo[agent.id].pop(),))
         else:
-            net.do(agent, agent.end())
+            net.do(agent, agent.end_transaction())
         for message in surrenders(net)[before:]:
             assert message.report is not None
             assert message.agent == max(message.report.agents) > min(message.report.agents)
@@ -417,7 +417,7 @@ def test_nothing_is_told_of_others_without_a_deadlock() -> None:
         lock(net, agent, A)
     for agent in agents:
         before = len(net.told_agents)
-        net.do(agent, agent.end())
+        net.do(agent, agent.end_transaction())
         assert len(net.told_agents) - before == (agent is not agents[-1])
     assert others(net) == []
 

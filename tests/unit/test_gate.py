@@ -36,7 +36,7 @@ def test_who_waits_stands_at_the_gate_alone() -> None:
     """The other nodes do not know of it, until the gate grants it; then it asks them again."""
     net, holder, waiter = held_and_waiting()
     assert [queue(net, node) for node in ALL] == [[holder.id, waiter.id], [holder.id], [holder.id]]
-    net.do(holder, holder.end())
+    net.do(holder, holder.end_transaction())
     assert [queue(net, node) for node in ALL] == [[waiter.id]] * 3
     assert net.answers["waiter"].status == "have_all_locks"
 
@@ -46,7 +46,9 @@ def test_nobody_overtakes_by_the_other_nodes() -> None:
     net, holder, waiter = held_and_waiting()
     late = net.agent()
     gate, *others = late.ask(A, "write", ALL, "majority", "late")
-    left = {effect.node: effect for effect in holder.end() if isinstance(effect, ToServer)}
+    left = {
+        effect.node: effect for effect in holder.end_transaction() if isinstance(effect, ToServer)
+    }
     net.do(holder, [left[N2], left[N3]])
     net.do(late, others)
     assert [info.granted for info in late.lock_info()] == [(N2, N3)]
@@ -55,7 +57,7 @@ def test_nobody_overtakes_by_the_other_nodes() -> None:
     net.do(holder, [left[N1]])
     assert "waiter" in net.answers
     assert "late" not in net.answers
-    net.do(waiter, waiter.end())
+    net.do(waiter, waiter.end_transaction())
     assert "late" in net.answers
     assert not [each for each in net.sent if isinstance(each, Surrender)]
 
@@ -70,7 +72,7 @@ def test_the_next_node_is_the_gate_if_the_first_one_is_lost() -> None:
     net.up(N1)
     assert holder.holds(A)
     assert queue(net, N1) == [holder.id, waiter.id]
-    net.do(holder, holder.end())
+    net.do(holder, holder.end_transaction())
     assert net.answers["waiter"].status == "have_all_locks"
 
 
@@ -103,7 +105,7 @@ def test_a_token_rises_from_one_in_the_queue_to_the_next() -> None:
     """What was given up at the other nodes and asked for again does not count."""
     net, holder, waiter = held_and_waiting()
     net.do(holder, holder.establish_token(A, "old"))
-    net.do(holder, holder.end())
+    net.do(holder, holder.end_transaction())
     net.do(waiter, waiter.establish_token(A, "new"))
     assert net.answers["new"] > net.answers["old"]
 
@@ -129,8 +131,8 @@ def test_a_lock_stands_on_the_third_node_when_that_is_free() -> None:
     net.do(a, a.ask(A, "write", ALL, "majority", "a"))
     net.do(p, p.ask(B, "write", (N1,), "all"))
     assert granted(net, a) == [N1, N2]
-    net.do(r, r.end())
-    net.do(p, p.end())
+    net.do(r, r.end_transaction())
+    net.do(p, p.end_transaction())
     assert granted(net, a) == [N1, N2, N3]
     net.down(N1)
     assert a.holds(A)
@@ -155,10 +157,10 @@ def test_who_queues_gives_way_to_who_holds(restarted: str, waiters: int) -> None
     assert len(surrenders) == (restarted == N1), "only one was granted anything, only at the gate"
     for each in queuing:
         assert each.id not in net.answers
-    net.do(holder, holder.end())
+    net.do(holder, holder.end_transaction())
     for each in queuing:
         assert net.answers[each.id].status == "have_all_locks", "in the order in which they queue"
-        net.do(each, each.end())
+        net.do(each, each.end_transaction())
 
 
 def test_a_rolling_restart_takes_nothing() -> None:
@@ -179,7 +181,7 @@ def test_a_rolling_restart_takes_nothing() -> None:
         assert not net.lost
         for each in (*holders, *others):
             assert net.answers[each.id].status == "have_all_locks"
-            net.do(each, each.end())
+            net.do(each, each.end_transaction())
 
 
 def test_nobody_gives_way_who_holds_something_by_it() -> None:
@@ -207,7 +209,7 @@ def test_what_was_surrendered_in_a_deadlock_does_not_go_ahead() -> None:
     net.do(older, older.ask(A, "write", ALL, "majority", "older"))
     net.up(N1)
     assert net.answers["older"].status == "have_all_locks"
-    net.do(older, older.end())
+    net.do(older, older.end_transaction())
     assert net.answers["b"].status == "have_all_locks"
     assert sorted(granted(net, younger)) == list(ALL)
 
@@ -224,15 +226,15 @@ def test_a_program_that_queues_asks_the_gate_alone() -> None:
     asked = []
     for each in agents:
         before = len(net.sent)
-        net.do(each, each.ask_all(wanted, each.id, lines.join(each, wanted)))
+        net.do(each, each.ask_all(wanted, each.id, lines.join_lines(each, wanted)))
         asked.append([m for m in net.sent[before:] if isinstance(m, Request)])
     assert [len(each) for each in asked] == [3, 3, 1]
     for each in agents:
         assert net.answers[each.id].status == "have_all_locks"
         assert granted(net, each) == list(ALL)
-        net.do(each, each.end())
-        lines.leave(each.id)
-    assert lines.join(agents[0], wanted) == ()
+        net.do(each, each.end_transaction())
+        lines.leave_lines(each.id)
+    assert lines.join_lines(agents[0], wanted) == ()
 
 
 def test_a_lost_gate_has_the_next_node_asked() -> None:
@@ -244,13 +246,13 @@ def test_a_lost_gate_has_the_next_node_asked() -> None:
     assert [waiter.id in queue(net, node) for node in ALL] == [True, False, False]
     net.down(N1)
     assert waiter.id in queue(net, N2)
-    net.do(holder, holder.end())
+    net.do(holder, holder.end_transaction())
     assert net.answers["waiter"].status == "have_all_locks"
     for node in (N2, N3):
         net.down(node)
     late = net.agent(await_nodes=True)
     net.do(late, late.ask_all([(A, "write", ALL, "majority")], "late", (A,)))
-    net.do(waiter, waiter.end())
+    net.do(waiter, waiter.end_transaction())
     for node in (N3, N2):
         net.up(node)
     assert net.answers["late"].status == "have_all_locks"
@@ -291,7 +293,7 @@ class Contest:
         agent = AgentMachine(AgentId(self.begun, program, self.begun), "c", ALL)
         self.agents[agent.id] = agent
         wanted = [(A, "write", ALL, "majority")]
-        queued = self.lines[program].join(agent, wanted)
+        queued = self.lines[program].join_lines(agent, wanted)
         self.carry_out(agent.id, agent.ask_all(wanted, agent.id, queued))
 
     def carry_out(self, sender: Any, effects: list[Any]) -> None:
@@ -318,8 +320,8 @@ class Contest:
             place = self.random.randrange(len(links) + ends)
             if place >= len(links):
                 holder = self.held.pop()
-                self.lines[holder.node].leave(holder)
-                self.carry_out(holder, self.agents.pop(holder).end())
+                self.lines[holder.node].leave_lines(holder)
+                self.carry_out(holder, self.agents.pop(holder).end_transaction())
                 self.done += 1
                 if more:
                     more -= 1

@@ -74,7 +74,7 @@ def test_held_up_by_the_clients_wait() -> None:
     net.lock(stranger, B)
     net.block(inner, B, others=[outer])
     assert net.hidden() == [(1, False), (2, True)]
-    net.do(stranger, stranger.end())
+    net.do(stranger, stranger.end_transaction())
     assert net.answers[2, B] == LockResult("have_all_locks", ())
     assert net.hidden() == []
 
@@ -89,16 +89,16 @@ def test_held_up_until_the_wait_is_given_up(how: str) -> None:
     wait = net.block(inner, B, others=[outer])
     match how:
         case "abandon":
-            net.do(inner, inner.abandon(wait))
+            net.do(inner, inner.abandon_wait(wait))
         case "end":
-            net.do(inner, inner.end())
+            net.do(inner, inner.end_transaction())
         case _:
-            net.do(outer, outer.end())
+            net.do(outer, outer.end_transaction())
             assert net.hidden() == [(2, True)]
-            net.do(inner, inner.abandon(wait))
+            net.do(inner, inner.abandon_wait(wait))
     assert net.hidden() == []
     for agent in (outer, inner, stranger):
-        net.do(agent, agent.end())
+        net.do(agent, agent.end_transaction())
         assert study(agent).remains == []
     assert net.servers[N1].table.owners == {}
 
@@ -182,7 +182,7 @@ def test_cycle_through_two_transactions_of_each_client() -> None:
     assert all(report in agent.deadlocks for agent in agents.values())
     assert net.servers[N1].table.statistics().surrenders == 0
     # The client leaves both, and the other one goes on.
-    net.do(agents["q"], agents["q"].end())
+    net.do(agents["q"], agents["q"].end_transaction())
     assert net.answers[3, B].status == "have_all_locks"
     assert net.hidden() == []
 
@@ -236,7 +236,7 @@ def test_held_up_agent_surrenders() -> None:
     assert not q.ended
     assert net.answers[2, B].status == "have_all_locks"
     for agent in (agents["P"], agents["p"]):
-        net.do(agent, agent.end())
+        net.do(agent, agent.end_transaction())
     assert net.answers[3, A].status == "have_all_locks"
     assert q.holds(B)
     assert net.hidden() == []
@@ -254,10 +254,10 @@ def test_cycle_over_two_nodes() -> None:
     assert report.lock == (A, N2)  # what it waited for, there
     assert report.server == N1  # where its hold-up was
     assert report.run_again == q.id
-    net.do(q, q.end())
+    net.do(q, q.end_transaction())
     assert net.answers[3, B].status == "have_all_locks"
     for agent in (p, inner_p):
-        net.do(agent, agent.end())
+        net.do(agent, agent.end_transaction())
     assert all(server.table.owners == {} for server in net.servers.values())
 
 
@@ -286,7 +286,7 @@ def test_an_earlier_lock_is_preferred_to_an_abort() -> None:
     net.block(inner, B, others=[outer])
     actions = [report.action for report in inner.deadlocks]
     assert "aborted" in actions  # C alone was not enough: the stranger wants A, too
-    net.do(outer, outer.end())
+    net.do(outer, outer.end_transaction())
     assert net.answers["s"].status == "have_all_locks"
 
 
@@ -301,7 +301,7 @@ def test_what_a_held_up_agent_costs() -> None:
     assert len(net.sent) == 1
     net.do(inner, inner.hold_up((2, B)))
     net.do(outer, outer.held_up(inner.hold_up_id((2, B))))
-    net.do(inner, inner.abandon((2, B)))
+    net.do(inner, inner.abandon_wait((2, B)))
     kinds = [type(message).__name__ for message in net.sent]
     assert kinds == ["Request", "Request", "Request", "Release", "Release", "Release"]
     assert {type(told.message) for told in net.told_agents} <= {RequestStates, Released}
@@ -327,7 +327,7 @@ def test_requests_for_waits_have_ids_of_their_own() -> None:
     net.lock(stranger, B)
     for _ in range(3):
         wait = net.block(inner, B, others=[outer])
-        net.do(inner, inner.abandon(wait))
+        net.do(inner, inner.abandon_wait(wait))
     ids = [m.lock_id for m in net.sent if isinstance(m, Request) and m.lock_id[0] == HELD_UP]
     assert len(set(ids)) == 3
 
@@ -340,15 +340,15 @@ def test_hold_ups_of_a_machine_that_is_made_anew() -> None:
     net.lock(stranger, B)
     wait = net.block(inner, B, others=[outer])
     saved = [(agent, agent.save()) for agent in (outer, inner)]
-    inner.abandon(wait)  # and what it wants done is forgotten, with all else
-    outer.end()
+    inner.abandon_wait(wait)  # and what it wants done is forgotten, with all else
+    outer.end_transaction()
     for agent, state in saved:
         agent.load(state)
     assert inner.hold_up_id(wait) is not None
-    net.do(stranger, stranger.end())
+    net.do(stranger, stranger.end_transaction())
     assert net.answers[wait].status == "have_all_locks"
     assert net.hidden() == []
     assert outer.holds(A)
     for agent in (outer, inner):
-        net.do(agent, agent.end())
+        net.do(agent, agent.end_transaction())
     assert net.servers[N1].table.owners == {}

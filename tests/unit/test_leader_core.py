@@ -215,7 +215,7 @@ def test_others_answer_calls_without_looking() -> None:
     """Nothing can be taken in behind their backs."""
     it = core()
     it.put(Called("q", "caller"))
-    assert it.take() == [CallBack("handle_call", ("q", "caller"))]
+    assert it.take_event() == [CallBack("handle_call", ("q", "caller"))]
 
 
 def test_a_call_waits_for_an_election_that_looking_leads_to() -> None:

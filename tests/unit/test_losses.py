@@ -144,7 +144,7 @@ def test_other_nodes_make_up_for_a_lost_one() -> None:
     assert [told.lock_ids for told in net.lost] == [(A,)]
     assert agent.ended is None
     assert agent.status() == "waiting"
-    net.do(other, other.end())
+    net.do(other, other.end_transaction())
     assert agent.status() == "have_all_locks"
     lost(agent)
 
@@ -255,7 +255,7 @@ def test_a_surrendered_lock_is_lost_until_the_client_is_told() -> None:
     assert "surrendered" in str(lost(agent))
     with pytest.raises(locks.NotHeld):
         agent.token(A)
-    net.do(older, older.end())
+    net.do(older, older.end_transaction())
     agent.ensure_held(A)  # the wait for b was answered, and names the deadlock
     assert net.answers["second"].deadlocks
     assert not net.lost
@@ -275,7 +275,7 @@ def test_a_surrender_that_is_refused_takes_nothing() -> None:
         net.agents[effect.agent].receive(effect.message)
     (surrender,) = (e for e in agent.settle() if isinstance(e, ToServer))
     lost(agent)
-    net.do(older, older.abandon("older a"))
+    net.do(older, older.abandon_wait("older a"))
     net.do(agent, [surrender])
     agent.ensure_held(A)
 
@@ -288,7 +288,7 @@ def test_a_surrender_on_the_clients_own_wish_is_one() -> None:
     net.do(other, other.ask(A, "write", (N1,), "all"))
     net.do(agent, agent.surrender(A, other.id, (N1,)))
     lost(agent)
-    net.do(other, other.end())
+    net.do(other, other.end_transaction())
     assert agent.holds(A)
     lost(agent)
     with pytest.raises(locks.LockLost):

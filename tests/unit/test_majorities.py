@@ -44,7 +44,7 @@ def after(names: str, each: Sets, state: State, waits: bool = True) -> Iterator[
         for other, there in zip(names, state, strict=True):
             if there is not None and name in there[0] and other != name:
                 agreement = Agreement(scope(here[0]), here[1])
-                agreement.take(other, scope(there[0]))
+                agreement.take_scope(other, scope(there[0]))
                 yield (*state[:place], (here[0], agreement.awaited), *state[place + 1 :])
 
 

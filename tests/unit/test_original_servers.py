@@ -217,7 +217,7 @@ def test_a_read_lock_that_vanishes(world: World) -> None:
 def test_the_agent_goes(world: World) -> None:
     """At its end it is taken out."""
     world.ask(A)
-    world.effects(world.machine.end())
+    world.effects(world.machine.end_transaction())
     assert world.casts[-1] == (E, Atom("remove_agent"), MINE)
 
 
@@ -228,7 +228,7 @@ def test_what_is_given_up_stays(world: World) -> None:
     """A request that is withdrawn is still there; a grant that comes for it does no harm."""
     world.ask(A)
     world.arrives(info(A, 5, ("w", HER), ("w", MINE)))
-    world.effects(world.machine.abandon(A))
+    world.effects(world.machine.abandon_wait(A))
     assert world.machine.empty
     world.arrives(info(A, 6, ("w", MINE)))
     assert world.machine.empty
@@ -241,7 +241,7 @@ def test_what_is_given_up_stays(world: World) -> None:
 def test_asking_again_before_it_has_answered(world: World) -> None:
     """A request is withdrawn and made again before anything has come: the first info serves it."""
     world.ask(A)
-    world.effects(world.machine.abandon(A))
+    world.effects(world.machine.abandon_wait(A))
     world.ask(A)
     assert len(world.casts) == 2
     world.arrives(info(A, 5, ("w", MINE)))

@@ -262,9 +262,9 @@ def test_a_renewed_token_is_for_tasks_begun_from_then_on() -> None:
     member = Member()
     member.granted(0, 10)
     member.granted(1, 10)
-    assert member.begin(0, "first") == 10
+    assert member.begin_task(0, "first") == 10
     member.renewed([0, 7], 11)
-    assert member.begin(0, "second") == 11
+    assert member.begin_task(0, "second") == 11
     member.suspend()
     member.renewed([1], 12)
     assert member.report() == {0: 11, 1: 12}
@@ -387,15 +387,15 @@ def test_a_group_with_a_task_at_hand_is_let_go_after_it() -> None:
     """Asked back, it is not begun any more, and let go at the end of the last task."""
     member = Member()
     member.granted(0, 10)
-    assert member.begin(0, "first") == 10
-    assert member.begin(0, "second") == 10
+    assert member.begin_task(0, "first") == 10
+    assert member.begin_task(0, "second") == 10
     assert member.revoked([0, 5]) == []
-    assert member.begin(0, "third") is None
+    assert member.begin_task(0, "third") is None
     assert member.leaving == {0: 10}
-    assert not member.end("first")
-    assert not member.end("second")
+    assert not member.end_task("first")
+    assert not member.end_task("second")
     assert member.settle() == []
-    assert member.end("third")  # nothing was begun, but somebody may have seen it
+    assert member.end_task("third")  # nothing was begun, but somebody may have seen it
     assert member.settle() == [0]
     assert member.report() == {}
 
@@ -404,14 +404,14 @@ def test_what_was_torn_is_done_again() -> None:
     """To begin, to end and to suspend twice is as good as once; a group that waits is told of until it is let go."""
     member = Member()
     member.granted(0, 10)
-    assert member.begin(0, "task") == member.begin(0, "task") == 10
+    assert member.begin_task(0, "task") == member.begin_task(0, "task") == 10
     assert member.at_hand == 1
     assert member.revoked([0]) == []
-    assert member.end("task")
-    assert member.end("task")
-    assert member.end("another")
+    assert member.end_task("task")
+    assert member.end_task("task")
+    assert member.end_task("another")
     assert member.settle() == [0]
-    assert not member.end("task")
+    assert not member.end_task("task")
     member.suspend()
     member.suspend()
     member.resume()
@@ -422,9 +422,9 @@ def test_a_group_that_was_not_let_go_yet_is_reported() -> None:
     """Its last task is over, and a new coordinator comes before it is let go: it stays."""
     member = Member()
     member.granted(0, 10)
-    member.begin(0, "task")
+    member.begin_task(0, "task")
     member.revoked([0])
-    assert member.end("task")
+    assert member.end_task("task")
     assert member.report() == {0: 10}
     assert member.settle() == []
     assert member.lost == 0
@@ -444,10 +444,10 @@ def test_a_suspended_worker_begins_nothing_and_keeps_what_it_has() -> None:
     member.granted(0, 10)
     member.granted(1, 10)
     member.suspend()
-    assert member.begin(0, "first") is None
+    assert member.begin_task(0, "first") is None
     assert member.revoked([1]) == [1]
     member.granted(2, 11)
-    assert member.begin(2, "second") is None
+    assert member.begin_task(2, "second") is None
     member.resume()
     assert member.owned == {0: 10, 2: 11}
 
@@ -456,12 +456,12 @@ def test_what_a_dead_coordinator_has_asked_back_is_kept() -> None:
     """The next one is told of it, and knows nothing of that: so it must not be let go unasked."""
     member = Member()
     member.granted(0, 10)
-    member.begin(0, "first")
+    member.begin_task(0, "first")
     member.revoked([0])
     assert member.report() == {0: 10}
-    assert not member.end("first")
+    assert not member.end_task("first")
     member.resume()
-    assert member.begin(0, "second") == 10
+    assert member.begin_task(0, "second") == 10
 
 
 # --- All together ---------------------------------------------------------------------------------

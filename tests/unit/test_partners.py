@@ -82,5 +82,5 @@ def test_of_an_agent_that_ends_nothing_is_left() -> None:
     """No channel is kept for it."""
     machine = smallest()
     machine.settle()
-    machine.end()
+    machine.end_transaction()
     assert machine.partners == set()

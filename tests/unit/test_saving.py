@@ -109,7 +109,7 @@ def test_a_saved_state_can_be_used_again() -> None:
     assert agent.size == 1
     for _ in range(2):
         agent.unlock(IDS[0])
-        agent.end()
+        agent.end_transaction()
         agent.load(state)
         assert [info.lock_id for info in agent.lock_info()] == [IDS[0]]
         assert agent.ended is None
@@ -127,7 +127,7 @@ def test_who_waits_is_known_by_identity_in_a_saved_state() -> None:
     agent.ask_all([(IDS[0], "write", (NODE,), "all")], wait)
     state = agent.save()
     agent.load(state)
-    (effect, *_) = agent.end()
+    (effect, *_) = agent.end_transaction()
     assert effect.wait is wait  # type: ignore[union-attr]
 
 

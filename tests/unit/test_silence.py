@@ -136,7 +136,7 @@ def test_who_waits_at_the_gate_waits_at_the_next_one() -> None:
     assert queue(net, N2) == [agent.id for agent in agents]
     for number, agent in enumerate(agents):
         assert net.answers[number].status == "have_all_locks"
-        net.do(agent, agent.end())
+        net.do(agent, agent.end_transaction())
     net.speak(N1)
     assert [queue(net, node) for node in ALL] == [[], [], []]
 
@@ -304,7 +304,7 @@ class Stopped(Contest):
             self.settle(which)
         elif what == "held":
             self.held.remove(which)
-            self.carry_out(which, self.agents.pop(which).end())
+            self.carry_out(which, self.agents.pop(which).end_transaction())
             self.done += 1
         else:
             self.deliver(*which)
@@ -453,7 +453,7 @@ class Clock:
     def look(self, after: float = 0.0) -> Found:
         """Look, after so many seconds."""
         self.now += after
-        return self.suspects.look(self.heard, self.now, lambda: self.waits_at)
+        return self.suspects.find_silent(self.heard, self.now, lambda: self.waits_at)
 
     def until_silent(self, name: str) -> float:
         """The others answer, and it does not: after how many seconds it is silent."""

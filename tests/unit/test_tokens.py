@@ -126,7 +126,7 @@ def test_the_next_holder_has_a_larger_token_on_another_quorum() -> None:
     first = held(net)
     net.do(first, first.establish_token(A, "first"))
     net.down(N1)
-    net.do(first, first.end())
+    net.do(first, first.end_transaction())
     second = held(net)
     net.do(second, second.establish_token(A, "second"))
     assert net.answers["first"] < net.answers["second"]
@@ -142,7 +142,7 @@ def test_no_token_where_two_may_have_the_lock(require: Require) -> None:
             locks.InvalidOption, match=rf"3 nodes with require='{require}'.*Request it"
         ):
             call()
-    net.do(agent, agent.end())
+    net.do(agent, agent.end_transaction())
     assert "token" not in net.answers
 
 
@@ -156,7 +156,7 @@ def test_with_all_alive_all_that_are_up_confirm_a_token() -> None:
     assert net.answers["first"] == first.token(A)
     net.down(N1)
     assert first.token(A) == net.answers["first"], "those that are left have confirmed it"
-    net.do(first, first.end())
+    net.do(first, first.end_transaction())
     second = net.agent(await_nodes=True)
     net.do(second, second.ask(A, "write", (N3,), "all_alive", "lock"))
     assert second.token(A) > net.answers["first"]
@@ -218,11 +218,11 @@ def test_who_waits_for_a_token_is_answered_whatever_happens(how: str, error: Any
     if how == "unlock":
         net.do(agent, agent.unlock(A))
     elif how == "end":
-        net.do(agent, agent.end())
+        net.do(agent, agent.end_transaction())
     elif how == "surrender":
         net.do(agent, agent.surrender(A, other.id, (N1, N2)))
     else:
-        net.do(agent, agent.abandon("token"))
+        net.do(agent, agent.abandon_wait("token"))
     net.do(agent, asked)  # what is confirmed now does nothing
     if error is None:
         assert "token" not in net.answers
@@ -239,7 +239,7 @@ def test_what_is_not_held_has_no_token() -> None:
     for lock_id, what in ((A, "requested, but does not hold"), (B, "neither locked nor requested")):
         with pytest.raises(locks.NotHeld, match=what):
             agent.establish_token(lock_id, "token")
-    net.do(agent, agent.end())
+    net.do(agent, agent.end_transaction())
     with pytest.raises(locks.AgentEnded):
         agent.establish_token(A, "token")
     assert "token" not in net.answers
@@ -265,6 +265,6 @@ def test_after_an_upgrade_the_token_is_that_of_the_write_lock() -> None:
         net.do(each, each.ask(A, "read", (N1, N2), "all", name))
         net.do(each, each.establish_token(A, f"{name} token"))
     net.do(agent, agent.ask(A, "write", (N1, N2), "all", "write"))
-    net.do(reader, reader.end())
+    net.do(reader, reader.end_transaction())
     net.do(agent, agent.establish_token(A, "written"))
     assert net.answers["written"] > max(net.answers["mine token"], net.answers["its token"])

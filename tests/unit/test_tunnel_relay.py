@@ -44,7 +44,7 @@ def to(end: str, message: Any) -> Outgoing:
 def opened(*connected: str) -> Relay:
     """One with a tunnel from A to B."""
     made = relay(*connected)
-    assert made.take(A, Open(A, 1, B)) == [to(B, Open(A, 1, B)), to(A, Opened(A, 1))]
+    assert made.take_message(A, Open(A, 1, B)) == [to(B, Open(A, 1, B)), to(A, Opened(A, 1))]
     return made
 
 
@@ -84,11 +84,11 @@ def test_what_one_end_says_goes_to_the_other() -> None:
     for one, other in ((A, B), (B, A)):
         for message in (Data(A, 1, b"x"), Credit(A, 1, 1)):
             if isinstance(message, Data):
-                assert made.take(one, message) == [to(other, message)]
+                assert made.take_message(one, message) == [to(other, message)]
             else:
-                assert made.take(other, message) == [to(one, message)]
-    assert made.take(B, Close(A, 1, "why")) == [to(A, Close(A, 1, "why"))]
-    assert made.take(A, Data(A, 1, b"x")) == []
+                assert made.take_message(other, message) == [to(one, message)]
+    assert made.take_message(B, Close(A, 1, "why")) == [to(A, Close(A, 1, "why"))]
+    assert made.take_message(A, Data(A, 1, b"x")) == []
     assert len(made) == 0
 
 
@@ -96,7 +96,7 @@ def test_a_node_that_is_not_connected_is_not_reached() -> None:
     """Nor the relay itself, nor the opener: the opener is told why."""
     made = relay()
     for number, target in enumerate(("d@x", "s@x", A)):
-        (said,) = made.take(A, Open(A, number, target))
+        (said,) = made.take_message(A, Open(A, number, target))
         assert said.node == A
         assert isinstance(said.message, Close)
         assert said.message.reason == ABSENT
@@ -118,8 +118,8 @@ def test_what_must_not_be_said_changes_nothing(speaker: str, message: Any) -> No
     """It ends the connection of whoever says it; the tunnel goes on."""
     made = opened()
     with pytest.raises(BadMessage):
-        made.take(speaker, message)
-    assert made.take(A, Data(A, 1, b"x")) == [to(B, Data(A, 1, b"x"))]
+        made.take_message(speaker, message)
+    assert made.take_message(A, Data(A, 1, b"x")) == [to(B, Data(A, 1, b"x"))]
     assert len(made) == 1
 
 
@@ -127,20 +127,20 @@ def test_no_end_sends_more_than_a_window_ahead() -> None:
     """A stopped end has at most that much of one tunnel at the relay."""
     made = opened()
     for _ in range(WINDOW // CHUNK):
-        made.take(A, Data(A, 1, bytes(CHUNK)))
+        made.take_message(A, Data(A, 1, bytes(CHUNK)))
     with pytest.raises(BadMessage):
-        made.take(A, Data(A, 1, b"x"))
-    made.take(B, Credit(A, 1, 1))
-    made.take(A, Data(A, 1, b"x"))
+        made.take_message(A, Data(A, 1, b"x"))
+    made.take_message(B, Credit(A, 1, 1))
+    made.take_message(A, Data(A, 1, b"x"))
     with pytest.raises(BadMessage):
-        made.take(A, Data(A, 1, b"x"))
+        made.take_message(A, Data(A, 1, b"x"))
 
 
 def test_the_loss_of_a_node_ends_its_tunnels() -> None:
     """The other ends are told, and nothing is kept."""
     made = opened()
-    made.take(C, Open(C, 1, A))
-    made.take(B, Open(B, 1, C))
+    made.take_message(C, Open(C, 1, A))
+    made.take_message(B, Open(B, 1, C))
     said = made.lost(A)
     assert [(each.node, each.message[:2]) for each in said] == [(B, (A, 1)), (C, (C, 1))]
     assert all(isinstance(each.message, Close) and A in each.message.reason for each in said)
@@ -153,19 +153,19 @@ def test_tunnels_are_bounded() -> None:
     others = [f"n{number}@x" for number in range(2 * MOST_IN_ALL // MOST_EACH + 1)]
     made = relay(*others)
     for number in range(MOST_EACH):
-        made.take(A, Open(A, number, others[number % 2]))
+        made.take_message(A, Open(A, number, others[number % 2]))
     for speaker, target in ((A, B), (B, A)):
-        (said,) = made.take(speaker, Open(speaker, 1000, target))
+        (said,) = made.take_message(speaker, Open(speaker, 1000, target))
         assert isinstance(said.message, Close)
         assert f"{A} already has 128 tunnels" in said.message.reason
     number = 0
     while len(made) < MOST_IN_ALL:
         number += 1
-        made.take(
+        made.take_message(
             others[number % len(others)],
             Open(others[number % len(others)], number, others[-number % len(others)]),
         )
-    (said,) = made.take(B, Open(B, 1, C))
+    (said,) = made.take_message(B, Open(B, 1, C))
     assert isinstance(said.message, Close)
     assert f"relays {MOST_IN_ALL}" in said.message.reason
 
@@ -175,12 +175,12 @@ def test_narrow_tunnels_have_a_smaller_window() -> None:
     made = relay("t@x")
     count = MOST_EACH * WINDOW // NARROW
     for number in range(count):
-        assert len(made.take(A, Open(A, number, B if number % 2 else C, True))) == 2
-    (said,) = made.take(A, Open(A, count, "t@x", True))
+        assert len(made.take_message(A, Open(A, number, B if number % 2 else C, True))) == 2
+    (said,) = made.take_message(A, Open(A, count, "t@x", True))
     assert isinstance(said.message, Close)
-    made.take(A, Data(A, 1, bytes(NARROW)))
+    made.take_message(A, Data(A, 1, bytes(NARROW)))
     with pytest.raises(BadMessage):
-        made.take(A, Data(A, 1, b"x"))
+        made.take_message(A, Data(A, 1, b"x"))
 
 
 # --- Two relays ---------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class Two:
         todo = [(speaker, server, message)]
         while todo:
             by, at, said = todo.pop(0)
-            for node, process, answer in self.relays[at].take(by, said):
+            for node, process, answer in self.relays[at].take_message(by, said):
                 if process == RELAY:
                     todo.append((at, node, answer))
                 else:
@@ -231,7 +231,7 @@ def test_a_target_of_no_relay_is_not_reached() -> None:
     """When all were tried the opener is told; a second relay leads no further."""
     two = Two()
     assert two.say(A, "s@x", Open(A, 1, "nowhere@x", far=True)) == [(A, Close(A, 1, ABSENT))]
-    said = two.relays["t@x"].take("s@x", Open(A, 2, C, far=True))
+    said = two.relays["t@x"].take_message("s@x", Open(A, 2, C, far=True))
     assert said == [Outgoing("s@x", RELAY, Close(A, 2, ABSENT))]
     assert not any(map(len, two.relays.values()))
 
@@ -244,7 +244,7 @@ def test_the_loss_of_either_connection_ends_it(lost: str) -> None:
     if lost == B:
         ((node, process, said),) = two.relays["t@x"].lost(B)
         assert (node, process) == ("s@x", RELAY)
-        ((node, process, said),) = two.relays["s@x"].take("t@x", said)
+        ((node, process, said),) = two.relays["s@x"].take_message("t@x", said)
     else:
         ((node, process, said),) = two.relays["t@x"].lost("s@x")
         assert (node, process) == (B, TUNNELS)
@@ -256,7 +256,7 @@ def test_the_loss_of_either_connection_ends_it(lost: str) -> None:
 def test_a_relay_that_is_lost_before_it_answers() -> None:
     """The next one is tried."""
     relay = Relay("s@x", {A, "u@x", "t@x"}.__contains__, lambda: ["u@x", "t@x"])
-    assert relay.take(A, FAR) == [Outgoing("u@x", RELAY, Open(A, 1, B))]
+    assert relay.take_message(A, FAR) == [Outgoing("u@x", RELAY, Open(A, 1, B))]
     assert relay.lost("u@x") == [Outgoing("t@x", RELAY, Open(A, 1, B))]
     assert relay.lost("t@x") == [to(A, Close(A, 1, ABSENT))]
     assert len(relay) == 0
@@ -269,9 +269,9 @@ def test_nobody_harms_another_relay() -> None:
     two.say(A, "t@x", Open(A, 1, B))
     ((node, said),) = two.say(A, "s@x", FAR)
     assert (node, type(said)) == (A, Close)
-    assert two.relays["t@x"].take("s@x", Data(A, 1, b"x")) == []
+    assert two.relays["t@x"].take_message("s@x", Data(A, 1, b"x")) == []
     with pytest.raises(BadMessage):
-        two.relays["t@x"].take(B, Open(A, 2, B))
+        two.relays["t@x"].take_message(B, Open(A, 2, B))
 
 
 def test_random_tunnels() -> None:
@@ -284,7 +284,7 @@ def test_random_tunnels() -> None:
     for number in range(5000):
         if not there or rng.random() < 0.1:
             one, other = rng.sample([A, B, C], 2)
-            if len(made.take(one, Open(one, number, other))) == 2:
+            if len(made.take_message(one, Open(one, number, other))) == 2:
                 there[one, number] = {one: WINDOW, other: WINDOW}
             continue
         key = rng.choice(list(there))
@@ -294,16 +294,16 @@ def test_random_tunnels() -> None:
             size = min(rng.randint(1, CHUNK), there[key][one])
             if size:
                 there[key][one] -= size
-                made.take(one, Data(*key, bytes(size)))
+                made.take_message(one, Data(*key, bytes(size)))
         elif what < 0.9:
             taken = WINDOW - there[key][other]
             if taken:
                 size = rng.randint(1, taken)
                 there[key][other] += size
-                made.take(one, Credit(*key, size))
+                made.take_message(one, Credit(*key, size))
         elif what < 0.98:
             del there[key]
-            made.take(one, Close(*key, ""))
+            made.take_message(one, Close(*key, ""))
         else:
             gone = {each for each in there if one in there[each]}
             assert {each.message[:2] for each in made.lost(one)} == gone

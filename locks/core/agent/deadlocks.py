@@ -126,7 +126,7 @@ class Resolver:
         """The nodes of the agents to which it sent records that may still matter."""
         return {agent.node for agent in self._passed_on}
 
-    def begin(self) -> None:
+    def begin_search(self) -> None:
         """Start to keep knowledge, because the agent waits; calling it again has no effect."""
         if self.graph is not None:
             return
@@ -135,7 +135,7 @@ class Resolver:
             self._out.append(ToAgent(source, Knowledge(self._me, (), forgot=True)))
         self._sources.clear()
 
-    def cease(self) -> None:
+    def end_search(self) -> None:
         """Forget all knowledge, because the agent waits for nothing."""
         if self.graph is not None:
             self._passed_on.clear()
@@ -145,8 +145,8 @@ class Resolver:
     def forget(self, nodes: Iterable[str]) -> None:
         """Forget the records of a resolved deadlock; query these nodes for those that still matter."""
         if self.graph is not None:
-            self.cease()
-            self.begin()
+            self.end_search()
+            self.begin_search()
             self._out += [ToServer(node, Inquire(self._me)) for node in nodes]
 
     def learn(self, record: RequestRecord) -> None:
@@ -181,7 +181,7 @@ class Resolver:
             if record.agent != self._me:
                 self.learn(record)
 
-    def look(self) -> Exploration | None:
+    def explore(self) -> Exploration | None:
         """Search the known graph around the agent; `None` if the agent does not wait."""
         return None if self.graph is None else self.graph.explore(self._me)
 

@@ -80,11 +80,11 @@ class Tokens:
             return None
         return confirmed.token if self._is_enough(request, grants, confirmed.token) else None
 
-    def wait(self, lock_id: LockId, wait: Hashable) -> None:
+    def await_token(self, lock_id: LockId, wait: Hashable) -> None:
         """Answer `wait` when the token of this held lock is established."""
         self.waits[wait] = lock_id
 
-    def abandon(self, wait: Hashable) -> None:
+    def abandon_wait(self, wait: Hashable) -> None:
         """Forget a wait: its answer is no longer needed."""
         self.waits.pop(wait, None)
 
@@ -124,7 +124,7 @@ class Tokens:
                 del self.waits[wait]
                 self._out.append(AnswerWait(wait, answer))
 
-    def end(self, reason: Exception) -> None:
+    def end_waits(self, reason: Exception) -> None:
         """Answer all waits with the reason for which the agent ends."""
         self._out += [AnswerWait(wait, reason) for wait in self.waits]
         self.waits.clear()

@@ -61,7 +61,7 @@ class HoldUps:
         self._postponed: dict[LockId, None] = {}  # waits that do not hold it up yet
         self.by_wait: dict[Hashable, LockId] = {}
 
-    def begin(self, wait: Hashable) -> None:
+    def begin_hold_up(self, wait: Hashable) -> None:
         """Begin a hold-up: the client blocks in this wait. This agent itself is not held up then."""
         for lock_id in self._held_up_by():
             self._ledger.drop(lock_id)
@@ -72,7 +72,7 @@ class HoldUps:
             self.by_wait[wait] = lock_id
             self._ledger.hide(lock_id, "write")
 
-    def join(self, lock_id: LockId, beside: bool = False) -> None:
+    def join_hold_up(self, lock_id: LockId, beside: bool = False) -> None:
         """Hold this agent up if it has requests: the client blocks in another of its transactions.
 
         Args:
@@ -99,7 +99,7 @@ class HoldUps:
             # know that.
             self._ledger.tell_standing()
             for lock_id in postponed:  # if that wait is over, the request is granted at once
-                self.join(lock_id)
+                self.join_hold_up(lock_id)
 
     def _held_up_by(self) -> list[LockId]:
         """The ids of hold-up locks of the client's other transactions."""

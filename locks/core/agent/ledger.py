@@ -191,7 +191,7 @@ class Ledger:
                 self._release(request, node_request)
                 self._unused(node_request)
 
-    def end(self) -> None:
+    def release_all(self) -> None:
         """Forget and release everything."""
         for node in self.used:
             self._out.append(ToServer(node, Remove(self._agent)))

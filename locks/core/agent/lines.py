@@ -28,7 +28,7 @@ class Lines:
         self._last: dict[LockId, AgentMachine] = {}
         self.by_agent: dict[AgentId, dict[LockId, None]] = {}
 
-    def join(self, agent: AgentMachine, objects: Iterable[Object]) -> tuple[LockId, ...]:
+    def join_lines(self, agent: AgentMachine, objects: Iterable[Object]) -> tuple[LockId, ...]:
         """Note an agent's requests; return the locks for which this program already waits at the gate."""
         queued: list[LockId] = []
         for lock_id, _, nodes, require in objects:
@@ -41,7 +41,7 @@ class Lines:
             self.by_agent.setdefault(agent.id, {})[lock_id] = None
         return tuple(queued)
 
-    def leave(self, agent: AgentId) -> None:
+    def leave_lines(self, agent: AgentId) -> None:
         """Forget an agent that has ended."""
         for lock_id in self.by_agent.pop(agent, ()):
             last = self._last.get(lock_id)

@@ -190,7 +190,7 @@ class AgentMachine:
         for wanted in objects:
             undo.append(ledger.add(wanted, bool(queued) and wanted[0] in queued))
         if wait is not None:
-            self._waits.begin(wait, ledger.seq, undo)
+            self._waits.begin_wait(wait, ledger.seq, undo)
         else:
             self._waits.keep(undo)
         return self._conclude()
@@ -237,7 +237,7 @@ class AgentMachine:
             ledger.acknowledge(ledger.seq)
             deadlocks = self.deadlocks
             return [AnswerWait(wait, LockResult(HAVE_ALL, deadlocks) if deadlocks else GRANTED)]
-        self._waits.begin(wait, ledger.seq, undo)
+        self._waits.begin_wait(wait, ledger.seq, undo)
         if len(told) > 1:
             self._take_in(told)
         return self._conclude()
@@ -245,14 +245,14 @@ class AgentMachine:
     def await_all(self, wait: Hashable) -> list[AgentEffect]:
         """Answer `wait` when all lock requests so far are held; at once if there are none."""
         self.check_alive()
-        self._waits.begin(wait, self._ledger.seq)
+        self._waits.begin_wait(wait, self._ledger.seq)
         return self._conclude()
 
-    def abandon(self, wait: Hashable) -> list[AgentEffect]:
+    def abandon_wait(self, wait: Hashable) -> list[AgentEffect]:
         """Withdraw the requests of a wait that the client gave up, or whose answer it did not receive."""
         self._withdraw(wait)
         if self._tokens is not None:
-            self._tokens.abandon(wait)
+            self._tokens.abandon_wait(wait)
         return self._conclude()
 
     def establish_token(self, lock_id: LockId, wait: Hashable) -> list[AgentEffect]:
@@ -266,7 +266,7 @@ class AgentMachine:
         """
         self.token(lock_id)
         self._tokens = self._my_tokens()
-        self._tokens.wait(lock_id, wait)
+        self._tokens.await_token(lock_id, wait)
         return self._conclude()
 
     def unlock(self, lock_id: LockId) -> list[AgentEffect]:
@@ -312,20 +312,20 @@ class AgentMachine:
             self._notify_status()
         return self._conclude()
 
-    def end(self, reason: LocksError | None = None) -> list[AgentEffect]:
+    def end_transaction(self, reason: LocksError | None = None) -> list[AgentEffect]:
         """End the transaction: release everything, and answer all waits with the reason."""
         if self.ended is None:
             if self._waits.pending or self._tokens is not None:
                 error = reason or TransactionEnded(
                     f"transaction {self.id} was ended", agent=self.id
                 )
-                self._out += [AnswerWait(wait, error) for wait in self._waits.end()]
+                self._out += [AnswerWait(wait, error) for wait in self._waits.end_waits()]
                 if self._tokens is not None:
-                    self._tokens.end(error)
+                    self._tokens.end_waits(error)
             self._hold_ups = None
-            self._ledger.end()
+            self._ledger.release_all()
             if self._resolver.graph is not None:
-                self._resolver.cease()
+                self._resolver.end_search()
             if self.notify and reason is not None:  # the client knows of an end that it requested
                 self._notify_end(reason)
             self.ended = NORMALLY if reason is None else Ended(reason)
@@ -336,13 +336,13 @@ class AgentMachine:
 
     def hold_up(self, wait: Hashable) -> list[AgentEffect]:
         """Note that the client blocks in a wait for locks; the caller calls `held_up` of its others."""
-        self._my_hold_ups().begin(wait)
+        self._my_hold_ups().begin_hold_up(wait)
         return self._conclude()
 
     def held_up(self, lock_id: LockId, beside: bool = False) -> list[AgentEffect]:
         """Note that the client blocks in a wait of another transaction; see `HoldUps.join`."""
         if self.ended is None:
-            self._my_hold_ups().join(lock_id, beside)
+            self._my_hold_ups().join_hold_up(lock_id, beside)
         return self._conclude()
 
     def interrupt(self, error: Exception) -> list[AgentEffect]:
@@ -377,7 +377,7 @@ class AgentMachine:
                 self._out.append(Notify(Notification(self.id, "nodedown", node)))
             self._resolver.node_down(node, self._ledger.used)
             if missing is not None:
-                return self.end(self._ledger.ending(missing))
+                return self.end_transaction(self._ledger.ending(missing))
         return self._conclude()
 
     def node_silent(self, node: str) -> list[AgentEffect]:
@@ -599,7 +599,7 @@ class AgentMachine:
 
     def outlook(self) -> Exploration | None:
         """The result of a search now; `None` if the agent does not wait."""
-        return self._resolver.look()
+        return self._resolver.explore()
 
     # --- Taking in ------------------------------------------------------------------------------
 
@@ -612,7 +612,7 @@ class AgentMachine:
             elif self._ledger.update(record) and self.notify:
                 self._out.append(Notify(Notification(me, "lock_info", record)))
         if others and not self._idle():
-            self._resolver.begin()
+            self._resolver.begin_search()
         self._learn(records)
         if others:
             for record in records:
@@ -660,14 +660,16 @@ class AgentMachine:
             text = (
                 f"transaction {self.id} was aborted to resolve a deadlock; run it again.\n{report}"
             )
-            self._out += self.end(DeadlockAborted(text, deadlock=report))
+            self._out += self.end_transaction(DeadlockAborted(text, deadlock=report))
 
     def _refused(self, message: Refused) -> None:
         """Answer all waits with the error for a refused request; if there are none, end with it."""
         node, lock_id, units = message
         if self._ledger.refused(node, lock_id):
             error = another_number(lock_id, units, node)
-            self._out += self.interrupt(error) if self._waits.pending else self.end(error)
+            self._out += (
+                self.interrupt(error) if self._waits.pending else self.end_transaction(error)
+            )
 
     # --- Notifying the client -------------------------------------------------------------------
 
@@ -683,7 +685,7 @@ class AgentMachine:
             if ledger.open and ledger.idle and not resolver.giving_up:
                 ledger.resume()
             if resolver.graph is not None and self._idle():
-                resolver.cease()
+                resolver.end_search()
             if not (resolver.giving_up and resolver.is_in_doubt):
                 if self._waits.pending:
                     self._answer()
@@ -729,7 +731,7 @@ class AgentMachine:
 
     def _withdraw(self, wait: Hashable) -> None:
         """Withdraw the requests that only this wait was for."""
-        for lock_id, mode, before in self._waits.abandon(wait):
+        for lock_id, mode, before in self._waits.abandon_wait(wait):
             if mode is None or before is None:
                 self._ledger.drop(lock_id)
             else:

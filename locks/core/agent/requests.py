@@ -335,7 +335,7 @@ class ClientWaits:
         self.pending: dict[Hashable, ClientWait] = {}
         self._answered: tuple[Hashable, Sequence[Undo]] | None = None
 
-    def begin(self, wait: Hashable, upto: int, asked: Sequence[Undo] = ()) -> None:
+    def begin_wait(self, wait: Hashable, upto: int, asked: Sequence[Undo] = ()) -> None:
         """Begin a wait for all lock requests up to `upto`."""
         self._answered = None
         self.pending[wait] = ClientWait(upto, asked)
@@ -351,7 +351,7 @@ class ClientWaits:
         for waiting in self.pending.values():
             waiting.undo = [e for e in waiting.undo if not (_is_new(e) and _hand_on(e, own))]
 
-    def abandon(self, wait: Hashable) -> Sequence[Undo]:
+    def abandon_wait(self, wait: Hashable) -> Sequence[Undo]:
         """Give up a wait; return the requests that only this wait was for.
 
         Several threads of an owner may wait for the same lock. Then the last of them that gives up
@@ -405,7 +405,7 @@ class ClientWaits:
         waiting = self.pending.get(wait)
         return 0 if waiting is None else waiting.upto
 
-    def end(self) -> list[Hashable]:
+    def end_waits(self) -> list[Hashable]:
         """Forget and return all pending waits."""
         waits = list(self.pending)
         self.pending.clear()

@@ -196,7 +196,7 @@ class Agent(Door, metaclass=Shown):
         self._monitor = Monitor(
             self._client_down, surely=True
         )  # known before it begins, to be cancelled
-        self._monitor.begin(self.client)
+        self._monitor.begin_monitoring(self.client)
 
     def admit(self, message: Any) -> Knowledge:
         """Check a message from a program, before the turn.
@@ -243,7 +243,7 @@ class Agent(Door, metaclass=Shown):
     def stop_inline(self, reason: object) -> None:
         """End the transaction, as any actor is stopped."""
         error = None if reason is None else stopped(self.id, reason)
-        self.event(self.machine.end, error)
+        self.event(self.machine.end_transaction, error)
 
     def notify(self, notification: Notification) -> None:
         """Send the client a notification."""
@@ -262,7 +262,7 @@ class Agent(Door, metaclass=Shown):
         """The machine has ended; so does the actor."""
         self._here = None
         if self.node.lines.by_agent:
-            self.node.lines.leave(self.id)
+            self.node.lines.leave_lines(self.id)
         if self._monitor is not None:
             self._monitor.cancel()
             self._monitor = None  # or the two would keep each other in memory
@@ -279,11 +279,11 @@ class Agent(Door, metaclass=Shown):
         if self._link and ended.reason is not None:
             self.node.executor.run_soon(exit_client, self.client, ended.reason)
 
-    def abandon(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a forked child: end the transaction, which is the parent's; waiting callers get an error."""
         error = in_the_parent(self.id)
         try:
-            effects = self.machine.end(error)
+            effects = self.machine.end_transaction(error)
         except Exception:
             # Another thread was in the middle of a turn. The machine is only asked for this end
             # from now on.
@@ -304,7 +304,7 @@ class Agent(Door, metaclass=Shown):
         """The client has ended, and the transaction ends with it, except for what blocks of generators hold; in a turn."""
         blocks = self._open_blocks()
         if not blocks or self.machine.ended is not None:
-            self.event(self.machine.end, client_has_ended(self, down))
+            self.event(self.machine.end_transaction, client_has_ended(self, down))
             return
         for lock_id in self._beside(blocks):
             self.event(self.machine.unlock, lock_id)
@@ -434,7 +434,7 @@ class Agent(Door, metaclass=Shown):
 
     def request_all(self, objects: Sequence[Object], wait: Any) -> None:
         """Request locks in the turn; only at the gate, if agents of this node already wait there."""
-        queued = self.node.lines.join(self.machine, objects)
+        queued = self.node.lines.join_lines(self.machine, objects)
         self.event(self.machine.ask_all, objects, wait, queued)
 
     def try_all(self, objects: Sequence[Object]) -> LockId | None:
@@ -462,7 +462,7 @@ class Agent(Door, metaclass=Shown):
 
     def _abandon(self, wait: PendingCall | Answering) -> None:
         """Withdraw what only this wait was for, in the turn."""
-        self.event(self.machine.abandon, wait)
+        self.event(self.machine.abandon_wait, wait)
 
     def await_all(self, timeout: float | None) -> LockResult:
         """Wait for all requested locks."""
@@ -708,7 +708,7 @@ class Agent(Door, metaclass=Shown):
             return
         if self.node.is_clustered:
             self._check_unlock(lock_id)
-        self.event(self.machine.end)
+        self.event(self.machine.end_transaction)
 
     @property
     def is_over(self) -> bool:
@@ -717,7 +717,7 @@ class Agent(Door, metaclass=Shown):
 
     def _end_if_idle(self) -> None:
         if self.machine.ended is None and self.machine.empty:
-            self.event(self.machine.end)
+            self.event(self.machine.end_transaction)
 
     def enter(self, lock_id: LockId, acquisition: Acquisition) -> None:
         """Add an acquisition, before the lock is requested; an owner may do so in several threads."""
@@ -908,13 +908,13 @@ class Agent(Door, metaclass=Shown):
 
     # --- The end ----------------------------------------------------------------------------------
 
-    def end(self) -> None:
+    def end_transaction(self) -> None:
         """End the transaction."""
         if self._here is None or getcurrent() is not self._here:
             self.check_client()
         self.turn.run_surely(self._leave)
 
-    def leave(self) -> None:
+    def leave_block(self) -> None:
         """End the transaction as its block is left, in whatever thread that is.
 
         Raises:
@@ -926,7 +926,7 @@ class Agent(Door, metaclass=Shown):
         machine = self.machine
         if machine.ended is not None:
             machine.check_alive()
-        self.event(machine.end)
+        self.event(machine.end_transaction)
 
     def deadlocks(self) -> tuple[Deadlock, ...]:
         """The deadlocks of the transaction that were resolved so far, also when it has ended."""
@@ -937,7 +937,7 @@ class Agent(Door, metaclass=Shown):
         insist(self._let_go)
 
     def _let_go(self) -> None:
-        self.turn.run_surely(self.event, self.machine.end, None)
+        self.turn.run_surely(self.event, self.machine.end_transaction, None)
 
     def _set_notified(self, notify: NotifyTarget) -> None:
         self._notified = inbox_of(self.client, self, notify, self._notified)

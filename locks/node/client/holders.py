@@ -64,7 +64,7 @@ class Holders(ByClient[A], Generic[A]):
             return None
         return agent
 
-    def begin(self, client: Client, label: str | None = None) -> A:
+    def living_or_new(self, client: Client, label: str | None = None) -> A:
         """The agent of a client; a new one, with this label, if it has none."""
         while True:
             agent = self.living(client)

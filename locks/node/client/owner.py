@@ -67,7 +67,7 @@ class Owner(Ending, Block):
             return
         self._tie = Monitor(self._tied_has_ended, surely=True)
         try:
-            self._tie.begin(tied_to)
+            self._tie.begin_monitoring(tied_to)
         except CannotMonitor as error:
             raise InvalidOption(
                 f"can't tie owner {self.name} to {shown(tied_to)}: {error}",

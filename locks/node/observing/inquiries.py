@@ -126,7 +126,7 @@ class Witness:
         error = TransactionBroken(text, agent=name, reason=reason, by=by)
         log = partial(_log_break, self._node.name, question, "%s (%s)")
         self._node.executor.run_soon(log, text, agent.machine.client)
-        agent.event(agent.machine.end, error)
+        agent.event(agent.machine.end_transaction, error)
         return Broken(True)
 
 
@@ -172,7 +172,7 @@ class Inquiries:
         self._witness = witness
         self._passed_on = 0
 
-    def take(self, caller: Pid, tag: Any, request: Any) -> bool:
+    def take_call(self, caller: Pid, tag: Any, request: Any) -> bool:
         """Answer a call, if it is a question; return whether it is.
 
         Raises:
@@ -337,12 +337,12 @@ def _ask(
                 why = node.refusals.get(way, "")
                 silent[name] = f"can't be reached{why and ': '}{why}"
             else:
-                node.turn.run(calls.begin, name, way, LOCK_SERVER, pack_question(question))
+                node.turn.run(calls.begin_call, name, way, LOCK_SERVER, pack_question(question))
         satisfied = any(map(enough, said.values()))
         while True:
             if satisfied or not calls.open:
                 break
-            outcome = calls.take(max(0.0, deadline - time.monotonic()), of_silent=not said)
+            outcome = calls.take_outcome(max(0.0, deadline - time.monotonic()), of_silent=not said)
             if outcome is None:
                 break
             name, answer = outcome[0], _read(*outcome[1:])

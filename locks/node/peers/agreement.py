@@ -63,7 +63,7 @@ class Agreement:
         self._said: dict[str, Scope] = {}
         self.awaited = frozenset(awaited)
 
-    def take(self, name: str, said: Scope) -> Scope | None:
+    def take_scope(self, name: str, said: Scope) -> Scope | None:
         """Take in another node's set of servers.
 
         Returns:
@@ -185,7 +185,7 @@ class Agreements:
     def _again(self, pause: float, link: Link, times: int) -> None:
         self._executor.run_later(pause, self._node.turn.run, self.connected, link, times)
 
-    def take(self, name: str, term: tuple[Any, ...]) -> Any:
+    def take_servers(self, name: str, term: tuple[Any, ...]) -> Any:
         """Take in another node's set of servers.
 
         Returns:
@@ -195,7 +195,7 @@ class Agreements:
             BadMessage: The set is malformed.
         """
         said = unpack_servers(term)
-        known = self._others.take(name, said)
+        known = self._others.take_scope(name, said)
         if known is not None:
             text = disagreement(self._node.name, known, name, said)
             self._node.notices.warn("servers", name, "%s", text)

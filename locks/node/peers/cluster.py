@@ -542,7 +542,9 @@ class Cluster:
         text = f"{shown(message)} of transaction {agent} can't be sent: {error}"
         self.executor.run_soon(logger.error, "%s", text)
         if ours is not None:
-            self.node.turn.post(ours.event, ours.machine.end, TransactionEnded(text, agent=agent))
+            self.node.turn.post(
+                ours.event, ours.machine.end_transaction, TransactionEnded(text, agent=agent)
+            )
 
     def could_not_send(self, error: Exception) -> bool:
         """Whether an error means that a message can't be sent."""
@@ -592,7 +594,7 @@ class Cluster:
                     # out.
                     lock_id = to_lock_id(request[2])
                     self.node.turn.post(self._answer_view, caller, tag, lock_id)
-                elif not self.inquiries.take(caller, tag, request):
+                elif not self.inquiries.take_call(caller, tag, request):
                     self.remotes.answer_term(caller, tag, self._answer(sender.node, request))
         except StrangeMessage as error:
             self.ignored("ignored a message of %s: %s", sender.node, error)
@@ -633,19 +635,19 @@ class Cluster:
         watcher: Any  # a pid
         if type(message) is Watch:
             watcher, lock_id = message
-            self.readers.begin(watcher, lock_id)
+            self.readers.begin_watch(watcher, lock_id)
         elif type(message) is Unwatch:
             watcher, lock_id = message
-            self.readers.end(watcher, lock_id)
+            self.readers.end_watch(watcher, lock_id)
         else:
             self.node.deliver(self.node.server, message)
 
     def _answer(self, name: str, request: Any) -> Any:
         """The answer to a call of the lock server."""
         if is_ours(request) and request[1] == GREETING:
-            return self.greeter.take(name, request)
+            return self.greeter.take_greeting(name, request)
         if is_ours(request) and request[1] == SERVERS:
-            return self.agreements.take(name, request)
+            return self.agreements.take_servers(name, request)
         if is_ours(request) and request[1] == ABOUT and len(request) == 3:
             return self.original_peers.about(request[2])
         return (Atom("error"), Atom("unknown_request"))  # as the original does

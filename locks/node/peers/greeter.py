@@ -84,7 +84,7 @@ class Greeter:
             self._send(link, [])
         elif link.closed is None:
             name = link.peer.name
-            known = self._distribution.book.tell(time.monotonic(), name)
+            known = self._distribution.book.news_for(time.monotonic(), name)
             own = self._own_address()
             self._owed[name] = {}
             self._send(link, known if own is None else [*known, own])
@@ -130,7 +130,7 @@ class Greeter:
 
     # --- The greetings of others ----------------------------------------------------------------
 
-    def take(self, name: str, term: Any) -> Any:
+    def take_greeting(self, name: str, term: Any) -> Any:
         """Take in the greeting of another Python node.
 
         Returns:

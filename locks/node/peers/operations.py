@@ -180,5 +180,5 @@ OPERATIONS: Final[dict[Word, Operation]] = {
     "info": Operation((), None, by_anybody=True),
     "more": Operation((READING,), None, by_anybody=True),
     "ensure_held": Operation((SOME_ID,), lambda agent, lock_id: agent.machine.ensure_held(lock_id)),
-    "end": Operation((), lambda agent: agent.event(agent.machine.end)),
+    "end": Operation((), lambda agent: agent.event(agent.machine.end_transaction)),
 }

@@ -148,7 +148,7 @@ class RemoteAgent:
         return token
 
     ask_for = _called("ask", Agent.ask_for)
-    end = _called("end", Agent.end)
+    end_transaction = _called("end", Agent.end_transaction)
     ensure_held = _called("ensure_held", Agent.ensure_held)
     status = _called("status", Agent.status)
     surrender = _called("surrender", Agent.surrender)
@@ -167,10 +167,10 @@ class RemoteAgent:
 
             def begin() -> None:
                 client = self._remotes.pid_of(current_client())
-                calls.begin(word, ref.node, ref.target, (OURS, Atom(word), client, *terms))
+                calls.begin_call(word, ref.node, ref.target, (OURS, Atom(word), client, *terms))
 
             turn.run(begin)
-            outcome = calls.take(timeout)
+            outcome = calls.take_outcome(timeout)
         if outcome is None:
             raise LockTimeout(
                 f"timed out after {timeout} s waiting for {', '.join(map(show, ids)) or 'an answer'} from {ref}",
@@ -253,7 +253,7 @@ class RemoteClients:
                     if verb.name != "token":
                         hold_up_others(agent, wait)
                 except BaseException:
-                    agent.event(agent.machine.abandon, wait)
+                    agent.event(agent.machine.abandon_wait, wait)
                     self._forget((agent, tag))
                     raise
                 return
@@ -271,7 +271,7 @@ class RemoteClients:
             raise BadMessage(f"{brief(message[2])} is a call from another node")
         wait = self._forget((agent, message[2]))
         if wait is not None:
-            agent.event(agent.machine.abandon, wait)
+            agent.event(agent.machine.abandon_wait, wait)
 
     def _new_wait(self, agent: Agent, caller: Pid, tag: Reference) -> _RemoteWait:
         key = (agent, tag)

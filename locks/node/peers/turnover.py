@@ -65,11 +65,11 @@ class Turnover:
     def _keep_watching(self) -> None:
         while True:
             gevent.sleep(self._discovery.interval, ref=False)
-            found = self._finder.look() if self._node.running else None
+            found = self._finder.ask_discovery() if self._node.running else None
             if not self._node.running:
                 return
             if found is not None:
-                self._sightings.take(found)
+                self._sightings.take_names(found)
             others = self._sightings.others
             if others is not None and self._may_end():
                 self._end(others)
@@ -100,4 +100,6 @@ class Turnover:
 
     def _end_agents(self) -> None:
         for agent in list(self._node.agents_by_id.values()):
-            agent.event(agent.machine.end, TransactionEnded(self.reason, agent=agent.id))
+            agent.event(
+                agent.machine.end_transaction, TransactionEnded(self.reason, agent=agent.id)
+            )

@@ -84,7 +84,7 @@ class _Reading:
         self._next = 0  # number of the next page; 0 before the first one
         self._unsaid = 0
 
-    def take(self, message: Any) -> list[tuple[Listener | OneView, View]]:
+    def take_page(self, message: Any) -> list[tuple[Listener | OneView, View]]:
         """Take in a page, outside of the turn; return the listeners to notify, each with a view.
 
         Raises:
@@ -98,7 +98,7 @@ class _Reading:
         elif page.number != self._next:
             raise BadMessage(f"got page {page.number} of a view instead of page {self._next}")
         self._next = page.number + 1
-        self._followed.take(content.gone, content.requests)
+        self._followed.take_changes(content.gone, content.requests)
         self._unsaid += 1
         if not content.complete or self._unsaid >= OFTEN:
             self._unsaid = 0
@@ -209,7 +209,7 @@ class ViewReader:
             for name in names:
                 turn.run(self._ask, name, lock_id, calls)
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                outcome = calls.take(left, of_silent=patient and name == names[-1])
+                outcome = calls.take_outcome(left, of_silent=patient and name == names[-1])
                 if outcome is not None:
                     name = outcome[0]
                     break
@@ -252,7 +252,7 @@ class ViewReader:
     def _ask(self, name: str, lock_id: LockId, calls: BlockingCalls) -> None:
         """Ask for a view; the answer is `pages.LARGE` if it does not fit into a page."""
         self.check(name)
-        calls.begin(name, name, LOCK_SERVER, (OURS, VIEW, list(lock_id)))
+        calls.begin_call(name, name, LOCK_SERVER, (OURS, VIEW, list(lock_id)))
 
     def _read_once(self, name: str, lock_id: LockId, once: OneView) -> None:
         """Read a view in pages; the caller calls `_forget` at the end."""
@@ -297,7 +297,7 @@ class ViewReader:
     def _take(self, reading: _Reading, message: Any) -> None:
         """Take a page in; by the executor."""
         try:
-            told = reading.take(message)
+            told = reading.take_page(message)
         except BadMessage as error:
             self._cluster.node.turn.run(self._lose, reading.node, str(error))
             return

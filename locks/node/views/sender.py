@@ -161,7 +161,7 @@ class ViewSender:
 
     # --- Watchers -------------------------------------------------------------------------------
 
-    def begin(self, watcher: Pid, lock_id: LockId) -> None:
+    def begin_watch(self, watcher: Pid, lock_id: LockId) -> None:
         """Begin a watch by a process of another node; if it watches already, it gets a page at once."""
         audience = self._audiences.get(watcher.node)
         if audience is None:
@@ -178,7 +178,7 @@ class ViewSender:
         self._wake(reading)
         self._cluster.node.deliver(self._cluster.node.server, Watch(OUTSIDE, ()))
 
-    def end(self, watcher: Pid, lock_id: LockId) -> None:
+    def end_watch(self, watcher: Pid, lock_id: LockId) -> None:
         """End a watch by a process of another node."""
         there = self._by_id.get(lock_id, {})
         reading = there.pop(watcher, None)
@@ -199,7 +199,7 @@ class ViewSender:
             for _, readings in audience.index.all():
                 for reading in readings:
                     assert isinstance(reading, _Reading)
-                    self.end(reading.watcher, reading.lock_id)
+                    self.end_watch(reading.watcher, reading.lock_id)
 
     def _leave(self, node: str) -> None:
         """Forget a node without watches."""

@@ -309,7 +309,7 @@ class Door:
         if self._listener is not None:
             self._listener.close()
 
-    def abandon(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a forked child: release the socket, which belongs to the parent."""
         self._open = False
         if self._listener is not None:

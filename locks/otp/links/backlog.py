@@ -96,7 +96,7 @@ class Backlog:
             return frame
         return self._next_of_data()
 
-    def look(self) -> bool:
+    def look_ahead(self) -> bool:
         """Check which of the next frames are urgent; return whether there are more."""
         for _ in range(AT_ONCE):
             frame = self._next_of_data()

@@ -436,7 +436,7 @@ class Link:
         """Look for urgent frames, for a slice at most."""
         backlog = self._backlog
         until = time.perf_counter() + SLICE
-        while backlog.look() and time.perf_counter() < until:
+        while backlog.look_ahead() and time.perf_counter() < until:
             pass
         if backlog.too_long is not None:
             self._end = backlog.too_long
@@ -489,7 +489,7 @@ class Link:
             self._on_lost(self, self.closed)
             self._tell_drained()
 
-    def abandon(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a forked child: release the socket; the connection belongs to the parent."""
         self.closed = "it belongs to the parent process"
         self.dispose()

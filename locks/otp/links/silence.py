@@ -113,7 +113,7 @@ class Suspects:
             kept.pop(name, None)
         self._lasting.discard(name)
 
-    def look(
+    def find_silent(
         self, heard: Mapping[str, int], now: float, awaited: Callable[[], Iterable[str]]
     ) -> Found:
         """Check which nodes are silent.
@@ -285,7 +285,7 @@ class Silence:
         """Check which nodes are silent, and report changes; return the seconds until the next check."""
         heard = {name: link.heard for name, link in self._links.items()}
         now = time.monotonic()
-        found = self._suspects.look(heard, now, self._awaited)
+        found = self._suspects.find_silent(heard, now, self._awaited)
         self._due = None if found.pause is None else now + found.pause
         for name in found.doubted:
             self.doubt(name)

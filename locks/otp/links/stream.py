@@ -187,7 +187,7 @@ class Stream:
             return True
         return gone
 
-    def abandon(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a forked child: release the socket."""
         abandon(self._socket)
 

@@ -296,7 +296,7 @@ class AddressBook:
                 heard.append((not known.met, known.due, name))
         return Due(asked, [name for *_, name in nsmallest(max(room, 0), heard)])
 
-    def take(self, name: str, now: float) -> None:
+    def dialled(self, name: str, now: float) -> None:
         """Note that a node is dialled now; if that fails, it is due again after a pause."""
         known = self.known.get(name)
         if known is not None:
@@ -309,7 +309,7 @@ class AddressBook:
         ending = min((each.seen for each in known if not each.asked), default=math.inf)
         return max(0.0, min(soonest, ending + self._forget()) - now)
 
-    def tell(self, now: float, to: str) -> list[News]:
+    def news_for(self, now: float, to: str) -> list[News]:
         """The news for another node: the nodes that this one has met, the youngest first, limited."""
         oldest = now - self._forget()
         there = [

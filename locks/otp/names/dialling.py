@@ -129,7 +129,7 @@ class Dialling:
 
     def _begin(self, name: str, now: float, busy: set[str]) -> None:
         """Dial a node, unless a dial is under way."""
-        self.book.take(name, now)
+        self.book.dialled(name, now)
         if name not in self._asked and name not in self._heard:
             busy.add(name)
             self._executor.spawn(self._try, name, busy)

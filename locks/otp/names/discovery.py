@@ -102,7 +102,7 @@ class Sightings:
         self._times = 0
         self.others: frozenset[str] | None = None
 
-    def take(self, found: Collection[str]) -> None:
+    def take_names(self, found: Collection[str]) -> None:
         """Take in an answer of the discovery."""
         named = frozenset(found)
         if named == self._own:

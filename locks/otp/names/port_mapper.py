@@ -127,7 +127,7 @@ class PortMapper:
         if self._socket is not None:
             self._socket.close()
 
-    def abandon(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a forked child: release the connection; the parent stays registered."""
         self._closed = True
         if self._socket is not None:

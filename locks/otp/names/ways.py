@@ -119,7 +119,7 @@ class Finder:
                 self._ask()
         return self._found.get(name)
 
-    def look(self) -> Mapping[str, Address] | None:
+    def ask_discovery(self) -> Mapping[str, Address] | None:
         """The present answer of the discovery; `None` if it fails. Waits."""
         with self._busy:
             self._asked = time.monotonic()
@@ -158,7 +158,7 @@ class Ways:
         self._dial_tunnel = dial_tunnel
         self.mapper: PortMapper | None = None
 
-    def begin(self, name: str, address: Address | None) -> Stream:
+    def begin_connection(self, name: str, address: Address | None) -> Stream:
         """Begin a connection; waits.
 
         Args:

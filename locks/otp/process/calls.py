@@ -58,7 +58,7 @@ class BlockingCalls:
         if self.open:
             self._turn.run(self._give_up)
 
-    def begin(self, name: str, node: str, target: Target, request: Any) -> None:
+    def begin_call(self, name: str, node: str, target: Target, request: Any) -> None:
         """Make a call; see `Processes.call`. In the turn."""
         assert self._processes is not None
         told = partial(self._told, name)
@@ -78,7 +78,7 @@ class BlockingCalls:
             self._nodes[name] in silence.silent for name in self.open
         )
 
-    def take(
+    def take_outcome(
         self, timeout: float | None, *, of_silent: bool = True
     ) -> tuple[str, bool, Any] | None:
         """Take the next outcome: the call's name, and `True` and the answer, or `False` and the error.

@@ -228,7 +228,7 @@ class Channels:
 
     # --- Input ----------------------------------------------------------------------------------
 
-    def take(self, key: Key, message: Message) -> bool:
+    def take_message(self, key: Key, message: Message) -> bool:
         """Take in a message of a relay; return whether it is about a channel."""
         if isinstance(message, Open):
             if message.narrow:

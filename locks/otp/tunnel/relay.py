@@ -116,7 +116,7 @@ class Relay:
     def __len__(self) -> int:
         return len(self._tunnels)
 
-    def take(self, speaker: str, message: Message) -> list[Outgoing]:
+    def take_message(self, speaker: str, message: Message) -> list[Outgoing]:
         """Take in a message of a node; return the messages to send.
 
         Raises:

@@ -75,7 +75,7 @@ Key = tuple[str, str, int]  # the relay, the opener, and the opener's number
 class Narrow(Protocol):
     """The owner of a node's narrow tunnels: `locks.otp.tunnel.channels`."""
 
-    def take(self, key: Key, message: Message) -> bool:
+    def take_message(self, key: Key, message: Message) -> bool:
         """Take in a message of a relay; return whether it is about a narrow tunnel."""
         ...  # pragma: no cover
 
@@ -138,7 +138,7 @@ class _End:
                 self._reader.start(self._readable)
             self._credit = min(WINDOW, self._credit + count)
 
-    def take(self, data: bytes) -> None:
+    def take_data(self, data: bytes) -> None:
         """Take in data from the other end."""
         if len(self._arrived) + len(data) > WINDOW:
             self.close("the other end sent more than its credit")
@@ -198,7 +198,7 @@ class _End:
             watcher.close()
         self._socket.close()
 
-    def abandon(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a forked child: release the socket."""
         self._socket.close()
 
@@ -339,7 +339,7 @@ class Tunnels:
     def _to_relay(self, term: Any, sender: Pid | None) -> None:
         message = self._unpacked(term)
         if message is not None:
-            self._pass_on(self.relay.take(self._processes.speaker, message))
+            self._pass_on(self.relay.take_message(self._processes.speaker, message))
 
     def _pass_on(self, outgoing: list[Outgoing]) -> None:
         for node, process, message in outgoing:
@@ -351,7 +351,7 @@ class Tunnels:
             return
         server = self._processes.speaker
         key = (server, message.opener, message.number)
-        if self.channels is not None and self.channels.take(key, message):
+        if self.channels is not None and self.channels.take_message(key, message):
             return
         if isinstance(message, Open):
             self._opened_here(key, message)
@@ -363,7 +363,7 @@ class Tunnels:
             case Opened():
                 self._in_hub(end.answer.set, None)
             case Data():
-                self._in_hub(end.take, message.data)
+                self._in_hub(end.take_data, message.data)
             case Credit():
                 self._in_hub(end.gain, message.size)
             case Close():
@@ -419,10 +419,10 @@ class Tunnels:
         for end in ends:
             self.executor.run_soon(end.dispose)
 
-    def abandon(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a forked child: release all sockets, which belong to the parent."""
         for end in self._ends.values():
-            end.abandon()
+            end.leave_to_parent()
 
 
 def _pair() -> tuple[socket.socket, Any]:

@@ -17,9 +17,9 @@ def events(agent: Agent, machine: AgentMachine, error: NotHeld) -> None:
     agent.event(machine.unlock, ("a",))
     agent.event(machine.unlock)  # E
     agent.event(machine.unlock, 7)  # E
-    agent.event(machine.end, error)
-    agent.event(machine.end)
-    agent.event(machine.end, "why")  # E
+    agent.event(machine.end_transaction, error)
+    agent.event(machine.end_transaction)
+    agent.event(machine.end_transaction, "why")  # E
     agent.event(machine.held_up, ("a",), beside=True)  # E
     agent.event(machine.status)  # E
 
