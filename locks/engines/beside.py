@@ -42,7 +42,7 @@ LOOK = 1.0  # seconds between two checks whether the other process is alive
 
 
 class Beside:
-    """A lock server beside this process, for one event loop. `begin` creates it.
+    """A lock server beside this process, for one event loop. `start_process` creates it.
 
     Attributes:
         address: Its address.

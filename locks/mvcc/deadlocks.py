@@ -1,6 +1,6 @@
 """The search for deadlocks, a part in each turn, and the choice of their victims.
 
-`Deadlocks.look` notes that a transaction has new edges; `go_on` searches. A search looks for a
+`Deadlocks.search_from` notes that a transaction has new edges; `go_on` searches. A search looks for a
 cycle through that transaction. It is a breadth-first search along the edges, from waiting
 transactions to those that they wait for. Its cost depends on the transactions that can be reached;
 of a queue, only members that also wait elsewhere count.

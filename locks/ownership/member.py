@@ -1,14 +1,14 @@
 """The groups and present tasks of one worker: a state machine that several threads use without a lock.
 
-A task of a group is begun and ended (`begin`, `end`). After a group is revoked, no task of it is
+A task of a group is begun and ended (`begin_task`, `end_task`). After a group is revoked, no task of it is
 begun, and it is released when its last task has ended. While the worker is cut off from its
 coordinator, it begins no task. It reports its groups to the next coordinator, and then continues.
 
 The program's threads begin and end tasks, and an exception may be raised there at any instruction.
-So `begin`, `end` and `suspend` make each change in one atomic step, and may be repeated without
-harm. All other methods run in the background, one at a time. Why is no task missed? `begin` first
+So `begin_task`, `end_task` and `suspend` make each change in one atomic step, and may be repeated without
+harm. All other methods run in the background, one at a time. Why is no task missed? `begin_task` first
 registers its task, and then checks that the worker owns the group. A revocation first takes the
-group away, and then looks for tasks. So one of them sees the other. Likewise, `end` first removes
+group away, and then looks for tasks. So one of them sees the other. Likewise, `end_task` first removes
 its task, and then checks whether the group waits to be released.
 """
 
@@ -57,7 +57,7 @@ class Member:
         """Begin a task of a group.
 
         Returns:
-            The group's token; `None` if no task may be begun there. Call `end` even then, because
+            The group's token; `None` if no task may be begun there. Call `end_task` even then, because
             another thread may have seen the task.
         """
         self._at_hand[task] = group

@@ -7,7 +7,7 @@ Callbacks run in the background, one at a time: `on_gained` before the first tas
 and `on_lost` after its last task has ended, before the next owner gets the group.
 
 Signal handlers and finalisers can interrupt any of this, and exceptions from them and from other
-threads can be raised at any instruction. So `begin`, `end` and `stop`, which the program's threads
+threads can be raised at any instruction. So `begin_task`, `end_task` and `stop`, which the program's threads
 call, never wait, and may be repeated without harm. If one is interrupted, the object of the `with`
 statement ends the task again (`locks.runtime.leaving`). They notify the participant because of the
 present state, not because of their own change. So after an interruption, the repeated call notifies
@@ -191,7 +191,7 @@ class Part:
         """Go on."""
         if not self.stopping:
             self.member.resume()
-            if self.stopping:  # it was stopped meanwhile; `begin` checks this, too
+            if self.stopping:  # it was stopped meanwhile; `begin_task` checks this, too
                 self.member.suspend()
         for run in tuple(self.runs)[:1]:
             run.look()

@@ -55,7 +55,7 @@ OF_AGENTS = {
         "await_all",
         "change_flag",
         "check_client",
-        "end",
+        "end_transaction",
         "ensure_held",
         "give_up",
         "lock_by",

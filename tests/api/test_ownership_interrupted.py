@@ -235,13 +235,13 @@ def test_control_c_leaves_nothing_at_hand(run_script: Callable[..., str]) -> Non
         class Interrupted(Member):
             when = "begin"
 
-            def begin(self, group, task):
+            def begin_task(self, group, task):
                 self.interrupt("begin")
-                return super().begin(group, task)
+                return super().begin_task(group, task)
 
-            def end(self, task):
+            def end_task(self, task):
                 self.interrupt("end")
-                return super().end(task)
+                return super().end_task(task)
 
             def interrupt(self, what):
                 if what == self.when:

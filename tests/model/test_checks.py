@@ -170,7 +170,7 @@ def test_a_grant_out_of_order(monkeypatch: Patch) -> None:
 
 def test_what_is_left_in_an_agent(monkeypatch: Patch) -> None:
     """An agent that has ended still keeps what others know."""
-    monkeypatch.setattr(Resolver, "cease", lambda self: None)
+    monkeypatch.setattr(Resolver, "end_search", lambda self: None)
     goes_wrong(lambda: World(OPPOSITE), "left in client")
 
 

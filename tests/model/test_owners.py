@@ -348,10 +348,10 @@ def _nothing(*_: Any) -> Any:
 
 WRONG = {
     "held up by each other": (
-        ((HoldUps, "join", _always), (HoldUps, "_held_up_by", _nothing)),
+        ((HoldUps, "join_hold_up", _always), (HoldUps, "_held_up_by", _nothing)),
         "yields",
     ),
-    "not held up again": (((HoldUps, "join", _never_again),), "stuck"),
+    "not held up again": (((HoldUps, "join_hold_up", _never_again),), "stuck"),
     "nobody is held up": (((Owner, "hold_up", _nothing),), "stuck"),
 }
 

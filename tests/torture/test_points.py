@@ -122,7 +122,7 @@ def test_point_2_a_collection_within_a_turn_does_not_hang(what: str) -> None:
     [
         ("server/table.py", "request"),
         ("agent/ledger.py", "add_told"),
-        ("agent/machine.py", "end"),
+        ("agent/machine.py", "end_transaction"),
     ],
     ids=["table", "ledger", "end"],
 )

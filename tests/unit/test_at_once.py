@@ -34,7 +34,7 @@ steps = st.one_of(
     st.tuples(st.just("abandon"), agents),
     st.tuples(st.just("notify"), agents),
     st.tuples(st.just("watch"), ids),
-    st.tuples(st.just("end"), agents),
+    st.tuples(st.just("end_transaction"), agents),
     st.tuples(st.just("peer"), agents, st.sampled_from(["node_up", "node_down"])),
 )
 
@@ -169,7 +169,7 @@ def test_when_a_call_is_made() -> None:
     assert not ask(0, ("e", ("$units", 2)))
     assert not ask(2, ("d",), THERE)
     assert not ask(2, ("f",))
-    world.do(("end", 2))
+    world.do(("end_transaction", 2))
     assert ask(2, ("f",)) == "granted"
     assert ask(2, ("d",), mode="write") == "waiting"
     assert not ask(2, ("g",))

@@ -118,7 +118,7 @@ def test_only_so_much_is_read_ahead() -> None:
     while backlog.room:
         backlog.add(packed(*[b"oa"] * 100))
         assert not backlog.room  # not before all was looked at
-        while backlog.look():
+        while backlog.look_ahead():
             pass
         size += 100
     assert size <= AHEAD / 100

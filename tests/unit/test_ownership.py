@@ -569,7 +569,7 @@ class Workers(RuleBasedStateMachine):
             return
         worker = self.pick(idle, chosen)
         task = object()
-        token = worker.member.begin(group, task)
+        token = worker.member.begin_task(group, task)
         if token is not None:
             for other in [*self.workers.values(), *self.lost]:
                 if other.at_hand is not None and other.at_hand[0] % 100 == group:
@@ -581,7 +581,7 @@ class Workers(RuleBasedStateMachine):
                         assert newer_token > older_token, "a token that does not tell them apart"
             worker.at_hand = (self.queues[group][0], token)
             worker.task = task
-        elif worker.member.end(task):
+        elif worker.member.end_task(task):
             worker.released.append(worker.member.settle())
 
     @rule(chosen=st.integers(0, 9))
@@ -603,7 +603,7 @@ class Workers(RuleBasedStateMachine):
                 self.applied[task] += 1
             if self.queues[group] and self.queues[group][0] == task:
                 self.queues[group].popleft()
-        if worker.member.end(worker.task):
+        if worker.member.end_task(worker.task):
             worker.released.append(worker.member.settle())
         if worker.leaving:
             self.bury(worker)

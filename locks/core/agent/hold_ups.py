@@ -6,9 +6,9 @@ others. So an agent that waits for the locks of the others waits for that call, 
 this edge of the wait-for graph, so the client's agents make one. As long as the wait lasts,
 
 * the agent in whose call the client blocks holds a write lock that stands for this wait
-  (`HoldUps.begin`);
+  (`HoldUps.begin_hold_up`);
 * the client's other agents wait for a read lock on the same id: they are *held up*
-  (`HoldUps.join`).
+  (`HoldUps.join_hold_up`).
 
 These are ordinary requests at the lock server of their node, on ids that no other client uses
 (`HELD_UP`). So cycles through them are found by the same rules, on any number of nodes. The client

@@ -340,7 +340,7 @@ class AgentMachine:
         return self._conclude()
 
     def held_up(self, lock_id: LockId, beside: bool = False) -> list[AgentEffect]:
-        """Note that the client blocks in a wait of another transaction; see `HoldUps.join`."""
+        """Note that the client blocks in a wait of another transaction; see `HoldUps.join_hold_up`."""
         if self.ended is None:
             self._my_hold_ups().join_hold_up(lock_id, beside)
         return self._conclude()

@@ -268,7 +268,7 @@ class AddressBook:
     def due(self, now: float, room: int) -> Due:
         """Return the nodes to dial now, and forget names that are too old.
 
-        This also notes that connected nodes are alive. A node stays due until it is taken (`take`).
+        This also notes that connected nodes are alive. A node stays due until it is taken (`dialled`).
 
         Args:
             now: The time.
