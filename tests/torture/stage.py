@@ -165,7 +165,9 @@ class Stage:
             self._collect(answer, expected)
         for client in self._others.values():
             with suppress(locks.AgentEnded):  # aborted, for a deadlock
-                client.call(lambda client=client: client.agent.is_alive() and client.agent.end_transaction())
+                client.call(
+                    lambda client=client: client.agent.is_alive() and client.agent.end_transaction()
+                )
             client.stop()
         with suppress(AssertionError):  # told below
             eventually(lambda: not self.node.agents_by_id, 1.0)
