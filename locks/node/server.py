@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pykka
 from pykka._envelope import Envelope
@@ -47,11 +47,6 @@ from locks.node.ports import NodePort
 from locks.node.sendable import check_sendable
 from locks.runtime import Down, Listener, Monitor, current_client, watch_end
 from locks.runtime.addressed import Later
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVarTuple, Unpack
-
-    Ts = TypeVarTuple("Ts")
 
 __all__ = ["Server", "Watcher"]
 
@@ -260,13 +255,6 @@ class Server(Door):
         self.node.touched.append((self, step))
         self.history.append(step)
         self.machine.raise_to(version)
-
-    def _event(self, event: Callable[[Unpack[Ts]], list[ServerEffect]], *args: Unpack[Ts]) -> None:
-        if not self._fenced:
-            step = (event, args)
-            self._touched.append((self, step))
-            self.history.append(step)
-            self.node.perform(self, event(*args))
 
     def failed(self, message: Any, error: Exception) -> None:
         """Log it; the lock table is as it was."""
