@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from greenlet import greenlet
 
@@ -11,11 +11,6 @@ from locks.core.messages import AgentMessage, Request, RequestStates
 from locks.model import Deadlock, Edge, show
 from locks_lab.applications.places import Place
 from locks_lab.applications.strategies import CLIENTS
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVarTuple, Unpack
-
-    Ts = TypeVarTuple("Ts")
 
 __all__ = ["Client", "Note", "has_to_wait", "words_of"]
 
@@ -58,7 +53,7 @@ class Client(greenlet):
     is_helper: ClassVar[bool] = False  # whether it is no client, but runs clients
 
     def __init__(
-        self, name: str, function: Callable[[Unpack[Ts]], Any], args: tuple[Unpack[Ts]], node: str
+        self, name: str, function: Callable[..., Any], args: tuple[Any, ...], node: str
     ) -> None:
         super().__init__()
         self.name = name
