@@ -14,6 +14,7 @@ from typing import Any
 import locks
 from locks.model import LockId, View, check_lock_id
 from locks.node.client.refusals import check_may_wait
+from locks.runtime import Own
 
 __all__ = ["Leading", "from_mark", "to_mark"]
 
@@ -55,7 +56,7 @@ class Leading:
     def follow(self) -> None:
         """Watch the marks; `lead` does so, too."""
         if not self._follows:
-            locks.watch(self._above, watcher=self._told)
+            locks.watch(self._above, watcher=Own(self._told))
             self._follows = True
 
     def _told(self, view: View) -> None:

@@ -40,7 +40,7 @@ from locks.otp.bytes.control import StrangeMessage, check_speaker
 from locks.otp.bytes.terms import Pid
 from locks.otp.links.budgets import MOST_MEMBERSHIPS, Tally
 from locks.otp.process.processes import Local
-from locks.runtime import Monitor, watch_end
+from locks.runtime import Monitor, Own, watch_end
 
 __all__ = ["GroupMonitor", "Joined", "Left", "Ref", "Scope", "Watcher", "scope_of"]
 
@@ -80,6 +80,7 @@ class GroupMonitor:
     Attributes:
         group: The group, as passed to `monitor`.
         members: The references of its members when the monitor began; later changes are reported.
+        never_blocks: Whether the watcher is an actor, or a callback of `locks` itself.
     """
 
     def __init__(self, scope: Scope, group: Group, watcher: Watcher) -> None:
@@ -88,6 +89,7 @@ class GroupMonitor:
         self._key = group
         self._scope = scope
         self._watcher = watcher
+        self.never_blocks = isinstance(watcher, (pykka.ActorRef, Own))
         self._watching: Monitor | None = None
         self._cancelled = False
 
@@ -290,7 +292,8 @@ class Scope:
         kind = Joined if effect.joined else Left
         told = effect.monitor
         assert isinstance(told, GroupMonitor)
-        self.node.executor.tell(told.tell_watcher, kind(told.group, self._refs(effect.members)))
+        call = self.node.executor.run_soon if told.never_blocks else self.node.executor.tell
+        call(told.tell_watcher, kind(told.group, self._refs(effect.members)))
 
     def _send(self, peer: Hashable, message: Message) -> None:
         assert self._me is not None

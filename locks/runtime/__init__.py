@@ -7,7 +7,7 @@ makes no hub and no thread.
 from locks.runtime.actor import GeventActor, GeventFuture, ask, end_all, kill, tell
 from locks.runtime.executor import Executor
 from locks.runtime.exits import exit_client
-from locks.runtime.identity import Listener, client_key
+from locks.runtime.identity import Listener, Own, client_key
 from locks.runtime.monitor import (
     CannotMonitor,
     Client,
@@ -35,6 +35,7 @@ __all__ = [
     "Killed",
     "Listener",
     "Monitor",
+    "Own",
     "Waiter",
     "acting",
     "ask",

@@ -103,6 +103,25 @@ class Telling(Protocol):
         """Call a function, after its earlier calls."""
 
 
+class Own:
+    """A callback of `locks` itself. It never blocks, so the node's worker calls it, in the order of all else that happens there.
+
+    The program's own functions may block. Other workers call them, each in an order of its own (`Telling`).
+
+    Args:
+        function: What is called.
+    """
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any) -> None:
+        """Call it."""
+        self._function(*args)
+
+
 class Listener:
     """A receiver of notifications: an actor, or a function. It is made before the turn.
 
@@ -115,16 +134,18 @@ class Listener:
     Attributes:
         target: The same.
         is_actor: Whether it is an actor.
+        never_blocks: Whether it is an actor, or a callback of `locks` itself.
 
     Raises:
         TypeError: The target is neither.
     """
 
-    __slots__ = ("_key", "is_actor", "target")
+    __slots__ = ("_key", "is_actor", "never_blocks", "target")
 
     def __init__(self, target: Any) -> None:
         self.target = target
         self.is_actor = issubclass(type(target), pykka.ActorRef)
+        self.never_blocks = self.is_actor or type(target) is Own
         if not (self.is_actor or callable(target)):
             raise TypeError("it must be an actor's reference or a callable")
         self._key: tuple[Any, ...]
@@ -155,8 +176,8 @@ class Listener:
             call(news)
 
     def tell(self, background: Telling, news: object) -> None:
-        """The same, by what calls functions of the program: an actor is told at once, which does not block."""
-        if self.is_actor:
+        """The same by the node's worker: at once if it never blocks; else by what calls functions of the program."""
+        if self.never_blocks:
             self(news)
         else:
             background.tell(self, news)

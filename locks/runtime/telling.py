@@ -30,7 +30,7 @@ __all__ = ["MOST_CALLS", "Teller"]
 
 logger = logging.getLogger("locks.runtime")
 
-MOST_CALLS = 1000  # of one function that wait
+MOST_CALLS = 100_000  # of one function that wait; a group may have thousands of changes at once
 MOST_WORKERS = 200
 PATIENCE = 0.05  # seconds that the other functions wait for one
 SLOW = 1.0  # seconds; a call that takes longer is logged

@@ -50,7 +50,7 @@ from locks.node.ports import Scope
 from locks.node.sendable import check_sendable
 from locks.primitives import ASK, await_servers
 from locks.program import Movable
-from locks.runtime import Client, Down, Monitor, Waiter, current_client
+from locks.runtime import Client, Down, Monitor, Own, Waiter, current_client
 from locks.runtime.leaving import Block, entering
 from locks.runtime.native import insist
 from locks.runtime.shown import Shown
@@ -285,7 +285,7 @@ class _Party(Block):
         if isinstance(step, Look):
             return self._node.view(self._root, self._at.nodes[0], ASK).requests
         if isinstance(step, Begin):
-            self._standing = self._spawn(self._owners[1], notify=self._told)
+            self._standing = self._spawn(self._owners[1], notify=Own(self._told))
             return self._standing.id
         if isinstance(step, Stand):
             return self._stand(step)

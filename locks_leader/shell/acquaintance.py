@@ -14,7 +14,7 @@ from typing import Any
 from locks import Node, View
 from locks.errors import InvalidOption
 from locks.model import check_lock_id
-from locks.runtime import Listener
+from locks.runtime import Listener, Own
 from locks.runtime.port import world
 from locks_leader.core.contenders import Contenders
 from locks_leader.policy import Policy
@@ -62,7 +62,7 @@ class Acquaintance:
         self._lock_id = check_lock_id(lock_id)
         self._servers = servers
         self._contenders = Contenders(node.name, servers)
-        self._listener = Listener(self._viewed)
+        self._listener = Listener(Own(self._viewed))
         self._watched: set[str] = set()
 
     def watch_servers(self) -> None:

@@ -34,7 +34,7 @@ from locks import (
 )
 from locks.errors import assert_never
 from locks.model import check_timeout
-from locks.runtime import GeventFuture, tell, watch_end
+from locks.runtime import GeventFuture, Own, tell, watch_end
 from locks.runtime.port import world
 from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of, tell_end
 from locks_leader.core.events import (
@@ -152,7 +152,9 @@ class Instance(GeventActor):
     def _begin(self) -> None:
         self._callbacks.init(*self._args)
         self._begun = True
-        observer = self.node.spawn_agent(self.actor_ref, notify=self._node_news, monitor_nodes=True)
+        observer = self.node.spawn_agent(
+            self.actor_ref, notify=Own(self._node_news), monitor_nodes=True
+        )
         # Without its lock server the node can vouch for nothing.
         watch_end(observer, lambda _: self.actor_ref.stop(block=False))
         self.node.dependents.add(self.actor_ref)

@@ -16,7 +16,7 @@ import pykka
 
 import locks
 from locks import Atom, Down, LocksError, Node, Notification, TransactionEnded
-from locks.runtime import tell, watch_end
+from locks.runtime import Own, tell, watch_end
 from locks_leader.core.events import (
     CONTEST_OPTIONS,
     ENDS,
@@ -179,7 +179,7 @@ class Transactions:
         self, news: Callable[[Notification], None], gone: Incoming, options: dict[str, Any]
     ) -> locks.Agent:
         agent = self._node.spawn_agent(
-            self._client, **options | {"notify": news, "label": self._label}
+            self._client, **options | {"notify": Own(news), "label": self._label}
         )
         watch_end(agent, partial(self._tell_gone, gone))
         return agent

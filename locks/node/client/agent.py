@@ -248,7 +248,7 @@ class Agent(Door, metaclass=Shown):
     def notify(self, notification: Notification) -> None:
         """Send the client a notification."""
         if self._notified is not None:
-            self.node.executor.tell(Listener(self._notified), notification)
+            self._tell_listener(Listener(self._notified), notification)
 
     def has_lost(self, lost: Lost) -> None:
         """Take in that acknowledged locks were lost with a node."""
@@ -256,7 +256,11 @@ class Agent(Door, metaclass=Shown):
         assert self._lost is not None
         self._lost.open()
         if self.on_lost is not None:
-            self.node.executor.tell(Listener(self.on_lost), lost.error)
+            self._tell_listener(Listener(self.on_lost), lost.error)
+
+    def _tell_listener(self, listener: Listener, news: object) -> None:
+        executor = self.node.executor
+        executor.run_soon(listener.tell, executor, news)
 
     def has_ended(self, ended: Ended) -> None:
         """The machine has ended; so does the actor."""

@@ -20,7 +20,7 @@ from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.model import Notification, plain_text
 from locks.ranges import LONGEST_TEXT, one_line
-from locks.runtime import Client, tell
+from locks.runtime import Client, Own, tell
 from locks.runtime.addressed import OfAnotherNode
 from locks.runtime.callables import check_callable
 
@@ -214,9 +214,9 @@ def inbox_of(client: Client, agent: object, notify: NotifyTarget, before: Inbox 
     if isinstance(client, OfAnotherNode):
         from locks.wire import pack_notification  # is there: other nodes are
 
-        return partial(_notify, client, agent, pack_notification)
+        return Own(partial(_notify, client, agent, pack_notification))
     if isinstance(client, pykka.ActorRef):
-        return partial(tell, client)
+        return Own(partial(tell, client))
     if before is None:
         raise InvalidOption(
             f"can't notify client {name_of(client)}: it is not an actor and has no inbox; pass notify=function",

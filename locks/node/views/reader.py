@@ -302,10 +302,11 @@ class ViewReader:
             self._cluster.node.turn.run(self._lose, reading.node, str(error))
             return
         for listener, view in told:
+            executor = self._cluster.executor
             if isinstance(listener, Listener):
-                listener.tell(self._cluster.executor, view)
+                executor.run_soon(listener.tell, executor, view)
             else:
-                self._cluster.executor.run_soon(listener, view)
+                executor.run_soon(listener, view)
 
     def _lose(self, name: str, error: str) -> None:
         """Close the connection to a node whose pages are wrong, so that it starts again."""
