@@ -12,7 +12,7 @@
             ...
 
 It consists of two Dask plugins. The scheduler plugin keeps the lock servers running, beside the scheduler or beside some of its
-workers, and knows their addresses. The worker plugin, which later workers get, too, gives each worker's program the secret and a way
+workers, and knows their addresses. If the cluster shrinks, servers that find no other worker go on beside the scheduler. The worker plugin, which later workers get, too, gives each worker's program the secret and a way
 to ask for the addresses, and makes each task the owner of its locks. All this goes over Dask's connections, encrypted if these are.
 
 The owner is the task, because the threads that run tasks are reused: the locks of a task are released when the task ends. If
@@ -53,6 +53,7 @@ NAME = "locks"  # of both plugins
 PATIENCE = 60.0  # seconds that `install` waits for the lock servers
 ANSWER = 5.0  # seconds that the scheduler has to return their addresses
 AGAIN = 0.2  # seconds until a lock server that has ended is restarted
+NEW_WORKER = 10.0  # seconds in which a worker may come that takes the place of a lost one
 CANCELLED = "Dask does not need the task any more"
 
 Places = dict[str, HostAndPort]
@@ -66,7 +67,8 @@ def install(client: Client, *, workers: int = 0, port: int = 0) -> Any:
     Args:
         client: The cluster's client.
         workers: The number of workers that get a lock server each; a lock needs a majority of these. With 3, locks work while one is
-            lost; it is replaced beside another worker. 0: one server beside the scheduler, which does not depend on workers.
+            lost; it is replaced beside another worker, or beside the scheduler if there is none. 0: one server beside the
+            scheduler, which does not depend on workers.
         port: The port of the lock servers; 0 gives each a free port.
 
     Returns:
@@ -383,15 +385,23 @@ class _Servers(SchedulerPlugin):
         }
 
     async def _choose(self) -> _OnWorker | _Place:
-        """Choose a place without a lock server, on a machine that has few of them."""
+        """Choose a place without a lock server, on a machine that has few of them; beside the scheduler if there are too few workers."""
         while True:
             taken = list(self._placed.values())
             free = [each for each in self._hosts.values() if each not in taken]
+            machines = [each.machine for each in taken]
             if free:
-                machines = [each.machine for each in taken]
                 return min(free, key=lambda each: machines.count(each.machine))
             self._changed.clear()
-            await self._changed.wait()
+            try:
+                await asyncio.wait_for(self._changed.wait(), NEW_WORKER)
+            except (TimeoutError, asyncio.TimeoutError):
+                beside = _Place(self._scheduler)
+                has_port = not self._port or beside.machine not in machines
+                if (
+                    has_port and self._complete.is_set()
+                ):  # not while the first workers are still coming
+                    return beside
 
     async def _tell(self) -> None:
         """Send the addresses of all servers to all, once they are known."""

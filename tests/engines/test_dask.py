@@ -337,6 +337,26 @@ def test_majority_on_workers(tmp_path: Path) -> None:
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in gone))
 
 
+def test_a_cluster_that_shrinks(tmp_path: Path) -> None:
+    """Three lock servers, and one worker left, as adaptive scaling leaves at night: the other servers go on beside the scheduler."""
+    with running() as client:
+        engine.install(client, workers=3)
+        eventually(lambda: everywhere(client, servers_connected) == [3, 3, 3])
+        client.submit(count_patiently, str(tmp_path), pure=False).result(timeout=LIMIT)
+        client.cluster.scale(1)
+        eventually(lambda: len(workers(client)) == 1)
+        eventually(lambda: everywhere(client, servers_connected) == [3])
+        assert [len(pids) for pids in client.run(lock_servers).values()] == [1]
+        client.submit(count_patiently, str(tmp_path), pure=False).result(timeout=LIMIT)
+        client.cluster.scale(2)
+        client.wait_for_workers(2, timeout=LIMIT)
+        eventually(lambda: everywhere(client, servers_connected) == [3, 3])
+        client.submit(count_patiently, str(tmp_path), pure=False).result(timeout=LIMIT)
+        tokens = [int(token) for token in (tmp_path / "tokens").read_text().splitlines()]
+        assert len(tokens) == 3
+        assert tokens == sorted(set(tokens))
+
+
 def test_encrypted(tmp_path: Path) -> None:
     """A cluster with certificates: lock servers and workers use these, too."""
     pytest.importorskip("cryptography", reason="Dask makes certificates with it")
