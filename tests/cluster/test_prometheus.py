@@ -86,7 +86,7 @@ def test_it_reads_all_there_is(tmp_path: Path) -> None:
             started.append(subprocess.Popen(command, stderr=output, text=True))
         listens = re.compile(r'msg="Listening on" address=(\S+)')
         eventually(lambda: "Server is ready" in log.read_text("utf-8"))
-        found = listens.search(log.read_text("utf-8"))
+        found = eventually(lambda: listens.search(log.read_text("utf-8")))
         assert found is not None
         prometheus = Prometheus(found[1])
         eventually(lambda: prometheus.value("locks_transactions_total") == 7)

@@ -87,7 +87,8 @@ class LongWaits:
         """A long wait is over."""
         if is_contest(entry.slot.lock_id):
             return
-        self._run_soon(self._tell_end, self._wait_of(entry, seconds), granted)
+        was_logged = self._told.pop(entry.number, None)
+        self._run_soon(self._tell_end, self._wait_of(entry, seconds), granted, was_logged)
 
     def _run_soon(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         try:
@@ -191,8 +192,7 @@ class LongWaits:
             )
         self._tell_left_out()
 
-    def _tell_end(self, wait: _Wait, granted: bool) -> None:
-        was_logged = self._told.pop(wait.number, None)
+    def _tell_end(self, wait: _Wait, granted: bool, was_logged: bool | None) -> None:
         if was_logged is None:  # it ended before a check
             was_logged = self._sparing.admit(self._times.clock())
         if was_logged:
