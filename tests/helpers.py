@@ -29,6 +29,7 @@ LIMIT = 60.0
 
 SIMULATED = (
     *(f"api/{path.name}" for path in sorted((ROOT / "tests" / "api").glob("test_testing*.py"))),
+    "api/test_annotations.py",
     "api/test_running_again.py",
     "api/test_surrender_in_crowds.py",
     "examples/test_cautionary_stores.py",
