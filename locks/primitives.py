@@ -13,10 +13,8 @@ twice raises an error instead of waiting for ever, and an `acquire` with a time 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from locks.core.agent.machine import Object
 from locks.errors import (
@@ -39,7 +37,6 @@ from locks.model import (
 from locks.node.client.agent import Agent
 from locks.node.client.blocks import note_block
 from locks.node.client.clients import checked_label
-from locks.node.client.holders import Holders
 from locks.node.client.owner import Owner, checked_owner
 from locks.node.client.refusals import not_held
 from locks.node.client.scope import Nodes, checked_where, some_of, where
@@ -48,16 +45,20 @@ from locks.node.ports import AskedAlready, PendingCall, Scope
 from locks.node.sendable import check_sendable
 from locks.program import Movable
 from locks.runtime import Client, current_client
-from locks.runtime.leaving import CONTEXTLIB, IN_GENERATOR, Block, Hold, entering, generator_of
-from locks.runtime.native import insist
+from locks.runtime.leaving import ClientBlock, Hold
 from locks.runtime.shown import Shown
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from typing_extensions import Self
 
 __all__ = ["ASK", "Lock", "RWLock", "await_servers", "checked_wait"]
 
 ASK = 5  # time limit, in seconds, of a question to another node
 
 
-class Lock(Movable, Block, metaclass=Shown):
+class Lock(Movable, ClientBlock, metaclass=Shown):
     """A lock on one id, used like a `threading.Lock`.
 
     Args:
@@ -184,22 +185,16 @@ class Lock(Movable, Block, metaclass=Shown):
             except AskedAlready:
                 hold.drop()
             except BaseException as error:
-                insist(self._take_back, node.holders, client, hold, call)
+                if hold.held is not None:
+                    hold.held.withdraw(call, self.lock_id)
+                else:
+                    found = node.holders.get(client)  # it may just have begun
+                    if found is not None:
+                        found.withdraw(None, self.lock_id)
+                hold.drop()
                 # A finaliser may have released all locks of the caller: begin again.
                 if call is None or not (isinstance(error, TransactionEnded) and agent.is_over):
                     raise
-
-    def _take_back(
-        self, holders: Holders[Agent], client: Client, hold: Hold, call: PendingCall | None
-    ) -> None:
-        """Withdraw the request of an `acquire` that failed."""
-        if hold.held is not None:
-            hold.held.withdraw(call, self.lock_id)
-        else:
-            found = holders.get(client)  # its transaction may just have begun
-            if found is not None:
-                found.withdraw(None, self.lock_id)
-        hold.drop()
 
     def release(self) -> None:
         """Release the lock.
@@ -255,19 +250,9 @@ class Lock(Movable, Block, metaclass=Shown):
             )
         return agent.token(self.lock_id, timeout)
 
-    def __enter__(self) -> Lock:
-        hold = entering(self)
-        self._enter(hold)
-        frame = sys._getframe(1)
-        if frame.f_code.co_flags & IN_GENERATOR or frame.f_globals is CONTEXTLIB:
-            generator = generator_of(hold, frame)
-            if generator is not None:
-                return self._of_generator(hold, generator)
-        return self
-
-    def _of_generator(self, hold: Hold, frame: FrameType | None = None) -> Lock:
-        """A block of a generator was entered; returns what its code has of the lock, wherever that runs."""
-        made: Lock = object.__new__(type(self))
+    def _of_generator(self, hold: Hold, frame: FrameType | None = None) -> Self:
+        """See `ClientBlock`: a lock that knows its block."""
+        made = object.__new__(type(self))
         made.__dict__.update(self.__dict__, _block=hold)
         agent = made._agent()
         assert agent is not None

@@ -6,9 +6,8 @@ block has already relied on its locks, and must not lose them unnoticed.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast, overload
 
 from locks import api
 from locks.core.agent.machine import Object
@@ -32,7 +31,12 @@ from locks.program import Movable, default_node
 from locks.retries import Learned, Retries
 from locks.runtime import Event, Waiter
 from locks.runtime.callables import check_callable, check_ran
-from locks.runtime.leaving import CONTEXTLIB, IN_GENERATOR, Block, Hold, entering, generator_of
+from locks.runtime.leaving import ClientBlock, Hold
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from typing_extensions import Self
 
 __all__ = ["Transaction", "run_transaction", "transaction"]
 
@@ -50,7 +54,7 @@ def _typed_as(_: F) -> Callable[[Callable[..., Any]], F]:
     return lambda function: cast("F", function)
 
 
-class Transaction(Movable, Block):
+class Transaction(Movable, ClientBlock):
     """A transaction as a context manager; `locks.transaction` creates it.
 
     It begins at the start of the block. It ends at the end of the block, and releases all its locks.
@@ -108,20 +112,15 @@ class Transaction(Movable, Block):
             )
         return super().__getstate__()
 
-    def __enter__(self) -> Transaction:
-        if self._agent is not None:
-            raise MisuseError("can't enter a transaction twice; create a new one")
-        hold = entering(self)
-        self._enter(hold)
-        frame = sys._getframe(1)
-        if frame.f_code.co_flags & IN_GENERATOR or frame.f_globals is CONTEXTLIB:
-            generator = generator_of(hold, frame)
-            if generator is not None:
-                note_block(hold, self.agent, self._owner, frame=generator)
+    def _of_generator(self, hold: Hold, frame: FrameType | None = None) -> Self:
+        """See `ClientBlock`."""
+        note_block(hold, self.agent, self._owner, frame=frame)
         return self
 
     def _enter(self, hold: Hold) -> None:
         """Begin it for a block."""
+        if self._agent is not None:
+            raise MisuseError("can't enter a transaction twice; create a new one")
         try:
             agent = self._home().spawn_agent(
                 self._owner,

@@ -14,7 +14,6 @@ from locks.aio.tasks import at_once, call
 from locks.errors import LockLost, LocksError, MisuseError
 from locks.model import Deadlock, LockId, Require
 from locks.node.client.agent import Agent
-from locks.node.client.blocks import note_block
 from locks.node.client.owner import Owner
 from locks.node.client.scope import Nodes
 from locks.program import default_node, is_at_hand
@@ -131,7 +130,7 @@ class Transaction(AsyncBlock):
         return self
 
     def _of_generator(self, hold: Hold) -> Transaction:
-        note_block(hold, self.agent, self._prepared._owner)
+        self._prepared._of_generator(hold)
         return self
 
     lock = _awaited(blocking.Transaction.lock)

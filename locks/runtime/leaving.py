@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType, TracebackType
 
+    from typing_extensions import Self
+
 __all__ = [
     "CONTEXTLIB",
     "IN_GENERATOR",
     "Block",
+    "ClientBlock",
     "Exit",
     "Hold",
     "entering",
@@ -227,4 +230,34 @@ class Block:
 
     def _let_go(self, held: Any) -> None:
         """The block was left, but `_leave` was not called, or was interrupted."""
+        raise NotImplementedError
+
+
+class ClientBlock(Block):
+    """A block of the client that enters it, unless it stands in a generator (`locks.node.client.blocks`)."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        hold = entering(self)
+        self._enter(hold)
+        frame = sys._getframe(1)
+        # What `generator_of` looks at first: nearly all blocks are spared the call.
+        if frame.f_code.co_flags & IN_GENERATOR or frame.f_globals is CONTEXTLIB:
+            generator = generator_of(hold, frame)
+            if generator is not None:
+                return self._of_generator(hold, generator)
+        return self
+
+    def _enter(self, hold: Hold) -> None:
+        """Take what the block holds, and store it in its hold."""
+        raise NotImplementedError
+
+    def _of_generator(self, hold: Hold, frame: FrameType | None = None) -> Self:
+        """A block of a generator was entered; returns what its code has, wherever that runs.
+
+        Args:
+            hold: What the block has.
+            frame: The generator's; `None` in a task, where it does not matter.
+        """
         raise NotImplementedError

@@ -6,10 +6,8 @@ an object, not a number, so that an interrupted caller can take it back without 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from locks.core.agent.machine import Object
 from locks.errors import LockLost, LockTimeout, MisuseError, NotHeld, TransactionEnded
@@ -22,14 +20,19 @@ from locks.node.client.scope import Nodes
 from locks.node.ports import AskedAlready, PendingCall
 from locks.node.sendable import check_sendable
 from locks.primitives import Lock, checked_wait
-from locks.runtime.leaving import CONTEXTLIB, IN_GENERATOR, Block, Hold, entering, generator_of
+from locks.runtime.leaving import ClientBlock, Hold
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from typing_extensions import Self
 
 __all__ = ["RLock"]
 
 Held = tuple[Agent, Acquisition]  # the transaction, and the acquisition
 
 
-class RLock(Block):
+class RLock(ClientBlock):
     """A lock on one id, used like a `threading.RLock`: its client may acquire it again, and must release it as often.
 
     The client is a thread, greenlet, actor or owner. All `RLock`s of the same id are the same lock. A client that holds it by a
@@ -167,19 +170,9 @@ class RLock(Block):
         """The fencing token, while the caller holds it; see `locks.fencing_token`."""
         return self._lock.token(timeout=timeout)
 
-    def __enter__(self) -> RLock:
-        hold = entering(self)
-        self._enter(hold)
-        frame = sys._getframe(1)
-        if frame.f_code.co_flags & IN_GENERATOR or frame.f_globals is CONTEXTLIB:
-            generator = generator_of(hold, frame)
-            if generator is not None:
-                return self._of_generator(hold, generator)
-        return self
-
-    def _of_generator(self, hold: Hold, frame: FrameType | None = None) -> RLock:
+    def _of_generator(self, hold: Hold, frame: FrameType | None = None) -> Self:
         """See `Lock._of_generator`."""
-        made: RLock = object.__new__(type(self))
+        made = object.__new__(type(self))
         made.__dict__.update(self.__dict__, _lock=self._lock._of_generator(hold, frame))
         return made
 
