@@ -40,7 +40,7 @@ from locks.otp.bytes.control import StrangeMessage, check_speaker
 from locks.otp.bytes.terms import Pid
 from locks.otp.links.budgets import MOST_MEMBERSHIPS, Tally
 from locks.otp.process.processes import Local
-from locks.runtime import Monitor, Own, watch_end
+from locks.runtime import Listener, Monitor, watch_end
 
 __all__ = ["GroupMonitor", "Joined", "Left", "Ref", "Scope", "Watcher", "scope_of"]
 
@@ -80,7 +80,7 @@ class GroupMonitor:
     Attributes:
         group: The group, as passed to `monitor`.
         members: The references of its members when the monitor began; later changes are reported.
-        never_blocks: Whether the watcher is an actor, or a callback of `locks` itself.
+        never_blocks: Whether the watcher never blocks (`locks.runtime.Listener`).
     """
 
     def __init__(self, scope: Scope, group: Group, watcher: Watcher) -> None:
@@ -88,13 +88,13 @@ class GroupMonitor:
         self.members: list[Ref] = []
         self._key = group
         self._scope = scope
-        self._watcher = watcher
-        self.never_blocks = isinstance(watcher, (pykka.ActorRef, Own))
+        self._listener = Listener(watcher)
+        self.never_blocks = self._listener.never_blocks
         self._watching: Monitor | None = None
         self._cancelled = False
 
     def __repr__(self) -> str:
-        return f"<GroupMonitor of {self.group!r} for {self._watcher!r}>"
+        return f"<GroupMonitor of {self.group!r} for {self._listener.target!r}>"
 
     def cancel(self) -> None:
         """Stop notifying the watcher, also of changes that have already happened.
@@ -108,17 +108,13 @@ class GroupMonitor:
 
     def watch_watcher(self) -> None:
         """Begin to watch the watcher, so that the monitor ends with it."""
-        if isinstance(self._watcher, pykka.ActorRef):
-            self._watching = watch_end(self._watcher, lambda _: self.cancel())
+        if self._listener.is_actor:
+            self._watching = watch_end(self._listener.target, lambda _: self.cancel())
 
     def tell_watcher(self, news: Joined | Left) -> None:
         """Notify the watcher; called by the node's executor."""
-        if self._cancelled:
-            return
-        if not isinstance(self._watcher, pykka.ActorRef):
-            self._watcher(news)
-        elif self._watcher.is_alive():
-            self._watcher.tell(news)
+        if not self._cancelled:
+            self._listener(news)
 
 
 class Scope:
