@@ -14,7 +14,6 @@ __all__ = [
     "EVENTS",
     "LOGGERS",
     "LoggedEvent",
-    "Rate",
     "Sparing",
     "describe_events",
     "describe_loggers",
@@ -200,27 +199,6 @@ def log_event(event: str, text: str, *args: object, **fields: Any) -> None:
     logging.getLogger(what.logger).log(what.level, text, *args, extra={"event": event, **fields})
 
 
-class Rate:
-    """Detects, once in each period, that an event is frequent.
-
-    Args:
-        many: The number of events in a period that counts as frequent.
-        period: The period, in seconds.
-    """
-
-    def __init__(self, many: int, period: float = 60.0) -> None:
-        self.many, self.period = many, period
-        self._since = float("-inf")
-        self._count = 0
-
-    def is_reached(self, now: float) -> bool:
-        """Count an event; return whether it is the one that makes the event frequent in this period."""
-        if now - self._since >= self.period:
-            self._since, self._count = now, 0
-        self._count += 1
-        return self._count == self.many
-
-
 class Sparing:
     """Lets a limited number of lines through in a period, and counts the others.
 
@@ -229,21 +207,23 @@ class Sparing:
         period: The period, in seconds.
 
     Attributes:
+        period: The same.
+        seen: How many lines there were in this period, let through or not.
         left_out: How many lines were left out since the last call of `take_left_out`.
     """
 
     def __init__(self, most: int, period: float = 60.0) -> None:
-        self._most, self._period = most, period
+        self._most, self.period = most, period
         self._since = float("-inf")
-        self._count = 0
+        self.seen = 0
         self.left_out = 0
 
     def admit(self, now: float) -> bool:
         """Whether a line may be logged now."""
-        if now - self._since >= self._period:
-            self._since, self._count = now, 0
-        self._count += 1
-        if self._count > self._most:
+        if now - self._since >= self.period:
+            self._since, self.seen = now, 0
+        self.seen += 1
+        if self.seen > self._most:
             self.left_out += 1
             return False
         return True

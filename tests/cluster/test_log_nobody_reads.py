@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.cluster.harness import COOKIE
+from tests.cluster.harness import World
 from tests.helpers import ROOT
 
 LIMIT = 60  # seconds
@@ -51,11 +51,8 @@ def full_pipe() -> Iterator[tuple[int, int]]:
 
 
 @contextmanager
-def unread(folder: Path, *options: str) -> Iterator[tuple[int, str, subprocess.Popen[str]]]:
+def unread(cookie: Path, *options: str) -> Iterator[tuple[int, str, subprocess.Popen[str]]]:
     """A lock server each line of whose log would block: where it could be read, its address, and its process."""
-    cookie = folder / "cookie"
-    cookie.touch(0o600)
-    cookie.write_text(COOKIE)
     command = [sys.executable, "-m", "locks", "node", "--name=a@127.0.0.1"]
     given = ["--listen=127.0.0.1:0", f"--cookie-file={cookie}", *options]
     with full_pipe() as (read, write):
@@ -72,11 +69,11 @@ def unread(folder: Path, *options: str) -> Iterator[tuple[int, str, subprocess.P
             server.stdout.close()
 
 
-def run(folder: Path, address: str) -> None:
+def run(cookie: Path, address: str) -> None:
     """Run the program to its end."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, address],
-        env={**os.environ, "LOCKS_COOKIE_FILE": str(folder / "cookie")},
+        env={**os.environ, "LOCKS_COOKIE_FILE": str(cookie)},
         capture_output=True,
         text=True,
         timeout=LIMIT,
@@ -85,21 +82,21 @@ def run(folder: Path, address: str) -> None:
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 
 
-def test_a_log_that_nobody_reads_delays_no_lock(tmp_path: Path) -> None:
+def test_a_log_that_nobody_reads_delays_no_lock(world: World) -> None:
     """Programs get their locks, and the server ends when it is told to."""
     options = ("--log-level=INFO", "--log-waits-longer-than=0.01")
-    with unread(tmp_path, *options) as (_, address, server):
+    with unread(world.cookie_file, *options) as (_, address, server):
         for _ in range(3):
-            run(tmp_path, address)
+            run(world.cookie_file, address)
         server.terminate()
         assert server.wait(LIMIT) == 0
 
 
-def test_the_log_is_read_later(tmp_path: Path) -> None:
+def test_the_log_is_read_later(world: World) -> None:
     """What was logged while nobody read it is there when somebody does."""
     options = ("--log-level=locks.nodes=INFO", "--log-format=json")
-    with unread(tmp_path, *options) as (read, address, _):
-        run(tmp_path, address)
+    with unread(world.cookie_file, *options) as (read, address, _):
+        run(world.cookie_file, address)
         found: list[str] = []
         reader = threading.Thread(target=lambda: found.extend(_lines_until(read, "node_down")))
         reader.start()

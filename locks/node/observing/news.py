@@ -11,7 +11,7 @@ from locks.form import COMPILED
 from locks.model import AgentId, Deadlock
 from locks.node.observing.statistics import Counters
 from locks.node.ports import Background, NodePort
-from locks.runtime.logs import EVENTS, Rate, Sparing, log_event
+from locks.runtime.logs import EVENTS, Sparing, log_event
 from locks.words import FEW_IDS, show, show_all
 
 __all__ = ["News", "are_servers", "log_node_down", "log_node_up"]
@@ -35,7 +35,6 @@ class News:
         self._background = background
         self._counters = counters
         self._deadlocks = Sparing(MOST_DEADLOCKS)
-        self._rate = Rate(MANY_DEADLOCKS)
         self._losses = Sparing(MOST_LOSSES)
 
     def yielded(self, report: Deadlock) -> None:
@@ -57,30 +56,30 @@ class News:
     # --- Outside of the turn --------------------------------------------------------------------
 
     def _log_deadlock(self, report: Deadlock) -> None:
-        now = time.monotonic()
-        if self._rate.is_reached(now):
+        is_shown = self._deadlocks.admit(time.monotonic())
+        if self._deadlocks.seen == MANY_DEADLOCKS:
             log_event(
                 "many_deadlocks",
                 "%s: %d deadlocks were resolved within %d s; transactions that lock in the same order have none",
                 self._name,
-                self._rate.many,
-                self._rate.period,
+                MANY_DEADLOCKS,
+                self._deadlocks.period,
                 node=self._name,
-                count=self._rate.many,
-                seconds=self._rate.period,
+                count=MANY_DEADLOCKS,
+                seconds=self._deadlocks.period,
             )
-        if not self._deadlocks.admit(now):
+        if not is_shown:
             return
         left_out = self._deadlocks.take_left_out()
         before = f" ({left_out} more before it are not shown)" if left_out else ""
         text = str(report)
-        shown = logging.getLogger(EVENTS["deadlock"].logger).isEnabledFor(logging.DEBUG)
+        has_steps = logging.getLogger(EVENTS["deadlock"].logger).isEnabledFor(logging.DEBUG)
         log_event(
             "deadlock",
             "%s: a deadlock was resolved%s: %s",
             self._name,
             before,
-            text if shown else text.partition("\n")[0],
+            text if has_steps else text.partition("\n")[0],
             node=self._name,
             agent=str(report.agent),
             lock=show(report.lock_id),
