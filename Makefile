@@ -28,6 +28,8 @@ test explore: export PYTHONPYCACHEPREFIX = $(CURDIR)/.venv/compiled
 test: .venv/installed-test
 	$(PYTEST) -m "not explore" $(ARGS)
 
+# `make test` tries the same random cases each time, `make explore` others: LOCKS_SEED=17 chooses them.
+explore: export LOCKS_SEED ?= $(shell $(PYTHON) -c 'import random; print(random.randrange(10**6))')
 explore: .venv/installed-test
 	$(PYTEST) -m explore $(ARGS)
 

@@ -18,7 +18,7 @@ from gevent._hub_local import get_hub_if_exists
 from hypothesis import settings
 
 import locks
-from tests.helpers import SIMULATED
+from tests.helpers import EXPLORE, SEED, SIMULATED
 
 # A failing example prints the line that replays it (`@reproduce_failure`): see tests/README.md.
 # "ci" tries the same examples in each run; "explore" tries many new ones.
@@ -30,7 +30,7 @@ settings.register_profile(
     deadline=None,
     print_blob=True,
 )
-settings.load_profile("explore" if os.environ.get("LOCKS_EXPLORE") == "1" else "ci")
+settings.load_profile("explore" if EXPLORE else "ci")
 
 # A shell starts what runs in the background with Ctrl-C and Ctrl-\ ignored, and `nohup` with SIGHUP. Programs
 # that tests start would inherit that. (The first process goes on ignoring SIGHUP, as was asked for.)
@@ -62,11 +62,12 @@ SHARED = {
 }
 
 
-def pytest_report_header() -> str:
-    """Say which modules are tested: those of a checkout or installed ones, interpreted or compiled."""
-    if not locks.__compiled__:
-        return f"locks: interpreted, {locks.__file__}"
-    return f"locks: compiled, {locks.__file__}; left out: {', '.join(SIMULATED)}"
+def pytest_report_header() -> list[str]:
+    """Say which modules are tested: those of a checkout or installed ones, interpreted or compiled; and the seed."""
+    modules = f"locks: interpreted, {locks.__file__}"
+    if locks.__compiled__:
+        modules = f"locks: compiled, {locks.__file__}; left out: {', '.join(SIMULATED)}"
+    return [modules, f"LOCKS_SEED={SEED}"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import pathlib
 import random
 import socket
@@ -25,6 +26,10 @@ ROOT = pathlib.Path(__file__).parents[1]
 T = TypeVar("T")
 LIMIT = 60.0
 """Seconds after which what does not come fails a test: many, for machines that do other things, too."""
+EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
+"""Whether tests try more, and take longer."""
+SEED = int(os.environ.get("LOCKS_SEED", "0"))
+"""Random tests begin with it: `make test` tries the same each time, `make explore` draws another one. pytest prints it first."""
 
 
 SIMULATED = (

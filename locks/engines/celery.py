@@ -35,7 +35,7 @@ class LeaderMixin:
 
     All beats of an app compete for a lock, and the holder leads. After it has sent an entry, it sets a mark with the time; the next
     leader continues from there. So a due task is sent once, and a second time only if the leader dies or is
-    cut off between sending the task and setting the mark. Tasks that become due while there is no leader are sent late.
+    cut off before the others were told of the mark, some milliseconds after it sent the task. Tasks that become due while there is no leader are sent late.
 
     The lock is `("celery beat", app.main)`; the setting `locks_beat` sets another one.
     """

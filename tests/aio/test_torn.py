@@ -14,10 +14,8 @@ import pytest
 
 import locks
 from locks import aio
-from tests.helpers import eventually
+from tests.helpers import EXPLORE, SEED, eventually
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
-SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
 A, B = ("a",), ("b",)
 
 
@@ -60,7 +58,6 @@ def quiet(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGALRM")
 def test_a_loop_that_is_torn_lets_go(alarm: None) -> None:
     """An exception anywhere in a loop, in a task or in a bridge: when the loop has ended, no lock is kept."""
-    print(f"LOCKS_SEED={SEED}")
     rng = random.Random(SEED)
     begun = time.perf_counter()
     asyncio.run(work())

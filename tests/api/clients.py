@@ -33,9 +33,7 @@ import pytest
 
 import locks
 from locks.aio.tasks import current_owner
-from tests.helpers import LIMIT, eventually
-
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
+from tests.helpers import EXPLORE, LIMIT, eventually
 
 PATCHED = os.environ.get("LOCKS_PATCHED") == "1"
 

@@ -12,7 +12,7 @@ import pytest
 
 import locks
 from tests.api.clients import PATCHED
-from tests.helpers import SIMULATED
+from tests.helpers import EXPLORE, SIMULATED
 
 HERE = pathlib.Path(__file__).parent
 
@@ -95,9 +95,7 @@ def test_the_long_ones_pass_when_patched(name: str) -> None:
 
 
 @pytest.mark.explore
-@pytest.mark.skipif(
-    os.environ.get("LOCKS_EXPLORE") != "1", reason="takes minutes: set LOCKS_EXPLORE=1"
-)
+@pytest.mark.skipif(not EXPLORE, reason="takes minutes: set LOCKS_EXPLORE=1")
 @pytest.mark.skipif(PATCHED, reason="this is the patched process")
 @pytest.mark.parametrize("name", FILES)
 def test_all_of_it_passes_when_patched(name: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import signal
 import subprocess
@@ -17,11 +16,9 @@ import pytest
 
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, Servers
-from tests.helpers import eventually
+from tests.helpers import EXPLORE, SEED, eventually
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 NOTICED = 1.0  # seconds within which the death of a program is noticed
-SEED = int(os.environ.get("LOCKS_SEED", "0")) or random.randrange(1, 10**6)
 PARTY = """
 import sys, locks
 barrier = locks.Barrier(("start",), {parties}{more}, label="{name}")
@@ -231,7 +228,6 @@ def check(log: Path, killed: dict[int, float], parties: int) -> int:
 @pytest.mark.explore
 def test_storm(servers: Servers, tmp_path: Path) -> None:
     """Programs come again and again, some give up, some are killed: each who passes has met enough others."""
-    print(f"LOCKS_SEED={SEED}")
     rng = random.Random(SEED)
     log = tmp_path / "log"
     log.touch()

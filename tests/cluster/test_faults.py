@@ -1,7 +1,7 @@
 """Faults with real processes: nodes killed, stopped and restarted, links cut and healed.
 
 In the last test faults come at random (`LOCKS_EXPLORE=1`: for 30 seconds), while clients increase a
-number in a file under a lock (`tests.cluster.ledger`). Its seed is printed; `LOCKS_SEED=...` gives
+number in a file under a lock (`tests.cluster.ledger`). `LOCKS_SEED=...` gives
 the same faults again, if not at the same moments.
 
 `python -m tests.cluster.test_faults` prints how long it takes until others notice.
@@ -10,7 +10,6 @@ the same faults again, if not at the same moments.
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import statistics
 import time
@@ -22,9 +21,8 @@ import pytest
 import locks
 from tests.cluster.harness import Answer, Proxy, Server, Worker, World, until_alive
 from tests.cluster.ledger import Ledger
-from tests.helpers import LIMIT, eventually
+from tests.helpers import EXPLORE, LIMIT, SEED, eventually
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 SERVERS = ("s1@127.0.0.1", "s2@127.0.0.1", "s3@127.0.0.1")
 X = ["x"]
 
@@ -310,9 +308,7 @@ def test_a_cut_between_clients(net: Net) -> None:
 def test_random_faults(world: World) -> None:
     """Whatever happens to nodes and links: no accepted write is lost, and nobody is stuck after."""
     net = start(world, 3, net_ticktime=1, patched=True)  # some faults last longer than that
-    seed = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
-    print("seed", seed)
-    chance = random.Random(seed)
+    chance = random.Random(SEED)
     path = str(net.world.folder / "ledger")
     seconds = 30 if EXPLORE else 4
     end = time.monotonic() + seconds

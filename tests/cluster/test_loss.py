@@ -11,7 +11,7 @@ import pytest
 import locks
 from locks.program import stand_in
 from tests.cluster.nodes import A, B, C, Nodes, Tx, peer, until_connected, until_members
-from tests.helpers import eventually
+from tests.helpers import SEED, eventually
 
 X, Y = ("x",), ("y",)
 ALL = (A, B, C)
@@ -167,9 +167,7 @@ def test_tokens_of_a_restarted_node(nodes: Nodes) -> None:
 def test_tokens_with_a_changing_majority(nodes: Nodes) -> None:
     """Tokens increase from one holder to the next, whichever nodes make up the majority."""
     made = {node.name: node for node in nodes.meet(*ALL)}
-    seed = random.randrange(10**6)
-    print("seed", seed)
-    chance = random.Random(seed)
+    chance = random.Random(SEED)
     last = 0
     for number in range(12):
         down = chance.choice([None, *ALL])

@@ -5,7 +5,6 @@ What it does is in `misbehaviour.py`. How long others take meanwhile is measured
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 
@@ -15,9 +14,8 @@ import locks
 from tests.cluster.harness import Process, Server, World
 from tests.cluster.misbehaviour import BEHAVIOURS, HOT
 from tests.cluster.nodes import A, Nodes, Tx, until_members
-from tests.helpers import LIMIT, eventually
+from tests.helpers import EXPLORE, LIMIT, eventually
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 ME = "me@127.0.0.1"
 SECONDS = 0.3  # of behaviours that go on for ever
 ROUNDS = 3  # of transactions beside it, at least

@@ -16,8 +16,8 @@ import pytest
 
 import locks
 from benchmarks.spokes import SPOKES, Outcome, Spokes
+from tests.helpers import EXPLORE
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 RUNS = 50 if EXPLORE else 5
 KILLS = 10 if EXPLORE else 3
 SIZES = (2, 3, 10, 50)

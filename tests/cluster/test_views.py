@@ -15,11 +15,10 @@ from locks.otp.bytes.terms import Atom, Pid
 from locks.wire import pages
 from tests.cluster.nodes import A, B, C, News, Nodes, Stranger, until_connected
 from tests.cluster.test_clients import program_of
-from tests.helpers import eventually
+from tests.helpers import SEED, eventually
 
 TABLE = ("t",)
 CAST, OURS = Atom("$gen_cast"), Atom("$locks")
-SEED = random.randrange(1 << 32)
 
 
 def wanted(*rows: Any, mode: Any = "write") -> list[Any]:
@@ -205,7 +204,6 @@ def test_each_view_is_one_that_there_was(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, items: int
 ) -> None:
     """Whatever changes while it is read: locks, releases, surrenders, ends of agents."""
-    print("seed", SEED)
     rng = random.Random(SEED)
     monkeypatch.setattr(pages, "MOST_ITEMS", items)
     a, b, c = nodes.meet(A, B, C)

@@ -18,7 +18,7 @@ import pytest
 import locks
 from tests.cluster.machine import Machine
 from tests.engines.beats import Beats
-from tests.helpers import eventually
+from tests.helpers import SEED, eventually
 
 pytest.importorskip("celery", reason="Celery is not installed: pip install pykka-locks[celery]")
 
@@ -46,15 +46,18 @@ def beats(machine: Machine, folder: Path, step: float = 0.1, number: int = 600) 
 
 
 def test_the_next_beat_goes_on_when_the_leader_is_killed(machine: Machine, tmp_path: Path) -> None:
-    """One of two sends; when it is killed the other one goes on, and nothing is left out or sent more than once more."""
-    crowd = beats(machine, tmp_path)
+    """One of two sends; when it is killed the other one goes on, and nothing is left out or sent more than once more.
+
+    Between two entries is time for the other one to be told of the mark: it may miss those of the last moment.
+    """
+    crowd = beats(machine, tmp_path, step=0.5)
     with crowd.beat() as one, crowd.beat() as two:
         leader, first = crowd.leader(), crowd.due()
         assert leader in (one.process.pid, two.process.pid)
         eventually(lambda: crowd.waiting() == 1)
-        eventually(lambda: not crowd.unsent(first, first + 5))
+        eventually(lambda: crowd.due() > first + 2 and not crowd.unsent(first, crowd.due()))
         os.kill(leader, signal.SIGKILL)
-        end = crowd.due() + 5
+        end = crowd.due() + 3
         eventually(lambda: not crowd.unsent(first, end))
         assert {leader, crowd.leader()} == {one.process.pid, two.process.pid}
     sent = Counter(number for number, _ in crowd.sent())
@@ -111,9 +114,7 @@ def test_a_leader_whose_lock_is_lost_sends_nothing_until_it_has_it_again(
 @pytest.mark.explore
 def test_of_two_beats_the_leader_is_killed_twenty_times(machine: Machine, tmp_path: Path) -> None:
     """Each time another one goes on: no entry is left out, and at most one for each kill is sent once more."""
-    seed = int(os.environ.get("LOCKS_SEED", "0")) or random.randrange(1 << 30)
-    print(f"LOCKS_SEED={seed}")
-    chance = random.Random(seed)
+    chance = random.Random(SEED)
     crowd = beats(machine, tmp_path, step=0.25, number=1200)
     with ExitStack() as stack:
         new = [stack.enter_context(crowd.beat()) for _ in "12"]

@@ -6,7 +6,6 @@ Deadlocks of the original's agents alone are its own affair. (It leaves many rin
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import threading
 import time
@@ -21,7 +20,7 @@ from tests.erlang.clients import PythonClient
 from tests.erlang.conftest import PYTHON
 from tests.erlang.erlang import Erlang, ErlangClient
 from tests.erlang.test_locks import ERLANG, Fresh, eventually_queued
-from tests.helpers import eventually
+from tests.helpers import EXPLORE, SEED, eventually
 
 LockId = tuple[Any, ...]
 Place = tuple[LockId, str]  # a lock id and the node of its lock server
@@ -218,8 +217,6 @@ def test_random_transactions_of_both_kinds(
 
     Clients of the original ask in a fixed order: so there is one of ours in each deadlock.
     """
-    seed = int(os.environ.get("LOCKS_SEED", "1"))
-    print(f"LOCKS_SEED={seed}")
     other = more_erlang("h@127.0.0.1")
     assert node.connect(other.name)
     servers = [PYTHON, ERLANG, other.name]
@@ -228,12 +225,12 @@ def test_random_transactions_of_both_kinds(
     tables: list[Place] = [(base, PYTHON)]
     exclusion = Exclusion()
     errors: list[BaseException] = []
-    until = time.monotonic() + (60 if os.environ.get("LOCKS_EXPLORE") == "1" else 3)
+    until = time.monotonic() + (60 if EXPLORE else 3)
     rounds = [0] * 8
 
     def work(number: int) -> None:
         theirs = number % 2 == 0
-        rng = random.Random(seed * 100 + number)
+        rng = random.Random(SEED * 100 + number)
         # Ids of the same name on several nodes can't be in one transaction of the original.
         mine = [((*lock_id, server[0]), server) for lock_id, server in places]
         while time.monotonic() < until:

@@ -6,7 +6,6 @@ when it does. `LOCKS_EXPLORE=1` also proves what takes minutes.
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from collections.abc import Callable, Collection, Iterator
@@ -60,8 +59,8 @@ from locks.model import Require
 from locks_lab.explorer.explore import TooManyStates
 from locks_lab.explorer.shortest import shortest
 from locks_lab.worlds.host import Violation
+from tests.helpers import EXPLORE
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 PAGE = Path(__file__).parents[2] / "docs" / "cautionary_tale.md"
 
 explored = pytest.mark.skipif(not EXPLORE, reason="takes minutes: set LOCKS_EXPLORE=1")

@@ -15,11 +15,9 @@ import pytest
 
 from examples.kv_store import Storage, Store, StoreFailed
 from tests.examples.kv_child import ACCOUNTS, MONEY, THREADS
-from tests.helpers import run_script
+from tests.helpers import EXPLORE, SEED, run_script
 
 ROOT = Path(__file__).parents[2]
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
-SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
 
 
 def check_bank(path: Path, acknowledged: dict[str, str], killed: int) -> None:
@@ -65,7 +63,6 @@ def killed_run(path: Path, run: int, lines: int, delay: float) -> dict[str, str]
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     """Transfers by four threads, killed again and again, on one file: not a coin is lost."""
-    print(f"seed {SEED}")  # shown if the test fails
     rng = random.Random(SEED)
     path = tmp_path / "bank.db"
     acknowledged: dict[str, str] = {}

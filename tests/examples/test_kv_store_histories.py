@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -19,8 +18,8 @@ from examples.kv_store import DeadlockAborted, ReadCache, Restart, Store, Transa
 from examples.kv_store.sessions import Session, settle
 from locks.mvcc import Span
 from tests.examples.kv_oracle import Record, Step, complaints, content, judge, perform
+from tests.helpers import EXPLORE
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 KEYS = "abc"
 KINDS = ["get", "put", "put", "append", "append", "scan", "delete"]
 READS = {"get": "get", "scan": "scan", "put": "get", "append": "get", "delete": "scan"}

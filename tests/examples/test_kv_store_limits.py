@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -26,10 +25,7 @@ from examples.kv_store.keys import LONGEST_KEY
 from examples.kv_store.storage import SMALL, Storage, checksum
 from locks.errors import InvalidOption, LocksError, MisuseError
 from tests.examples.kv_oracle import LIMIT, content, put, waits
-from tests.helpers import eventually
-
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
-SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
+from tests.helpers import EXPLORE, SEED, eventually
 
 # --- Large values ---------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ connected again all agree, and have all that was written. `LOCKS_SEED=17` choose
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from typing import Any
 
@@ -17,11 +16,10 @@ import pytest
 import locks
 import locks_leader
 from tests.cluster.nodes import Nodes, peer
+from tests.helpers import EXPLORE, SEED
 from tests.leader.members import NAMES, Member, agreed, have, start_member
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 ROUNDS = 300 if EXPLORE else 15
-SEED = int(os.environ.get("LOCKS_SEED", "1"))
 
 
 def connect(one: locks.Node, other: locks.Node) -> None:
@@ -52,7 +50,6 @@ def connect_all(made: list[locks.Node]) -> None:
 @pytest.mark.parametrize("policy", ["island", "majority"])
 def test_random_links(nodes: Nodes, policy: str) -> None:
     """Whatever links there were, all agree when all are there, and no acknowledged write is lost."""
-    print("seed", SEED)
     chance = random.Random(SEED)
     made = nodes.meet(*NAMES, mesh=False)
     options: dict[str, Any] = {"policy": policy, "nodes": NAMES if policy == "majority" else None}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -11,10 +10,9 @@ import locks
 import locks_leader
 from locks_leader import Behaviour
 from tests.cluster.nodes import Nodes
-from tests.helpers import eventually
+from tests.helpers import SEED, eventually
 from tests.leader.harness import Cluster, agreed
 
-SEED = int(os.environ.get("LOCKS_SEED", "0"))
 ELECTION = (locks.Atom("locks_leader"), "r")  # the lock of the election about "r"
 SOME = 20
 MANY = 300
@@ -29,7 +27,6 @@ def test_a_leader_stays_when_others_come(cluster: Cluster, rounds: int) -> None:
     A newcomer may be the first to ask on its node; somebody may have got the lock there while it waited for the
     leader's. In such deadlocks the leader could be the one that yields.
     """
-    print(f"LOCKS_SEED={SEED}")
     rng = random.Random(SEED)
     members = cluster.meet(3)
     resource = cluster.stand(members)

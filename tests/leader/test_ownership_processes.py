@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.harness import World
-from tests.helpers import eventually
+from tests.helpers import EXPLORE, SEED, eventually
 from tests.leader.crew import (
     Crew,
     check_files,
@@ -26,8 +25,7 @@ from tests.leader.crew import (
 from tests.leader.harness import Member, everybody
 from tests.leader.kills import kill_one_by_one
 
-SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
-STEPS = 300 if os.environ.get("LOCKS_EXPLORE") == "1" else 8
+STEPS = 300 if EXPLORE else 8
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +179,6 @@ def test_islands(crew: Crew, tmp_path: Path) -> None:
 
 def test_random_faults(crew: Crew, tmp_path: Path) -> None:
     """Splits, kills, pauses, workers that come and go, before all have settled: no write is lost."""
-    print("seed", SEED)
     chance = random.Random(SEED)
     members = crew.meet(3)
     policy = majority(members)
@@ -229,7 +226,6 @@ def test_random_faults(crew: Crew, tmp_path: Path) -> None:
 @pytest.mark.explore
 def test_one_after_the_other_is_killed(crew: Crew, tmp_path: Path) -> None:
     """In the middle of tasks, and before all has settled: no two at a group at once, and no write is lost or refused."""
-    print("seed", SEED)
     found = kill_one_by_one(crew, tmp_path, 100 if STEPS > 100 else 15, SEED)
     assert not found["problems"], found
     assert found["writes"] > 100

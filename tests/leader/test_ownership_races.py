@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 
 import pytest
@@ -11,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from locks import OperatingError
+from tests.helpers import EXPLORE, SEED
 from tests.leader.sessions import GROUPS, Place, World
 
 CHOICES = st.lists(st.integers(0, 1 << 16), max_size=150)
-SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 PLAYS = 2_000 if EXPLORE else 300
 
 
@@ -60,7 +58,6 @@ def test_tokens_tell_owners_apart(choices: list[int]) -> None:
 @pytest.mark.parametrize("cuts", [False, True])
 def test_long_plays(cuts: bool, turn: int) -> None:
     """The same for longer plays, which chance makes."""
-    print("seed", SEED)
     chance = random.Random(SEED + turn)
     for _ in range(PLAYS):
         play([chance.randrange(1 << 16) for _ in range(chance.randrange(400))], cuts)

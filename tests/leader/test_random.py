@@ -5,13 +5,12 @@ to end before the next thing happens, but for `check`: there all that are connec
 same content. At the end all meet; then every write that was acknowledged is everywhere, and none was
 carried out twice.
 
-Seeds are printed. `LOCKS_SEED=17` gives the same steps again, if not at the same moments; so does `python
+`LOCKS_SEED=17` gives the same steps again, if not at the same moments; so does `python
 -m tests.leader.test_random 100 0.01 17`: 100 steps, where `elected` takes 0.01 seconds.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 from collections.abc import Callable
@@ -21,13 +20,11 @@ from typing import Any
 import pytest
 
 from tests.cluster.harness import Answer, World
-from tests.helpers import eventually
+from tests.helpers import EXPLORE, SEED, eventually
 from tests.leader.harness import Cluster, Member, agreed, everybody
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 STEPS = 300 if EXPLORE else 60
-SEED = os.environ.get("LOCKS_SEED")
-SEEDS = [int(SEED)] if SEED else [1, 2, 3]
+SEEDS = range(SEED + 1, SEED + 4)
 MAY_BE_TOLD = ("LeaderDied", "ActorDeadError")
 
 

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
 
+from tests.helpers import EXPLORE, SEED
 from tests.leader.harness import (
     Cluster,
     agreed,
@@ -22,9 +22,7 @@ from tests.leader.harness import (
 )
 from tests.leader.splits import KINDS, split_and_heal
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 TIMES = 20 if EXPLORE else 2
-SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
 BOUND = 2500  # messages
 
 
@@ -34,7 +32,6 @@ def test_split_and_heal(cluster: Cluster, kind: str) -> None:
 
     The messages of a split and of a heal are bounded, and then nobody says anything.
     """
-    print("seed", SEED)
     chance = random.Random(SEED)
     members = cluster.meet(5)
     cluster.stand(members)

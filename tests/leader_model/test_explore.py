@@ -6,8 +6,6 @@ them than `make test`, and `LOCKS_EXPLORE=1` larger ones, too.
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from locks_lab.leader.explore import TooManyStates, explore
@@ -15,8 +13,8 @@ from locks_lab.leader.node import EAGER, ONE_WIRE, Uses
 from locks_lab.leader.plan import PolicyName, policy_for, with_clients
 from locks_lab.leader.schedule import settle
 from locks_lab.leader.world import ElectionPlan
+from tests.helpers import EXPLORE
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 explored = pytest.mark.skipif(not EXPLORE, reason="takes minutes: set LOCKS_EXPLORE=1")
 NODES = ("n1", "n2")
 MAILBOXES = ONE_WIRE - {"take"}  # and instances take what has come in at any moment

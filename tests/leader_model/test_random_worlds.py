@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,9 +19,8 @@ from locks_leader.core.events import Answer, CallBack, Effect, Event, Incoming, 
 from locks_leader.core.instance_core import Do, InstanceCore
 from locks_leader.core.machine import TRANSITIONS, Change, Machine
 from locks_leader.core.messages import Message
+from tests.helpers import EXPLORE, SEED
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
-BASE = int(os.environ.get("LOCKS_SEED", "0"))
 MORE = 40 if EXPLORE else 1
 POLICIES: tuple[PolicyName, ...] = ("island", "majority", "quorum")
 
@@ -36,7 +34,7 @@ def test_random_worlds(policy: PolicyName, grain: Grain) -> None:
     others, followers ask to be told again, and the leader is called, at any moment; callers give
     up, and what they say can't always be sent.
     """
-    failure = run_seeds(range(BASE, BASE + 20 * MORE), policy=policy, grain=grain)
+    failure = run_seeds(range(SEED, SEED + 20 * MORE), policy=policy, grain=grain)
     assert failure is None, f"policy={policy!r}, grain={grain!r}: {failure}"
 
 
@@ -59,7 +57,7 @@ def test_random_worlds_of_client_programs(clients: int, grain: Grain) -> None:
 
     Connections among clients come and go, too.
     """
-    failure = run_seeds(range(BASE, BASE + 30 * MORE), clients=clients, grain=grain)
+    failure = run_seeds(range(SEED, SEED + 30 * MORE), clients=clients, grain=grain)
     assert failure is None, f"clients={clients}, grain={grain!r}: {failure}"
 
 
@@ -67,7 +65,7 @@ def test_random_worlds_of_client_programs(clients: int, grain: Grain) -> None:
 def test_three_candidates_on_three_nodes(policy: PolicyName) -> None:
     """The same for one candidate on each of three nodes, with a cut and a crash in most worlds."""
     names = node_names(3)
-    for seed in range(BASE, BASE + 30 * MORE):
+    for seed in range(SEED, SEED + 30 * MORE):
         plan = ElectionPlan(
             names,
             policy=policy_for(policy, names),
@@ -90,7 +88,7 @@ def test_ten_nodes_with_random_splits_joins_and_checks(part: int) -> None:
 
     Messages are bounded: so many for each thing that happens to the network, not storms.
     """
-    first = BASE + part * 15 * MORE
+    first = SEED + part * 15 * MORE
     for seed in range(first, first + 15 * MORE):
         world = storm(seed)
         assert world.sent.total() < 10_000, f"storm(seed={seed}): {world.sent}"

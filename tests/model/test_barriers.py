@@ -7,7 +7,6 @@ answer that is late is as good as a next message that is late.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -35,8 +34,8 @@ from locks.core.barrier import (
 )
 from locks.core.server.table import LockTable
 from locks.model import AgentId, Contender, LockId, Mode
+from tests.helpers import EXPLORE
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 ROOT = protocol.root_of(("b",))
 MUTEX = (*ROOT, "mutex")
 Message = tuple[Any, ...]

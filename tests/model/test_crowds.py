@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -23,23 +24,17 @@ from locks_lab.crowd.rules import CROWD, CROWD_RULES, CrowdRule, Pausing
 from locks_lab.crowd.shape import Fault, Shape
 from locks_lab.worlds.host import Violation
 from locks_lab.worlds.rules import OURS, OtherServer, Rule
+from tests.helpers import SEED
 
 RIGHT = [rule for rule in CROWD_RULES.values() if rule.right]
 READERS = Shape(clients=12, reads=0.5, rounds=10)
 OPPOSITE = Shape(clients=40, servers=1, locks=2, pick=2, order="opposite", hold=0, between=0.005)
 
 
-def drawn_seed() -> int:
-    """A new seed, which a failing test shows."""
-    seed = random.randrange(1_000_000)
-    print("seed:", seed)
-    return seed
-
-
-def ran(shape: Shape, rule: str | CrowdRule = CROWD, seed: int | None = None) -> Report:
+def ran(shape: Shape, rule: str | CrowdRule = CROWD, seed: int = SEED) -> Report:
     """What is measured of a crowd."""
     rule = CROWD_RULES[rule] if isinstance(rule, str) else rule
-    return run_crowd(shape, drawn_seed() if seed is None else seed, rule)
+    return run_crowd(shape, seed, rule)
 
 
 # --- What is true by our rules --------------------------------------------------------------------
@@ -71,12 +66,18 @@ def test_everybody_gets_it_with_a_bounded_number_of_messages(servers: int, rule:
     ],
 )
 def test_a_hand_over_takes_as_long_however_many_wait(rule: str, most: int) -> None:
-    """10, 100 and up to 1,000 clients in three programs want one lock of three servers: flat within 1.3."""
-    reports = [ran(Shape(clients=clients), rule) for clients in (10, 100, most)]
-    assert [report.violations() for report in reports] == [[]] * 3
+    """10, 100 and up to 1,000 clients in three programs want one lock of three servers: flat within 1.3.
+
+    Of few clients one run says little: how often the lock stays within a program is chance. So as many runs are measured.
+    """
+    reports = [
+        [ran(Shape(clients=clients), rule, SEED + run) for run in range(runs)]
+        for clients, runs in ((10, 20), (100, 2), (most, 1))
+    ]
+    assert [report.violations() for runs in reports for report in runs] == [[]] * 23
     for times in (
-        [report.hand_over for report in reports],
-        [report.each - report.shape.hold for report in reports],
+        [mean(report.hand_over for report in runs) for runs in reports],
+        [mean(report.each - report.shape.hold for report in runs) for runs in reports],
     ):
         assert max(times) < 1.3 * min(times), times
 
@@ -344,7 +345,7 @@ CONSERVING = [
 @pytest.mark.parametrize("make", CONSERVING)
 def test_a_processor_is_never_idle_while_there_is_input(make: Any) -> None:
     """Several links with frames of any cost: all are read in as long as they take."""
-    chance = random.Random(drawn_seed())
+    chance = random.Random(SEED)
     for _ in range(50):
         frames = {
             f"p{number}": [
@@ -376,7 +377,7 @@ def test_links_share_the_time_and_not_the_messages() -> None:
 
 def test_what_gives_something_up_overtakes_other_agents_only() -> None:
     """Releases and ends are read first; messages of one agent keep their order, and none is lost."""
-    chance = random.Random(drawn_seed())
+    chance = random.Random(SEED)
     agents = [AgentId(number, "p1", number) for number in range(1, 6)]
     link = Link("p1", urgent_first=True)
     sent: list[Mail] = []
@@ -506,15 +507,13 @@ def check_any(seeds: Sequence[int]) -> None:
 
 def test_any_crowd() -> None:
     """Small crowds of any kind, with servers in trouble."""
-    first = drawn_seed()
-    check_any(range(first, first + 15))
+    check_any(range(SEED, SEED + 15))
 
 
 @pytest.mark.explore
 def test_many_crowds_of_any_kind() -> None:
     """The same, many of them."""
-    first = drawn_seed()
-    check_any(range(first, first + 300))
+    check_any(range(SEED, SEED + 300))
 
 
 @pytest.mark.explore

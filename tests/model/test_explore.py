@@ -21,9 +21,9 @@ from locks_lab.worlds.host import Violation
 from locks_lab.worlds.network import Network, Party
 from locks_lab.worlds.script import parse_script
 from locks_lab.worlds.world import Faults, World
+from tests.helpers import EXPLORE
 from tests.model.test_rings import orders
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 LIMIT = 12_000_000 if EXPLORE else 2_000_000
 # Processes, where there are many worlds and no other tests beside this one.
 JOBS = 1 if "PYTEST_XDIST_WORKER" in os.environ else os.cpu_count() or 1

@@ -8,7 +8,6 @@ is on its way for any time.
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -22,9 +21,8 @@ from locks.core.server.machine import ServerMachine
 from locks.errors import DeadlockAborted
 from locks.model import HELD_UP, AgentId, Deadlock, Edge, LockId, LockResult, Mode
 from locks_lab.worlds.checks import check_clean, check_report, edges_of, keys, reached
+from tests.helpers import EXPLORE, SEED
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
-BASE = int(os.environ.get("LOCKS_SEED", "0"))
 WORLDS = 3000 if EXPLORE else 150
 
 Party = str | AgentId
@@ -347,7 +345,7 @@ def test_random_clients_with_many_transactions(nodes: int, abort: bool, worlds: 
     closes several cycles; between nodes, which learn of each other a little later, a few times in a hundred.
     """
     seen: Counter[str] = Counter()
-    for seed in range(BASE, BASE + worlds):
+    for seed in range(SEED, SEED + worlds):
         world = random_world(seed, nodes, abort)
         patience = world.rng.choice([1.0, 1.0, 0.98])
         try:
@@ -379,7 +377,7 @@ def test_rings_of_clients_with_two_transactions(size: int, nodes: int) -> None:
 
     It is the youngest of all, and all transactions are told of the whole cycle.
     """
-    rng = random.Random(BASE + size)
+    rng = random.Random(SEED + size)
     for order in ages(size, rng):
         world = World([f"n{i}" for i in range(1, nodes + 1)], rng)
         names = list(world.servers)
@@ -407,7 +405,7 @@ def test_rings_of_clients_with_two_transactions(size: int, nodes: int) -> None:
                 world.deliver()
         while world.links:
             world.deliver()
-        case = f"seed {BASE}, size {size}, {nodes} nodes, order {order}"
+        case = f"seed {SEED}, size {size}, {nodes} nodes, order {order}"
         assert len(world.reports) == 1, f"{case}: {world.reports}"
         (report,) = world.reports
         assert not world.superfluous, case

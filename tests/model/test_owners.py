@@ -6,7 +6,6 @@ moment. Worlds of `test_many_transactions`, with such clients: small ones in eve
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,10 +19,9 @@ from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AnswerWait
 from locks.errors import AgentEnded, DeadlockAborted
 from locks.model import HELD_UP, LockId, LockResult
+from tests.helpers import EXPLORE, SEED
 from tests.model.test_many_transactions import Call, Client, World
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
-BASE = int(os.environ.get("LOCKS_SEED", "0"))
 WORLDS = 4000 if EXPLORE else 150
 
 Thread = Sequence[Call]
@@ -312,7 +310,7 @@ def test_random_worlds(nodes: int) -> None:
     With several nodes a few yield for what is outdated, as ever.
     """
     seen: Counter[str] = Counter()
-    for seed in range(BASE, BASE + WORLDS):
+    for seed in range(SEED, SEED + WORLDS):
         world = random_world(seed, nodes)
         try:
             world.run(patience=world.rng.choice([1.0, 1.0, 0.98]))

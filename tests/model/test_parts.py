@@ -20,7 +20,8 @@ from locks_lab.schedules.runs import Tally, run_seeds
 from locks_lab.schedules.schedule import calm, run
 from locks_lab.worlds import world as worlds
 from locks_lab.worlds.world import World
-from tests.model.test_random_worlds import BASE, EXPLORE, replay_command
+from tests.helpers import EXPLORE, SEED
+from tests.model.test_random_worlds import replay_command
 
 WORLDS = 2000 if EXPLORE else 75
 CUT = (RequestStates, Knowledge, Resolved, Surrendered)
@@ -61,7 +62,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("name", SHAPES)
 def test_messages_in_parts(name: str, worlds: int, cut: list[int]) -> None:
     """Parts do as well: clients exclude each other, nobody is stuck, all deadlocks are resolved."""
-    first = BASE + 7_000_000 + 1_000_000 * list(SHAPES).index(name)
+    first = SEED + 7_000_000 + 1_000_000 * list(SHAPES).index(name)
     tally = Tally()
     failure = run_seeds(range(first, first + worlds), SHAPES[name], tally=tally)
     assert failure is None, replay_command(failure, SHAPES[name])
@@ -74,7 +75,7 @@ def test_reports_that_are_cut(size: int, monkeypatch: pytest.MonkeyPatch) -> Non
     """Agents that are not told of a deadlock go on with what they know: a ring is resolved once."""
     monkeypatch.setattr(parts, "MOST_EDGES", 2)
     monkeypatch.setattr(worlds, "check_report", lambda report: None)  # it demands a whole cycle
-    rng = random.Random(BASE + size)
+    rng = random.Random(SEED + size)
     for _ in range(20):
         order = list(range(size))
         rng.shuffle(order)
@@ -93,7 +94,7 @@ def test_random_worlds_with_reports_that_are_cut(monkeypatch: pytest.MonkeyPatch
     """The same in random worlds, with faults."""
     monkeypatch.setattr(parts, "MOST_EDGES", 2)
     monkeypatch.setattr(worlds, "check_report", lambda report: None)
-    shape, first = SHAPES["faults"], BASE + 13_000_000
+    shape, first = SHAPES["faults"], SEED + 13_000_000
     tally = Tally()
     failure = run_seeds(range(first, first + WORLDS), shape, tally=tally)
     assert failure is None, replay_command(failure, shape)

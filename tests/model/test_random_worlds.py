@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -10,9 +9,8 @@ import pytest
 from locks_lab.schedules.plan import Shape, plan, transactions
 from locks_lab.schedules.runs import FailedRun, Tally, run_seeds
 from locks_lab.schedules.schedule import run
+from tests.helpers import EXPLORE, SEED
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
-BASE = int(os.environ.get("LOCKS_SEED", "0"))
 WORLDS = 400 * (20 if EXPLORE else 1)
 
 # With the share of superfluous surrenders that is expected at most. It is large where a lock is needed
@@ -50,7 +48,7 @@ def test_random_worlds(name: str, worlds: int) -> None:
     """
     shape, superfluous = SHAPES[name]
     tally = Tally()
-    first = BASE + 1_000_000 * list(SHAPES).index(name)
+    first = SEED + 1_000_000 * list(SHAPES).index(name)
     failure = run_seeds(range(first, first + worlds), shape, tally=tally)
     assert failure is None, replay_command(failure, shape)
     print(tally)
@@ -74,9 +72,9 @@ def test_faults_happen() -> None:
 @pytest.mark.parametrize("clients", [5, 10, 20])
 def test_many_transactions_over_few_locks(clients: int) -> None:
     """Clients that take 3 of as many locks, one by one in any order, again and again, all finish."""
-    wanted = transactions(clients, clients, 200 if EXPLORE else 10, BASE + clients)
+    wanted = transactions(clients, clients, 200 if EXPLORE else 10, SEED + clients)
     world = wanted.world()
-    run(world, random.Random(BASE + clients), wanted.policy, wanted.limit)
+    run(world, random.Random(SEED + clients), wanted.policy, wanted.limit)
     print(f"{clients} clients: {len(world.carried_out)} deadlocks, {world.sent.total()} messages")
     assert world.carried_out
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,8 +13,7 @@ from locks_lab.explorer.small_worlds import ring
 from locks_lab.schedules.schedule import calm, run
 from locks_lab.worlds.rules import OURS, RULES, Rule
 from locks_lab.worlds.world import World
-
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
+from tests.helpers import EXPLORE
 
 
 class Outcome(NamedTuple):

@@ -23,11 +23,11 @@ from locks_lab.schedules.schedule import finish, run
 from locks_lab.worlds.events import Choice
 from locks_lab.worlds.rules import OtherServer, Rule
 from locks_lab.worlds.world import Faults, World
+from tests.helpers import EXPLORE, SEED
 
 FAILED = Path(__file__).with_name("failed.txt")
 LINES = [line for line in FAILED.read_text().splitlines() if line and not line.startswith("#")]
-BASE = int(os.environ.get("LOCKS_SEED", "0"))
-WORLDS = 120 * (20 if os.environ.get("LOCKS_EXPLORE") == "1" else 1)
+WORLDS = 120 * (20 if EXPLORE else 1)
 BREAKING = Shape(faults=True, nodes=3)
 
 
@@ -79,7 +79,7 @@ def test_a_case_that_goes_wrong_is_noticed() -> None:
 @pytest.mark.parametrize("shape", [Shape(), BREAKING, Shape(nodes=2, faults=True, agents=3)])
 def test_a_case_repeats_a_run(shape: Shape) -> None:
     """What happened in a run, written as text and read again, happens again in every detail."""
-    for seed in range(BASE, BASE + 25):
+    for seed in range(SEED, SEED + 25):
         drawn = plan(seed, shape)
         world = drawn.world(trace=True)
         schedule: list[Choice] = []
@@ -152,7 +152,7 @@ def test_a_case_that_makes_no_sense_is_refused(given: dict[str, str], complaint:
 def test_worlds_that_break_go_well(shape: Shape, worlds: int) -> None:
     """Whatever breaks, checks hold; when it is mended, everybody finishes."""
     tally = Tally()
-    failure = run_seeds(range(BASE, BASE + worlds), shape, tally=tally)
+    failure = run_seeds(range(SEED, SEED + worlds), shape, tally=tally)
     assert failure is None, f"seed {failure.seed}: {failure.error}"
     assert tally.seen["worlds"] == worlds
     assert tally.seen["worlds with faults"] > worlds // 2
@@ -164,7 +164,7 @@ def test_worlds_that_break_go_well(shape: Shape, worlds: int) -> None:
 def test_twenty_agents_and_ten_locks() -> None:
     """Worlds that are too large to explore go well."""
     tally = Tally()
-    failure = run_seeds(range(BASE, BASE + WORLDS // 10), Shape(agents=20, locks=10), tally=tally)
+    failure = run_seeds(range(SEED, SEED + WORLDS // 10), Shape(agents=20, locks=10), tally=tally)
     assert failure is None, f"seed {failure.seed}: {failure.error}"
     assert tally.seen["deadlocks"] > WORLDS // 10
 

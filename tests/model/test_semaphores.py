@@ -7,7 +7,6 @@ schedules. Rules that are wrong in one point are caught.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -31,9 +30,8 @@ from locks_lab.worlds.host import Violation
 from locks_lab.worlds.rules import OURS, OtherAgent, OtherResolver, OtherServer, Rule
 from locks_lab.worlds.script import script
 from locks_lab.worlds.world import Faults, World
+from tests.helpers import EXPLORE, SEED
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
-BASE = int(os.environ.get("LOCKS_SEED", "0"))
 WORLDS = 150 * (60 if EXPLORE else 1)
 
 # --- Small worlds, explored whole ---------------------------------------------------------------
@@ -94,7 +92,7 @@ def test_several_nodes(where: str, policy: Policy) -> None:
         f"write a*2 {where}; write x on n2",
         f"write x on n2; write a*2 {where}",
     ]
-    for seed in range(BASE, BASE + 20):
+    for seed in range(SEED, SEED + 20):
         world = start(Plan(tuple(map(script, scripts)), ("n1", "n2")), held=True)
         run(world, random.Random(seed), policy)
         assert len(world.carried_out) == 1, seed
@@ -127,7 +125,7 @@ def test_a_wait_beside_a_majority_is_no_reason_to_abort(policy: Policy) -> None:
         options=("abort_on_deadlock",),
         rule=Rule("recording", "what is asked for is kept", RecordingAgent),
     )
-    for seed in range(BASE, BASE + WORLDS // 2):
+    for seed in range(SEED, SEED + WORLDS // 2):
         run(start(plan, held=True), random.Random(seed), policy)
         for report in asked:
             (own,) = [e.waiter for e in report.cycle if e.waiter.agent == report.agent]
@@ -174,7 +172,7 @@ def test_random_worlds(name: str, worlds: int) -> None:
     """
     shape, superfluous = SHAPES[name]
     tally = Tally()
-    first = BASE + 7_000_000 + 1_000_000 * list(SHAPES).index(name)
+    first = SEED + 7_000_000 + 1_000_000 * list(SHAPES).index(name)
     failure = run_seeds(range(first, first + worlds), shape, tally=tally)
     assert failure is None, f"seed {failure.seed} of {shape}: {failure.error}"
     print(tally)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from typing import Any
 
@@ -13,10 +12,9 @@ from locks_lab.explorer.small_worlds import Kind, placed, ring, start
 from locks_lab.schedules.plan import Plan, client_names, plan
 from locks_lab.schedules.schedule import POLICIES, run
 from locks_lab.worlds.world import Faults, World
+from tests.helpers import EXPLORE
 
-explored = pytest.mark.skipif(
-    os.environ.get("LOCKS_EXPLORE") != "1", reason="takes minutes: set LOCKS_EXPLORE=1"
-)
+explored = pytest.mark.skipif(not EXPLORE, reason="takes minutes: set LOCKS_EXPLORE=1")
 CRASH = Faults((), 0, 1, ("n1",), False)
 CRASH_AND_RUN = CRASH._replace(restarts=True)
 TWO = Kind(2, 2, 2, "rw", spokes=True, apart=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections.abc import Generator
 
@@ -11,9 +10,8 @@ import pytest
 
 from locks.mvcc import Aborted, Committed, Guard, Request, Span, Txn
 from locks.mvcc.table import LockStates
+from tests.helpers import EXPLORE
 from tests.mvcc.invariants import check_invariants
-
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 
 
 def attempt(table: LockStates, request: Request, txn: Txn, guard: Guard | None) -> Guard | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -37,10 +36,10 @@ from locks.mvcc.lines import Lines
 from locks.mvcc.model import Strength
 from locks.mvcc.records import KeyLock
 from locks.mvcc.table import LockStates
+from tests.helpers import EXPLORE
 from tests.mvcc.invariants import check_invariants
 from tests.mvcc.oracle import Ask, Oracle
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 KEYS = "abc"
 IDS = range(1, 6)
 

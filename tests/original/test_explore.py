@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -19,8 +18,8 @@ from locks_lab.original.story import finish, sequence, tell, waits
 from locks_lab.original.variants import VARIANTS, variant_of
 from locks_lab.original.world import Choice, World
 from locks_lab.worlds.host import Violation
+from tests.helpers import EXPLORE
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 RING = ["write a; write b", "write b; write c", "write c; write a"]
 
 

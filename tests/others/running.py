@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.cluster.machine import Machine
+from tests.helpers import EXPLORE
 from tests.others.suites import INSIDE, Archive, Suite
 
 __all__ = ["Outcome", "Unavailable", "run"]
@@ -95,7 +96,7 @@ def run(suite: Suite) -> dict[str, Outcome]:
 def _arguments(suite: Suite, folder: Path) -> list[str]:
     plugins = ["others_report", *([suite.plugin] if suite.plugin else [])]
     config = ["-c", os.devnull, "--noconftest"] if folder == INSIDE else []
-    left_out = [] if os.environ.get("LOCKS_EXPLORE") == "1" else suite.long
+    left_out = [] if EXPLORE else suite.long
     return [
         *(word for each in plugins for word in ("-p", each)),
         *("-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--tb=native", f"--rootdir={folder}"),

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
-from tests.helpers import ROOT
-
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
-SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
+from tests.helpers import EXPLORE, ROOT, SEED
 
 
 def churn(seed: int, seconds: float, *options: str) -> dict[str, Any]:

@@ -9,15 +9,11 @@ import sys
 
 import pytest
 
-from tests.helpers import ROOT
+from tests.helpers import EXPLORE, ROOT
 from tests.torture.endurance import Round, growing
 
 MINUTES = float(os.environ.get("LOCKS_ENDURANCE", "10"))
-long = pytest.mark.skipif(
-    os.environ.get("LOCKS_EXPLORE") != "1", reason="takes ten minutes: set LOCKS_EXPLORE=1"
-)
-
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
+long = pytest.mark.skipif(not EXPLORE, reason="takes ten minutes: set LOCKS_EXPLORE=1")
 
 
 def endure(*arguments: str) -> list[Round]:

@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -19,11 +17,9 @@ import locks
 from locks.ownership import Backlog, NotOwner, Ownership, OwnershipEnded
 from locks.ownership.messages import FromWorker, Gone, Grant, Idle, Revoke
 from locks.ownership.part import Part
-from tests.helpers import eventually
+from tests.helpers import EXPLORE, SEED, eventually
 from tests.torture.tracing import Tracer, trace
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
-SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
 GROUP, TOKEN = 0, 7
 LIMIT = 60.0
 
@@ -253,7 +249,6 @@ def participants() -> list[object]:
 
 def judge(tries: int | None) -> None:
     """A worker whose block is torn at each position, or at some."""
-    print(f"LOCKS_SEED={SEED}")
     workers: list[Ownership] = []
 
     def act() -> None:

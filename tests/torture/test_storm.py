@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import subprocess
 import sys
 
 import pytest
 
-from tests.helpers import ROOT
+from tests.helpers import EXPLORE, ROOT, SEED
 from tests.torture.storm import SCENARIOS
-
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
-SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
 
 
 def weather(scenario: str, seed: int, seconds: float) -> None:

@@ -1,25 +1,21 @@
 """Each call of the public API is whole or not at all, at whatever instruction it is disturbed.
 
 `systematic` has the faults, `cases` the calls. Here each call is disturbed at some positions under each
-fault, others in each run (the seed is printed; `LOCKS_SEED=17` chooses); `LOCKS_EXPLORE=1 make explore` tries all, or many.
+fault, which of them by `LOCKS_SEED`; `LOCKS_EXPLORE=1 make explore` tries all, or many.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import random
 import subprocess
 import sys
 
 import pytest
 
-from tests.helpers import ROOT
+from tests.helpers import EXPLORE, ROOT, SEED
 from tests.torture.cases import CASES
 from tests.torture.systematic import FAULTS, Row, Trial
 
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
-SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
 PLAYED = [(name, kind) for name, case in CASES.items() for kind in case.kinds]
 IDS = [f"{name} ({kind})" for name, kind in PLAYED]
 TRIES = 4
@@ -45,7 +41,6 @@ def some() -> list[Row]:
 
 def judge(rows: list[Row]) -> None:
     """Fail with what went wrong."""
-    print(f"LOCKS_SEED={SEED}")
     print(f"{sum(row.trials for row in rows)} trials, outside {sum(row.outside for row in rows)}")
     bad = [trial for row in rows for trial in row.failed]
     lines = [

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import random
-
 import pytest
 
+from tests.helpers import EXPLORE, SEED
 from tests.torture.windows import CELLS, CLOSED, FORMS, KINDS, measure
-
-EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
-SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
 
 
 def judge(kind: str, number: int, forms: tuple[str, ...]) -> None:
     """Measure some forms under one kind of interruption."""
-    print(f"LOCKS_SEED={SEED}")
     cells = [cell for cell in CELLS if cell[0] == kind and cell[1] in forms]
     found = list(measure(cells, number, SEED, 30 + number / 200))
     for cell in found:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -23,9 +22,9 @@ from locks.core.server.machine import ServerMachine
 from locks.errors import ConflictingRequest, InvalidLockId, InvalidOption
 from locks.lock_ids import MOST_UNITS, check_lock_id, counted, units_of
 from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord, show, unit_at
+from tests.helpers import SEED
 from tests.lockstep import agent
 
-SEED = int(os.environ.get("LOCKS_SEED", "0"))
 NODE = "n@h"
 POOL = counted(("pool",), 2)
 
@@ -49,7 +48,6 @@ def test_units_are_given_in_order(value: int) -> None:
     A unit stays with who has it, and its tokens rise. Going back to a saved state changes nothing.
     """
     pool = counted(("pool", "x"), value)
-    print(f"LOCKS_SEED={SEED}")
     chance = random.Random(f"{SEED} {value}")
     server = ServerMachine(NODE)
     line: list[int] = []  # who has asked, in order

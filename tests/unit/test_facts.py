@@ -57,6 +57,7 @@ from locks.wire.facts import (
     unpack_answer,
     unpack_question,
 )
+from tests.helpers import SEED
 from tests.unit import told
 
 ME = AgentId(1 << 40, "a@x", 0)
@@ -69,9 +70,7 @@ HOLDER, NEXT, LAST = (AgentId((1 << 40) + (n << 12), f"{n}@x", 0) for n in (1, 2
 def test_times_of_turns_that_are_done_and_undone() -> None:
     """Of each request is known when it was asked for, granted and surrendered, and of none that is gone; what is over is
     counted; whatever is undone, made anew and put down twice."""
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
-    rng = random.Random(seed)
+    rng = random.Random(SEED)
     clock = 0.0
     times = Times(lambda: clock)
     machine = ServerMachine("a@x", 1)
@@ -461,9 +460,7 @@ def test_a_drawing() -> None:
 
 def test_edges_lead_where_all_edges_lead() -> None:
     """Of a long line not each pair is kept, but who waits behind whom, over others, is what it is with all pairs."""
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
-    rng = random.Random(seed)
+    rng = random.Random(SEED)
     for _ in range(60):
         machine = ServerMachine("a@x", 1)
         recorded = recording(machine)

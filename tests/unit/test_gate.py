@@ -13,6 +13,7 @@ from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AnswerWait, Request, Surrender, ToAgent, ToServer
 from locks.core.server.machine import ServerMachine
 from locks.model import AgentId
+from tests.helpers import SEED
 from tests.unit.net import ALL, N1, N2, N3, A, B, Net
 
 BOUND = 16  # 11 if all goes as expected; some more as messages meet
@@ -344,9 +345,7 @@ class Contest:
 @pytest.mark.parametrize("number", [2, 8, 32, 200])
 def test_messages_do_not_grow_with_those_who_wait(number: int, patient: bool) -> None:
     """However many want a lock of a majority, a transaction takes about as many messages."""
-    seed = random.randrange(1_000_000)
-    print("seed:", seed)
-    contest = Contest(number, seed, patient=patient)
+    contest = Contest(number, SEED, patient=patient)
     contest.run(64)
     print(contest.sent, contest.sent.total() / contest.done)
     assert contest.done == 64 + number
@@ -358,9 +357,7 @@ def test_messages_do_not_grow_with_those_who_wait(number: int, patient: bool) ->
 @pytest.mark.parametrize("number", [4, 20, 200])
 def test_a_hand_over_within_programs_takes_few_messages(number: int, programs: int) -> None:
     """One request and its answer at the gate; two, and the answers, at the others; three farewells; the gate is told of the others."""
-    seed = random.randrange(1_000_000)
-    print("seed:", seed)
-    contest = Contest(number, seed, programs, patient=True)
+    contest = Contest(number, SEED, programs, patient=True)
     contest.run(100)
     print(contest.sent, contest.sent.total() / contest.done)
     assert contest.done == 100 + number

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from fractions import Fraction
 from random import Random
 from typing import Any
@@ -19,10 +18,10 @@ from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, EntryOwner, Slot
 from locks.model import MODES, LockId, Mode
 from locks.ranges import PLACE_BITS
-from tests.helpers import interpreted_only
+from tests.helpers import EXPLORE, interpreted_only
 from tests.lockstep import Lockstep, agent, check_exclusion, key, walk, written
 
-EXPLORE = 20 if os.environ.get("LOCKS_EXPLORE") == "1" else 1
+TIMES = 20 if EXPLORE else 1
 
 WHO = st.integers(0, 5)
 IDS = st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map(tuple)
@@ -101,10 +100,10 @@ class TableAndOracle(RuleBasedStateMachine):
 
 
 class TestTableAndOracle(TableAndOracle.TestCase):  # type: ignore[valid-type,misc]
-    settings = settings(max_examples=120 * EXPLORE, stateful_step_count=40)
+    settings = settings(max_examples=120 * TIMES, stateful_step_count=40)
 
 
-@pytest.mark.parametrize("seed", range(20 * EXPLORE))
+@pytest.mark.parametrize("seed", range(20 * TIMES))
 def test_long_lives_agree_with_the_oracle(seed: int) -> None:
     """Table and oracle agree over lives that are longer than those that Hypothesis tries."""
     walk(Lockstep(), Random(seed), 150)

@@ -15,6 +15,7 @@ import pytest
 
 from locks.node.peers.agreement import Agreement
 from locks.node.ports import Scope
+from tests.helpers import SEED
 
 Sets = tuple[frozenset[str], ...]
 State = tuple[tuple[frozenset[str], frozenset[str]] | None, ...]
@@ -102,9 +103,7 @@ def test_sets_that_share_too_little_may_grant_both(each: Sets) -> None:
 @pytest.mark.parametrize("each", [sets("abcd", "cdef"), sets("abcde", "cdefg")])
 def test_larger_sets(each: Sets) -> None:
     """The same by chance: there are too many states."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
+    chance = random.Random(SEED)
     names = "".join(sorted(frozenset().union(*each)))
     state: State = (None,) * len(names)
     granted = set()

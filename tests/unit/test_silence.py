@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from locks.otp.links.silence import (
 )
 from locks_lab.explorer.freezing import UNORDERED, freeze
 from locks_lab.worlds.study import study
+from tests.helpers import SEED
 from tests.unit.net import ALL, N1, N2, N3, A, B, Net
 from tests.unit.test_gate import Contest, queue
 
@@ -225,9 +225,7 @@ class Muttering(Contest):
 @pytest.mark.parametrize("number", [2, 3, 8])
 def test_nobody_gets_stuck_and_two_never_have_it_whoever_is_told_what(number: int) -> None:
     """Agents are told at random that nodes are silent, some and others not; each gets the lock, one at a time."""
-    seed = random.randrange(1_000_000)
-    print("seed:", seed)
-    for each in range(seed, seed + 8):
+    for each in range(SEED, SEED + 8):
         contest = Muttering(number, each)
         contest.run(16)
         assert contest.done == 16 + number, each
@@ -420,9 +418,7 @@ def vouched(agent: AgentMachine, lock_id: Any) -> bool:
 @pytest.mark.parametrize("number", [2, 4])
 def test_all_get_all_while_a_server_is_stopped(number: int, node: str) -> None:
     """Whatever it had granted, whoever waited there, and whatever surrender it has not answered."""
-    seed = random.randrange(1_000_000)
-    print("seed:", seed)
-    for each in range(seed, seed + 8):
+    for each in range(SEED, SEED + 8):
         contest = Stopped(number, each, node)
         contest.run(8)
         assert contest.done == 8 + number, each
