@@ -252,11 +252,14 @@ def test_a_server_moves(found: Found) -> None:
         assert server.address
     holder = found.program(
         f"""
-import sys, locks
+import sys, time, locks
 node = locks.start()
 assert node.await_nodes({[server.name for server in servers]}, timeout=30)
 with locks.transaction(timeout=30) as tx:
-    print(tx.write_lock(("a",)), flush=True)
+    token = tx.write_lock(("a",))
+    while len(locks.lock_info(tx.agent)[0].granted) < 3:  # the third server is asked in the background
+        time.sleep(0.01)
+    print(token, flush=True)
     sys.stdin.readline()
     print(node.await_nodes([{servers[0].name!r}], timeout=30))
     print(tx.token(("a",)), flush=True)

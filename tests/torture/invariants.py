@@ -88,9 +88,14 @@ def check_quiet(node: Node) -> None:
 
     What could not be done where it came up is done by the background, which takes a moment.
     """
+    found: list[str] = []
+
+    def is_quiet() -> bool:
+        found[:] = _under_way(node)
+        return not found
+
     with suppress(AssertionError):
-        eventually(lambda: not list(_under_way(node)), SOON)
-    found = list(_under_way(node))
+        eventually(is_quiet, SOON)
     assert not found, found[0]
 
 

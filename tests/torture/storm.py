@@ -50,7 +50,7 @@ from tests.torture.work import step
 
 __all__ = ["SCENARIOS", "WITHOUT_GREENLETS"]
 
-HANG = 15.0
+HANG = 60.0
 WITHOUT_GREENLETS = ("memory",)
 """gevent itself does not survive without memory."""
 LACKING = (MemoryError, RuntimeError, SystemError)

@@ -45,7 +45,7 @@ def in_thread(function: Callable[[], object]) -> None:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(LIMIT)
+    thread.join(10 * LIMIT)  # it tries hundreds of positions
     assert not thread.is_alive(), "it hangs"
     if errors:
         raise errors[0]

@@ -10,6 +10,7 @@ import pytest
 
 from tests.helpers import EXPLORE, ROOT, SEED
 from tests.torture.storm import SCENARIOS
+from tests.torture.weather import ENOUGH
 
 
 def weather(scenario: str, seed: int, seconds: float) -> None:
@@ -32,7 +33,7 @@ def weather(scenario: str, seed: int, seconds: float) -> None:
     assert not found["problems"], found
     # Without memory the interpreter says so wherever it can't end a generator.
     assert done.stderr == "" or scenario == "memory"
-    assert found["steps"] > 20
+    assert found["steps"] > ENOUGH
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -48,6 +48,9 @@ class _HubThread:
         return cls.idle.pop() if cls.idle else cls()
 
 
+ENOUGH = 20  # steps
+
+
 class Storm:
     """One storm: its clients, its clock, and what it saw.
 
@@ -86,7 +89,7 @@ class Storm:
             scenario(self)
         except BaseException as error:
             self.problems.append(f"the target saw {_told(error)}")
-        eventually(lambda: self.over, self._seconds + 8)
+        eventually(lambda: self.over, self._seconds + 38)
         clock.join()
         for stop in self._stop:
             try:
@@ -96,7 +99,11 @@ class Storm:
         self._look()
 
     def _end(self) -> None:
-        self.over = True
+        """The storm ends after its time, but not before something has happened: the machine may be busy."""
+        try:
+            eventually(lambda: self.book.steps > ENOUGH, 30)
+        finally:
+            self.over = True
 
     # --- Clients --------------------------------------------------------------------------------
 
