@@ -268,13 +268,21 @@ class Host:
             nodes = tuple(node for node in nodes if node in study(self.agent).alive)
         self.had[lock_id] = self.had[lock_id]._replace(nodes=nodes)
 
-    def _given_up(self, lock_id: LockId) -> list[str]:
+    def _given_up(self, lock_id: LockId) -> Collection[str]:
         """Where a lock is about to be surrendered, and may be already."""
-        return [
+        nodes = [
             node
             for node, ids in study(self.agent).giving_up.items()
             if any(each is None or related(each, lock_id) for each in ids)
         ]
+        return self._given_up_with(lock_id, nodes)
+
+    def _given_up_with(self, lock_id: LockId, nodes: Collection[str]) -> Collection[str]:
+        """Where a lock is given up by surrenders on these nodes: on all, if its gate is one of them."""
+        asked = study(self.agent).asked(lock_id)
+        if asked is not None and study(self.agent).gate(lock_id) in nodes:
+            return asked.records
+        return nodes
 
     def _gives_up(self, message: Surrender) -> None:
         """From here on the agent answers no wait until it knows which locks it still holds."""
@@ -289,7 +297,7 @@ class Host:
             for node, lock_id in self.told
             if node == report.node
             and related(lock_id, report.lock_id)
-            and not self._granted(lock_id, without=(node,))
+            and not self._granted(lock_id, without=self._given_up_with(lock_id, (node,)))
         }
         if report.action == "surrendered" and taken:
             raise Violation(f"{self.ref} surrenders what its client was told it has: {report}")

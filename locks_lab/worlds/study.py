@@ -59,6 +59,12 @@ class Study(NamedTuple):
         """The nodes whose lock servers are up."""
         return frozenset(self.ledger.alive)
 
+    def gate(self, lock_id: LockId) -> str | None:
+        """The node where a lock must be granted first, whether it is held or not, if there is one."""
+        request = self.ledger.requests.get(lock_id)
+        first = None if request is None else gate(request, self.ledger.alive, self.ledger.silent)
+        return None if first is None else first.node
+
     @property
     def gates(self) -> dict[LockId, str]:
         """The gates of locks that are not held: the nodes where requests must be granted first."""

@@ -12,6 +12,7 @@ from locks.core.agent.lines import Lines
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AnswerWait, Request, Surrender, ToAgent, ToServer
 from locks.core.server.machine import ServerMachine
+from locks.errors import DeadlockAborted
 from locks.model import AgentId
 from tests.helpers import SEED
 from tests.unit.net import ALL, N1, N2, N3, A, B, Net
@@ -61,6 +62,37 @@ def test_nobody_overtakes_by_the_other_nodes() -> None:
     net.do(waiter, waiter.end_transaction())
     assert "late" in net.answers
     assert not [each for each in net.sent if isinstance(each, Surrender)]
+
+
+def test_what_is_given_up_at_the_gate_is_given_up_everywhere() -> None:
+    """One surrender resolves the deadlock, and the waiting agent has the lock on all nodes; the client has lost it."""
+    net = Net(*ALL)
+    older, younger = net.agent(), net.agent()
+    net.do(older, older.ask(B, "write", ALL, "majority", "older has B"))
+    net.do(younger, younger.ask(A, "write", ALL, "majority", "younger has A"))
+    net.do(older, older.ask(A, "write", ALL, "majority", "older"))
+    net.do(younger, younger.ask(B, "write", ALL, "majority", "younger"))
+    assert len([each for each in net.sent if isinstance(each, Surrender)]) == 1
+    assert net.answers["older"].status == "have_all_locks"
+    assert [queue(net, node) for node in ALL] == [[older.id, younger.id], [older.id], [older.id]]
+    assert younger.lost() == (A,)
+    net.do(older, older.end_transaction())
+    assert net.answers["younger"].status == "have_all_locks"
+    assert [queue(net, node) for node in ALL] == [[younger.id]] * 3
+    assert younger.lost() == ()
+
+
+def test_what_is_to_be_given_up_at_the_gate_counts_as_a_lock_that_the_client_has() -> None:
+    """So an agent that must not surrender such a lock aborts at once, and does not give up one node after the other."""
+    net = Net(*ALL)
+    older, younger = net.agent(), net.agent(abort_on_deadlock=True)
+    net.do(older, older.ask(B, "write", ALL, "majority", "older has B"))
+    net.do(younger, younger.ask(A, "write", ALL, "majority", "younger has A"))
+    net.do(older, older.ask(A, "write", ALL, "majority", "older"))
+    net.do(younger, younger.ask(B, "write", ALL, "majority", "younger"))
+    assert [each.aborts for each in net.sent if isinstance(each, Surrender)] == [True]
+    assert isinstance(net.answers["younger"], DeadlockAborted)
+    assert [queue(net, node) for node in ALL] == [[older.id]] * 3
 
 
 def test_the_next_node_is_the_gate_if_the_first_one_is_lost() -> None:

@@ -7,6 +7,7 @@ once, because most locks are free. But
 
 * The lock is not held before the gate has granted it. A lock that is already held stays held,
   whatever happens to the gate.
+* A lock that its agent surrenders at the gate is given up at all nodes.
 * Until the gate has answered, a wait at another node is reported neither to the client nor to other
   lock servers, because it may be withdrawn.
 * A request that is queued at the gate is withdrawn from the other nodes, whether granted or waiting

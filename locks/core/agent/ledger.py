@@ -13,7 +13,7 @@ wants, and holds back new requests for the id.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.gate import NOBODY, gate, is_held, is_held_beside, turns, waited_at
@@ -363,6 +363,25 @@ class Ledger:
             return False
         return first.waits(request.mode) or (first.node, lock_id, request.mode) in self._unanswered
 
+    def surrendered(self, node: str, lock_id: LockId) -> None:
+        """Note that the grants on a node that are related to an id were surrendered.
+
+        A lock that is given up at its gate is given up everywhere. Otherwise the agent would still
+        hold it, and would have to give it up at one node after the other.
+        """
+        for request in self.requests.values():
+            first = gate(request, self.alive, self.silent)
+            if first is None or first.node != node or not related(request.lock_id, lock_id):
+                continue
+            granted = [each for each in first.records.values() if each.state == "granted"]
+            for each in granted:
+                first.records[each.mode] = each._replace(state="waiting")
+            if granted:
+                request.held = False
+                if request.acknowledged is not None:
+                    request.lose()
+                self._weigh(request)
+
     def postpone(self, answer: Surrendered) -> None:
         """Withdraw surrendered requests until all others are granted.
 
@@ -456,13 +475,21 @@ class Ledger:
 
     def is_sure(self, request: LockRequest) -> bool:
         """Whether enough is granted even without the grants that unanswered surrenders give up."""
-        given_up = self._resolver.given_up(request.lock_id)
-        return request.serves(request.mode, self.alive, given_up)
+        return request.serves(request.mode, self.alive, self._given_up(request))
 
     def _is_given_up(self, request: LockRequest) -> bool:
         if request.acknowledged is None or not self._resolver.giving_up:
             return False
-        return not request.vouched_for(self.alive, self._resolver.given_up(request.lock_id))
+        return not request.vouched_for(self.alive, self._given_up(request))
+
+    def _given_up(self, request: LockRequest) -> Collection[str]:
+        """The nodes whose grants unanswered surrenders give up."""
+        return self._without(request, self._resolver.given_up(request.lock_id))
+
+    def _without(self, request: LockRequest, nodes: Collection[str]) -> Collection[str]:
+        """The nodes whose grants are given up by surrenders at these: at its gate, all of them."""
+        first = gate(request, self.alive, self.silent) if nodes else None
+        return nodes if first is None or first.node not in nodes else request.node_requests
 
     def is_acknowledged(self, edge: Edge) -> bool:
         """Whether yielding for this edge gives up a lock that the client was told it holds."""
@@ -471,7 +498,7 @@ class Ledger:
             request.acknowledged is not None
             and related(request.lock_id, lock_id)
             and node in request.node_requests
-            and not request.vouched_for(self.alive, (node,))
+            and not request.vouched_for(self.alive, self._without(request, (node,)))
             for request in self.requests.values()
         )
 

@@ -651,6 +651,7 @@ class AgentMachine:
         report = message.message.report
         if message.done and report is not None:
             self._resolved(report)
+            self._ledger.surrendered(message.node, message.message.lock_id)
         self._take_in(message.records)
         self._resolver.surrendered(message)
         resolved = message.done and report is not None and not message.message.aborts
