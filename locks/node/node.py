@@ -410,6 +410,11 @@ class Node(metaclass=Shown):
 
     # --- Other nodes ----------------------------------------------------------------------------
 
+    def look_awake(self) -> None:
+        """Notice the loss of locks that others have been given while this program did not run, before a question is answered."""
+        if self.cluster is not None and self.cluster.distribution.may_have_slept:
+            self.turn.run_surely(self.cluster.distribution.look_awake)
+
     def _needs_cluster(self) -> clusters.Cluster:
         self.check_running()
         if self.cluster is None:

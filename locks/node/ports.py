@@ -182,6 +182,9 @@ class NodePort(Protocol):
     def guard(self) -> OriginalGuard | None:
         """The guard that refuses calls, if there are nodes that run the original."""
 
+    def look_awake(self) -> None:
+        """Notice that others may have lost this node while its program did not run. Not in the turn."""
+
     def place_of(self, name: str) -> str | None:
         """The address at which another node is looked for, as text, if known."""
 

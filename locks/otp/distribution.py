@@ -16,6 +16,10 @@ Heartbeats: a native thread makes each link tick, so they continue while the pro
 node that was silent for `net_ticktime` is down. The hub judges this by the number of successive
 checks that found no input. So a program that was held up reads its input before it judges others.
 
+A program that is stopped for a while, or whose machine sleeps, sends no heartbeats, and others count
+it as lost. So it drops its own connections when it goes on, before it reads anything from them. It
+knows the time from a clock that counts the sleep of the machine (`look_awake`).
+
 Source: "Distribution Protocol" and "Distributed Erlang" in the documentation of Erlang/OTP.
 """
 
@@ -54,12 +58,16 @@ from locks.runtime.native import native_lock, start_new_thread
 
 __all__ = ["Distribution"]
 
+CLOCK = getattr(time, "CLOCK_BOOTTIME", None)  # counts the sleep of the machine; Linux has it
 CONNECT_TIME = 5.0  # seconds, for TCP
 HANDSHAKE_TIME = 7.0  # seconds, for all that follows at the side that has connected
 FRAME_LIMIT = 16 * 2**20  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
 FORGET = 600.0  # seconds until a node is forgotten that was neither asked for nor seen
 CHECKS = 6  # how often in net_ticktime something must be sent; see also `rivals.SIGNS`
+MISSED = (
+    CHECKS - 1
+) * LOOKS  # checks that were not made, after which others may count this node as lost
 
 
 class Distribution:
@@ -152,6 +160,7 @@ class Distribution:
         self._rivals = Rivals(name, turn, self.links, on_doubt)
         self._door: Door | None = None
         self._hub_ran_at = time.monotonic()  # when the hub last ran a round
+        self._awake_at = clock()  # when it last sent heartbeats, or could have
         # The ticking thread waits for its release.
         self._nudge = native_lock()
 
@@ -501,8 +510,22 @@ class Distribution:
             self._nudge.acquire(timeout=self._interval())
             self._turn.run(self._tick)
 
+    @property
+    def may_have_slept(self) -> bool:
+        """Whether no heartbeats were sent for so long that `look_awake` may find lost connections."""
+        return clock() - self._awake_at >= self._interval() * MISSED
+
+    def look_awake(self) -> None:
+        """Lose the connections whose other side may have lost this node, as it sent no heartbeats for long. In the turn."""
+        slept = clock() - self._awake_at
+        for link in list(self.links.values()) if slept >= self._interval() * MISSED else ():
+            if slept >= link.wanted * MISSED / CHECKS / LOOKS and link.relay is None:
+                link.lose(f"this program did not run for {slept:.1f} s")
+        self._awake_at = clock()
+
     def _tick(self) -> None:
         """Make each link tick at its own pace, however often this is called."""
+        self.look_awake()
         own = self.options.net_ticktime or NET_TICKTIME
         now = time.monotonic()
         if now - self._hub_ran_at > own and self._executor.is_own_thread:
@@ -532,6 +555,11 @@ def _no_handshake() -> Refused:
         "on its port",
         cause="silent",
     )
+
+
+def clock() -> float:
+    """Seconds, by a clock that goes on while the program is stopped, and while the machine sleeps if that can be known."""
+    return time.monotonic() if CLOCK is None else time.clock_gettime(CLOCK)
 
 
 def random_creation() -> int:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import random
+import signal
 from typing import Any
 
 import pytest
 
 import locks
 from locks.program import stand_in
+from tests.cluster.harness import World
 from tests.cluster.nodes import A, B, C, Nodes, Tx, peer, until_connected, until_members
+from tests.cluster.servers import LIMIT, Servers
 from tests.helpers import SEED, eventually
 
 X, Y = ("x",), ("y",)
@@ -302,3 +305,42 @@ def test_a_deadlock_over_nodes_is_logged_where_it_is_seen(
     eventually(lambda: told() == {B, C})
     assert sum(sum(each.statistics().broken) for each in (a, b, c)) == 1
     assert [each.statistics().deadlocks for each in (a, b, c)] == [0, 1, 0]
+
+
+STOPPED = """
+import locks, time
+locks.start()
+with locks.transaction() as tx:
+    tx.write_lock(("a",))
+    print("has it", flush=True)
+    last = time.monotonic()
+    while True:
+        began = time.monotonic()
+        try:
+            tx.ensure_held()
+        except locks.LockLost:
+            print("lost", flush=True)
+            break
+        if began - last > 1:  # this call began after the stop
+            print("held, it says", flush=True)
+            break
+        last = began
+"""
+
+
+def test_the_first_answer_after_a_stop_says_that_the_lock_is_lost(world: World) -> None:
+    """A program is stopped (SIGSTOP) until another one has its lock; its clock shows that when it goes on."""
+    servers = Servers(world, net_ticktime=1)
+    program = servers.program(STOPPED)
+    try:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "has it\n"
+        program.send_signal(signal.SIGSTOP)
+        next_one = "import locks\nwith locks.Lock(('a',), timeout=30):\n    print('has it, too')"
+        assert servers.run(next_one) == "has it, too\n"
+        program.send_signal(signal.SIGCONT)
+        out, error = program.communicate(timeout=LIMIT)
+        assert out == "lost\n", error
+    finally:
+        program.kill()
+        program.communicate()

@@ -814,6 +814,7 @@ class Agent(Door, metaclass=Shown):
             self.machine.check_alive()
             return question(*args)
 
+        self.node.look_awake()
         answer: T = self.turn.ask(ask)
         return answer
 
@@ -835,6 +836,7 @@ class Agent(Door, metaclass=Shown):
 
     def token(self, lock_id: LockId, timeout: float | None = None) -> int:
         """The fencing token of a lock that is held; on several nodes, these must confirm it first."""
+        self.node.look_awake()
         token = self.turn.ask(self.known_token, lock_id)
         if token is None:
             call = PendingCall()
@@ -893,6 +895,7 @@ class Agent(Door, metaclass=Shown):
 
     def ensure_held(self, lock_id: LockId | None = None) -> None:
         """Raise `LockLost` unless the client still holds its acknowledged locks."""
+        self.node.look_awake()
         self.turn.ask(self.machine.ensure_held, lock_id)
 
     @property
