@@ -69,6 +69,7 @@ def shortest(
     found = search.fails(simulation._as_script)
     if found is None:
         return None
+    found = search.fails(found.simulation._as_script.plain) or found
     for client in reversed(simulation._application.clients):
         found = search.without(found, client.number) or found
     return search.fewer_switches(found)
@@ -121,7 +122,7 @@ class _Search:
         before = found.simulation._as_script
         without = (*before.without, number)
         steps = [each for each in before.steps if each not in (number, f"d{number}")]
-        shorter = self.fails(Script(steps, tuple(sorted(without))))
+        shorter = self.fails(before._replace(steps=steps, without=tuple(sorted(without))))
         if shorter is None:
             return None
         last_first = range(found.simulation._application.made, 0, -1)
@@ -134,15 +135,15 @@ class _Search:
 
     def fewer_switches(self, found: Found) -> Found:
         """It with fewer stretches, as long as that is possible."""
-        stretches = _stretches(found.simulation._as_script.steps)
-        without = found.simulation._as_script.without
+        script = found.simulation._as_script
+        stretches = _stretches(script.steps)
         size = max(1, len(stretches) // 2)
         while stretches and self.has_time:
             shortened = False
             at = 0
             while at < len(stretches) and self.has_time:
                 rest = stretches[:at] + stretches[at + size :]
-                shorter = self.fails(Script([n for each in rest for n in each], without))
+                shorter = self.fails(script._replace(steps=[n for each in rest for n in each]))
                 if shorter is not None and shorter.size <= found.size:
                     found, stretches, shortened = shorter, rest, True
                 else:

@@ -32,7 +32,13 @@ from locks.testing.watchdog import PATIENCE, watched
 from locks_lab.applications.agenda import Agenda, Choice, Chosen
 from locks_lab.applications.application import Client
 from locks_lab.applications.places import is_inner, without_inner
-from locks_lab.applications.strategies import Named, Unhurried, check_strategy, strategy_for
+from locks_lab.applications.strategies import (
+    Again,
+    Named,
+    Unhurried,
+    check_strategy,
+    strategy_for,
+)
 from locks_lab.schedules.plan import node_names
 from locks_lab.stories.words import listed
 from locks_lab.worlds.network import Pair
@@ -194,7 +200,11 @@ class Simulation:
         if self._script is None:
             agenda = Agenda(strategy_for(self.strategy, self.seed, rng))
         else:
-            agenda = Chosen(Unhurried(rng), self._script.steps)
+            exact = self._script.exact
+            strategy = Unhurried(rng)
+            if exact:
+                strategy = Again(rng, exact != schedules.LATE, exact == schedules.EXACT)
+            agenda = Chosen(strategy, self._script.steps, bool(exact))
         try:
             with self._nodes.stand_in():
                 self._agenda = agenda
@@ -361,8 +371,15 @@ class Simulation:
 
     @property
     def _as_script(self) -> schedules.Script:
-        taken = [] if self._agenda is None else self._agenda.taken
-        return schedules.Script(taken, () if self._script is None else self._script.without)
+        if self._agenda is None:
+            return schedules.Script(())
+        if self._script is not None:
+            return self._script._replace(steps=self._agenda.taken)
+        strategy = self._agenda.strategy
+        exact = schedules.SOON if strategy.prompt else schedules.LATE
+        return schedules.Script(
+            self._agenda.taken, (), schedules.EXACT if strategy.at_once else exact
+        )
 
     @property
     def _choices(self) -> Sequence[Choice]:

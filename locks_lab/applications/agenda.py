@@ -7,12 +7,19 @@ this way it runs a schedule again, makes it shorter, or tries each schedule in t
 In a `Chosen` agenda only clients take time; messages, for example, take none. A client that sleeps,
 or waits with a time limit, may be chosen before others that can continue, as if the others were
 that slow. But timers fire in their order.
+
+The schedule of a drawn run is *exact*: it also has a step for each event that is no client's, such as
+a message that arrives (`m2` is the second of those that are planned), and says why a client continues
+if there are several reasons: `3.2` if its time limit came before the answer that it was about to
+take. `@0.002` is the time of the next step, `~0.002` how late a timer of asyncio is. While such a schedule lasts, nothing else happens, and
+any planned event may be next. So the run comes about again, whatever was drawn.
 """
 
 from __future__ import annotations
 
 import heapq
 import random
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -23,10 +30,12 @@ if TYPE_CHECKING:
 
     Ts = TypeVarTuple("Ts")
 
-__all__ = ["Agenda", "Breaking", "Choice", "Chosen", "Entry", "Resumable", "Step"]
+__all__ = ["EVENT", "TIME", "Agenda", "Breaking", "Choice", "Chosen", "Entry", "Resumable", "Step"]
 
 Step = int | str
-"""A client (by number), a task (by a negative number), or a fault (`locks_lab.applications.breaking`)."""
+"""A client (by number), a task (by a negative number), a fault (`locks_lab.applications.breaking`), an event (`m1`, `3.2`), or a time (`@0.002`)."""
+EVENT = re.compile(r"(?:m|([1-9]\d*)\.)([1-9]\d*)")
+TIME = re.compile(r"([@~])(\d+(?:\.\d+)?(?:e-\d+)?)")
 
 
 class Resumable(Protocol):
@@ -135,19 +144,50 @@ class Agenda:
             entry = heapq.heappop(entries)
             client = entry.client
             if client is None:
+                self._note(entry, now)
                 return entry
             if client.resumed == entry.resumed:
                 if self.strategy.passes(client):
                     self.plan(max(entry.due, now), client.rank, entry.function, entry.args, client)
                     continue
-                self.taken.append(client.number)
+                self._note(entry, now)
                 return entry
         return None
+
+    def _note(self, entry: Entry, now: float) -> None:
+        """Note a planned event that is next, with the time until then."""
+        self._note_time(entry, now)
+        self.taken.append(self._event(entry))
+
+    def _note_time(self, entry: Entry, now: float) -> None:
+        if entry.due > now:
+            self.taken.append(f"@{entry.due!r}")
+
+    def _event(self, entry: Entry) -> Step:
+        """A planned event as a step: its number among those of the same client, or of none."""
+        client = entry.client
+        others = (e for e in self._entries if e.client is client and _is_due_still(e))
+        number = 1 + sum(each.planned < entry.planned for each in others)
+        if client is None:
+            return f"m{number}"
+        return client.number if number == 1 else f"{client.number}.{number}"
+
+    def fault(self, step: str) -> None:
+        """Note a fault that was drawn; it happens before the event that was just taken."""
+        self.taken.insert(-1, step)
 
     def draw(self, number: int, rng: random.Random) -> int:
         """Draw a number from 0 to `number - 1`: which of several tasks continues."""
         drawn = rng.randrange(number)
-        self.taken.append(-1 - drawn)
+        if number > 1:
+            self.taken.append(-1 - drawn)
+        return drawn
+
+    def later(self, mean: float) -> float:
+        """Draw how late something is that is not planned here, in seconds."""
+        drawn = self.strategy.later(mean)
+        if drawn:
+            self.taken.append(f"~{drawn!r}")
         return drawn
 
     def clear(self) -> None:
@@ -163,6 +203,7 @@ class Chosen(Agenda):
         script: The steps to take, in order. A step that is not possible is left out. After the last
             step, the same client continues for as long as it can, and then the first client that
             can; no faults happen then.
+        exact: Whether the script has all events.
 
     Attributes:
         choices: The choices that were made where several steps were possible.
@@ -170,18 +211,22 @@ class Chosen(Agenda):
 
     draws_faults = False
 
-    def __init__(self, strategy: Strategy, script: Sequence[Step]) -> None:
+    def __init__(self, strategy: Strategy, script: Sequence[Step], exact: bool = False) -> None:
         super().__init__(strategy)
         self.choices: list[Choice] = []
         self._script = script
+        self._exact = exact
         self._at = 0
 
     def take(self, now: float) -> Entry | None:
         """Take the next event, or None if there is none."""
         self._entries = [entry for entry in self._entries if _is_due_still(entry)]
+        entry = self._scripted(now) if self._exact else None
+        if entry is not None:
+            return entry
         soon = [entry for entry in self._entries if entry.client is None and entry.due <= now]
         if soon:
-            return self._remove(min(soon))
+            return self._happens(min(soon))
         ready = self._ready(now)
         later = [entry for entry in self._entries if entry not in ready.values()]
         timer = min((entry for entry in later if entry.due > now), default=None)
@@ -196,7 +241,7 @@ class Chosen(Agenda):
             options.append(timer.client.number)
         faults = [] if self.faults is None else self.faults.possible()
         if not options and not self._wants_one_of(faults):
-            return None if timer is None else self._remove(timer)
+            return None if timer is None else self._happens(timer)
         taken = self._choose([*options, *faults])
         if isinstance(taken, str) and taken in faults:
             assert self.faults is not None
@@ -204,6 +249,41 @@ class Chosen(Agenda):
         if taken in ready or timer is None:
             return self._remove(ready[taken])
         return self._remove(timer)
+
+    def _scripted(self, now: float) -> Entry | None:
+        """The next event of an exact script; `None` at its end. What is not possible is left out."""
+        due = now
+        while self._at < len(self._script):
+            step = self._script[self._at]
+            self._at += 1
+            if isinstance(step, str) and (time := TIME.fullmatch(step)) is not None:
+                due = float(time[2]) if time[1] == "@" else due
+                continue
+            event = EVENT.fullmatch(step) if isinstance(step, str) else None
+            number, at = (step, 1) if event is None else (int(event[1] or 0), int(event[2]))
+            planned = [e for e in self._entries if _number(e) == number]
+            found = sorted(planned, key=_planned)[at - 1 : at]
+            if found:
+                entry = self._remove(found[0])
+                if entry.client is not None:
+                    due = max(due, entry.due)  # nobody wakes too early
+                entry = entry._replace(due=due)
+                self._note_time(entry, now)
+                self.taken.append(step)
+                return entry
+            if isinstance(step, str) and self.faults is not None and step in self.faults.possible():
+                entry = Entry(due, 0.0, 0, self.faults.happen, (step,), None, 0)
+                self._note_time(entry, now)
+                self.taken.append(step)
+                return entry
+        return None
+
+    def _happens(self, entry: Entry) -> Entry:
+        """Something that is no client's; an exact script says so."""
+        self._remove(entry)
+        if self._exact and entry.client is None:
+            self.taken.append(self._event(entry))
+        return entry
 
     def _wants_one_of(self, faults: Sequence[str]) -> bool:
         return self._at < len(self._script) and self._script[self._at] in faults
@@ -215,6 +295,16 @@ class Chosen(Agenda):
         taken = self._choose([-1 - each for each in range(number)])
         assert isinstance(taken, int)
         return -taken - 1
+
+    def later(self, mean: float) -> float:
+        """How late it was in the run that the script is of."""
+        step = self._script[self._at] if self._at < len(self._script) else 0
+        time = TIME.fullmatch(step) if self._exact and isinstance(step, str) else None
+        if time is None or time[1] != "~":
+            return 0.0
+        self._at += 1
+        self.taken.append(step)
+        return float(time[2])
 
     def _ready(self, now: float) -> dict[Step, Entry]:
         """The clients that can continue now, by number, each with its earliest entry."""
@@ -247,6 +337,15 @@ class Chosen(Agenda):
     def _remove(self, entry: Entry) -> Entry:
         self._entries.remove(entry)
         return entry
+
+
+def _number(entry: Entry) -> Step:
+    """The number of its client; 0 if it is no client's."""
+    return 0 if entry.client is None else entry.client.number
+
+
+def _planned(entry: Entry) -> int:
+    return entry.planned
 
 
 def _is_due_still(entry: Entry) -> bool:

@@ -205,7 +205,7 @@ class Stage:
             steps = possible()
             if steps and self._rng.random() < rate:
                 step = self._rng.choice(steps)
-                self._agenda.taken.append(step)
+                self._agenda.fault(step)
                 self.happen(step)
 
     def possible(self) -> list[str]:
@@ -270,7 +270,7 @@ class Stage:
 
     def moment(self) -> float:
         """How late something is, in seconds."""
-        return TICK + self._agenda.strategy.later(STEP)
+        return TICK + self._agenda.later(STEP)
 
     def _at(
         self, due: float, rank: float, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]

@@ -29,6 +29,7 @@ from locks.errors import InvalidOption, assert_never
 __all__ = [
     "CLIENTS",
     "STEP",
+    "Again",
     "Named",
     "Party",
     "Strategy",
@@ -73,7 +74,7 @@ class Strategy:
     """
 
     name: ClassVar[str] = "uniform"
-    at_once: ClassVar[bool] = False
+    at_once: bool = False
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -133,6 +134,22 @@ class Unhurried(Strategy):
     def later(self, mean: float) -> float:
         """At once."""
         return 0.0
+
+
+class Again(Unhurried):
+    """Nothing takes time, but messages are sent as in a drawn run: the exact schedule says when they arrive.
+
+    Args:
+        prompt: Whether messages took no time in that run.
+        at_once: Whether, in addition, everything that follows from a call happened at once.
+    """
+
+    name = "again"
+
+    def __init__(self, rng: random.Random, prompt: bool, at_once: bool) -> None:
+        super().__init__(rng)
+        self.prompt = prompt
+        self.at_once = at_once
 
 
 class Pct(Unhurried):
