@@ -1,8 +1,8 @@
 """The rules of the algorithm (which modes conflict, which request waits for which), and checks of arguments.
 
 The wait-for graph is derived from records by the same rule as the lock table (`conflict` and `blocks` below).
-All modes and their properties follow from one table (`excluded_by` below). The types are defined in
-`locks.words`, and also importable from here.
+All properties of modes follow from one table (`locks.words.EXCLUDED_BY`). The types are defined in `locks.words`,
+and also importable from here.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import sys
 from typing import Any, Final, get_args
 
-from locks.errors import InvalidOption, assert_never
+from locks.errors import InvalidOption
 from locks.lock_ids import Key as Key
 from locks.lock_ids import check_lock_id as check_lock_id
 from locks.lock_ids import shown
+from locks.words import EXCLUDED_BY as EXCLUDED_BY
 from locks.words import FEW_IDS as FEW_IDS
 from locks.words import HELD_UP as HELD_UP
 from locks.words import UNITS as UNITS
@@ -52,33 +53,15 @@ def agent_numbered(number: int, node: str) -> AgentId:
 
 # --- Modes --------------------------------------------------------------------------------------
 
-
-def excluded_by(mode: Mode) -> frozenset[Mode]:
-    """The table of modes: the modes that no other agent can hold while one agent holds this mode.
-
-    Everything else about modes follows from it. Two modes *conflict* when each excludes the other: the table
-    has an entry for both. A mode *covers* another mode when it excludes all that the other one excludes.
-    The *join* of several modes is the weakest mode that covers them all; an agent that needs several modes
-    requests their join.
-    """
-    match mode:
-        case "read":
-            return frozenset(("write",))
-        case "write":
-            return frozenset(("read", "write"))
-        case _:
-            return assert_never(mode)
-
-
 # Strongest first, here and in each of these tuples.
 MODES: tuple[Mode, ...] = tuple(
-    sorted(get_args(Mode), key=lambda mode: len(excluded_by(mode)), reverse=True)
+    sorted(get_args(Mode), key=lambda mode: len(EXCLUDED_BY[mode]), reverse=True)
 )
 RIVALS: dict[Mode, tuple[Mode, ...]] = {  # the modes that conflict with it
-    mode: tuple([other for other in MODES if other in excluded_by(mode)]) for mode in MODES
+    mode: tuple([other for other in MODES if other in EXCLUDED_BY[mode]]) for mode in MODES
 }
 COVERING: dict[Mode, tuple[Mode, ...]] = {  # the modes that cover it, including itself
-    mode: tuple([other for other in MODES if excluded_by(other) >= excluded_by(mode)])
+    mode: tuple([other for other in MODES if EXCLUDED_BY[other] >= EXCLUDED_BY[mode]])
     for mode in MODES
 }
 

@@ -12,12 +12,12 @@ This module is below the errors, which carry such values.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
 from math import inf
 from sys import maxsize
 from types import NoneType
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from locks.ranges import (
     MOST_EDGES,
@@ -38,6 +38,17 @@ LockId = tuple[Hashable, ...]
 """The name of a lock: key elements, from the root of the tree downwards."""
 Mode = Literal["read", "write"]
 """How to lock: a write lock excludes all other clients; a read lock excludes only writers."""
+EXCLUDED_BY: Final[Mapping[Mode, frozenset[Mode]]] = {
+    "read": frozenset(("write",)),
+    "write": frozenset(("read", "write")),
+}
+"""The table of modes: for each mode, the modes that no other agent can hold while one agent holds it.
+
+Everything else about modes follows from it (`locks.model`). Two modes *conflict* when each excludes the other:
+the table has an entry for both. A mode *covers* another mode when it excludes all that the other one excludes.
+The *join* of several modes is the weakest mode that covers them all; an agent that needs several modes requests
+their join.
+"""
 Require = Literal["all", "any", "majority", "all_alive", "majority_alive"]
 """How many of the requested nodes must grant the lock."""
 State = Literal["granted", "waiting", "spare", "gone"]

@@ -10,16 +10,37 @@
 A request that a granted one covers is itself granted: it "stands together with it".
 
 Written from this text alone, so that it checks the table independently: it shares no code with it,
-not even the words "related" and "conflict".
+not even the words "related" and "conflict". Which modes conflict, it reads in `docs/algorithm.md`.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from locks.model import AgentId, LockId, Mode
 
 Key = tuple[AgentId, LockId, Mode]
+PAGE = Path(__file__).parents[1] / "docs" / "algorithm.md"
+ROW = re.compile(r"^\| \*\*(\w+)\*\* \|(.*)\|$", re.MULTILINE)
+
+
+def modes_of_the_page() -> dict[Any, dict[Any, str]]:
+    """The table of modes that the page shows: what two agents do of which one has the first mode, one the second."""
+    rows = ROW.findall(PAGE.read_text(encoding="utf-8"))
+    modes = [mode for mode, _ in rows]
+    return {
+        mode: dict(zip(modes, [cell.strip() for cell in cells.split("|")], strict=True))
+        for mode, cells in rows
+    }
+
+
+BESIDE = {  # the modes in which others may lock while somebody locks in this one
+    mode: {other for other, both in row.items() if both == "together"}
+    for mode, row in modes_of_the_page().items()
+}
 
 
 @dataclass(eq=False)
@@ -47,7 +68,7 @@ def related(a: LockId, b: LockId) -> bool:
 
 def conflict(a: Wish, b: Wish) -> bool:
     """Whether both can't be granted."""
-    return a.agent != b.agent and related(a.lock_id, b.lock_id) and not a.mode == b.mode == "read"
+    return a.agent != b.agent and related(a.lock_id, b.lock_id) and b.mode not in BESIDE[a.mode]
 
 
 class Oracle:
@@ -75,7 +96,7 @@ class Oracle:
         covering = [
             wish
             for wish in own
-            if lock_id[: len(wish.lock_id)] == wish.lock_id and wish.mode in ("write", mode)
+            if lock_id[: len(wish.lock_id)] == wish.lock_id and BESIDE[wish.mode] <= BESIDE[mode]
         ]
         for wish in covering:
             if wish.lock_id == lock_id:
@@ -96,7 +117,7 @@ class Oracle:
         return new
 
     def release(self, agent: AgentId, lock_id: LockId, mode: Mode | None = None) -> None:
-        modes = [mode] if mode else ["read", "write"]
+        modes = [mode] if mode else BESIDE
         self.take_out([w for w in self.wishes() if w.key in [(agent, lock_id, m) for m in modes]])
         self.settle()
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from itertools import product
-from pathlib import Path
 
 import pytest
 
 from locks.errors import InvalidOption
-from locks.model import COVERING, MODES, RIVALS, check_mode, covers, excluded_by, join
-
-PAGE = Path(__file__).parents[2] / "docs" / "algorithm.md"
+from locks.model import COVERING, EXCLUDED_BY, MODES, RIVALS, check_mode, covers, join
+from tests.oracle import modes_of_the_page
 
 
 def test_readers_share_and_writers_exclude() -> None:
     """What the table must say of the two modes that users know."""
-    assert "read" not in excluded_by("read")
-    assert excluded_by("write") == set(MODES)
+    assert "read" not in EXCLUDED_BY["read"]
+    assert EXCLUDED_BY["write"] == set(MODES)
     assert covers("write", "read")
     assert not covers("read", "write")
     assert join("read", "write") == join("write", "read") == "write"
@@ -60,12 +57,8 @@ def test_other_words_are_refused() -> None:
 
 def test_the_page_has_the_same_table() -> None:
     """`docs/algorithm.md` says which modes conflict; it is compared with the code."""
-    rows = re.findall(
-        r"^\| \*\*(\w+)\*\* \|(.*)\|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE
-    )
-    page = {mode: [cell.strip() for cell in cells.split("|")] for mode, cells in rows}
-    weakest_first = MODES[::-1]
-    assert page == {
-        mode: ["one waits" if other in RIVALS[mode] else "together" for other in weakest_first]
-        for mode in weakest_first
+    assert modes_of_the_page() == {
+        mode: {other: "one waits" if other in RIVALS[mode] else "together" for other in MODES}
+        for mode in MODES
     }
+    assert list(modes_of_the_page()) == list(MODES[::-1])
