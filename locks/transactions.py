@@ -227,7 +227,8 @@ class Transaction(Movable, ClientBlock):
         timeout = self._timeout if timeout is None else timeout
         began = agent.node.clock() if timeout else 0.0
         try:
-            self._take(call, (wanted,), timeout)
+            lock = agent.lock_by if self._learns is None else self._lock_and_learn
+            lock(call, (wanted,), timeout)
             if nodes is not None:
                 return None
             if call.token is not None:
@@ -242,19 +243,18 @@ class Transaction(Movable, ClientBlock):
             agent.give_up(call)
             raise
 
-    def _take(self, call: PendingCall, objects: Sequence[Object], timeout: float | None) -> None:
+    def _lock_and_learn(
+        self, call: PendingCall, objects: Sequence[Object], timeout: float | None
+    ) -> None:
         """Lock, and record the locks for a later run, also when the call is aborted."""
-        learns = self._learns
-        if learns is None:
-            self.agent.lock_by(call, objects, timeout)
-            return
-        learns.asking(self.agent, objects)
+        assert self._learns is not None
+        self._learns.asking(self.agent, objects)
         try:
             self.agent.lock_by(call, objects, timeout)
         except DeadlockAborted:
-            learns.add(objects, timeout)
+            self._learns.add(objects, timeout)
             raise
-        learns.add(objects, timeout)
+        self._learns.add(objects, timeout)
 
     def _take_learned(self) -> None:
         """Take the locks that earlier runs requested."""
@@ -332,7 +332,8 @@ class Transaction(Movable, ClientBlock):
         wanted += [self._checked(i, "read", nodes, require) for i in read]
         call = PendingCall()
         try:
-            self._take(call, wanted, self._timeout if timeout is None else timeout)
+            lock = agent.lock_by if self._learns is None else self._lock_and_learn
+            lock(call, wanted, self._timeout if timeout is None else timeout)
         except BaseException:
             agent.give_up(call)
             raise
