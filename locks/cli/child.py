@@ -28,6 +28,7 @@ from typing import Any
 
 from locks.errors import InvalidOption
 from locks.program import stop
+from locks.ranges import one_line
 from locks.runtime import Event
 
 __all__ = ["Child", "Signals", "check_patience", "label_of", "run_with_signals"]
@@ -200,7 +201,7 @@ def check_patience(seconds: float) -> None:
 
 def label_of(name: str, command: Sequence[str]) -> str:
     """The default label of a command: `locks run` and the command's name, shortened if necessary."""
-    program = "".join(each if each.isprintable() else "?" for each in command[0])
+    program = one_line(command[0])
     if len(program) > LONGEST_SHOWN:
         program = PurePath(program).name[-LONGEST_SHOWN:]
     return f"locks {name} {program or '?'}"

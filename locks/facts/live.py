@@ -17,6 +17,7 @@ from locks.facts.look import Look
 from locks.facts.stories import as_table, duration, longest, who, wish
 from locks.model import LockId, show
 from locks.node.client.clients import parts_of
+from locks.ranges import one_line
 
 __all__ = ["frame", "rates"]
 
@@ -106,12 +107,7 @@ def frame(before: Look | None, now: Look, columns: int, lines: int) -> list[str]
     for section, count in zip(shown, _shares([len(s.rows) for s in shown], room), strict=True):
         if count:
             text += ["", *as_table(section.heads, section.rows[:count])]
-    return ["".join(_shown(line)[:columns]).rstrip() for line in text[:lines]]
-
-
-def _shown(text: str) -> str:
-    """Escape text for a terminal: some of it comes from other programs."""
-    return "".join(each if each.isprintable() else "?" for each in text)
+    return [one_line(line, columns).rstrip() for line in text[:lines]]
 
 
 def _shares(wanted: Sequence[int], room: int) -> list[int]:

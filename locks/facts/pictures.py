@@ -9,6 +9,7 @@ from typing import NamedTuple
 from locks.facts.graph import Waits
 from locks.facts.stories import duration, longest, who, wish
 from locks.model import AgentId, is_held_up_id
+from locks.ranges import one_line
 
 __all__ = ["FORMATS"]
 
@@ -205,7 +206,7 @@ def _places(
 
 def _for_svg(text: str, letters: int = 1000) -> str:
     cut = text if len(text) <= letters else text[: letters - 1] + "…"
-    return escape("".join(sign if sign.isprintable() else "?" for sign in cut))
+    return escape(one_line(cut))
 
 
 FORMATS: dict[str, Callable[[Waits], str]] = {

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 from xml.etree import ElementTree as Xml
 
+from locks.ranges import one_line
 from locks_lab.applications.greenlets import Note
 from locks_lab.stories.diagrams import escape
 
@@ -100,7 +101,7 @@ def _draw(parent: Xml.Element, box: _Box, y: float, style: Mapping[str, str]) ->
     x = MARGIN + box.first * COLUMN + GAP / 2
     width = (box.last - box.first + 1) * COLUMN - GAP
     room = int((width - 2 * PAD) / LETTER)
-    lines = [part for line in box.lines for part in textwrap.wrap(_shown(line), room) or [""]]
+    lines = [part for line in box.lines for part in textwrap.wrap(one_line(line), room) or [""]]
     height = len(lines) * LINE + PAD
     group = Xml.SubElement(parent, "g")
     place = {"x": x, "y": y, "width": width, "height": height, "rx": 4.0}
@@ -113,11 +114,6 @@ def _draw(parent: Xml.Element, box: _Box, y: float, style: Mapping[str, str]) ->
 
 def _number(value: float) -> str:
     return f"{value:g}"
-
-
-def _shown(text: str) -> str:
-    """A text without characters that XML does not allow."""
-    return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 KINDS: Mapping[Kind, Callable[[Sequence[Note], Mapping[str, str]], str]] = {

@@ -158,7 +158,7 @@ def test_who_has_proven_itself_is_let_in_or_not() -> None:
             assert failed == Failed("it is\nfull", "taken")
             assert one.receive(_sent([sent])) == [
                 Status("not_allowed"),
-                Failed("it answered not_allowed: it is?full", "not wanted"),
+                Failed("it answered not_allowed: it is\\nfull", "not wanted"),
             ]
         assert two.admit() == two.refuse("", "taken") == []
     with pytest.raises(MisuseError, match="not at 'admit'"):

@@ -99,7 +99,7 @@ def test_a_node_that_has_stopped_says_the_rest(caplog: pytest.LogCaptureFixture)
 
 def test_words_of_others() -> None:
     """What others say is cut, and has nothing in it that a log would obey."""
-    assert words(b"a\nb\xff\x1b[0m") == "a?b\ufffd?[0m"
+    assert words(b"a\nb\xff\x1b[0m") == "a\\nb\ufffd\\x1b[0m"
     assert len(words(b"x" * 10**6)) == LONGEST
     assert plain("x" * 400).endswith("...")
     assert first_words(b"\x16\x03\x01")[1] == "tls"

@@ -42,6 +42,7 @@ from locks.otp.links.silence import Silence
 from locks.otp.process.calls import BlockingCalls
 from locks.otp.process.processes import Processes
 from locks.otp.process.remote import Remotes
+from locks.ranges import one_line
 from locks.runtime import Executor
 from locks.runtime.inline import Turn
 from locks.runtime.logs import log_event
@@ -120,9 +121,7 @@ class Witness:
         agent = self._node.agents_by_id.get(name)
         if agent is None or not agent.is_alive():
             return Broken(False, f"transaction {name} had already ended")
-        text = (
-            f"transaction {name} was ended by {_line(by)}: {_line(reason)}. Its locks were released"
-        )
+        text = f"transaction {name} was ended by {one_line(by)}: {one_line(reason)}. Its locks were released"
         error = TransactionBroken(text, agent=name, reason=reason, by=by)
         log = partial(_log_break, self._node.name, question, "%s (%s)")
         self._node.executor.run_soon(log, text, agent.machine.client)
@@ -143,15 +142,10 @@ def _clients(cluster: _Connections | None, after: str) -> ClientPage:
     return ClientPage(tuple(names[:MOST_CLIENTS]), len(names) > MOST_CLIENTS)
 
 
-def _line(text: str) -> str:
-    """A text of another node as one line of a log."""
-    return text if text.isprintable() else repr(text)
-
-
 def _log_break(node: str, question: Break, text: str, *args: object) -> None:
     """Log that a transaction is ended."""
     name, reason, by = question
-    about = {"agent": str(name), "by": _line(by), "reason": _line(reason)}
+    about = {"agent": str(name), "by": one_line(by), "reason": one_line(reason)}
     log_event("broken", text, *args, node=node, **about)
 
 
@@ -209,7 +203,7 @@ class Inquiries:
         if isinstance(question, Break):
             text = "%s (%s) requests the end of transaction %s: %s"
             log = partial(_log_break, self._name, question, text)
-            by, reason = _line(question.by), _line(question.reason)
+            by, reason = one_line(question.by), one_line(question.reason)
             self._cluster.executor.run_soon(log, by, caller.node, question.agent, reason)
 
         def told(answered: bool, said: Any) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 from locks.errors import OperatingError
+from locks.ranges import one_line
 
 __all__ = [
     "LONGEST",
@@ -86,6 +87,5 @@ def words(data: bytes) -> str:
 
 
 def plain(text: str) -> str:
-    """A text for one line of a log: cut, and with `?` for unprintable characters."""
-    cut = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
-    return cut if cut.isprintable() else "".join(c if c.isprintable() else "?" for c in cut)
+    """A text for one line of a log, cut."""
+    return one_line(text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...", LONGEST)
