@@ -1,8 +1,8 @@
 """The forms of messages are a contract: their bytes are written down in `wire_forms.txt`.
 
 Nodes of different versions meet. A changed form is a message that one of them can't read, or reads wrongly. So the
-bytes of one message of each kind are kept. A new field stands last and has a default: then the bytes grow at their end,
-and older nodes leave it out. `python -m tests.unit.test_wire_forms` writes the file anew; it refuses what is no growth,
+bytes of one message of each kind are kept, and the names of the fields of each record in it. A new field stands last and
+has a default: then the bytes grow at their end, and older nodes leave it out. `python -m tests.unit.test_wire_forms` writes the file anew; it refuses what is no growth,
 unless the number of the protocol is another one (`locks.node.peers.greeting.PROTOCOL`). The messages of elections and of
 process groups are written down in `test_leader_wire.py` and `test_groups_wire.py`.
 """
@@ -40,6 +40,7 @@ FIXED: dict[Any, Any] = {
     bool: True,
     Any: "anything",
 }
+RECORDS: dict[str, Any] = {}  # the named tuples of which samples were made
 
 
 def sample(kind: Any) -> Any:
@@ -57,6 +58,7 @@ def sample(kind: Any) -> Any:
             return (sample(get_args(base)[0]),)
         return sample(base)
     if hasattr(kind, "_fields"):
+        RECORDS[f"fields of {kind.__name__}"] = kind
         hints = get_type_hints(kind, include_extras=True)
         return kind(*[sample(hints[name]) for name in kind._fields])
     if get_origin(kind) is Literal:
@@ -96,6 +98,7 @@ def made() -> Iterator[tuple[str, Any]]:
     yield "greeting", greeting.pack_greeting(VERSION, 15.0, [News(THERE, ("127.0.0.1", 9100), 0.0)])
     yield "servers", agreement.pack_servers(Scope((HERE, THERE), "majority"))
     for kind in get_args(tunnel_messages.Message):
+        RECORDS[f"fields of tunnel {kind.__name__}"] = kind
         data = {"data": b"bytes"} if kind is tunnel_messages.Data else {}
         hints = get_type_hints(kind, include_extras=True)
         fields = {name: data.get(name) or sample(hints[name]) for name in kind._fields}
@@ -129,9 +132,17 @@ def test_forms_do_not_change(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", RECORDS)
+def test_fields_keep_their_places(name: str) -> None:
+    """Samples have equal values in many fields, so their bytes don't show which one is which."""
+    assert " ".join(RECORDS[name]._fields) == written().get(name), (
+        "write new fields last, and the file anew: python -m tests.unit.test_wire_forms"
+    )
+
+
 def test_no_form_is_dropped() -> None:
     """An older node goes on sending it."""
-    assert sorted(written().keys() - TERMS.keys() - {"protocol"}) == []
+    assert sorted(written().keys() - TERMS.keys() - RECORDS.keys() - {"protocol"}) == []
     assert written()["protocol"] == str(greeting.PROTOCOL)
 
 
@@ -168,20 +179,27 @@ def test_the_file_can_tell_growth_from_change() -> None:
         assert not growth((1, ("a", [2])), changed)
 
 
+def has_only_grown(name: str, text: str) -> bool:
+    """Whether what is written down of a form, or of a record's fields, is the beginning of what there is now."""
+    if name == "protocol":
+        return True
+    if name in RECORDS:
+        before, now = tuple(text.split()), RECORDS[name]._fields
+        added = now[len(before) :]
+        return now[: len(before)] == before and RECORDS[name]._field_defaults.keys() >= set(added)
+    return name in TERMS and growth(etf.decode(bytes.fromhex(text)), _sent(name))
+
+
 def main() -> None:
     """Write the file anew."""
     lines = ["The bytes of messages between nodes; see test_wire_forms.py.", ""]
     old = written() if FILE.exists() else {}
     if old.get("protocol") == str(greeting.PROTOCOL):
-        changed = [
-            name
-            for name, encoded in old.items()
-            if name != "protocol"
-            and (name not in TERMS or not growth(etf.decode(bytes.fromhex(encoded)), _sent(name)))
-        ]
+        changed = [name for name, text in old.items() if not has_only_grown(name, text)]
         if changed:
             sys.exit(f"not written: these have changed, other than by growth: {', '.join(changed)}")
     lines += [f"protocol = {greeting.PROTOCOL}"]
+    lines += [f"{name} = {' '.join(kind._fields)}" for name, kind in sorted(RECORDS.items())]
     lines += [f"{name} = {etf.encode(term).hex()}" for name, term in TERMS.items()]
     FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
