@@ -4,44 +4,5 @@ Most programs never do: the functions of `locks` send them. Each field of a prog
 the program gets an error if one is wrong (`locks.core.checked`).
 """
 
-from locks.core.messages import (
-    AgentMessage,
-    Inquire,
-    Knowledge,
-    RaiseVersion,
-    Refused,
-    Release,
-    Released,
-    Remove,
-    Request,
-    RequestStates,
-    Resolved,
-    ServerMessage,
-    StandingElsewhere,
-    Surrender,
-    Surrendered,
-    Unwatch,
-    VersionRaised,
-    Watch,
-)
-
-__all__ = [
-    "AgentMessage",
-    "Inquire",
-    "Knowledge",
-    "RaiseVersion",
-    "Refused",
-    "Release",
-    "Released",
-    "Remove",
-    "Request",
-    "RequestStates",
-    "Resolved",
-    "ServerMessage",
-    "StandingElsewhere",
-    "Surrender",
-    "Surrendered",
-    "Unwatch",
-    "VersionRaised",
-    "Watch",
-]
+from locks.core.messages import *  # noqa: F403
+from locks.core.messages import __all__ as __all__

@@ -1,7 +1,8 @@
 """The messages between lock servers and agents, and the effects of their machines.
 
 Messages and effects are immutable values in closed unions. `ServerMessage` and `AgentMessage` are
-what the two machines take in; `ServerEffect` and `AgentEffect` are what they return.
+what the two machines take in; `ServerEffect` and `AgentEffect` are what they return. `__all__` has the
+messages: programs import them from `locks.messages`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,27 @@ from locks.model import (
     View,
 )
 from locks.ranges import MOST_IN_KNOT, MOST_RECORDS, Name, Number, Size, Text, Version
+
+__all__ = [
+    "AgentMessage",
+    "Inquire",
+    "Knowledge",
+    "RaiseVersion",
+    "Refused",
+    "Release",
+    "Released",
+    "Remove",
+    "Request",
+    "RequestStates",
+    "Resolved",
+    "ServerMessage",
+    "StandingElsewhere",
+    "Surrender",
+    "Surrendered",
+    "Unwatch",
+    "VersionRaised",
+    "Watch",
+]
 
 Records = Annotated[tuple[RequestRecord, ...], Size(MOST_RECORDS)]
 End = tuple[Number, Version]

@@ -29,14 +29,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from locks.core.messages import (
     AgentMessage,
     Knowledge,
-    Refused,
-    Released,
     RequestStates,
     Resolved,
     Surrendered,
-    VersionRaised,
 )
-from locks.errors import assert_never
 from locks.lock_ids import size_of
 from locks.model import AgentId, Deadlock, Edge, RequestRecord
 from locks.ranges import MOST_EDGES
@@ -65,10 +61,8 @@ def in_parts(message: AgentMessage, receiver: AgentId) -> Sequence[AgentMessage]
             return [Resolved(report, first), *[RequestStates(node, part) for part in rest]]
         case Surrendered():
             return _surrendered(message)
-        case Released() | Refused() | VersionRaised():
-            return (message,)
         case _:
-            return assert_never(message)
+            return (message,)  # it has few records, whatever happens (`tests/unit/test_largest.py`)
 
 
 def _surrendered(message: Surrendered) -> list[AgentMessage]:

@@ -28,21 +28,14 @@ from typing import Any
 from locks.core.agent.fencing import Tokens
 from locks.core.messages import (
     AgentMessage,
-    Knowledge,
-    Refused,
-    Released,
     Remove,
     Request,
-    RequestStates,
-    Resolved,
     ServerMessage,
     Surrender,
     Surrendered,
-    VersionRaised,
 )
 from locks.core.server.machine import ServerMachine
 from locks.core.server.tree import Entry, EntryOwner
-from locks.errors import assert_never
 from locks.model import AgentId, RequestRecord
 
 __all__ = ["DROPPED", "SINGLE", "UNORDERED", "Labels", "fields", "freeze"]
@@ -222,16 +215,14 @@ class Labels:
             entry.notified = {owner: names.get(v, v) for owner, v in entry.notified.items()}
 
     def _renamed(self, sent: AgentMessage, names: dict[int, int]) -> AgentMessage:
-        records = tuple(self._record(record, names) for record in _records(sent))
-        match sent:
-            case VersionRaised() | Refused():  # nothing is renamed in worlds with fencing tokens
-                return sent
-            case Surrendered():
-                return sent._replace(records=records, version=LATER)
-            case RequestStates() | Released() | Resolved() | Knowledge():
-                return sent._replace(records=records)
-            case _:
-                assert_never(sent)
+        changed: dict[str, Any] = {}
+        if isinstance(sent, Surrendered):
+            changed["version"] = LATER
+        elif any(type(field) is int and field > LATER for field in sent):
+            raise AssertionError(f"{sent} has a version that is not renamed")
+        if found := _records(sent):
+            changed["records"] = tuple(self._record(record, names) for record in found)
+        return sent._replace(**changed)
 
     def _record(self, record: RequestRecord, names: dict[int, int]) -> RequestRecord:
         return record._replace(
@@ -242,4 +233,5 @@ class Labels:
 
 
 def _records(message: AgentMessage) -> tuple[RequestRecord, ...]:
-    return () if isinstance(message, (VersionRaised, Refused)) else message.records
+    found: tuple[RequestRecord, ...] = getattr(message, "records", ())
+    return found

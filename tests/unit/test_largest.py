@@ -7,9 +7,10 @@ keeps to the limits of who decodes it. docs/bounds.md has the table of what boun
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from fractions import Fraction
-from typing import Any, get_args
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
 
 import pytest
 
@@ -19,7 +20,7 @@ from locks.core.parts import in_parts, shown_cycle
 from locks.errors import LockLost
 from locks.groups import wire as groups_wire
 from locks.groups.table import Discover, Join, Leave, Message, Sync
-from locks.lock_ids import DEEPEST, LARGEST, MOST_ELEMENTS, MOST_UNITS, check_lock_id
+from locks.lock_ids import DEEPEST, LARGEST, MOST_ELEMENTS, check_lock_id
 from locks.model import (
     AgentId,
     Contender,
@@ -28,6 +29,7 @@ from locks.model import (
     LockId,
     LockInfo,
     LockResult,
+    Mode,
     Notification,
     RequestRecord,
     View,
@@ -38,7 +40,17 @@ from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Atom, Pid
 from locks.otp.process.reasons import reason_term
 from locks.otp.process.remote import Errors
-from locks.ranges import LONGEST_TEXT, MOST_IN_KNOT, NUMBER, PLACE_BITS
+from locks.ranges import (
+    LONGEST_TEXT,
+    MOST_IN_KNOT,
+    NUMBER,
+    PLACE_BITS,
+    Name,
+    Number,
+    Size,
+    Text,
+    Version,
+)
 from locks.wire import (
     pack,
     pack_about,
@@ -55,6 +67,7 @@ from locks.wire import (
 from locks.wire.refusals import pack_attributes, unpack_error
 from locks.wire.values import About
 
+PAGE = Path(__file__).parents[2] / "docs" / "bounds.md"
 HERE, THERE = "h" * 127 + "@" + "a" * 127, "t" * 127 + "@" + "b" * 127
 NOW = time.time_ns() // 1000
 ME = AgentId((1 << 64) - 1, HERE, 4095)
@@ -102,40 +115,34 @@ def report(kind: str) -> Deadlock:
     return Deadlock(ME, id_of(kind, 1), THERE, "surrendered", shown_cycle(edges), "r" * 1000)
 
 
-def to_servers(kind: str) -> dict[type[Any], Any]:
-    """The largest message of each kind to a lock server."""
-    lock_id = id_of(kind, 1)
-    end = (1 << 62, NOW)
-    watcher = Pid((1 << 64) - 1, THERE, (1 << 32) - 1)
-    return {
-        messages.Request: messages.Request(OTHER, CLIENT, lock_id, "write", True, True),
-        messages.Release: messages.Release(OTHER, lock_id, "write"),
-        messages.Surrender: messages.Surrender(OTHER, lock_id, end, end, report(kind), KNOT),
-        messages.Remove: messages.Remove(OTHER),
-        messages.StandingElsewhere: messages.StandingElsewhere(OTHER, True, True),
-        messages.Inquire: messages.Inquire(OTHER),
-        messages.RaiseVersion: messages.RaiseVersion(OTHER, lock_id, NOW, NOW),
-        messages.Watch: messages.Watch(watcher, lock_id),
-        messages.Unwatch: messages.Unwatch(watcher, lock_id),
+def largest(kind: Any, ids: str) -> Any:
+    """The largest value of a type, or the message that has the largest value in each field: with hundreds of records."""
+    known: dict[Any, Any] = {
+        **{AgentId: OTHER, LockId: id_of(ids, 1), Mode | None: "write", Mode: "write", bool: True},
+        **{Name: THERE, Text: CLIENT, Number: NUMBER.most, Version: NOW, Deadlock: report(ids)},
+        Hashable: Pid((1 << 64) - 1, THERE, (1 << 32) - 1),
+        messages.End: (1 << 62, NOW),
+        messages.Ends: KNOT,
+        messages.Records: tuple(record(ids, n, ME if n % 2 else OTHER) for n in range(1, 900)),
+        Annotated[tuple[Number, ...], Size(MOST_IN_KNOT + 2)]: tuple(n for n, _ in KNOT),
     }
+    if kind in known:
+        return known[kind]
+    if hasattr(kind, "_fields"):
+        hints = get_type_hints(kind, include_extras=True)
+        return kind(*[largest(hints[name], ids) for name in kind._fields])
+    return largest(next(each for each in get_args(kind) if each is not type(None)), ids)
 
 
-def to_agents(kind: str) -> dict[type[Any], Any]:
-    """The largest message of each kind to an agent, as a machine emits it: with thousands of records."""
-    lock_id = id_of(kind, 1)
-    end = (1, NOW)
-    records = tuple(record(kind, n, ME if n % 2 else OTHER) for n in range(1, 900))
-    surrender = messages.Surrender(ME, lock_id, end, (2, NOW), report(kind), KNOT)
-    gone = tuple(number for number, _ in KNOT)
-    return {
-        messages.Refused: messages.Refused(THERE, lock_id, MOST_UNITS),
-        messages.RequestStates: messages.RequestStates(THERE, records),
-        messages.Released: messages.Released(THERE, lock_id, records[:2]),
-        messages.VersionRaised: messages.VersionRaised(THERE, lock_id, NOW, NOW, True),
-        messages.Surrendered: messages.Surrendered(THERE, surrender, True, records, NOW, gone),
-        messages.Resolved: messages.Resolved(report(kind), records),
-        messages.Knowledge: messages.Knowledge(OTHER, records, True),
-    }
+def to_agent(kind: Any, ids: str) -> Any:
+    """The largest message of a kind to an agent, as a machine emits it."""
+    message = largest(kind, ids)
+    if kind is messages.Released:
+        return message._replace(records=message.records[:2])  # one for each mode
+    if kind is messages.Surrendered:
+        surrender = message.message._replace(agent=ME, waiter=(1, NOW), holder=(2, NOW))
+        return message._replace(message=surrender)
+    return message
 
 
 def sent(term: Any) -> Any:
@@ -151,24 +158,28 @@ def test_lock_ids(kind: str) -> None:
     assert check_lock_id(id_of(kind, 1)) == id_of(kind, 1)
 
 
-@pytest.mark.parametrize("kind", IDS)
-def test_messages_to_lock_servers(kind: str) -> None:
+@pytest.mark.parametrize("kind", get_args(ServerMessage))
+@pytest.mark.parametrize("ids", IDS)
+def test_messages_to_lock_servers(ids: str, kind: Any) -> None:
     """All of them, with the largest of each field."""
-    made = to_servers(kind)
-    assert set(made) == set(get_args(ServerMessage))
-    for message in made.values():
-        assert unpack_to_server(sent(pack(message)), THERE) == message
+    message = largest(kind, ids)
+    assert unpack_to_server(sent(pack(message)), THERE) == message
 
 
-@pytest.mark.parametrize("kind", IDS)
-def test_messages_to_agents(kind: str) -> None:
+@pytest.mark.parametrize("kind", get_args(AgentMessage))
+@pytest.mark.parametrize("ids", IDS)
+def test_messages_to_agents(ids: str, kind: Any) -> None:
     """All of them, in parts; no part is larger than some megabytes."""
-    made = to_agents(kind)
-    assert set(made) == set(get_args(AgentMessage))
-    for message in made.values():
-        for part in list(in_parts(message, ME))[:3]:
-            assert len(etf.encode(pack(part, ME))) < 8 * 2**20
-            assert unpack_to_agent(sent(pack(part, ME)), ME, CLIENT) == part
+    for part in list(in_parts(to_agent(kind, ids), ME))[:3]:
+        assert len(etf.encode(pack(part, ME))) < 8 * 2**20
+        assert unpack_to_agent(sent(pack(part, ME)), ME, CLIENT) == part
+
+
+def test_each_message_is_named() -> None:
+    """`docs/bounds.md` says of each what bounds it, and `locks.messages` has it."""
+    for kind in (*get_args(ServerMessage), *get_args(AgentMessage)):
+        assert f"`{kind.__name__}`" in PAGE.read_text(encoding="utf-8")
+        assert kind.__name__ in messages.__all__
 
 
 @pytest.mark.parametrize("kind", IDS)
@@ -264,7 +275,7 @@ def test_a_reason_whose_text_fails() -> None:
 @pytest.mark.parametrize("kind", IDS)
 def test_what_lock_servers_know_about_agents_of_the_original(kind: str) -> None:
     """The records of one part, and who they are about."""
-    (part, *_) = in_parts(to_agents(kind)[messages.RequestStates], ME)
+    (part, *_) = in_parts(to_agent(messages.RequestStates, kind), ME)
     about = About(NOW, (OTHER,) * 400, part.records)  # type: ignore[union-attr]
     assert unpack_about(sent(pack_about(about, HERE)), HERE) == about
 
