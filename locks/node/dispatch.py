@@ -9,10 +9,10 @@ passed to the node's executor. A trace is called after the turn.
 
 **How is a turn undone or completed?** Machines are deterministic, so a machine's state follows from
 its history (`locks.node.history`). Each event is recorded before it is run, and `touched` has the
-events of this turn. The machines' output is gathered in `_outbox`. The turn is committed by one
-assignment. Before that, only the machines in `touched` have changed, and `mend` cuts their
-histories and rebuilds the machines from them. After it, the outbox is carried out, each effect at
-least once. All effects may be repeated without harm.
+actors that take part in this turn, each with the length that its history had before. The machines'
+output is gathered in `_outbox`. The turn is committed by one assignment. Before that, only the
+machines in `touched` have changed, and `mend` rebuilds them and cuts their histories. After it, the
+outbox is carried out, each effect at least once. All effects may be repeated without harm.
 
 Everything here is for the turn, except `tell`.
 """
@@ -45,7 +45,7 @@ from locks.errors import TransactionEnded, assert_never
 from locks.lock_ids import shown
 from locks.model import AgentId
 from locks.node.client.agent import Agent
-from locks.node.history import Event, History, begin, is_outgrown, past, replay
+from locks.node.history import History, begin, is_outgrown, past, replay
 from locks.node.observing.news import News
 from locks.node.observing.statistics import Counters
 from locks.node.ports import Background
@@ -112,7 +112,7 @@ class Dispatch:
         self._queue: deque[tuple[Actor, Any]] = deque()
         self.unsettled: dict[Agent, None] = {}
         self.torn = False
-        self.touched: list[tuple[Actor, Event]] = []
+        self.touched: dict[Actor, int] = {}
         self._outbox: deque[tuple[Actor, Any]] = deque()
         self._turns = TURNS
         # Old histories are freed little by little, because freeing a long one takes milliseconds.
@@ -328,14 +328,11 @@ class Dispatch:
         else:
             self._culprit = self._at
             refused = error is not None and self.refuses(error)
-            actors: dict[Actor, None] = {}
-            for actor, step in reversed(self.touched):
-                actors[actor] = None
-                if actor.history[-1] is step:
-                    actor.history.pop()
-            if not refused:
-                for actor in actors:
-                    replay(actor.history)
+            for actor, begun in () if refused else self.touched.items():
+                replay(actor.history, begun)
+            # All are rebuilt: if this is repeated, and their histories say less, nothing is missed.
+            for actor, begun in self.touched.items():
+                del actor.history[begun:]
             self._forget()
             self._queue += self._arrived
         if self._queue or (self.cluster is not None and self.cluster.flush()):
@@ -366,7 +363,8 @@ class Dispatch:
         The code of a machine itself raised it, as no exception from outside is, and nothing has
         happened in the turn before.
         """
-        if self._at is not None or len(self.touched) > 1:
+        events = sum(len(actor.history) - begun for actor, begun in self.touched.items())
+        if self._at is not None or events > 1:
             return False
         if self.touched:
             return raised_in(error, "locks.core.")
@@ -400,10 +398,9 @@ class Dispatch:
     def tell_past(self, question: Callable[..., T], args: tuple[Any, ...]) -> T:
         """The answer of the lock server's state at the beginning of the turn."""
         machine = self.server.machine
-        steps = {id(step) for actor, step in self.touched if actor is self.server}
-        if steps and not self._committed:
-            history = [step for step in self.server.history if id(step) not in steps]
-            machine = past(machine, history)
+        begun = self.touched.get(self.server)
+        if begun is not None and not self._committed:
+            machine = past(machine, self.server.history[:begun])
         answer: T = getattr(machine, question.__name__)(*args)
         return answer
 

@@ -10,15 +10,13 @@ the machine's present state.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 __all__ = ["Event", "History", "Machine", "begin", "is_outgrown", "past", "replay"]
 
-Event = Any
-"""A tuple of a function and its arguments, whose identity matters (`locks.node.dispatch`).
-
-The type is `Any`: if compiled code knew the types of the elements, it would make new tuples.
-"""
+Event = tuple[Callable[..., object], tuple[Any, ...]]
+"""A function and its arguments."""
 History = list[Event]
 
 PER_SIZE = 8  # events for each part of the state that would have to be saved
@@ -46,9 +44,9 @@ def begin(machine: Machine, state: Any = None) -> History:
     return [(machine.load, (machine.save() if state is None else state,))]
 
 
-def replay(history: History) -> None:
-    """Rebuild the machine of a history."""
-    for event, args in history:
+def replay(history: History, length: int | None = None) -> None:
+    """Rebuild the machine of a history, as it is now or was when the history had this length."""
+    for event, args in history[:length]:
         event(*args)
 
 

@@ -15,7 +15,6 @@ from locks.core.agent.lines import Lines
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerMessage
 from locks.model import AgentId, LockId, LockResult, Mode, RequestRecord, Require, View
-from locks.node.history import Event
 from locks.node.observing.statistics import Counters
 from locks.runtime import Client, Down, Ending, Monitor, Waiter
 from locks.runtime.inline import Turn
@@ -159,7 +158,7 @@ class NodePort(Protocol):
     is_clustered: bool  # whether other nodes may hear of its locks
     scope: Scope | None  # where locks are taken; `None` if none was set, and none was used yet
     turn: Turn
-    touched: list[tuple[Any, Event]]  # the events of this turn, each with its actor
+    touched: dict[Any, int]  # the actors of this turn, and how long their histories were before
     unsettled: dict[Any, None]  # agents that look for deadlocks at the end of this turn
     counters: Counters
     lines: Lines

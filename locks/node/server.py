@@ -194,9 +194,9 @@ class Server(Door):
         """Carry a message out."""
         if not self._fenced:
             machine = self.machine
-            step = (machine.handle, (message,))
-            self._touched.append((self, step))
-            self.history.append(step)
+            if self not in self._touched:
+                self._touched[self] = len(self.history)
+            self.history.append((machine.handle, (message,)))
             effects = machine.handle(message)
             self.changed += machine.changed
             if type(message) is Surrender and message.report is not None:
@@ -217,9 +217,9 @@ class Server(Door):
         if self.by_messages or self._fenced:
             return ()
         machine = self.machine
-        step = (machine.request, (agent, client, lock_id, mode))
-        self._touched.append((self, step))
-        self.history.append(step)
+        if self not in self._touched:
+            self._touched[self] = len(self.history)
+        self.history.append((machine.request, (agent, client, lock_id, mode)))
         told, effects = machine.request(agent, client, lock_id, mode)
         self.changed += machine.changed
         if effects:
@@ -251,9 +251,8 @@ class Server(Door):
 
     def raise_to(self, version: int) -> None:
         """Give no version from now on that is not larger; in a turn."""
-        step = (self.machine.raise_to, (version,))
-        self.node.touched.append((self, step))
-        self.history.append(step)
+        self._touched.setdefault(self, len(self.history))
+        self.history.append((self.machine.raise_to, (version,)))
         self.machine.raise_to(version)
 
     def failed(self, message: Any, error: Exception) -> None:

@@ -227,9 +227,9 @@ class Agent(Door, metaclass=Shown):
     def event(self, event: Callable[[Unpack[Ts]], list[AgentEffect]], *args: Unpack[Ts]) -> None:
         """Record one event of the machine, run it, and carry out its effects; in a turn."""
         node = self.node
-        step = (event, args)
-        node.touched.append((self, step))
-        self.history.append(step)
+        if self not in node.touched:
+            node.touched[self] = len(self.history)
+        self.history.append((event, args))
         effects = event(*args)
         if effects:
             node.perform(self, effects)
