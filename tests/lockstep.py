@@ -8,7 +8,7 @@ from typing import cast
 
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, Slot
-from locks.model import MODES, AgentId, LockId, Mode, RequestRecord, blocks, conflict
+from locks.model import MODES, AgentId, LockId, Mode, RequestRecord, blocks, conflict, covers
 from tests.oracle import End, Key, Oracle, Wish
 
 NODE = "n@host"
@@ -66,8 +66,10 @@ class Lockstep:
         if wish in self.turns:
             assert self.table.version == before, "a repeated request has changed the version"
             known = self.wishes[entry.number]
-            same = (who, lock_id, mode)
-            assert known.key == same if same in self._keys() else known is wish
+            if (who, lock_id, mode) in self._keys():
+                assert known.mode == mode
+            assert (known.agent, known.lock_id) == (who, lock_id)
+            assert covers(known.mode, mode)
             assert known.turn == self.turns[known]
             changed = []
         else:

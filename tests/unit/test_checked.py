@@ -15,7 +15,7 @@ from locks.core.checked import check_agent_id, check_agent_message, check_server
 from locks.core.messages import AgentMessage, Release, Request, ServerMessage, Surrendered
 from locks.errors import InvalidLockId, MisuseError
 from locks.lock_ids import check_lock_id
-from locks.model import AgentId, Deadlock, Edge, LockId, Place, RequestRecord
+from locks.model import AgentId, Deadlock, Edge, LockId, Mode, Place, RequestRecord
 from tests.unit.strategies import replaced, values
 
 ME = AgentId(28677, "a@h", 5)
@@ -97,7 +97,7 @@ WRONG = [
     (GOOD._replace(agent=ME._replace(serial=True)), "serial"),
     (GOOD._replace(agent=ME._replace(node=Text("a@h"))), "node"),
     (GOOD._replace(client=b"c"), "client"),
-    (GOOD._replace(mode="WRONG"), "mode: 'WRONG' should be one of read, write"),
+    (GOOD._replace(mode="WRONG"), f"mode: 'WRONG' should be one of {', '.join(get_args(Mode))}"),
     (GOOD._replace(mode=None), "mode"),
     (GOOD._replace(requests_elsewhere=1), "requests_elsewhere"),
     (GOOD._replace(waits_elsewhere=None), "waits_elsewhere"),

@@ -21,6 +21,7 @@ from locks.model import (
     LockId,
     LockInfo,
     LockResult,
+    Mode,
     Notification,
     Place,
     RequestRecord,
@@ -129,6 +130,7 @@ def test_messages_to_agents(kind: Any, data: st.DataObject) -> None:
 
 # What each message is on the wire. The short forms stand for the parts of it.
 ID = ("db", 1)
+WORDS = ", ".join(get_args(Mode))
 OWN = RequestRecord(THERE, 3, ME, CLIENT, ID, "write", "granted", 7, 12, False, 12)
 FOREIGN = RequestRecord(
     HERE, 4, OTHER, "other", ID, "read", "waiting", Fraction(1, 3), 13, True, 14
@@ -262,8 +264,8 @@ BAD_FIELDS = [
     (messages.Watch(MY_PID, ID), {2: ME.created}, "pid of a watcher"),
     (messages.Release(ME, ID), {3: []}, "not empty"),
     (messages.Release(ME, ID), {3: [{}]}, "can't be a dictionary key"),
-    (messages.Release(ME, ID), {4: Atom("unknown")}, "one of read, write"),
-    (messages.Release(ME, ID), {4: "read"}, "one of read, write"),
+    (messages.Release(ME, ID), {4: Atom("unknown")}, f"one of {WORDS}"),
+    (messages.Release(ME, ID), {4: "read"}, f"one of {WORDS}"),
     (messages.Release(ME, ID), {3: [HELD_UP, HERE, 1, 1]}, "which is reserved"),
     (messages.StandingElsewhere(ME, True, True), {4: 1}, "a bool .waits_elsewhere of a Standing"),
     (messages.Surrender(ME, ID), {4: (1,)}, "should be a tuple"),
