@@ -143,10 +143,7 @@ def tell_story() -> Iterator[str]:
 def add_command(commands: Any) -> None:
     """Add `demo` to the command line."""
     parser = commands.add_parser(
-        "demo",
-        help="three candidates, and a killed leader",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "demo", help="three candidates, and a killed leader", description=__doc__
     )
     parser.set_defaults(run=_run_command)
 

@@ -31,11 +31,7 @@ OF_FILES = ("tls",)  # options whose values are files, although argparse treats 
 def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
     parser = commands.add_parser(
-        "completion",
-        help=about,
-        description=SAYS,
-        epilog=f"Examples:\n{EXAMPLES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "completion", help=about, description=SAYS, epilog=f"Examples:\n{EXAMPLES}"
     )
     parser.add_argument("shell", choices=SHELLS)
     parser.set_defaults(run=lambda options: _run(options.root, options.shell))

@@ -22,11 +22,7 @@ defaults.
 
 def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
-    parser = commands.add_parser(
-        "config",
-        help=about,
-        description=DESCRIPTION,
-    )
+    parser = commands.add_parser("config", help=about, description=DESCRIPTION)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=_run)
 

@@ -27,14 +27,7 @@ rule. Each server remembers its last 100."""
 
 def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
-    parser = add_looking(
-        commands,
-        "deadlocks",
-        _run,
-        what=about,
-        says=SAYS,
-        examples=EXAMPLES,
-    )
+    parser = add_looking(commands, "deadlocks", _run, what=about, says=SAYS, examples=EXAMPLES)
     parser.add_argument("--last", type=int, metavar="N", help="show at most N")
 
 

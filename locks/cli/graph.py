@@ -23,14 +23,7 @@ SAYS = """The wait-for graph of all servers. A root is a transaction that others
 
 def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
-    parser = add_looking(
-        commands,
-        "graph",
-        _run,
-        what=about,
-        says=SAYS,
-        examples=EXAMPLES,
-    )
+    parser = add_looking(commands, "graph", _run, what=about, says=SAYS, examples=EXAMPLES)
     parser.add_argument("--format", choices=FORMATS, default="text", help="(default: %(default)s)")
 
 

@@ -24,14 +24,7 @@ HEADS = ("SCOPE", "GROUP", "MEMBER", "PROGRAM", "PID", "NODE")
 
 def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
-    add_looking(
-        commands,
-        "groups",
-        _run,
-        what=about,
-        says=SAYS,
-        examples=EXAMPLES,
-    )
+    add_looking(commands, "groups", _run, what=about, says=SAYS, examples=EXAMPLES)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from locks.program.cookies import read_cookie
 from locks.program.discovering import HERE_WORD, names_a_source
 from locks.program.settings import read_settings
 
-__all__ = ["add_command_line", "add_options", "join"]
+__all__ = ["add_command_line", "add_credentials", "add_options", "join"]
 
 PATIENCE = 10.0
 
@@ -25,6 +25,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SERVERS",
         help="name@host:port of all servers, comma-separated; or local, or dns://... (default: $LOCKS_SERVERS)",
     )
+    add_credentials(parser)
+
+
+def add_credentials(parser: argparse.ArgumentParser) -> None:
+    """Add the options for a cookie and for TLS."""
     parser.add_argument(
         "--cookie-file",
         type=Path,

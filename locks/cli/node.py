@@ -15,9 +15,9 @@ import signal
 import sys
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
+from locks.cli.joining import add_credentials
 from locks.cli.web import page_served
 from locks.errors import InvalidOption, LocksError, OperatingError
 from locks.metrics.serving import parse_address, serve
@@ -50,19 +50,9 @@ EXAMPLES = """\
 
 def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
-    parser = commands.add_parser(
-        "node",
-        help=about,
-        description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = commands.add_parser("node", help=about, description=__doc__, epilog=EXAMPLES)
     parser.add_argument("--name", help="its name: name@host (default: $LOCKS_NAME)")
-    parser.add_argument(
-        "--cookie-file",
-        type=Path,
-        help="file with the secret that all nodes share (default: $LOCKS_COOKIE_FILE)",
-    )
+    add_credentials(parser)
     parser.add_argument(
         "--server",
         action="append",
@@ -81,12 +71,6 @@ def add_command(commands: Any, about: str) -> None:
         action="append",
         metavar="NAME@HOST:PORT",
         help="a node to connect to; may be repeated",
-    )
-    parser.add_argument(
-        "--tls",
-        nargs=3,
-        metavar=("CERTIFICATE", "KEY", "CA"),
-        help="PEM files: own certificate, its key, and the CA of the peers",
     )
     parser.add_argument(
         "--epmd",

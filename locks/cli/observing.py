@@ -64,7 +64,6 @@ def add_looking(
         help=what,
         description=f"{says}\n\n{STATUS.format(nothing=f' 1 {nothing};' if nothing else '')}",
         epilog=f"Examples:\n{examples}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")

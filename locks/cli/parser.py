@@ -20,7 +20,11 @@ OPTION = re.compile(r"--[\w-]+")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that suggests the nearest known word. The parsers of its commands do, too."""
+    """A parser that suggests the nearest known word, and shows its texts as they are. The parsers of its commands do, too."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(*args, **options)
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None

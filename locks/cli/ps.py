@@ -48,14 +48,7 @@ HEADS = (
 
 def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
-    parser = add_looking(
-        commands,
-        "ps",
-        _run,
-        what=about,
-        says=SAYS,
-        examples=EXAMPLES,
-    )
+    parser = add_looking(commands, "ps", _run, what=about, says=SAYS, examples=EXAMPLES)
     parser.add_argument("prefix", nargs="?", metavar="PREFIX", help=ID_HELP)
 
 

@@ -39,11 +39,7 @@ LONGEST_PATIENCE = 1.0  # seconds that open requests have at the end
 def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
     parser = commands.add_parser(
-        "web",
-        help=about,
-        description=SAYS,
-        epilog=f"Examples:\n{EXAMPLES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "web", help=about, description=SAYS, epilog=f"Examples:\n{EXAMPLES}"
     )
     add_options(parser)
     parser.add_argument(

@@ -212,13 +212,7 @@ more examples, in a checkout (`.venv/bin/python -m ...` after `make run`):
 
 def add_command(commands: Any, about: str) -> None:
     """Add `demo` to the command line."""
-    parser = commands.add_parser(
-        "demo",
-        help=about,
-        description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = commands.add_parser("demo", help=about, description=__doc__, epilog=EXAMPLES)
     parser.add_argument("--clients", type=at_least(1), default=50, help="default 50")
     parser.add_argument("--accounts", type=at_least(2), default=20, help="default 20")
     parser.add_argument(

@@ -282,7 +282,7 @@ def run_command(
 
 def _wanted(options: argparse.Namespace) -> Iterator[Search]:
     from locks_lab.cases.case import OPTIONS, listed, pairs_from
-    from locks_lab.explorer.small_worlds import Extra, Kind
+    from locks_lab.explorer.small_worlds import Extra, kind_from
     from locks_lab.schedules.plan import Plan, client_names, node_names
     from locks_lab.worlds.script import parse_script
     from locks_lab.worlds.world import Faults
@@ -301,22 +301,13 @@ def _wanted(options: argparse.Namespace) -> Iterator[Search]:
         plan = Plan(scripts, nodes, homes, faults, flags, rule=rule, unlinked=unlinked)
         yield Search(plan, options.held, options.limit, options.full)
         return
-    kind = Kind(
-        options.agents,
-        options.locks,
-        options.nodes,
-        options.modes,
-        options.depth,
-        options.steps,
-        options.require,
-        extras,  # type: ignore[arg-type]
-        faults,
-        options.spread,
-        flags,
-        options.held,
-        options.ring,
-        options.spokes,
-        options.apart,
-        unlinked,
+    kind = kind_from(
+        options,
+        extras=extras,
+        faults=faults,
+        options=flags,
+        held=options.held,
+        spokes=options.spokes,
+        unlinked=unlinked,
     )
     yield from searches(kind, options.rule, options.limit, options.full)

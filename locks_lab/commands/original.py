@@ -195,7 +195,7 @@ def _hold(world: World) -> list[Any]:
 def _wanted(
     options: argparse.Namespace,
 ) -> Iterator[tuple[tuple[Script, ...], tuple[str, ...], tuple[str, ...]]]:
-    from locks_lab.explorer.small_worlds import Kind, small_worlds
+    from locks_lab.explorer.small_worlds import kind_from, small_worlds
     from locks_lab.schedules.plan import node_names
     from locks_lab.worlds.script import parse_script
 
@@ -204,17 +204,5 @@ def _wanted(
         scripts = tuple(map(parse_script, options.client))
         yield scripts, nodes, nodes if options.spread else ()
         return
-    kind = Kind(
-        options.agents,
-        options.locks,
-        options.nodes,
-        options.modes,
-        options.depth,
-        options.steps,
-        options.require,
-        spread=options.spread,
-        ring=options.ring,
-        apart=options.apart,
-    )
-    for plan in small_worlds(kind):
+    for plan in small_worlds(kind_from(options)):
         yield plan.scripts, plan.nodes, plan.homes

@@ -95,7 +95,6 @@ def _add(
         help=about,
         description=about[0].upper() + about[1:] + ".",
         epilog=epilog + _rules(name),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=lambda options: _guarded(run, options))
     parser.add_argument(
@@ -467,7 +466,6 @@ def _add_crowd(subcommands: Any) -> None:
         help=about,
         description=about[0].upper() + about[1:] + ".",
         epilog=sim_crowd.CROWD_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     sim_crowd.add_arguments(parser)
     parser.set_defaults(run=_crowd)

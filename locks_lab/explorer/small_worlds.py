@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from locks.model import LockId, Mode, Require, covers
 from locks_lab.schedules.plan import Plan, client_names, lock_name, node_names
@@ -20,7 +20,17 @@ from locks_lab.worlds.rules import OURS, Rule
 from locks_lab.worlds.script import Script, Step
 from locks_lab.worlds.world import Faults, World
 
-__all__ = ["Extra", "Kind", "is_ring", "placed", "ring", "rings", "small_worlds", "start"]
+__all__ = [
+    "Extra",
+    "Kind",
+    "is_ring",
+    "kind_from",
+    "placed",
+    "ring",
+    "rings",
+    "small_worlds",
+    "start",
+]
 
 Extra = Literal["try", "unlock", "ask", "again", "token"]
 MODES: dict[str, tuple[Mode, ...]] = {"w": ("write",), "r": ("read",), "rw": ("read", "write")}
@@ -65,6 +75,13 @@ class Kind(NamedTuple):
     spokes: bool = False
     apart: bool = False
     unlinked: tuple[Pair, ...] = ()
+
+
+def kind_from(arguments: Any, **more: Any) -> Kind:
+    """The kind that the arguments of a command name; `more` has what not all models can do."""
+    names = ("agents", "locks", "nodes", "modes", "depth", "steps", "require")
+    kinds = {name: getattr(arguments, name) for name in (*names, "spread", "ring", "apart")}
+    return Kind(**kinds, **more)
 
 
 def small_worlds(kind: Kind, rule: Rule = OURS) -> Iterator[Plan]:
