@@ -5,15 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from locks.cli.observing import (
-    FAILED,
-    NOTHING,
-    add_looking,
-    nobody_answers,
-    print_json,
-    say_silent,
-    table,
-)
+from locks.cli.observing import NOTHING, add_looking, answer, table
 from locks.facts.around import LOCKS_LEADER, ElectionFact, ElectionLock, elections, group_name
 from locks.facts.data import as_json, member_as_data
 from locks.facts.gather import look_around, quorum, requests
@@ -59,16 +51,12 @@ def _run(options: argparse.Namespace) -> int:
         )
         found = [each for each in found if options.name in [of(each.resource) for of in typed]]
     silent = dict([*locked.silent, *around.silent])
-    if options.json:
-        print_json({"elections": [_as_data(each) for each in found], "silent": silent})
-    else:
-        rows = [row for each in found for row in _as_rows(each)]
-        there = f" {options.name!r}. There is: {', '.join(names)}" if options.name and names else ""
-        print(table(HEADS, rows) if rows else f"There is no election{there}.")
-        say_silent(list(silent.items()))
-    if nobody_answers(silent.items()):
-        return FAILED
-    return NOTHING if options.name is not None and not any(each.leader for each in found) else 0
+    data = {"elections": [_as_data(each) for each in found]}
+    rows = [row for each in found for row in _as_rows(each)]
+    there = f" {options.name!r}. There is: {', '.join(names)}" if options.name and names else ""
+    text = table(HEADS, rows) if rows else f"There is no election{there}."
+    is_led = options.name is None or any(each.leader for each in found)
+    return answer(options, data, text, silent.items(), 0 if is_led else NOTHING)
 
 
 def _as_rows(fact: ElectionFact) -> list[tuple[str, ...]]:

@@ -6,7 +6,7 @@ import argparse
 from datetime import datetime, timezone
 from typing import Any
 
-from locks.cli.observing import FAILED, add_looking, nobody_answers, print_json, say_silent
+from locks.cli.observing import add_looking, answer
 from locks.core.facts import DeadlockFact
 from locks.core.steps import steps_of
 from locks.errors import InvalidOption
@@ -36,14 +36,9 @@ def _run(options: argparse.Namespace) -> int:
         raise InvalidOption(f"--last {options.last} is not a number of deadlocks; use 1 or more")
     found = deadlocks(timeout=options.timeout)
     facts: tuple[DeadlockFact, ...] = found.facts[: options.last]
-    if options.json:
-        print_json(
-            {"deadlocks": [deadlock_as_data(fact) for fact in facts], "silent": dict(found.silent)}
-        )
-    else:
-        print("\n\n".join(_told(fact) for fact in facts) or "The servers remember no deadlock.")
-        say_silent(found.silent)
-    return FAILED if nobody_answers(found.silent) else 0
+    data = {"deadlocks": [deadlock_as_data(fact) for fact in facts]}
+    text = "\n\n".join(_told(fact) for fact in facts) or "The servers remember no deadlock."
+    return answer(options, data, text, found.silent)
 
 
 def _when(fact: DeadlockFact) -> datetime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from locks.cli.observing import FAILED, add_looking, nobody_answers, print_json, say_silent
+from locks.cli.observing import add_looking, answer
 from locks.facts.data import fact_as_data
 from locks.facts.gather import waits
 from locks.facts.pictures import FORMATS
@@ -29,17 +29,10 @@ def add_command(commands: Any, about: str) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     graph = waits(timeout=options.timeout)
-    if options.json:
-        edges = [[fact_as_data(each) for each in edge] for edge in graph.edges]
-        print_json(
-            {
-                "edges": [{"waiter": waiter, "holder": holder} for waiter, holder in edges],
-                "roots": [str(agent) for agent in graph.roots],
-                "silent": dict(graph.silent),
-            }
-        )
-    else:
-        text = FORMATS[options.format](graph)
-        print(text or "No transaction is waiting.")
-        say_silent(graph.silent)
-    return FAILED if nobody_answers(graph.silent) else 0
+    edges = [[fact_as_data(each) for each in edge] for edge in graph.edges]
+    data = {
+        "edges": [{"waiter": waiter, "holder": holder} for waiter, holder in edges],
+        "roots": [str(agent) for agent in graph.roots],
+    }
+    text = FORMATS[options.format](graph) or "No transaction is waiting."
+    return answer(options, data, text, graph.silent)

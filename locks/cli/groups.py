@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from locks.cli.observing import FAILED, add_looking, nobody_answers, print_json, say_silent, table
+from locks.cli.observing import add_looking, answer, table
 from locks.core.facts import MemberFact
 from locks.facts.around import group_name, groups
 from locks.facts.data import as_json, member_as_data
@@ -30,14 +30,10 @@ def add_command(commands: Any, about: str) -> None:
 def _run(options: argparse.Namespace) -> int:
     found = members(timeout=options.timeout)
     by_group = groups(found.facts)
-    if options.json:
-        data = [_as_data(facts) for facts in by_group.values()]
-        print_json({"groups": data, "silent": dict(found.silent)})
-    else:
-        rows = [_as_row(fact) for facts in by_group.values() for fact in facts]
-        print(table(HEADS, rows) if rows else "There is no group with members.")
-        say_silent(found.silent)
-    return FAILED if nobody_answers(found.silent) else 0
+    data = {"groups": [_as_data(facts) for facts in by_group.values()]}
+    rows = [_as_row(fact) for facts in by_group.values() for fact in facts]
+    text = table(HEADS, rows) if rows else "There is no group with members."
+    return answer(options, data, text, found.silent)
 
 
 def _as_row(fact: MemberFact) -> tuple[str, ...]:

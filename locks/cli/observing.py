@@ -24,6 +24,7 @@ __all__ = [
     "PATIENCE",
     "WRONG",
     "add_looking",
+    "answer",
     "find_agent",
     "joined",
     "nobody_answers",
@@ -95,6 +96,31 @@ def joined(name: str, run: Callable[[argparse.Namespace], int], options: argpars
         return WRONG if isinstance(error, MisuseError) else FAILED
     finally:
         stop()
+
+
+def answer(
+    options: argparse.Namespace,
+    data: dict[str, Any],
+    text: str,
+    silent: Iterable[tuple[str, str]],
+    status: int = 0,
+) -> int:
+    """Print an answer, as JSON or as text, and the servers that did not answer; return the exit status.
+
+    Args:
+        options: The arguments of the command.
+        data: The answer, for JSON.
+        text: The same for people.
+        silent: The servers that did not answer, and why.
+        status: The exit status if at least one answered.
+    """
+    silent = list(silent)
+    if options.json:
+        print_json(data | {"silent": dict(silent)})
+    else:
+        print(text)
+        say_silent(silent)
+    return FAILED if nobody_answers(silent) else status
 
 
 def say_silent(silent: Sequence[tuple[str, str]]) -> None:

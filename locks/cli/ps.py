@@ -7,14 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from locks.cli.ids import ID_HELP, parse_id
-from locks.cli.observing import (
-    FAILED,
-    add_looking,
-    nobody_answers,
-    print_json,
-    say_silent,
-    table,
-)
+from locks.cli.observing import add_looking, answer, table
 from locks.core.facts import RequestFact
 from locks.facts.data import fact_as_data
 from locks.facts.gather import requests
@@ -57,13 +50,9 @@ def _run(options: argparse.Namespace) -> int:
     found = requests(prefix, timeout=options.timeout)
     waits = waits_of(found.facts, found.silent)
     rows = list(grouped(waits))
-    if options.json:
-        silent = dict(waits.silent)
-        print_json({"locks": [_as_data(waits, row) for row in rows], "silent": silent})
-    else:
-        print(table(HEADS, [_as_row(waits, row) for row in rows]))
-        say_silent(waits.silent)
-    return FAILED if nobody_answers(waits.silent) else 0
+    data = {"locks": [_as_data(waits, row) for row in rows]}
+    text = table(HEADS, [_as_row(waits, row) for row in rows])
+    return answer(options, data, text, waits.silent)
 
 
 def _behind(waits: Waits, facts: Sequence[RequestFact]) -> list[AgentId]:

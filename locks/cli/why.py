@@ -6,15 +6,7 @@ import argparse
 from typing import Any
 
 from locks.cli.ids import ID_HELP, near, parse_id
-from locks.cli.observing import (
-    FAILED,
-    NOTHING,
-    add_looking,
-    find_agent,
-    nobody_answers,
-    print_json,
-    say_silent,
-)
+from locks.cli.observing import NOTHING, add_looking, answer, find_agent
 from locks.facts.data import fact_as_data
 from locks.facts.gather import waits
 from locks.facts.graph import Waits
@@ -57,15 +49,10 @@ def _run(options: argparse.Namespace) -> int:
         if not agents:
             meant = near(lock_id, {each.request.lock_id for each in graph.requests})
     lines = why(graph, agents)
-    if options.json:
-        print_json(_as_data(graph, agents, lines) | ({"near": meant} if meant else {}))
-    else:
-        there = f" There is: {', '.join(meant)}." if meant else ""
-        print("\n".join(lines) or f"No transaction holds or requests {options.what}.{there}")
-        say_silent(graph.silent)
-    if nobody_answers(graph.silent):
-        return FAILED
-    return 0 if lines else NOTHING
+    data = _as_data(graph, agents, lines) | ({"near": meant} if meant else {})
+    there = f" There is: {', '.join(meant)}." if meant else ""
+    text = "\n".join(lines) or f"No transaction holds or requests {options.what}.{there}"
+    return answer(options, data, text, graph.silent, 0 if lines else NOTHING)
 
 
 def _as_data(graph: Waits, agents: list[AgentId], lines: list[str]) -> dict[str, Any]:
@@ -84,5 +71,4 @@ def _as_data(graph: Waits, agents: list[AgentId], lines: list[str]) -> dict[str,
         "edges": edges,
         "roots": [str(agent) for agent in todo if not graph.blockers(agent)],
         "text": lines,
-        "silent": dict(graph.silent),
     }
