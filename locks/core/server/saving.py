@@ -18,6 +18,8 @@ from locks.model import AgentId, LockId, Mode, Place
 
 __all__ = ["SavedServer", "load_table", "save_server"]
 
+COUNTERS = ("_requests", "_grants", "_waits", "_surrenders", "_refused")  # of a `LockTable`
+
 
 class SavedOwner(NamedTuple):
     """An agent as its requests' owner; fields as in `EntryOwner`."""
@@ -70,7 +72,7 @@ def save_server(
     return SavedServer(
         table.version,
         table.last_place,
-        _counters(table),
+        tuple([getattr(table, name) for name in COUNTERS]),
         tuple(
             SavedOwner(
                 owner.id,
@@ -141,7 +143,8 @@ def load_table(saved: SavedServer, table: LockTable, notifier: Notifier) -> None
     notifier.load(owners)
     table.version = saved.version
     table.last_place = saved.last_place
-    _set_counters(table, saved.counters)
+    for name, counted in zip(COUNTERS, saved.counters, strict=True):
+        setattr(table, name, counted)
 
 
 def _enter(table: LockTable, owner: EntryOwner, fact: SavedEntry) -> Entry:
@@ -158,23 +161,3 @@ def _enter(table: LockTable, owner: EntryOwner, fact: SavedEntry) -> Entry:
     if fact.spare:
         table._set_spare(entry, True)
     return entry
-
-
-def _counters(table: LockTable) -> tuple[int, ...]:
-    return (
-        table._requests,
-        table._grants,
-        table._waits,
-        table._surrenders,
-        table._refused,
-    )
-
-
-def _set_counters(table: LockTable, counters: tuple[int, ...]) -> None:
-    (
-        table._requests,
-        table._grants,
-        table._waits,
-        table._surrenders,
-        table._refused,
-    ) = counters
