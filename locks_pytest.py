@@ -78,7 +78,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make one test for each seed; seeds that failed last time come first."""
     marker = metafunc.definition.get_closest_marker("locks_seeds")
     only = metafunc.config.option.locks_seed
-    if "simulation" not in metafunc.fixturenames or (marker is None and only is None):
+    if (marker is None and only is None) or not _takes_ours(metafunc):
         return
     options = {} if marker is None else marker.kwargs
     seeds = _seeds_for(metafunc.config, marker.args[0] if marker else [0])
@@ -88,6 +88,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     ordered = list(dict.fromkeys([*failed, *seeds]))
     settings = [Setting(seed, **options, of=len(ordered)) for seed in ordered]
     metafunc.parametrize("simulation", settings, indirect=True, ids=[str(s.seed) for s in settings])
+
+
+def _takes_ours(metafunc: pytest.Metafunc) -> bool:
+    """Whether a test takes the fixture `simulation` of this plugin, and not one of its own or a parameter with that name."""
+    for marker in metafunc.definition.iter_markers("parametrize"):
+        names = marker.args[0] if marker.args else marker.kwargs["argnames"]
+        if "simulation" in (re.split(r"[\s,]+", names) if isinstance(names, str) else names):
+            return False
+    known = metafunc.definition._fixtureinfo.name2fixturedefs.get("simulation", ())
+    for fixture in reversed(known):
+        if fixture.func.__module__ == __name__:
+            return True
+        if "simulation" not in fixture.argnames:
+            break
+    return False
 
 
 def _seeds_for(config: pytest.Config, seeds: int | list[int]) -> list[int]:

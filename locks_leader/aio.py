@@ -9,6 +9,7 @@ async with aio.Election("nightly-report").lead() as leadership:
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
@@ -21,10 +22,16 @@ from locks_leader import election as blocking
 from locks_leader.errors import LeadershipLost
 from locks_leader.policy import Policy
 
+if sys.version_info >= (3, 11):
+    from typing import TypeVarTuple, Unpack
+else:
+    from typing_extensions import TypeVarTuple, Unpack
+
 __all__ = ["Election", "Leadership"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
 
 
 class Leadership:
@@ -97,7 +104,10 @@ class Election:
         self._blocking.stop()
 
     async def run(
-        self, function: Callable[..., Awaitable[R]], *args: Any, timeout: float | None = None
+        self,
+        function: Callable[[Leadership, Unpack[Ts]], Awaitable[R]],
+        *args: Unpack[Ts],
+        timeout: float | None = None,
     ) -> R | None:
         """Wait until this program leads, run a coroutine function, and give the leadership back.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
@@ -26,10 +27,16 @@ from locks_leader.errors import LeadershipLost, LeaderTimeout
 from locks_leader.policy import Policy, named_nodes
 from locks_leader.state import ElectionState
 
+if sys.version_info >= (3, 11):
+    from typing import TypeVarTuple, Unpack
+else:
+    from typing_extensions import TypeVarTuple, Unpack
+
 __all__ = ["Election", "Leadership"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
 RUN_IN_A_COROUTINE: Final = "in a coroutine use `await locks_leader.aio.Election(name).run(function)`; pass a function that does its work in the call"
 _elections: weakref.WeakSet[Election] = weakref.WeakSet()
 
@@ -174,7 +181,12 @@ class Election(Movable):
         if part is not None:
             part.stop()
 
-    def run(self, function: Callable[..., R], *args: Any, timeout: float | None = None) -> R | None:
+    def run(
+        self,
+        function: Callable[[Leadership, Unpack[Ts]], R],
+        *args: Unpack[Ts],
+        timeout: float | None = None,
+    ) -> R | None:
         """Wait until this program leads, run a function, and give the leadership back.
 
         The function runs in the caller's thread or greenlet. If the leadership is lost meanwhile,

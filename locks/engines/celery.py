@@ -13,7 +13,7 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from celery.beat import PersistentScheduler
 
@@ -24,6 +24,7 @@ from locks.runtime.callables import check_callable, check_ran
 
 __all__ = ["LeaderMixin", "Scheduler", "single"]
 
+P = ParamSpec("P")
 R = TypeVar("R")
 logger = logging.getLogger("locks.engines.celery")
 
@@ -125,7 +126,7 @@ class Scheduler(LeaderMixin, PersistentScheduler):
 
 def single(
     lock_id: Sequence[Any] | Callable[..., Sequence[Any]], *, timeout: float = 0
-) -> Callable[[Callable[..., R]], Callable[..., R | None]]:
+) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
     """Run a task one at a time, over all workers: a second call at the same time does nothing, and returns `None`.
 
     This covers a task that was sent twice, one that took longer than its period, and one that a broker delivers again while it is
@@ -145,11 +146,11 @@ def single(
     check_timeout(timeout)
     fixed = None if callable(lock_id) else check_lock_id(lock_id)
 
-    def decorate(function: Callable[..., R]) -> Callable[..., R | None]:
+    def decorate(function: Callable[P, R]) -> Callable[P, R | None]:
         check_callable(function, "function", "a task is a function")
 
         @functools.wraps(function)
-        def run(*args: Any, **options: Any) -> R | None:
+        def run(*args: P.args, **options: P.kwargs) -> R | None:
             wanted = lock_id(*args, **options) if callable(lock_id) else fixed
             assert wanted is not None
             with locks.transaction() as tx:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -41,7 +42,7 @@ def simulate(
     *,
     nodes: int | Sequence[str] = 1,
     strategy: Named | Literal["every"] = "mixed",
-    expect: Collection[Expected] = (),
+    expect: Sequence[Expected] | AbstractSet[Expected] = (),
     patch: bool = False,
     shrink: bool | None = None,
     limit: int = MOST,
@@ -174,11 +175,11 @@ def _is_in_hypothesis() -> bool:
 
 
 def seeds(
-    seeds: int | Iterable[int],
+    seeds: int | Iterable[int] = 100,
     *,
     nodes: int | Sequence[str] = 1,
     strategy: Named = "mixed",
-    expect: Collection[Expected] = (),
+    expect: Sequence[Expected] | AbstractSet[Expected] = (),
     patch: bool = False,
 ) -> pytest.MarkDecorator:
     """For pytest: run a test that takes the fixture `simulation` once with each seed.

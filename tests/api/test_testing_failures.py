@@ -445,6 +445,50 @@ def test_failures_of_other_tests_are_left_alone(tmp_path: Path) -> None:
     )
 
 
+OTHERS = """
+import locks
+import pytest
+from locks.testing import seeds
+
+@pytest.fixture
+def simulation(): return 17
+
+def test_fixture(simulation): assert simulation == 17
+
+@pytest.mark.parametrize("number, simulation", [(1, 2)])
+def test_parameter(simulation, number): assert simulation == 2
+
+class TestParametrized:
+    @pytest.fixture(params=["x"])
+    def simulation(self, request): return request.param
+
+    def test_fixture(self, simulation): assert simulation == "x"
+"""
+OURS = """
+import locks
+import pytest
+
+class TestLonger:
+    @pytest.fixture
+    def simulation(self, simulation): return simulation
+
+    def test_fixture(self, simulation):
+        simulation.client(lambda: locks.holders(("a",)))
+        simulation.run()
+        assert simulation.seed == 3
+"""
+
+
+def test_a_seed_is_for_the_fixture_of_the_plugin(tmp_path: Path) -> None:
+    """A project may have a fixture or a parameter `simulation` of its own, also one that takes ours: `--locks-seed` is for ours alone."""
+    (tmp_path / "test_others.py").write_text(OTHERS)
+    (tmp_path / "test_ours.py").write_text(OURS)
+    out = run_pytest(tmp_path, "--locks-seed=3", "-vv")
+    assert "4 passed" in out, out
+    assert "test_others.py::test_fixture " in out
+    assert "test_ours.py::TestLonger::test_fixture[3] " in out
+
+
 @pytest.mark.parametrize(
     ("options", "environment", "given", "seeds"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing_extensions import assert_type
 
 import locks
+import locks_leader.aio
 from locks import aio
 
 SERVERS = ["a@127.0.0.1", "b@127.0.0.1"]
@@ -50,3 +51,19 @@ async def program() -> None:
         assert_type(reading, aio.Lock)
     aio.Lock(("report",), nods=SERVERS)  # E
     aio.RLock(("report",), owner=7)  # E
+
+
+async def report(leadership: locks_leader.aio.Leadership, day: str, again: bool = False) -> int:
+    await leadership.lost.wait(1)
+    return leadership.term
+
+
+async def leading() -> None:
+    election = locks_leader.aio.Election("report")
+    assert_type(await election.run(report, "monday", timeout=5), int | None)
+    await election.run(report, "monday", True)
+    await election.run(report, 17)  # E
+    await election.run(report)  # E
+    await election.run(lambda leadership: leadership.term)  # E
+    assert_type(await election(report)("monday", again=True), int | None)
+    await election(report)(17)  # E

@@ -9,7 +9,7 @@ from typing_extensions import assert_type
 
 import locks_leader
 from locks import mvcc, ownership
-from locks.testing import Simulation, seeds
+from locks.testing import Simulation, seeds, simulate
 
 
 def report(leadership: locks_leader.Leadership, day: str) -> int:
@@ -21,6 +21,9 @@ def report(leadership: locks_leader.Leadership, day: str) -> int:
 election = locks_leader.Election("report", policy="majority", nodes=["a@h"], label="reporter")
 assert_type(election.run(report, "monday", timeout=5), int | None)
 election.run("report")  # E
+election.run(report, 17)  # E
+election.run(report)  # E
+election.run(lambda leadership: print(leadership.term))
 locks_leader.Election("report", polcy="majority")  # E
 
 
@@ -82,6 +85,22 @@ def test_transfers(simulation: Simulation) -> None:
     simulation.client(print, "ann", name="clerk")
     simulation.run(seed=3)
     simulation.run(sed=3)  # E
+
+
+@seeds(expect=("deadlock",))
+def test_one_event_is_expected(simulation: Simulation) -> None:
+    simulation.run()
+
+
+@seeds(10, expect={"deadlock", "abort"})
+def test_events_are_expected(simulation: Simulation) -> None:
+    simulation.run()
+
+
+seeds(10, expect=("dead",))  # E
+seeds(10, expect="deadlock")  # E
+simulate(test_one_event_is_expected, 10, expect=["cut"], nodes=2)
+simulate(test_events_are_expected, 10, expect=("cat",))  # E
 
 
 @locks_leader.Election("typed")
