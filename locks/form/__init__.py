@@ -2,8 +2,8 @@
 
 A compiled wheel has both: next to the source of each compiled module stands the module that mypyc has made of it, and
 Python prefers that one. `LOCKS_PURE=1` in the environment chooses the sources. It is chosen once, before any other module of
-`locks` is imported, and for all of them: objects of both forms do not fit together. As it is the first one, forks are noted from here
-on, too (`forked_from`).
+`locks` is imported, and for all of them: objects of both forms do not fit together. Simulations choose the sources by themselves, where
+no compiled module is loaded yet. As this module is the first one, forks are noted from here on, too (`forked_from`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.machinery import (
+    EXTENSION_SUFFIXES,
     SOURCE_SUFFIXES,
     ExtensionFileLoader,
     FileFinder,
@@ -60,7 +61,7 @@ def _choose() -> bool:
 
 
 COMPILED = _choose()
-"""Whether this process uses compiled modules."""
+"""Whether this process uses compiled modules; `require_interpreted` may change it before one is loaded."""
 
 
 def shown(version: str) -> str:
@@ -69,16 +70,23 @@ def shown(version: str) -> str:
 
 
 def require_interpreted(what: str) -> None:
-    """Refuse what puts classes of its own in the place of ours, which compiled modules do not let it.
+    """Use the interpreted modules from here on, for what puts classes of its own in the place of ours: compiled modules do not let it.
 
     Raises:
-        ImportError: This process uses compiled modules.
+        ImportError: This process has loaded compiled modules.
     """
-    if COMPILED:
-        raise ImportError(
-            f"{what} needs the interpreted modules of locks, and this process uses the compiled ones: "
-            f"start Python with {PURE}=1 in its environment"
-        )
+    global COMPILED
+    if not COMPILED:
+        return
+    for name, module in sys.modules.items():
+        file = str(getattr(module, "__file__", ""))
+        if name.startswith(PACKAGE + ".") and file.endswith(tuple(EXTENSION_SUFFIXES)):
+            raise ImportError(
+                f"{what} needs the interpreted modules of locks, and this process has loaded compiled ones, {name} among them: "
+                f'put "import locks.testing" before all else that uses locks, or start Python with {PURE}=1 in its environment'
+            )
+    sys.meta_path.insert(0, _Sources)
+    COMPILED = vars(sys.modules[PACKAGE])["__compiled__"] = False
 
 
 def run_interpreted() -> None:

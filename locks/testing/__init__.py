@@ -16,8 +16,12 @@ them, with the shortest failure found by `shrinking`. `locks_pytest` is the plug
 
 from __future__ import annotations
 
-from locks.testing.scenarios import Summary, seeds, simulate
-from locks.testing.simulation import Simulation
-from locks_lab.applications.application import Client, Violation
+from locks.form import require_interpreted
+
+require_interpreted("locks.testing")  # before all that is compiled
+
+from locks.testing.scenarios import Summary, seeds, simulate  # noqa: E402
+from locks.testing.simulation import Simulation  # noqa: E402
+from locks_lab.applications.application import Client, Violation  # noqa: E402
 
 __all__ = ["Client", "Simulation", "Summary", "Violation", "seeds", "simulate"]

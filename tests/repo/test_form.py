@@ -12,21 +12,23 @@ from pathlib import Path
 import pytest
 
 import locks
-from locks import form
+from locks import form, model
 
-LOOKS = """
+SHOWN = """
 import package.form as form
 print(form.COMPILED, form.shown("1.0"))
-try:
-    form.require_interpreted("a simulator")
-except ImportError as error:
-    print(error)
+"""
+LOOKS = (
+    SHOWN
+    + """
 if not form.COMPILED:
+    form.require_interpreted("a simulator")  # does nothing
     import package.model, package.below.deep
     print(package.model.__file__, package.below.deep.__file__)
     form.run_interpreted()  # does nothing
     print("goes on")
 """
+)
 
 
 @pytest.fixture
@@ -61,10 +63,41 @@ def look(package: Path, pure: str | None, program: str = LOOKS) -> list[str]:
 
 @pytest.mark.parametrize("pure", [None, "", "0"])
 def test_compiled_modules_are_used_where_they_are(package: Path, pure: str | None) -> None:
-    """They are found, it is told, and what subclasses ours is refused with what to do about it."""
-    told, refused = look(package, pure)
-    assert told == "True 1.0 (compiled)"
+    """They are found, and it is told."""
+    assert look(package, pure) == ["True 1.0 (compiled)"]
+
+
+SIMULATES = (
+    SHOWN
+    + """
+try:
+    form.require_interpreted("a simulator")
+    import package, package.below.deep
+    print(form.COMPILED, package.__compiled__, package.below.deep.__file__)
+except ImportError as error:
+    print(error)
+"""
+)
+
+
+def test_a_simulation_chooses_the_sources(package: Path) -> None:
+    """Where no compiled module is loaded yet, what subclasses ours needs no setting."""
+    told = look(package, None, SIMULATES)
+    assert told == ["True 1.0 (compiled)", f"False False {package / 'below' / 'deep.py'}"]
+
+
+def test_a_simulation_is_refused_after_compiled_modules(package: Path) -> None:
+    """Where one is loaded, the error names it, the line that helps, and the setting."""
+    loaded = """
+import sys, types
+sys.modules["package.model"] = types.ModuleType("package.model")
+sys.modules["package.model"].__file__ = %r
+"""
+    file = str(package / f"model{EXTENSION_SUFFIXES[-1]}")
+    _, refused = look(package, None, loaded % file + SIMULATES)
     assert refused.startswith("a simulator needs the interpreted modules")
+    assert "package.model" in refused
+    assert '"import locks.testing" before all else' in refused
     assert "LOCKS_PURE=1" in refused
 
 
@@ -100,4 +133,4 @@ def test_sources_alone_need_no_choice(package: Path) -> None:
 
 def test_the_package_says_which() -> None:
     """`locks.__compiled__` is what the modules are."""
-    assert locks.__compiled__ == (not str(sys.modules["locks.model"].__file__).endswith(".py"))
+    assert locks.__compiled__ == (not str(model.__file__).endswith(".py"))

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+import locks
+
 ROOT = Path(__file__).parents[2]
 NAMED = os.environ.get("LOCKS_INSTALLED")
 PYTHON = Path(NAMED).absolute() if NAMED else Path(sys.executable)
@@ -76,7 +78,7 @@ def test_metadata(tmp_path: Path) -> None:
     version, own, licence, extras, file = json.loads(said)
     assert version == own
     assert licence == "MPL-2.0"
-    assert {"dns", "completion", "metrics", "otel", "web", "dev"} <= set(extras)
+    assert {"all", "dns", "completion", "metrics", "otel", "web", "dev"} <= set(extras)
     assert NAMED is None or "site-packages" in file
 
 
@@ -94,6 +96,54 @@ def test_command_with_what_is_not_installed(tmp_path: Path) -> None:
         pytest.skip("shtab is installed here; `make package` runs this where it is not")
     _, complained = run(tmp_path, COMMAND, "completion", "bash", status=3)
     assert "pip install 'pykka-locks[completion]'" in complained
+
+
+SIMULATED = """
+import locks
+from locks.testing import Simulation
+simulation = Simulation(seed=3)
+for _ in range(2):
+    simulation.client(lambda: locks.Lock(("a",)).acquire())
+simulation.run()
+print(simulation.summary.schedules, locks.__compiled__)
+"""
+TESTED = """
+from locks.testing import seeds
+
+@seeds(2)
+def test_it(simulation):
+    import locks
+    simulation.client(lambda: locks.Lock(("a",)).acquire())
+    simulation.run()
+    assert not locks.__compiled__
+"""
+
+
+def test_a_program_that_simulates(tmp_path: Path) -> None:
+    """With compiled modules, too, `locks.testing` needs no setting if it comes before what uses `locks`."""
+    (tmp_path / "simulated.py").write_text(SIMULATED, encoding="utf-8")
+    assert run(tmp_path, PYTHON, "simulated.py")[0] == "1 False\n"
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "2")])
+def test_tests_that_simulate(
+    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With compiled modules, too, they need no setting under pytest, also if a conftest uses `locks` before; `LOCKS_PURE=0` wins."""
+    if NAMED is not None:
+        pytest.skip("pytest is not installed there")
+    compiled = locks.__compiled__
+    monkeypatch.delenv("LOCKS_PURE", raising=False)
+    monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT", raising=False)
+    (tmp_path / "conftest.py").write_text('import locks\nLOCK = locks.Lock(("a",))\n', "utf-8")
+    (tmp_path / "test_it.py").write_text(TESTED, encoding="utf-8")
+    said, _ = run(tmp_path, PYTHON, "-m", "pytest", *options)
+    assert "2 passed" in said
+    assert ("locks: interpreted modules, which simulations need" in said) == compiled
+    if compiled:
+        monkeypatch.setenv("LOCKS_PURE", "0")
+        said, _ = run(tmp_path, PYTHON, "-m", "pytest", *options, status=1 if options else 2)
+        assert "locks.testing needs the interpreted modules" in said
 
 
 @pytest.mark.parametrize("imported", ["import locks_leader", "import locks, locks_leader"])
