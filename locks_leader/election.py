@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable
@@ -12,6 +11,7 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 import pykka
 
 from locks import Down, InvalidOption, MisuseError, Node, OperatingError
+from locks.form.forked import in_forked_children
 from locks.model import check_timeout
 from locks.ownership.worker import check_node
 from locks.program import Movable
@@ -413,4 +413,4 @@ def _forget_parts() -> None:
             part.leave_to_parent()
 
 
-os.register_at_fork(after_in_child=_forget_parts)
+in_forked_children(_forget_parts)

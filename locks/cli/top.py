@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from locks.cli.observing import FAILED, NOTHING, add_looking, print_json
-from locks.errors import InvalidOption
+from locks.errors import InvalidOption, OperatingError
 from locks.facts.data import tree_as_data
 from locks.facts.gather import look
 from locks.facts.live import frame, rates
@@ -111,8 +111,12 @@ class _Live:
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from locks.cli.screen import Screen  # not available on every system
-
+        try:
+            from locks.cli.screen import Screen
+        except ImportError as error:
+            raise OperatingError(
+                f"can't draw live on this system, which has no {error.name}; use `locks top --once`, or `locks web`"
+            ) from error
         self._options = options
         self._screen = Screen()
         self._pause = threading.Event()

@@ -6,8 +6,9 @@ It is noted from the import of `locks` on, when next to nothing else of it is lo
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
-__all__ = ["forked_from"]
+__all__ = ["forked_from", "in_forked_children"]
 
 _parent = 0
 
@@ -22,4 +23,10 @@ def _note() -> None:
     _parent = os.getppid()
 
 
-os.register_at_fork(after_in_child=_note)
+def in_forked_children(function: Callable[[], object]) -> None:
+    """Call a function in each process that is forked from this one; on Windows there are none."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=function)
+
+
+in_forked_children(_note)

@@ -17,7 +17,6 @@ tables are on several machines, each of which knows only its own part of the wai
 from __future__ import annotations
 
 import logging
-import os
 import time
 import weakref
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from locks.errors import InvalidOption, LocksError, MisuseError
+from locks.form.forked import in_forked_children
 from locks.lock_ids import shown
 from locks.model import check_timeout, is_seconds
 from locks.mvcc.actor import OPERATIONS, LockTableActor
@@ -485,4 +485,4 @@ def _forked() -> None:
         table.leave_to_parent()
 
 
-os.register_at_fork(after_in_child=_forked)
+in_forked_children(_forked)

@@ -15,7 +15,6 @@ end of the group's pause; or it is set aside. Only the owner may report a failur
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
@@ -23,6 +22,7 @@ from math import isfinite
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 from locks.errors import InvalidOption, MisuseError
+from locks.form.forked import in_forked_children
 from locks.lock_ids import shown
 from locks.model import LockId, is_seconds
 from locks.node.node import Node
@@ -449,4 +449,4 @@ def _forked() -> None:
         backlog._owners.clear()
 
 
-os.register_at_fork(after_in_child=_forked)
+in_forked_children(_forked)

@@ -6,7 +6,6 @@ worker polls nothing, and a woken one looks at one group.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -15,6 +14,7 @@ from weakref import ref
 from gevent import getcurrent
 
 from locks.errors import MisuseError
+from locks.form.forked import in_forked_children
 from locks.ownership.backlog import Among, Backlog, Doer, Run
 from locks.ownership.errors import StaleToken
 from locks.ownership.part import Part, Task
@@ -257,4 +257,4 @@ def check_not_within(worker: Doer, among: Among) -> None:
             )
 
 
-os.register_at_fork(after_in_child=_under_way.clear)  # these are runs of the parent
+in_forked_children(_under_way.clear)  # these are runs of the parent

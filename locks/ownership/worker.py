@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
@@ -10,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeVar
 
 from locks.errors import InvalidOption, MisuseError, ReentrantCall
+from locks.form.forked import in_forked_children
 from locks.node.node import Node
 from locks.ownership.backlog import Among, Backlog
 from locks.ownership.errors import NotOwner, OwnershipEnded
@@ -363,4 +363,4 @@ def _forget_parts() -> None:
     _workers.clear()
 
 
-os.register_at_fork(after_in_child=_forget_parts)
+in_forked_children(_forget_parts)

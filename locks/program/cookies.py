@@ -29,7 +29,8 @@ def read_cookie(path: Path) -> str:
         mode = status.st_mode
         if stat.S_ISDIR(mode):
             raise InvalidOption(f"can't read the cookie: {path} is a folder", path=str(path))
-        if not open_to_others(mode, status.st_uid, os.geteuid()):
+        # On Windows the mode says nothing of other users.
+        if not hasattr(os, "geteuid") or not open_to_others(mode, status.st_uid, os.geteuid()):
             return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidOption(f"can't read the cookie: {error}", path=str(path)) from error
@@ -61,7 +62,7 @@ def make_cookie(path: Path, cookie: Cookie) -> None:
     """
     draft = path.with_name(f"{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             os.write(file, cookie.encoded())
         finally:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from locks.errors import InvalidOption, MisuseError
 from locks.form import forked_from
 from locks.form.first_use import Unloaded
+from locks.form.forked import in_forked_children
 from locks.lock_ids import shown
 from locks.model import NODE_NAME, Require, check_node_name, is_seconds
 from locks.node.client.refusals import check_may_wait
@@ -457,4 +458,4 @@ def _forget_node() -> None:
         node.leave_to_parent()
 
 
-os.register_at_fork(after_in_child=_forget_node)
+in_forked_children(_forget_node)

@@ -8,7 +8,6 @@ whenever the process dies.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import secrets
 import socket
@@ -23,6 +22,7 @@ from pathlib import Path
 from gevent import monkey
 
 from locks.errors import OperatingError
+from locks.form.forked import in_forked_children
 from locks.otp.admission.credentials import check_user, credentials_of
 from locks.otp.admission.secret import Cookie
 from locks.otp.links.stream import native_socket
@@ -33,6 +33,9 @@ __all__ = ["Claim", "Folder", "folder_of"]
 LONGEST_PATH = 103 if sys.platform == "darwin" else 107  # longest path of a socket, in bytes
 LOOK = 0.01  # seconds between two attempts to lock a file
 PATIENCE = 1.0  # seconds to connect; a server that takes longer is running, but busy
+
+with suppress(ImportError):  # Windows: `LocalServer` refuses to be made
+    import fcntl
 
 _sleep = monkey.get_original("time", "sleep")
 _claims: set[Claim] = set()
@@ -65,7 +68,7 @@ class Claim:
 
     def take_file(self) -> bool:
         """Lock the file if it is free; does not wait."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
         self._file = os.open(self._path, flags, 0o600)
         _claims.add(self)
         try:
@@ -231,4 +234,4 @@ def _in_child() -> None:
         claim.forget()
 
 
-os.register_at_fork(after_in_child=_in_child)
+in_forked_children(_in_child)

@@ -8,7 +8,6 @@ starts it. So there is only one server, even if many programs start at the same 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import sys
@@ -23,6 +22,7 @@ from gevent import monkey
 from locks.errors import InvalidOption, OperatingError
 from locks.lock_ids import shown
 from locks.otp.admission.secret import Cookie
+from locks.otp.links.stream import UNIX
 from locks.otp.names.discovery import Address, UnixAddress
 from locks.program.folder import Folder, await_claim, folder_of
 
@@ -41,7 +41,6 @@ DROPPED = ("PYTHON", "LOCKS_", "GEVENT")
 _DOMAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 
 # Native functions: slow calls run in a thread that has no hub.
-_posix_spawn: Any = monkey.get_original("os", "posix_spawn")
 _waitpid: Any = monkey.get_original("os", "waitpid")
 _sleep: Any = monkey.get_original("time", "sleep")
 
@@ -59,9 +58,17 @@ class LocalServer:
 
     Attributes:
         domain: Its name.
+
+    Raises:
+        OperatingError: This system has no Unix domain sockets.
     """
 
     def __init__(self, domain: str = DEFAULT) -> None:
+        if UNIX is None:
+            raise OperatingError(
+                f'servers="local" needs Unix domain sockets, which Python does not have on this system ({sys.platform}): start a lock server, '
+                '`locks node --name server@127.0.0.1 ...`, and pass its name and port, as in servers=["server@127.0.0.1:9100"]'
+            )
         self.domain = domain
         # The servers that the program's node was started with:
         self._cookie: Cookie | None = None
@@ -221,6 +228,9 @@ def _spawn(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
 
     It does not use `subprocess`, which needs a hub in a monkey-patched program.
     """
+    import fcntl  # not on Windows
+
+    posix_spawn: Any = monkey.get_original("os", "posix_spawn")
     pipe, end = os.pipe()
     try:
         said = fcntl.fcntl(
@@ -232,7 +242,7 @@ def _spawn(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
                 (os.POSIX_SPAWN_DUP2, said, 1),
                 (os.POSIX_SPAWN_DUP2, said, 2),
             ]
-            process: int = _posix_spawn(
+            process: int = posix_spawn(
                 command[0], command, environment, file_actions=files, setpgroup=0, setsigmask=()
             )
         finally:

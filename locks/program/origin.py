@@ -11,6 +11,7 @@ import os
 from typing import Any, NamedTuple, TypeVar
 
 from locks.errors import MisuseError
+from locks.form.forked import in_forked_children
 from locks.node.client.scope import Here, Nodes
 from locks.node.node import Node
 from locks.program.default import default_node, running_node
@@ -109,4 +110,4 @@ def _forget_program() -> None:
     _program = os.urandom(8).hex()
 
 
-os.register_at_fork(after_in_child=_forget_program)
+in_forked_children(_forget_program)

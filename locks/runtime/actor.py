@@ -32,7 +32,6 @@ raises it in the main greenlet.
 from __future__ import annotations
 
 import logging
-import os
 import queue
 import sys
 import threading
@@ -48,6 +47,7 @@ from pykka import ActorDeadError, ActorRegistry
 from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 
+from locks.form.forked import in_forked_children
 from locks.runtime.exits import kill_greenlet
 from locks.runtime.interrupts import whole
 from locks.runtime.monitor import (
@@ -448,4 +448,4 @@ def _forked() -> None:
     ActorRegistry._actor_refs_lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_forked)
+in_forked_children(_forked)

@@ -42,7 +42,6 @@ parent's state.
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import weakref
@@ -51,7 +50,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from gevent import getcurrent, monkey
 from gevent._hub_local import get_hub_if_exists
 
-from locks.runtime.native import get_ident, is_main_thread, start_new_thread
+from locks.form.forked import in_forked_children
+from locks.runtime.native import get_ident, is_main_thread, send_interrupt, start_new_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -306,14 +306,14 @@ def _send_again(shield: _Shield) -> None:
 def _send_once_more(main: int, shield: _Shield) -> None:
     _sleep(ONCE_MORE)
     shield.sending = False
-    signal.pthread_kill(main, signal.SIGINT)
+    send_interrupt(main)
 
 
 def _send_if_late(main: int, shield: _Shield, thrown: object) -> None:
     _sleep(LATE)
     if shield.thrown is thrown:
         shield.late = thrown
-        signal.pthread_kill(main, signal.SIGINT)
+        send_interrupt(main)
 
 
 def _on_unraisable(unraisable: Any, shield: _Shield = _shield) -> None:
@@ -340,4 +340,4 @@ def _forked() -> None:
     _shield.clear()
 
 
-os.register_at_fork(after_in_child=_forked)
+in_forked_children(_forked)

@@ -6,13 +6,16 @@ threads need native threads.
 
 from __future__ import annotations
 
-import os
+import _thread
+import signal
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import gevent.hub
 from gevent import monkey
+
+from locks.form.forked import in_forked_children
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +30,7 @@ __all__ = [
     "is_main_thread",
     "native_lock",
     "native_rlock",
+    "send_interrupt",
     "start_new_thread",
     "start_thread",
 ]
@@ -105,13 +109,21 @@ def start_thread(function: Callable[[], object], name: str) -> Callable[[float |
     return join
 
 
+def send_interrupt(main: int) -> None:
+    """Send SIGINT to the main thread; Windows can't send it to a thread, and notes it as if it had come."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(main, signal.SIGINT)
+    else:
+        _thread.interrupt_main()
+
+
 def _forked() -> None:
     """In a child, the thread that has forked is the main thread."""
     global _main
     _main = get_ident()
 
 
-os.register_at_fork(after_in_child=_forked)
+in_forked_children(_forked)
 
 
 PATIENCE = 100  # times, a millisecond apart

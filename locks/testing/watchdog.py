@@ -23,7 +23,13 @@ from typing import Any
 import gevent
 from gevent import getcurrent, monkey
 
-from locks.runtime.native import get_ident, is_main_thread, native_lock, start_new_thread
+from locks.runtime.native import (
+    get_ident,
+    is_main_thread,
+    native_lock,
+    send_interrupt,
+    start_new_thread,
+)
 from locks.runtime.waiter import get_hub_if_exists, mailbox_of
 from locks_lab.applications.application import Application
 from locks_lab.applications.places import of_frame
@@ -109,7 +115,7 @@ class _Watchdog:
             if watch is not None and watch.look() and not watch.barked:
                 watch.barked = True
                 if watch.is_main:
-                    signal.pthread_kill(watch.thread, signal.SIGINT)
+                    send_interrupt(watch.thread)
                 else:
                     frame = sys._current_frames().get(watch.thread)
                     logger.error("%s", watch.complaint(frame))

@@ -51,7 +51,9 @@ LIBRARY = [
         "lock_ids.py, model.py: rules, checks",
     ),
     Layer("core", ("locks.core*",), GROUND, "core/: the machines, pure"),
-    Layer("runtime", ("locks.runtime*",), ("words", "errors"), "runtime/: actors on gevent"),
+    Layer(
+        "runtime", ("locks.runtime*",), ("form", "words", "errors"), "runtime/: actors on gevent"
+    ),
     Layer(
         "otp bytes",
         tuple(f"locks.otp.{name}" for name in SANS_IO),
@@ -94,7 +96,9 @@ LIBRARY = [
         "tracing/: for OpenTelemetry",
     ),
     Layer("groups", ("locks.groups*",), (*NODES, "node", "program"), "groups/: process groups"),
-    Layer("mvcc", ("locks.mvcc*",), (*GROUND, "runtime"), "mvcc/: a multi-version lock table"),
+    Layer(
+        "mvcc", ("locks.mvcc*",), ("form", *GROUND, "runtime"), "mvcc/: a multi-version lock table"
+    ),
     Layer(
         "face",
         (
@@ -139,7 +143,7 @@ LIBRARY = [
     Layer(
         "ownership",
         ("locks.ownership*",),
-        (*GROUND, "runtime", "node", "program", "face", "package"),
+        ("form", *GROUND, "runtime", "node", "program", "face", "package"),
         "ownership/: who owns what",
     ),
     Layer(
