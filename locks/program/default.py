@@ -24,13 +24,14 @@ from locks.program.settings import arguments, read_settings
 from locks.program.several import one_of_several
 from locks.runtime.executor import check_interpreter_lasts
 from locks.runtime.native import native_lock
+from locks.runtime.port import is_simulated
 
 if TYPE_CHECKING:
     from locks.program import meeting
 else:
     meeting = Unloaded("locks.program.meeting")
 
-__all__ = ["default_node", "is_at_hand", "preset", "running_node", "stand_in", "start", "stop"]
+__all__ = ["default_node", "is_alone", "is_at_hand", "preset", "running_node", "stand_in", "start", "stop"]
 
 ONE_OF_SEVERAL = (
     "process {} can't have locks of its own: {}, and no process would see the locks of the others. For locks that processes "
@@ -434,6 +435,15 @@ def default_node() -> Node:
     _let_go_of_outdated()
     _inherit()
     return start() if _next_plan is None else _start_again()
+
+
+def is_alone() -> bool:
+    """Whether no other program sees this program's locks, although nothing says that this is intended."""
+    default_node()
+    plan = _plan
+    if is_simulated() or plan is None or plan.here:
+        return False
+    return plan.options is None or not plan.options.servers
 
 
 @contextmanager

@@ -103,6 +103,31 @@ REDIS = Difference(
     "A lock of ours does not need Redis",
     "The test wants an error while Redis is away.",
 )
+NO_FILE = Difference(
+    "The path of `locks.compat.filelock.FileLock` is only a name: no file or folder is made, so none has a wrong path or mode",
+    "Lock servers have the lock, and nothing is left when a program is killed.",
+)
+NO_LOG = Difference(
+    "`locks.compat.filelock` logs nothing for each acquire and release",
+    "`locks` logs waits that take long, deadlocks and losses. Traces and metrics show the rest.",
+)
+FOREIGN = Difference(
+    "What a library's tests reach into is missing: private names, nodes of ZooKeeper, sessions, the loop that sleeps and asks again, old arguments, words "
+    "of errors",
+    "A face has the public names. Lock servers do what these do, and nobody polls.",
+)
+TOKEN = Difference(
+    "`locks.compat.redis.Lock` has no `local.token`, and takes no token",
+    "The lock server chooses the token, a number that rises from holder to holder: `token()`.",
+)
+OUTLIVES = Difference(
+    "`ephemeral=False` is refused",
+    "No lock outlives its program: nobody could ever release it.",
+)
+AT_ONCE_NEXT = Difference(
+    "The next in the queue has the lock as soon as it is released",
+    "These tests wait for a moment in which nobody has it, which passes before they look.",
+)
 
 Kinds = Mapping[Difference, tuple[str, ...]]
 
@@ -250,12 +275,76 @@ ACCEPTED: dict[str, Kinds] = {
     },
     "redbeat": {REDIS: ("test_scheduler::RedBeatStartupAcquiresLock::test_connection_error",)},
     "tldextract": {},
+    "redis": {
+        FOREIGN: tuple(
+            f"test_lock::TestLock::test_{name}"
+            for name in ("blocking_timeout", "context_manager_blocking_timeout")
+        ),
+        TOKEN: tuple(
+            f"test_lock::TestLock::test_{name}"
+            for name in (
+                *("lock", "lock_token", "lock_token_thread_local_false", "context_manager"),
+                "releasing_lock_no_longer_owned_raises_error",
+            )
+        ),
+    },
+    "filelock": {
+        NO_FILE: (
+            *(
+                f"test_filelock::test_bad_lock_file[{case}-FileLock{number}]"
+                for case in ("blank_filename", "current_directory")
+                for number in "01"
+            ),
+            *(
+                f"test_filelock::test_{name}"
+                for name in (
+                    *("cleanup_soft_lock", "flock_not_implemented_unix", "lock_mode"),
+                    *("lock_mode_soft", "soft_errors"),
+                )
+            ),
+        ),
+        NO_LOG: tuple(
+            f"test_filelock::test_simple[{name}-{kind}-FileLock{number}]"
+            for name in ("a", "new/b", "new2/new3/c")
+            for kind in ("str", "PurePath", "Path")
+            for number in "01"
+        ),
+        FOREIGN: (
+            *(
+                f"test_filelock::test_{name}[FileLock{number}]"
+                for name in (
+                    "poll_intervall_deprecated",
+                    "singleton_instance_tracking_is_unique_per_subclass",
+                    "singleton_locks_are_deleted_when_no_external_references_exist",
+                    "singleton_locks_must_be_initialized_with_the_same_args",
+                )
+                for number in "01"
+            ),
+            "test_filelock::test_singleton_locks_when_inheriting_init_is_called_once",
+            "test_filelock::test_wrong_platform",
+        ),
+    },
+    "kazoo": {
+        AT_ONCE_NEXT: tuple(
+            f"test_lock::KazooLockTests::test_{name}" for name in ("lock", "rw_lock")
+        ),
+        OUTLIVES: ("test_lock::KazooLockTests::test_lock_ephemeral",),
+        FOREIGN: (
+            "test_lock::KazooLockTests::test_lock_reconnect",
+            "test_lock::TestSemaphore::test_handle_session_loss",
+            "test_lock::TestSemaphore::test_inconsistent_max_leases_other_data",
+            "test_lock::TestSequence::test_get_predecessor",
+            "test_lock::TestSequence::test_get_predecessor_go",
+        ),
+    },
 }
 
-# Tests that pass or fail by chance: clients that end give back what they have, and others that still wait may get it.
+# Tests that pass or fail by chance: clients that end give back what they have, and others that still wait may get it; or see `AT_ONCE_NEXT`.
 SOMETIMES = {
     "TestSemaphore::test_try_acquire_contended",
     "TestLock::test_acquire_in_one_wait_greenlet_wait_thread_gives_up",
+    "test_lock::KazooLockTests::test_lock",
+    "test_lock::KazooLockTests::test_rw_lock",
 }
 
 # Tests that came after the versions that are recorded.

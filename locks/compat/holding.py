@@ -1,0 +1,78 @@
+"""What all faces are made of: a lock that belongs to an object, whichever thread has acquired it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from math import inf
+from typing import TypeVar
+
+import locks
+from locks.node.client.clients import label_of
+from locks.program import is_alone
+from locks.runtime import current_client
+
+__all__ = ["Holding", "check_shared", "theirs"]
+
+E = TypeVar("E", bound=Exception)
+
+
+def theirs(module: str, ours: type[E]) -> type[E]:
+    """The error of this name of a library that is installed, so that clauses with it catch it as before; or else ours."""
+    try:
+        found: type[E] = getattr(import_module(module), ours.__name__)
+    except ImportError:
+        return ours
+    return found
+
+
+def check_shared() -> None:
+    """Refuse a lock that other programs would not see: the libraries' locks are for several programs.
+
+    Raises:
+        MisuseError: The program has no lock servers, and nothing says that this is intended.
+    """
+    if is_alone():
+        raise locks.MisuseError(
+            "no lock servers configured: this program's locks are its own, and other programs would not see this one. Set "
+            'LOCKS_SERVERS=local or call locks.start(servers="local"), or name servers=[...] on several machines; if only this '
+            "program is to use it, set LOCKS_SERVERS=here or call locks.start(servers=locks.HERE)"
+        )
+
+
+class Holding:
+    """A lock with an owner of its own.
+
+    Two holdings exclude each other, in any threads.
+
+    Args:
+        make: Makes the lock of an owner.
+        name: The owner's name, for others; by default that of the caller.
+    """
+
+    def __init__(self, make: Callable[[locks.Owner], locks.Lock], name: str | None = None) -> None:
+        check_shared()
+        self.owner = locks.Owner(name or label_of(current_client()))
+        self.lock = make(self.owner)
+
+    def acquire(self, timeout: float | None) -> bool:
+        """Acquire it; if the owner holds it already, wait until another thread has released it."""
+        return self.lock.acquire(timeout=inf if timeout is None else timeout)
+
+    def owned(self) -> bool:
+        """Whether it is held, and was neither lost nor ended."""
+        return self.lock.owned()
+
+    def release(self) -> None:
+        """Release it.
+
+        Raises:
+            LockLost: It was not held any more.
+        """
+        try:
+            self.lock.release()
+        except locks.NotHeld as error:
+            raise locks.LockLost(
+                f"lost the lock {self.lock!r} before its release; others may have held it since",
+                lock_ids=(self.lock.lock_id,),
+            ) from error
