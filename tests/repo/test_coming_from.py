@@ -1,4 +1,4 @@
-"""The page for those who come from other libraries says nothing of `locks` that is not there, and shows what is printed."""
+"""The pages for those who come from other libraries say nothing of `locks` that is not there, and show what is printed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import locks
 import locks_leader
 from tests.repo.test_docs import ROOT, blocks, program
 
-PAGE = ROOT / "docs" / "coming_from.md"
+PAGES = [ROOT / "docs" / name for name in ("coming_from.md", "compat.md")]
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 OURS = {"locks": locks, "locks_leader": locks_leader}
 
 
@@ -21,22 +24,25 @@ def missing(text: str) -> list[str]:
     found = []
     for name in sorted(set(re.findall(r"\b(?:locks|locks_leader)(?:\.[A-Za-z_]\w*)+", text))):
         top, *rest = name.split(".")
+        path = top
         thing: object = OURS[top]
         for part in rest:
+            path += f".{part}"
             try:
                 thing = getattr(thing, part)
             except AttributeError:
                 try:
-                    thing = importlib.import_module(f"{top}.{part}")
+                    thing = importlib.import_module(path)
                 except ImportError:
                     found.append(name)
                     break
     return found
 
 
-def test_each_counterpart_is_there() -> None:
+@pages
+def test_each_counterpart_is_there(page: Path) -> None:
     """Each name of `locks` and `locks_leader` on the page is one that programs can use."""
-    assert missing(PAGE.read_text(encoding="utf-8")) == []
+    assert missing(page.read_text(encoding="utf-8")) == []
 
 
 def test_a_counterpart_that_is_not_there_is_found() -> None:
@@ -45,9 +51,10 @@ def test_a_counterpart_that_is_not_there_is_found() -> None:
     assert missing("`locks.groups`, `locks.RLock.refresh()`") == ["locks.RLock.refresh"]
 
 
-def test_the_page_prints_what_it_shows(tmp_path: Path) -> None:
+@pages
+def test_the_page_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
     """Its blocks print what stands below them."""
-    text = PAGE.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     script = tmp_path / "page.py"
     script.write_text(program(text), encoding="utf-8")
     shown = "".join(f"{block.body}\n" for block in blocks(text) if block.language == "text")
