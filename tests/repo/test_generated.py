@@ -42,8 +42,8 @@ FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def print_example(path: str) -> int:
-    """Print an example without its head, which says how to run it: the page says that, too."""
-    text = (ROOT / "examples" / path).read_text(encoding="utf-8")
+    """Print a program without its head, which says how to run it: the page says that, too."""
+    text = (ROOT / path).read_text(encoding="utf-8")
     head = ast.parse(text).body[0].end_lineno
     print("\n".join(text.splitlines()[head:]).strip("\n"))
     return 0
@@ -82,7 +82,7 @@ PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "python -m benchmarks.strategies": lambda _: strategies(),
     "python -m tests.repo.layers": layers,
     "list ": print_list,
-    "cat examples/": lambda paths: print_example(*paths),
+    "cat ": lambda paths: print_example(*paths),
 }
 
 BLOCK = re.compile(
