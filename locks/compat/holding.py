@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import locks
 from locks.node.client.clients import label_of
-from locks.program import is_alone
+from locks.program.default import is_alone
 from locks.runtime import current_client
 
 __all__ = ["Holding", "check_shared", "theirs"]
@@ -57,7 +57,7 @@ class Holding:
 
     def acquire(self, timeout: float | None) -> bool:
         """Acquire it; if the owner holds it already, wait until another thread has released it."""
-        return self.lock.acquire(timeout=inf if timeout is None else timeout)
+        return self.lock.acquire(timeout=inf if timeout is None else max(0, timeout))
 
     def owned(self) -> bool:
         """Whether it is held, and was neither lost nor ended."""

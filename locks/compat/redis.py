@@ -15,6 +15,7 @@ from typing import Any, Literal
 import locks
 from locks.compat.holding import Holding, check_shared, theirs
 from locks.lock_ids import shown
+from locks.model import check_timeout
 
 __all__ = ["Lock", "LockError", "LockNotOwnedError"]
 
@@ -41,7 +42,7 @@ class Lock:
         redis: Not used: the lock is on the program's lock servers. Pass the client as before, or `None`.
         name: Its name; the lock id is `("redis", name)`.
         timeout: Seconds after which it is released, and lost to its holder. `None` keeps it until `release`, or until the
-            program ends.
+            program ends; so does 0.
         sleep: Not used: nobody polls.
         blocking: Whether `acquire` waits.
         blocking_timeout: Seconds that `acquire` waits at most; `None` waits for ever.
@@ -61,6 +62,7 @@ class Lock:
         thread_local: bool = True,
         raise_on_release_error: bool = True,
     ) -> None:
+        check_timeout(timeout)
         self.redis = redis
         self.name = name
         self.timeout = timeout
@@ -167,7 +169,7 @@ class Lock:
 
     def _extend(self, what: str, seconds: float, replaces: bool) -> Literal[True]:
         held = self._holding(what)
-        if self.timeout is None:
+        if not self.timeout:
             raise self._error(LockError, what, "it has no timeout")
         if not held.extend(seconds, replaces):
             raise self._error(LockNotOwnedError, what, "no longer held")

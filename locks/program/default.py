@@ -31,7 +31,16 @@ if TYPE_CHECKING:
 else:
     meeting = Unloaded("locks.program.meeting")
 
-__all__ = ["default_node", "is_alone", "is_at_hand", "preset", "running_node", "stand_in", "start", "stop"]
+__all__ = [
+    "default_node",
+    "is_alone",
+    "is_at_hand",
+    "preset",
+    "running_node",
+    "stand_in",
+    "start",
+    "stop",
+]
 
 ONE_OF_SEVERAL = (
     "process {} can't have locks of its own: {}, and no process would see the locks of the others. For locks that processes "

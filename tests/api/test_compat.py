@@ -111,6 +111,18 @@ def test_redis_lock_expires_unless_it_is_extended(here: None) -> None:
         other.extend(1)
 
 
+def test_limits_that_are_over(here: None) -> None:
+    """A limit below 0 is over, but filelock's, which is none; a time that a lock is kept is not below 0."""
+    with redis.Lock(None, "x"):
+        assert not redis.Lock(None, "x").acquire(blocking_timeout=-1)
+    with kazoo.Lock(None, "/x"), pytest.raises(kazoo.LockTimeout):
+        kazoo.Lock(None, "/x").acquire(timeout=-1)
+    with pytest.raises(locks.InvalidOption):
+        redis.Lock(None, "x", timeout=-1)
+    with redis.Lock(None, "x", timeout=0) as lock, pytest.raises(redis.LockError):
+        lock.extend(1)
+
+
 def test_redis_lock_of_a_client(here: None) -> None:
     """`client.lock(name, lock_class=Lock)` makes one with redis-py, whose errors it raises."""
     library = pytest.importorskip("redis", reason="redis-py is not installed")
