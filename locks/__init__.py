@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from locks.core.statistics import NodeStatistics
     from locks.errors import (
         AgentEnded,
+        AlreadyDone,
         BlocksEventLoop,
         BrokenBarrier,
         CannotServe,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         NodeNotRunning,
         NotClient,
         NotHeld,
+        NotMarked,
         OperatingError,
         ReentrantCall,
         TransactionBroken,
@@ -100,6 +102,7 @@ if TYPE_CHECKING:
     from locks.runtime import Down, GeventActor, Monitor, kill, monitor
     from locks.shapes.barrier import Barrier
     from locks.shapes.decorator import locked
+    from locks.shapes.once import once
     from locks.shapes.reentrant import RLock
     from locks.shapes.semaphore import Semaphore, units
     from locks.transactions import Transaction, run_transaction, transaction
@@ -114,6 +117,7 @@ __all__ = [
     "Agent",
     "AgentEnded",
     "AgentId",
+    "AlreadyDone",
     "Atom",
     "Barrier",
     "BlocksEventLoop",
@@ -149,6 +153,7 @@ __all__ = [
     "NodeUp",
     "NotClient",
     "NotHeld",
+    "NotMarked",
     "Notification",
     "OperatingError",
     "Owner",
@@ -185,6 +190,7 @@ __all__ = [
     "lock_objects",
     "locked",
     "monitor",
+    "once",
     "queue",
     "run_transaction",
     "spawn_agent",
@@ -236,6 +242,7 @@ _get, __dir__ = at_first_use(
         "Waits": "locks.facts.graph",
         "break_transaction": "locks.facts.gather",
         "locked": "locks.shapes.decorator",
+        "once": "locks.shapes.once",
         "statistics": "locks.facts.gather",
         "units": "locks.shapes.semaphore",
         "waits": "locks.facts.gather",

@@ -31,6 +31,7 @@ else:
 
 __all__ = [
     "AgentEnded",
+    "AlreadyDone",
     "BlocksEventLoop",
     "BrokenBarrier",
     "CannotServe",
@@ -45,6 +46,7 @@ __all__ = [
     "NodeNotRunning",
     "NotClient",
     "NotHeld",
+    "NotMarked",
     "OperatingError",
     "ReentrantCall",
     "TransactionBroken",
@@ -305,6 +307,42 @@ class LockLost(OperatingError):
         self, message: str, *, lock_ids: Sequence[LockId] = (), nodes: Sequence[str] = ()
     ) -> None:
         super().__init__(message, lock_ids=tuple(lock_ids), nodes=tuple(nodes))
+
+
+class AlreadyDone(OperatingError):
+    """The work was done before, so it was not begun (`locks.once`).
+
+    Attributes:
+        lock_id: The lock id of the work.
+        by: The client that has done it.
+        at: When it was done, in seconds since 1970.
+        token: Its fencing token.
+    """
+
+    lock_id: LockId
+    by: str
+    at: float
+    token: int
+
+    def __init__(
+        self, message: str, *, lock_id: LockId, by: str = "", at: float = 0.0, token: int = 0
+    ) -> None:
+        super().__init__(message, lock_id=lock_id, by=by, at=at, token=token)
+
+
+class NotMarked(OperatingError):
+    """The work was done, but it is unknown whether the lock servers remember that; it may run again (`locks.once`).
+
+    The error's `__cause__` says why.
+
+    Attributes:
+        lock_id: The lock id of the work.
+    """
+
+    lock_id: LockId
+
+    def __init__(self, message: str, *, lock_id: LockId) -> None:
+        super().__init__(message, lock_id=lock_id)
 
 
 class BrokenBarrier(OperatingError):

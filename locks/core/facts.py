@@ -1,4 +1,4 @@
-"""Questions to a lock server about itself, and its answers: requests, deadlocks, its node.
+"""Questions to a lock server about itself, and its answers: requests, deadlocks, its node, what is done.
 
 These are plain values, sent between nodes as terms (`locks.wire.facts`). Times are microseconds
 since 1970 by the clock of the lock server's node. Each answer contains the present time of that
@@ -7,12 +7,13 @@ clock, so durations do not depend on the clock of the node that asks.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any, NamedTuple
 
 from locks.core.statistics import NodeStatistics
 from locks.errors import assert_never
 from locks.model import AgentId, Deadlock, LockId, RequestRecord
-from locks.ranges import MOST_RECORDS, Name, Names, Number, Size, Text
+from locks.ranges import MOST_RECORDS, Name, Names, Number, Size, Text, Version
 
 __all__ = [
     "MOST_CLIENTS",
@@ -20,6 +21,8 @@ __all__ = [
     "Answer",
     "AskClients",
     "AskDeadlocks",
+    "AskMark",
+    "AskMarks",
     "AskMembers",
     "AskNode",
     "AskRequests",
@@ -28,6 +31,9 @@ __all__ = [
     "ClientPage",
     "DeadlockFact",
     "DeadlockPage",
+    "Mark",
+    "MarkFact",
+    "MarkPage",
     "MemberFact",
     "MemberPage",
     "NodeFact",
@@ -200,6 +206,68 @@ class MemberPage(NamedTuple):
     more: bool
 
 
+class Mark(NamedTuple):
+    """The work of a lock id is done.
+
+    Attributes:
+        lock_id: The lock id.
+        token: The fencing token of the run that has done it.
+        at: When it was done.
+        until: When this is forgotten.
+        by: The client that has done it.
+    """
+
+    lock_id: LockId
+    token: Version
+    at: Number
+    until: Number
+    by: Text
+
+
+class MarkFact(NamedTuple):
+    """What a lock server knows of the work of one lock id.
+
+    Attributes:
+        mark: The mark, if there is one.
+        had: Whether it was there before the question.
+        since: The version of the grant of the agent that asks; 0 if it does not hold the lock there.
+        complete: Whether the server knows all marks that it may have to know (`locks.core.done`).
+        servers: The servers with which it shares its marks.
+        now: The time of this answer.
+    """
+
+    mark: Mark | None
+    had: bool
+    since: Version
+    complete: bool
+    servers: Names
+    now: Number
+
+    def counts(self, servers: Collection[str]) -> bool:
+        """Whether the answer counts for a client of these servers that holds the lock."""
+        return self.since > 0 and self.complete and set(self.servers) == set(servers)
+
+
+class MarkPage(NamedTuple):
+    """Some of the marks of a lock server, the oldest first.
+
+    Attributes:
+        marks: The marks.
+        more: The number after which there are more; 0 if there are none.
+        complete: Whether the server knows all marks that it may have to know.
+        started: When it was started.
+        now: The time of this answer.
+        anew: If it knows that all servers once had no memory at the same time: their names, and when they had been started.
+    """
+
+    marks: Annotated[tuple[Mark, ...], Size(MOST_RECORDS)]
+    more: Number
+    complete: bool
+    started: Number
+    now: Number
+    anew: Annotated[tuple[tuple[Name, Number], ...], Size(MOST_RECORDS)]
+
+
 # --- Questions ----------------------------------------------------------------------------------
 
 
@@ -271,6 +339,34 @@ class Break(NamedTuple):
     by: Text
 
 
+class AskMark(NamedTuple):
+    """Is the work of a lock id done? Or: remember that it is. The answer is a `MarkFact`.
+
+    Attributes:
+        agent: The agent that asks.
+        lock_id: The lock id.
+        now: The time of the clock of the agent's node.
+        since: The version of the agent's grant, under which the mark is to be set.
+        mark: The mark to set, with times by that clock; `None` to read only.
+    """
+
+    agent: AgentId
+    lock_id: LockId
+    now: Number
+    since: Version = 0
+    mark: Mark | None = None
+
+
+class AskMarks(NamedTuple):
+    """What is done? The answer is a `MarkPage`.
+
+    Attributes:
+        after: Only marks with larger numbers than this.
+    """
+
+    after: Number
+
+
 class Broken(NamedTuple):
     """The outcome of a `Break`.
 
@@ -293,8 +389,20 @@ class Untold(NamedTuple):
     why: Text
 
 
-Question = AskRequests | AskDeadlocks | AskNode | AskClients | AskMembers | Break
-Answer = RequestPage | DeadlockPage | NodeFact | ClientPage | MemberPage | Broken | Untold
+Question = (
+    AskRequests | AskDeadlocks | AskNode | AskClients | AskMembers | AskMark | AskMarks | Break
+)
+Answer = (
+    RequestPage
+    | DeadlockPage
+    | NodeFact
+    | ClientPage
+    | MemberPage
+    | MarkFact
+    | MarkPage
+    | Broken
+    | Untold
+)
 
 
 def node_of(question: Question) -> str | None:
@@ -304,7 +412,7 @@ def node_of(question: Question) -> str | None:
             return node
         case Break(agent):
             return agent.node
-        case AskRequests() | AskDeadlocks() | AskClients():
+        case AskRequests() | AskDeadlocks() | AskClients() | AskMark() | AskMarks():
             return None
         case _:
             assert_never(question)

@@ -12,6 +12,8 @@ from locks.core.facts import (
     Answer,
     AskClients,
     AskDeadlocks,
+    AskMark,
+    AskMarks,
     AskMembers,
     AskNode,
     AskRequests,
@@ -19,6 +21,8 @@ from locks.core.facts import (
     Broken,
     ClientPage,
     DeadlockPage,
+    MarkFact,
+    MarkPage,
     MemberPage,
     NodeFact,
     Question,
@@ -37,8 +41,13 @@ def _by_tag(*kinds: type[Any]) -> dict[str, type[Any]]:
     return {tag_of(kind): kind for kind in kinds}
 
 
-_QUESTIONS = _by_tag(AskRequests, AskDeadlocks, AskNode, AskClients, AskMembers, Break)
-_ANSWERS = _by_tag(RequestPage, DeadlockPage, NodeFact, ClientPage, MemberPage, Broken, Untold)
+_QUESTIONS = _by_tag(
+    AskRequests, AskDeadlocks, AskNode, AskClients, AskMembers, Break, AskMark, AskMarks
+)
+_ANSWERS = _by_tag(
+    *(RequestPage, DeadlockPage, NodeFact, ClientPage, MemberPage, Broken, Untold),
+    *(MarkFact, MarkPage),
+)
 
 
 _forms: dict[type[Any], Form] = {}

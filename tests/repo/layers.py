@@ -110,6 +110,7 @@ LIBRARY = [
             "locks.primitives",
             "locks.shapes",
             "locks.shapes.barrier",
+            "locks.shapes.once",
             "locks.shapes.reentrant",
             "locks.shapes.semaphore",
             "locks.facts*",

@@ -1,7 +1,7 @@
 """Questions of observers to a node, and requests to end a transaction.
 
 An observer is an ordinary client node, which queries the lock servers that it is connected with. A
-question costs the lock server one page at a time, and changes nothing, except `Break`. A question
+question costs the lock server one page at a time, and changes nothing, except `Break` and `AskMark`. A question
 for another client node goes through a lock server, because the observer is not connected with that
 node. A `Break` is logged by both nodes.
 """
@@ -19,6 +19,8 @@ from locks.core.facts import (
     Answer,
     AskClients,
     AskDeadlocks,
+    AskMark,
+    AskMarks,
     AskMembers,
     AskNode,
     AskRequests,
@@ -34,6 +36,7 @@ from locks.errors import TransactionBroken, assert_never
 from locks.form import shown
 from locks.node.client.clients import this_program
 from locks.node.client.refusals import check_may_wait
+from locks.node.marks import memory_of
 from locks.node.peers.local_node import LocalNode
 from locks.otp.bytes.terms import Atom, Pid
 from locks.otp.distribution import Distribution
@@ -91,6 +94,10 @@ class Witness:
                 return _clients(cluster, after)
             case AskMembers(_, after):
                 return self._node.services.members(self._node.name, self._program, after)
+            case AskMark():
+                return memory_of(self._node).answer_mark(question)
+            case AskMarks():
+                return memory_of(self._node).answer_marks(question)
             case Break():
                 return self._break(question)
             case _:
@@ -175,6 +182,8 @@ class Inquiries:
         if not is_question(request):
             return False
         question = unpack_question(request)
+        if isinstance(question, AskMark) and question.agent.node != caller.node:
+            raise BadMessage(f"{caller.node} can't ask for {question.agent}")
         name = node_of(question)
         if name is not None and name != self._name:
             self._pass_on(caller, tag, question, name)

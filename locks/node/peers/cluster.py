@@ -39,6 +39,7 @@ from locks.errors import MisuseError, TransactionEnded
 from locks.lock_ids import shown, size_of
 from locks.model import AgentId, LockId, View, agent_numbered
 from locks.node.client.agent import Agent
+from locks.node.marks import memory_of
 from locks.node.observing.inquiries import Inquiries, Witness
 from locks.node.observing.news import are_servers, log_node_down, log_node_up
 from locks.node.peers.agreement import SERVERS, Agreements
@@ -231,6 +232,8 @@ class Cluster:
         self.on_connected: list[Callable[[str], object]] = []
         self.on_silence: dict[Callable[[], object], None] = {}
         self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
+        if node.scope is not None and node.name in node.scope.nodes:
+            memory_of(node).recover(self)
         self.distribution.start()
         self.turnover: Turnover | None = None
         discovery, finder = options.discovery, self.distribution.finder

@@ -1,0 +1,322 @@
+"""`once`: work that is to be done once for a lock id, by all programs that share lock servers.
+
+`locks.core.done` has the rules, and why they suffice. This module asks the servers.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from locks.core.done import Reading, are_set, moved, read
+from locks.core.facts import AskMark, Mark, MarkFact
+from locks.errors import (
+    AlreadyDone,
+    CannotServe,
+    InvalidOption,
+    LocksError,
+    MisuseError,
+    NotMarked,
+)
+from locks.lock_ids import shown
+from locks.model import LockId, check_lock_id, check_timeout, show
+from locks.node.client.agent import Agent
+from locks.node.client.clients import checked_label
+from locks.node.client.owner import Owner, checked_owner
+from locks.node.client.scope import scope_of
+from locks.node.observing.inquiries import ask_all
+from locks.primitives import ASK
+from locks.runtime import Event, Waiter
+from locks.runtime.callables import check_callable, check_ran
+from locks.runtime.leaving import ClientBlock, Hold
+from locks.runtime.shown import Shown
+from locks.transactions import Transaction
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from typing_extensions import Self
+
+__all__ = ["DAY", "Once", "once"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DAY = 86_400.0
+LONGEST = 100 * 366 * DAY
+READ = 10.0  # seconds to wait until enough servers know what is done
+SET = 30.0  # seconds to try to set a mark
+PAUSE = 0.1  # seconds between two tries
+WITHIN = "pass a function; for a coroutine function, use locks.aio.once"
+
+
+def once(
+    lock_id: Sequence[Any],
+    *,
+    remember: float = DAY,
+    timeout: float | None = None,
+    label: str | None = None,
+    owner: Owner | None = None,
+) -> Once:
+    """Do some work once for a lock id, whichever of the programs that share lock servers begins first.
+
+        with locks.once(("nightly", "2026-11-23")) as run:
+            import_all(run.token)
+
+        @locks.once(("report", 47), remember=3600)
+        def report(): ...
+
+    The block holds the write lock of the id. If it ends without an exception, the servers remember that the work is done. Then a
+    later `with`, or call of the function, raises `AlreadyDone` and runs nothing. If the block raises, or its client dies, the next
+    one runs, with a larger token.
+
+    The servers can't know of work whose client dies after it and before they were told. Then it runs again. If that must
+    not be, store the token together with the work, in one database transaction, and refuse a second token.
+
+    Args:
+        lock_id: A non-empty tuple or list of key elements. It is the lock of the same id.
+        remember: Seconds for which the servers remember it, at least one.
+        timeout: Seconds to wait at most while another client does the work; `None` waits for ever.
+        label: The client's name as shown to others, such as "nightly import"; by default the name of its
+            thread, greenlet or actor.
+        owner: The owner of the lock; by default the owner that the caller acts for, or else the caller.
+
+    Returns:
+        A context manager for one block, or a decorator.
+
+    Raises:
+        InvalidOption: An option is wrong.
+    """
+    return Once(lock_id, remember, timeout, label, owner)
+
+
+class Once(ClientBlock, metaclass=Shown):
+    """Work that is to be done once; `locks.once` creates it.
+
+    At the start of the block it raises `AlreadyDone` if the work is done, `LockTimeout` if the wait for another client timed out,
+    and `CannotServe` if a majority of the servers does not know what is done. At its end it raises `NotMarked` if the servers could
+    not be told.
+
+    Attributes:
+        lock_id: The lock id.
+        remember: Seconds for which the servers remember it.
+    """
+
+    _for_users = frozenset(("ensure_held", "lock_id", "lost", "remember", "token"))
+
+    def __init__(
+        self,
+        lock_id: Sequence[Any],
+        remember: float = DAY,
+        timeout: float | None = None,
+        label: str | None = None,
+        owner: Owner | None = None,
+    ) -> None:
+        self.lock_id: LockId = check_lock_id(lock_id)
+        if (
+            isinstance(remember, bool)
+            or not isinstance(remember, (int, float))
+            or not 1 <= remember <= LONGEST
+        ):
+            raise InvalidOption(
+                f"remember={shown(remember)} is wrong; use a number of seconds from 1 to {LONGEST:.0f}",
+                value=shown(remember),
+            )
+        check_timeout(timeout)
+        self.remember = float(remember)
+        self._timeout = timeout
+        self._label = None if label is None else checked_label(label)
+        self._owner = checked_owner(owner)
+        self._tx = Transaction(timeout=timeout, label=self._label, owner=self._owner)
+        self._token: int | None = None
+        self._servers: tuple[str, ...] = ()
+        self._grants: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<Once {show(self.lock_id)}>"
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate a function: each call is a block of its own."""
+        check_callable(function, "function", WITHIN)
+        if inspect.iscoroutinefunction(function):
+            raise InvalidOption(f"can't decorate {shown(function)}: {WITHIN}")
+
+        @functools.wraps(function)
+        def called(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self._anew():
+                return check_ran(function(*args, **kwargs), "the function", WITHIN)
+
+        return called
+
+    def _anew(self) -> Once:
+        return Once(self.lock_id, self.remember, self._timeout, self._label, self._owner)
+
+    @property
+    def token(self) -> int:
+        """The fencing token of this run: larger than those of all earlier ones."""
+        if self._token is None:
+            raise MisuseError("the work has not begun; use it in a with statement")
+        return self._token
+
+    @property
+    def lost(self) -> Event:
+        """An event that opens when the lock is lost; see `locks.Transaction.lost`."""
+        return self._tx.lost
+
+    def ensure_held(self) -> None:
+        """Check that the lock is still held; see `locks.ensure_held`."""
+        self._tx.ensure_held()
+
+    # --- The block ------------------------------------------------------------------------------
+
+    def _of_generator(self, hold: Hold, frame: FrameType | None = None) -> Self:
+        """See `ClientBlock`."""
+        self._tx._of_generator(hold, frame)
+        return self
+
+    def _enter(self, hold: Hold) -> None:
+        """Take the lock, and read whether the work is done."""
+        self._tx._enter(hold)
+        try:
+            token = self._tx.write_lock(self.lock_id)
+            found = self._read()
+            self._grants = found.grants
+            if found.mark is not None:  # its setter may have died before all had it
+                self._set(found.mark)
+                raise _already_done(found.mark)
+            self._tx.ensure_held()
+            self._token = token
+        except BaseException:
+            held, hold.held = hold.held, None
+            hold.drop()
+            held.let_go()
+            raise
+
+    def _leave(self, held: Agent | None, error: BaseException | None) -> None:
+        """End the block; see `Block`."""
+        try:
+            if error is None:
+                self.finish()
+        finally:
+            self._tx._leave(held, error)
+
+    def _let_go(self, held: Agent) -> None:
+        """Clean up after a block whose end was interrupted; see `Block`."""
+        held.let_go()
+
+    def finish(self) -> None:
+        """Have the servers remember that the work is done.
+
+        Raises:
+            NotMarked: It is unknown whether they do.
+        """
+        agent = self._tx.agent
+        now = self._now(agent)
+        by = f"{agent.machine.client} on {agent.node.name}"[:1000]
+        until = now + int(self.remember * 1e6)
+        try:
+            self._set(Mark(self.lock_id, self.token, now, until, by))
+        except LocksError as error:
+            raise NotMarked(
+                f"{show(self.lock_id)} is done, but the lock servers may not remember it: {error}. It may run again",
+                lock_id=self.lock_id,
+            ) from error
+
+    # --- Questions ------------------------------------------------------------------------------
+
+    def _now(self, agent: Agent) -> int:
+        return agent.node.now() // 1000
+
+    def _ask(
+        self, servers: Iterable[str], mark: Mark | None = None
+    ) -> tuple[dict[str, MarkFact], dict[str, str]]:
+        """Ask servers for the mark, or set it; return the answers, and why there is none."""
+        agent = self._tx.agent
+        node: Any = agent.node
+        now = self._now(agent)
+        questions = {
+            name: AskMark(agent.id, self.lock_id, now, self._grants.get(name, 0), mark)
+            for name in servers
+        }
+        said, silent = ask_all(node, node.cluster, questions, ASK)
+        now = self._now(agent)
+        facts = {
+            name: fact._replace(mark=fact.mark and moved(fact.mark, fact.now, now))
+            for name, fact in said.items()
+            if isinstance(fact, MarkFact)
+        }
+        return facts, silent
+
+    def _read(self) -> Reading:
+        """Ask the servers until enough know whether the work is done."""
+        node = self._tx.agent.node
+        self._servers = tuple(scope_of(node).nodes)
+        deadline = node.clock() + (READ if self._timeout is None else min(READ, self._timeout))
+        while True:
+            facts, silent = self._ask(self._servers)
+            found = read(self._servers, facts)
+            if found is not None:
+                return found
+            self._tx.ensure_held()
+            if node.clock() >= deadline:
+                raise CannotServe(
+                    f"can't find out whether {show(self.lock_id)} is done: {self._why(facts, silent)}",
+                    lock_id=self.lock_id,
+                    nodes=[name for name in self._servers if name not in facts],
+                )
+            Waiter().wait(PAUSE)
+
+    def _set(self, mark: Mark) -> None:
+        """Set a mark until a majority has it at one time."""
+        node = self._tx.agent.node
+        deadline = node.clock() + SET
+        had: set[str] = set()
+        while True:
+            facts, silent = self._ask(self._grants, mark)
+            is_set, now_had = are_set(self._servers, self._grants, had, facts)
+            if is_set:
+                return
+            self._tx.ensure_held()
+            if node.clock() >= deadline:
+                raise CannotServe(
+                    f"no majority of the lock servers has taken the mark within {SET:g} s: {self._why(facts, silent)}",
+                    lock_id=self.lock_id,
+                    nodes=[name for name in self._servers if name not in now_had],
+                )
+            if now_had == had:  # no progress
+                Waiter().wait(PAUSE)
+            had = now_had
+
+    def _why(self, facts: Mapping[str, MarkFact], silent: Mapping[str, str]) -> str:
+        """Why the answers of some servers do not count."""
+        reasons = []
+        for name in self._servers:
+            fact = facts.get(name)
+            if fact is None:
+                reasons.append(f"{name}: {silent.get(name, 'it was not asked')}")
+            elif set(fact.servers) != set(self._servers):
+                reasons.append(
+                    f"{name} was not started with the servers {', '.join(self._servers)}; start it with all of them"
+                )
+            elif not fact.complete:
+                reasons.append(
+                    f"{name} has begun without a memory, and waits for the other servers to tell it what is done; if a majority of "
+                    "the servers has lost its memory, restart all of them to begin anew"
+                )
+            elif not fact.since:
+                reasons.append(f"{name} has not granted the lock")
+        return "; ".join(reasons) or "the lock was taken anew meanwhile"
+
+
+def _already_done(mark: Mark) -> AlreadyDone:
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(mark.at / 1e6))
+    return AlreadyDone(
+        f"{show(mark.lock_id)} is already done: by {mark.by}, {at}",
+        lock_id=mark.lock_id,
+        by=mark.by,
+        at=mark.at / 1e6,
+        token=mark.token,
+    )

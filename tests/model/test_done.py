@@ -1,0 +1,245 @@
+"""Once for each lock id (`locks.core.done`): small worlds in every order, with the rules of the product.
+
+Three servers, two or three runs of the same work, and a number of faults: a run dies at any point, a server drops a run's grant
+(a connection is lost, also between work and mark), a server restarts without its memory. A server restarts only while all others
+are complete, as in a restart of each server in turn. Each question to a server and its answer is one event; the client may go on
+as soon as enough have answered, or later. In all orders: at most one run succeeds, none begins after one has succeeded or was told
+that the work is done, and nobody is told so of work that was not done. Rules that are wrong in one point are caught.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import pytest
+
+from locks.core import done
+from locks.core.done import Marks, Recovery
+from locks.core.facts import AskMark, Mark, MarkFact
+from locks.words import AgentId
+from tests.helpers import EXPLORE
+
+NAMES = ("a", "b", "c")
+ID = ("nightly",)
+LONG = 1 << 40
+
+
+class Server(NamedTuple):
+    """A server: how often it was started, who has the lock by which grant, its mark, and what it was told by others."""
+
+    started: int = 1
+    holder: int = -1
+    since: int = 0  # how many grants there were
+    token: int = 0  # of its mark; 0 if there is none
+    complete: bool = True
+    told: tuple[tuple[str, done.Told], ...] = ()
+    before: tuple[tuple[str, int], ...] = ()
+    anew: tuple[tuple[str, int], ...] = ()
+
+
+Told = tuple[tuple[str, MarkFact], ...]
+
+
+class Run(NamedTuple):
+    """A run: reads, works, sets the mark, and has ended as it should, or not."""
+
+    phase: str = "reads"
+    token: int = 0
+    value: int = 0  # the token of the mark that it sets
+    grants: tuple[tuple[str, int], ...] = ()
+    told: Told = ()
+    had: frozenset[str] = frozenset()
+    rounds: int = 0
+
+
+class World(NamedTuple):
+    """All of it, and how many faults may still happen."""
+
+    servers: tuple[Server, ...]
+    runs: tuple[Run, ...]
+    restarts: int
+    losses: int
+    deaths: int
+    begun: int = 0  # the last token
+    worked: frozenset[int] = frozenset()  # tokens of runs whose work is done
+    done: int = 0  # the token of the run that has succeeded, or of which others were told so
+    wrong: str = ""
+
+
+class Rules(NamedTuple):
+    """The rules, each of which can be replaced by a wrong one."""
+
+    marks: type[Marks] = Marks
+    read: Callable[..., done.Reading | None] = done.read
+    are_set: Callable[..., tuple[bool, set[str]]] = done.are_set
+    recovery: type[Recovery] = Recovery
+    sets_found: bool = True
+
+
+def begin(runs: int, restarts: int, losses: int, deaths: int, new: bool = False) -> World:
+    """All servers are complete, or new."""
+    return World((Server(complete=not new),) * 3, (Run(),) * runs, restarts, losses, deaths)
+
+
+def mark(token: int) -> Mark:
+    """The mark of a run."""
+    return Mark(ID, token, 0, LONG, "")
+
+
+def ask(world: World, rules: Rules, run: int, at: int, value: int, since: int) -> tuple[World, MarkFact]:
+    """A question to a server, and its answer."""
+    server = world.servers[at]
+    own = server.since if server.holder == run else 0
+    fact = answer(rules.marks, server.token, own, server.complete, value, since)
+    return changed(world, at, server._replace(token=fact.mark.token if fact.mark else 0)), fact
+
+
+@lru_cache(maxsize=None)
+def answer(
+    kind: type[Marks], token: int, own: int, complete: bool, value: int, since: int
+) -> MarkFact:
+    """What a server with a mark, or without one, answers."""
+    marks = kind()
+    if token:
+        marks.add(mark(token), 0)
+    question = AskMark(AgentId(1, "x", 0), ID, 0, since, mark(value) if value else None)
+    return marks.answer(question, own, complete, NAMES, 0)
+
+
+def changed(world: World, at: int, server: Server) -> World:
+    """With another server."""
+    return world._replace(servers=(*world.servers[:at], server, *world.servers[at + 1 :]))
+
+
+def went(world: World, at: int, run: Run, **others: Any) -> World:
+    """With another run."""
+    return world._replace(runs=(*world.runs[:at], run, *world.runs[at + 1 :]), **others)
+
+
+def nexts(world: World, rules: Rules) -> Iterator[World]:
+    """What can happen next."""
+    for at, server in enumerate(world.servers):
+        yield from of_server(world, rules, at, server)
+    for at, run in enumerate(world.runs):
+        yield from of_run(world, rules, at, run)
+
+
+def of_server(world: World, rules: Rules, at: int, server: Server) -> Iterator[World]:
+    """Grants, lost grants, restarts, and recovery."""
+    if server.holder < 0:
+        for index, run in enumerate(world.runs):
+            if run.phase in ("reads", "works", "sets"):
+                yield changed(world, at, server._replace(holder=index, since=server.since + 1))
+    else:
+        dropped = changed(world, at, server._replace(holder=-1))
+        if world.runs[server.holder].phase in ("dead", "over"):
+            yield dropped
+        elif world.losses:
+            yield dropped._replace(losses=world.losses - 1)
+    if world.restarts and all(each.complete for each in world.servers if each is not server):
+        new = Server(server.started + 1, since=server.since, complete=False)
+        yield changed(world._replace(restarts=world.restarts - 1), at, new)
+    if not server.complete:
+        told = dict(server.told)
+        for other, name in enumerate(NAMES):
+            if other != at and name not in told:
+                there = world.servers[other]
+                mine = max(server.token, there.token)
+                tells = done.Told(there.started, there.complete, there.anew)
+                heard = (*server.told, (name, tells))
+                yield changed(world, at, server._replace(token=mine, told=tuple(sorted(heard))))
+        if told:
+            over = recovered(rules.recovery, NAMES[at], server)
+            if over.complete or len(told) == len(NAMES) - 1:
+                yield changed(world, at, over)
+
+
+@lru_cache(maxsize=None)
+def recovered(kind: type[Recovery], name: str, server: Server) -> Server:
+    """A server after a round of its recovery."""
+    recovery = kind(name, server.started, NAMES)
+    recovery._incomplete = dict(server.before)
+    recovery.round_over(dict(server.told))
+    before = () if recovery.complete else tuple(sorted(recovery._incomplete.items()))
+    return server._replace(
+        complete=recovery.complete, told=(), before=before, anew=recovery.anew
+    )
+
+
+def of_run(world: World, rules: Rules, at: int, run: Run) -> Iterator[World]:
+    """The steps of a run, and its death."""
+    if run.phase in ("dead", "over"):
+        return
+    if world.deaths:
+        yield went(world, at, Run("dead"), deaths=world.deaths - 1)
+    told = dict(run.told)
+    if run.phase == "reads":
+        for index, name in enumerate(NAMES):
+            if name not in told and world.servers[index].holder == at:
+                after, fact = ask(world, rules, at, index, 0, 0)
+                yield went(after, at, run._replace(told=tuple(sorted([*run.told, (name, fact)]))))
+        found = rules.read(NAMES, told)
+        if found is None:
+            return
+        grants = tuple(sorted(found.grants.items()))
+        if found.mark is None:
+            token = world.begun + 1
+            holds = sum(
+                world.servers[NAMES.index(name)][1:3] == (at, since) for name, since in grants
+            )
+            wrong = ""
+            if world.done and holds >= done.majority(len(NAMES)):
+                wrong = "a run that holds the lock begins, although the work is done"
+            yield went(world, at, Run("works", token, token, grants), begun=token, wrong=wrong)
+        elif rules.sets_found:
+            yield went(world, at, Run("sets", 0, found.mark.token, grants))
+        else:
+            yield succeeded(world, at, found.mark.token)
+    elif run.phase == "works":
+        yield went(world, at, run._replace(phase="sets"), worked=world.worked | {run.token})
+    else:
+        grants_of = dict(run.grants)
+        for index, name in enumerate(NAMES):
+            if name in grants_of and name not in told:
+                after, fact = ask(world, rules, at, index, run.value, grants_of[name])
+                yield went(after, at, run._replace(told=tuple(sorted([*run.told, (name, fact)]))))
+        if told:
+            is_set, had = rules.are_set(NAMES, grants_of, run.had, told)
+            if is_set:
+                yield succeeded(world, at, run.value)
+            elif run.rounds < 2:
+                again = run._replace(told=(), had=frozenset(had), rounds=run.rounds + 1)
+                yield went(world, at, again)
+
+
+def succeeded(world: World, at: int, value: int) -> World:
+    """A run has set its own mark, or tells that the work is done by another one."""
+    wrong = ""
+    if world.done not in (0, value):
+        wrong = "two runs succeed"
+    if value not in world.worked:
+        wrong = "work counts as done that was not done"
+    return went(world, at, Run("over"), done=value, wrong=wrong)
+
+
+def explore(world: World, rules: Rules = Rules(), most: int = 3_000_000) -> tuple[str, int, bool]:
+    """Go through all worlds; return what is wrong, how many there are, and whether the work can be done."""
+    seen, todo, can_be_done = {world}, [world], False
+    while todo:
+        for after in nexts(todo.pop(), rules):
+            if after.wrong:
+                return after.wrong, len(seen), can_be_done
+            if after not in seen:
+                can_be_done |= after.done > 0
+                seen.add(after)
+                todo.append(after)
+        assert len(seen) < most
+    return "", len(seen), can_be_done
+
+
+if __name__ == "__main__":
+    import sys, time
+    t=time.time()
+    print(explore(begin(*map(int, sys.argv[1:5]), new=len(sys.argv)>5)), time.time()-t)
