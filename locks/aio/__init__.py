@@ -13,6 +13,7 @@ Theory of operation: the calls of `locks` run unchanged in a `Bridge`, a greenle
 would block, the task awaits a future, and continues in the bridge when lock servers or other clients have set it.
 """
 
+from locks.aio.once import Once, once
 from locks.aio.primitives import Barrier, Lock, RLock, RWLock, Semaphore
 from locks.aio.starting import start
 from locks.aio.tasks import call
@@ -23,12 +24,14 @@ __all__ = [
     "Barrier",
     "Lock",
     "Lost",
+    "Once",
     "RLock",
     "RWLock",
     "Semaphore",
     "Transaction",
     "Views",
     "call",
+    "once",
     "run_transaction",
     "start",
     "transaction",

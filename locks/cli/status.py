@@ -9,7 +9,7 @@ from typing import Any
 from locks.cli.observing import NOTHING, add_looking, print_json, say_silent, table
 from locks.core.facts import NodeFact
 from locks.facts.data import tree_as_data
-from locks.facts.gather import lock_servers, quorum
+from locks.facts.gather import forgetful, lock_servers, quorum
 from locks.facts.stories import duration
 
 __all__ = ["add_command"]
@@ -49,6 +49,7 @@ def _run(options: argparse.Namespace) -> int:
     facts: list[NodeFact] = sorted(found.facts)
     missing = options.among not in (None, *(fact.node for fact in facts))
     enough = len(facts) >= needed
+    forgot = forgetful(timeout=options.timeout) if facts else ()
     if options.json:
         print_json(
             {
@@ -58,6 +59,7 @@ def _run(options: argparse.Namespace) -> int:
                 "needed": needed,
                 **({"missing": options.among} if missing else {}),
                 "nodes": [_as_data(fact, clock) for fact in facts],
+                "forgetful": forgot,
                 "silent": dict(found.silent),
             }
         )
@@ -69,6 +71,10 @@ def _run(options: argparse.Namespace) -> int:
         print(f"{text}: locks {'can' if enough else 'can NOT'} be taken.")
         if missing:
             print(f"{options.among} does not answer.")
+        if forgot:
+            print(
+                f"{', '.join(forgot)}: begun without a memory of what is done once; waiting for the other servers to tell it."
+            )
         say_silent(found.silent)
     return 0 if enough and not missing else NOTHING
 

@@ -13,6 +13,7 @@ from locks.core.facts import (
     Answer,
     AskClients,
     AskDeadlocks,
+    AskMarks,
     AskMembers,
     AskNode,
     AskRequests,
@@ -21,6 +22,7 @@ from locks.core.facts import (
     ClientPage,
     DeadlockFact,
     DeadlockPage,
+    MarkPage,
     MemberFact,
     MemberPage,
     NodeFact,
@@ -40,6 +42,7 @@ from locks.node.client.clients import this_program
 from locks.node.client.scope import scope_of
 from locks.node.observing.inquiries import Answers, ask_all, ask_by_ways
 from locks.program import default_node
+from locks.ranges import NUMBER
 
 __all__ = [
     "Gathered",
@@ -47,6 +50,7 @@ __all__ = [
     "await_servers",
     "break_transaction",
     "deadlocks",
+    "forgetful",
     "lock_server_names",
     "lock_servers",
     "look",
@@ -157,6 +161,16 @@ def await_servers(timeout: float) -> bool:
     grace = max(GRACE, 2 * node.cluster.distribution.slowest)
     node.cluster.arrivals.await_servers(servers, timeout, found=False, grace=grace)
     return node.alive.issuperset(servers.nodes)
+
+
+def forgetful(*, timeout: float = PATIENCE) -> tuple[str, ...]:
+    """The lock servers that have begun without a memory of what is done (`locks.once`), and are not complete yet."""
+    check_timeout(timeout)
+    node = default_node()
+    questions = {name: AskMarks(NUMBER.most) for name in scope_of(node).nodes}
+    said = ask_all(node, node.cluster, questions, timeout).said
+    pages = ((name, page) for name, page in said.items() if isinstance(page, MarkPage))
+    return tuple(sorted(name for name, page in pages if not page.complete))
 
 
 def lock_server_names() -> tuple[str, ...]:

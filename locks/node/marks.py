@@ -62,6 +62,12 @@ class Memory:
         """There are no members of groups."""
         return ()
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is a mark whose time is not over."""
+        now = self._node.server.record.now()
+        return any(mark.until > now for mark in self._marks)
+
     # --- Answers --------------------------------------------------------------------------------
 
     def answer_mark(self, question: AskMark) -> MarkFact:

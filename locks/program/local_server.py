@@ -5,7 +5,7 @@ terminal, and ends by itself. Its life:
 
 1. It detaches from the program that started it, and claims to be the lock server. If another server answers, it leaves the work to that one.
 2. It listens, in place of a socket that a killed server may have left, and reports that it is ready.
-3. When no program has been connected for a while, it claims the right to start a server, removes its socket, and
+3. When no program has been connected for a while, and it need not remember anything (`locks.once`), it claims the right to start a server, removes its socket, and
    checks once more. A program that comes at this time finds no server, waits for that right, and starts a new one.
 4. If its folder is removed, new programs would start another server: it ends immediately, and its clients are informed.
 """
@@ -22,6 +22,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from locks.node.marks import memory_of
 from locks.node.node import Node
 from locks.otp.names.discovery import UnixAddress
 from locks.otp.options import Options
@@ -163,7 +164,7 @@ class Serving:
             if not self._is_in_place():
                 reason = f"{self._folder.path} was removed or replaced"
                 break
-            if not self._is_deserted():
+            if not self._is_deserted() or self._remembers():
                 since = time.monotonic()
             elif time.monotonic() - since >= self._idle:
                 with suppress(FileNotFoundError):  # the folder may just have been removed
@@ -203,6 +204,10 @@ class Serving:
         """Whether no program is connected or connecting."""
         cluster = self._node.cluster
         return cluster is None or cluster.distribution.is_deserted
+
+    def _remembers(self) -> bool:
+        """Whether it must stay to remember what is done."""
+        return self._node.turn.run(lambda: memory_of(self._node).is_needed)
 
     def _is_in_place(self) -> bool:
         """Whether new programs find this server."""

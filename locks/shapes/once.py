@@ -146,12 +146,13 @@ class Once(ClientBlock, metaclass=Shown):
 
         @functools.wraps(function)
         def called(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self._anew():
+            with self.anew():
                 return check_ran(function(*args, **kwargs), "the function", WITHIN)
 
         return called
 
-    def _anew(self) -> Once:
+    def anew(self) -> Once:
+        """The same work, for another block."""
         return Once(self.lock_id, self.remember, self._timeout, self._label, self._owner)
 
     @property
@@ -201,7 +202,7 @@ class Once(ClientBlock, metaclass=Shown):
             if error is None:
                 self.finish()
         finally:
-            self._tx._leave(held, error)
+            self._tx.agent.let_go()
 
     def _let_go(self, held: Agent) -> None:
         """Clean up after a block whose end was interrupted; see `Block`."""

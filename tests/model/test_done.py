@@ -9,6 +9,7 @@ that the work is done, and nobody is told so of work that was not done. Rules th
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from locks.core import done
 from locks.core.done import Marks, Recovery
 from locks.core.facts import AskMark, Mark, MarkFact
 from locks.words import AgentId
-from tests.helpers import EXPLORE
+from tests.helpers import EXPLORE, SEED
 
 NAMES = ("a", "b", "c")
 ID = ("nightly",)
@@ -66,6 +67,7 @@ class World(NamedTuple):
     worked: frozenset[int] = frozenset()  # tokens of runs whose work is done
     done: int = 0  # the token of the run that has succeeded, or of which others were told so
     wrong: str = ""
+    may_restart_anew: bool = False  # also while others are not complete
 
 
 class Rules(NamedTuple):
@@ -78,9 +80,25 @@ class Rules(NamedTuple):
     sets_found: bool = True
 
 
+OURS = Rules()
+
+
 def begin(runs: int, restarts: int, losses: int, deaths: int, new: bool = False) -> World:
     """All servers are complete, or new."""
     return World((Server(complete=not new),) * 3, (Run(),) * runs, restarts, losses, deaths)
+
+
+def late(runs: int, restarts: int, losses: int, deaths: int) -> World:
+    """The first run holds the lock on two servers, and has done the work."""
+    world = begin(runs, restarts, losses, deaths)
+    granted = Server(holder=0, since=1)
+    first = Run("sets", 1, 1, (("a", 1), ("b", 1)))
+    return world._replace(
+        servers=(granted, granted, Server()),
+        runs=(first, *world.runs[1:]),
+        begun=1,
+        worked=frozenset((1,)),
+    )
 
 
 def mark(token: int) -> Mark:
@@ -138,7 +156,8 @@ def of_server(world: World, rules: Rules, at: int, server: Server) -> Iterator[W
             yield dropped
         elif world.losses:
             yield dropped._replace(losses=world.losses - 1)
-    if world.restarts and all(each.complete for each in world.servers if each is not server):
+    others = [each for index, each in enumerate(world.servers) if index != at]
+    if world.restarts and (world.may_restart_anew or all(each.complete for each in others)):
         new = Server(server.started + 1, since=server.since, complete=False)
         yield changed(world._replace(restarts=world.restarts - 1), at, new)
     if not server.complete:
@@ -224,22 +243,141 @@ def succeeded(world: World, at: int, value: int) -> World:
     return went(world, at, Run("over"), done=value, wrong=wrong)
 
 
-def explore(world: World, rules: Rules = Rules(), most: int = 3_000_000) -> tuple[str, int, bool]:
+def explore(world: World, rules: Rules = OURS) -> tuple[str, int, bool]:
     """Go through all worlds; return what is wrong, how many there are, and whether the work can be done."""
     seen, todo, can_be_done = {world}, [world], False
+    rng = random.Random(SEED)
     while todo:
-        for after in nexts(todo.pop(), rules):
+        ways = list(nexts(todo.pop(), rules))
+        rng.shuffle(ways)  # what is wrong is found sooner
+        for after in ways:
             if after.wrong:
                 return after.wrong, len(seen), can_be_done
             if after not in seen:
                 can_be_done |= after.done > 0
                 seen.add(after)
                 todo.append(after)
-        assert len(seen) < most
     return "", len(seen), can_be_done
 
 
-if __name__ == "__main__":
-    import sys, time
-    t=time.time()
-    print(explore(begin(*map(int, sys.argv[1:5]), new=len(sys.argv)>5)), time.time()-t)
+def walk(world: World, rules: Rules, rng: random.Random, most: int = 400) -> World:
+    """Go one way through the worlds, to its end or to what is wrong."""
+    for _ in range(most):
+        after = list(nexts(world, rules))
+        if world.wrong or not after:
+            break
+        world = rng.choice(after)
+    return world
+
+
+WORLDS = {
+    "a run dies": begin(2, 0, 0, 1),
+    "a grant is lost between work and mark": late(2, 0, 1, 0),
+}
+MORE = {
+    "a server restarts after the work": late(2, 1, 0, 0),
+    "a grant is lost": begin(2, 0, 1, 0),
+    "a server restarts": begin(2, 1, 0, 0),
+    "a server restarts, and a grant is lost, after the work": late(2, 1, 1, 0),
+    "servers restart in turn, after the work": late(2, 2, 0, 0),
+}
+
+
+@pytest.mark.parametrize("faults", [*WORLDS, *(MORE if EXPLORE else ())])
+def test_no_second_success_in_any_order(faults: str) -> None:
+    """Faults at any point: at most one run succeeds, and none that holds the lock begins afterwards."""
+    wrong, count, can_be_done = explore((WORLDS | MORE)[faults])
+    assert (wrong, can_be_done) == ("", True)
+    assert count > 1_000
+
+
+def test_no_second_success_in_random_worlds() -> None:
+    """Three runs, with many faults of every kind, also on servers that are new: the same."""
+    rng = random.Random(SEED)
+    done_in = 0
+    for number in range(20_000 if EXPLORE else 500):
+        world = walk(begin(3, 3, 3, 1, new=number % 2 == 0), OURS, rng)
+        assert world.wrong == ""
+        done_in += world.done > 0
+    assert done_in > 50
+
+
+class AcceptsAlways(Marks):
+    """A server that accepts a mark from a run that has lost the lock."""
+
+    def accepts(self, question: AskMark, since: int) -> bool:
+        return True
+
+
+class AfterOne(Recovery):
+    """A server that is complete as soon as one other server has told its marks."""
+
+    def round_over(self, told: Mapping[str, done.Told]) -> None:
+        self.complete |= any(each.complete for each in told.values())
+
+
+def read_incomplete(servers: Any, told: Mapping[str, MarkFact]) -> done.Reading | None:
+    """Count servers that have forgotten."""
+    return done.read(servers, {name: fact._replace(complete=True) for name, fact in told.items()})
+
+
+def set_at_once(servers: Any, grants: Any, had: Any, told: Any) -> tuple[bool, set[str]]:
+    """Ask only once whether a majority has the mark."""
+    _, same = done.are_set(servers, grants, had, told)
+    return len(same) >= 2, same
+
+
+def set_without_lock(servers: Any, grants: Any, had: Any, told: Any) -> tuple[bool, set[str]]:
+    """Count servers that have taken the lock away."""
+    kept = {name: fact._replace(since=grants[name]) for name, fact in told.items()}
+    return done.are_set(servers, grants, had, kept)
+
+
+def set_by_one(servers: Any, grants: Any, had: Any, told: Any) -> tuple[bool, set[str]]:
+    """Do without a majority."""
+    return done.are_set(servers[:1], grants, had, told)
+
+
+WRONG = {
+    "a mark without the lock": (
+        Rules(marks=AcceptsAlways, are_set=set_without_lock),
+        begin(2, 0, 1, 0),
+    ),
+    "a server that has forgotten counts": (Rules(read=read_incomplete), late(2, 1, 0, 0)),
+    "complete after one answer": (Rules(recovery=AfterOne), late(2, 1, 0, 0)),
+    "a mark that is asked for only once": (Rules(are_set=set_at_once), late(2, 1, 0, 0)),
+    "a mark on one server": (Rules(are_set=set_by_one), begin(3, 0, 0, 0)),
+    "a mark that is found is not set": (Rules(sets_found=False), begin(3, 0, 0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_rules_are_caught(name: str) -> None:
+    """Each wrong rule leads to a second success, or to a run after the work is done, in some order."""
+    rules, world = WRONG[name]
+    assert explore(world, rules)[0]
+
+
+def test_servers_become_complete() -> None:
+    """New servers become complete, whichever of them restarts at any time; from each state, there is a way."""
+    world = begin(0, 1, 0, 0, new=True)._replace(may_restart_anew=True)
+    ways: dict[World, list[World]] = {}
+    todo = [world]
+    while todo:
+        each = todo.pop()
+        if each not in ways:
+            ways[each] = list(nexts(each, OURS))
+            todo += ways[each]
+    good = {each for each in ways if all(server.complete for server in each.servers)}
+    before: dict[World, list[World]] = {}
+    for each, after in ways.items():
+        for one in after:
+            before.setdefault(one, []).append(each)
+    todo = list(good)
+    while todo:
+        for each in before.get(todo.pop(), ()):
+            if each not in good:
+                good.add(each)
+                todo.append(each)
+    assert ways.keys() == good
+    assert len(ways) > 100
