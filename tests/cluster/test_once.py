@@ -181,8 +181,8 @@ def job(book, number, seed):
     try:
         with locks.once(("storm",), timeout=20, label=f"start {number}") as run:
             os.write(book, f"begin {number} {run.token}\\n".encode())
-            time.sleep(rng.random() * 0.05)
-            if rng.random() < 0.3:
+            time.sleep(rng.random() * 0.3)
+            if rng.random() < 0.8:
                 raise ValueError
             run.ensure_held()
             os.write(book, f"end {number} {run.token}\\n".encode())
@@ -231,7 +231,7 @@ def storm(servers: Servers, book: Path, starts: int, seed: int) -> Counter[str]:
         pids.append(int(program.stdout.readline()))
         time.sleep(rng.random() * 0.1)
         if rng.random() < 0.2:
-            victim = rng.choice(pids)
+            victim = rng.choice(pids[-8:])
             if Path(f"/proc/{victim}").exists():
                 os.kill(victim, signal.SIGKILL)
         if number % max(4, starts // 6) == 2:

@@ -36,6 +36,8 @@ EXAMPLES: list[LocksError] = [
     locks.BlocksEventLoop("in a coroutine"),
     locks.BrokenBarrier("broken", lock_id=ID),
     locks.NotHeld("not held", lock_id=ID),
+    locks.NotMarked("not marked", lock_id=ID),
+    locks.AlreadyDone("done", lock_id=ID, by="ann", at=1.5, token=7),
     locks.OperatingError("down"),
     locks.NodeNotRunning("down", nodes=["b@x"]),
     locks.CannotServe("down", lock_id=ID, nodes=["b@x"]),
