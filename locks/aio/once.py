@@ -33,13 +33,15 @@ def once(
 ) -> Once:
     """Do some work once for a lock id; see `locks.once`.
 
-        async with aio.once(("nightly", "2026-11-23")) as run:
-            await import_all(run.token)
+    async with aio.once(("nightly", "2026-11-23")) as run:
+        await import_all(run.token)
 
-        @aio.once(("report", 47), remember=3600)
-        async def report(): ...
+    @aio.once(("report", 47), remember=3600)
+    async def report(): ...
     """
-    return Once(blocking.once(lock_id, remember=remember, timeout=timeout, label=label, owner=owner))
+    return Once(
+        blocking.once(lock_id, remember=remember, timeout=timeout, label=label, owner=owner)
+    )
 
 
 class Once:

@@ -38,7 +38,7 @@ import heapq
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from locks.core.facts import AskMark, Mark, MarkFact, MarkPage
+from locks.core.facts import AskMark, Mark, MarkFact
 from locks.words import LockId
 
 __all__ = ["Marks", "Reading", "Recovery", "Told", "are_set", "majority", "moved", "read"]
@@ -234,7 +234,10 @@ def read(servers: Collection[str], told: Mapping[str, MarkFact]) -> Reading | No
 
 
 def are_set(
-    servers: Collection[str], grants: Mapping[str, int], had: Collection[str], told: Mapping[str, MarkFact]
+    servers: Collection[str],
+    grants: Mapping[str, int],
+    had: Collection[str],
+    told: Mapping[str, MarkFact],
 ) -> tuple[bool, set[str]]:
     """Whether a mark is set after one more round of setting it.
 

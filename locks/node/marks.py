@@ -111,9 +111,7 @@ class Memory:
         self._open.clear()
         self.recover(cluster)
 
-    def _ask(
-        self, cluster: _Connections, name: str, after: int, first: Told | None
-    ) -> None:
+    def _ask(self, cluster: _Connections, name: str, after: int, first: Told | None) -> None:
         """Ask another server for a page of its marks.
 
         Args:

@@ -191,9 +191,8 @@ class Once(ClientBlock, metaclass=Shown):
             self._tx.ensure_held()
             self._token = token
         except BaseException:
-            held, hold.held = hold.held, None
+            hold.held.let_go()
             hold.drop()
-            held.let_go()
             raise
 
     def _leave(self, held: Agent | None, error: BaseException | None) -> None:

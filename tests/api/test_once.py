@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from typing import Any
 
@@ -25,9 +26,9 @@ def test_the_first_block_runs_and_the_others_are_told() -> None:
         assert not run.lost.is_open
         assert [each.client for each in locks.holders(("a",))] == ["ann"]
     for _ in range(2):
-        with pytest.raises(locks.AlreadyDone, match="a is already done: by ann on ") as caught:
-            with locks.once(("a",)):
-                raise AssertionError("it ran")
+        told = pytest.raises(locks.AlreadyDone, match="a is already done: by ann on ")
+        with told as caught, locks.once(("a",)):
+            raise AssertionError("it ran")
         assert (caught.value.lock_id, caught.value.token) == (("a",), token)
         assert caught.value.by.startswith("ann on ")
         assert abs(caught.value.at - token / 1e6) < 60  # both are by the same clock
@@ -40,7 +41,7 @@ def test_work_that_fails_is_not_done() -> None:
     """The exception is the block's own, and the next token is larger."""
     tokens = []
     for _ in range(3):
-        with pytest.raises(ZeroDivisionError), locks.once(("a",)) as run:
+        with contextlib.suppress(ZeroDivisionError), locks.once(("a",)) as run:
             tokens.append(run.token)
             raise ZeroDivisionError
         assert nobody_holds(("a",))
@@ -75,10 +76,10 @@ def test_a_function_runs_once() -> None:
     def function(number: int) -> int:
         calls.append(number)
         if number < 0:
-            raise ValueError
+            raise ZeroDivisionError
         return number
 
-    with pytest.raises(ValueError):
+    with pytest.raises(ZeroDivisionError):
         function(-1)
     assert function(2) == 2
     with pytest.raises(locks.AlreadyDone):
@@ -133,7 +134,7 @@ def test_misuse() -> None:
 
     async def coroutine() -> None: ...
 
-    with pytest.raises(locks.InvalidOption, match="aio.once"):
+    with pytest.raises(locks.InvalidOption, match=r"aio\.once"):
         locks.once(("a",))(coroutine)
     with pytest.raises(locks.InvalidOption, match=r"locks\.once"):
         aio.once(("a",))(lambda: None)  # type: ignore[arg-type,return-value]

@@ -309,7 +309,9 @@ def main(storms: int, starts: int, seed: int) -> None:
     for number in range(storms):
         with World() as world:
             book = world.cookie_file.with_name(f"book{number}")
-            print(seed + number, dict(storm(Servers(world), book, starts, seed + number)), flush=True)
+            print(
+                seed + number, dict(storm(Servers(world), book, starts, seed + number)), flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
@@ -106,7 +106,9 @@ def mark(token: int) -> Mark:
     return Mark(ID, token, 0, LONG, "")
 
 
-def ask(world: World, rules: Rules, run: int, at: int, value: int, since: int) -> tuple[World, MarkFact]:
+def ask(
+    world: World, rules: Rules, run: int, at: int, value: int, since: int
+) -> tuple[World, MarkFact]:
     """A question to a server, and its answer."""
     server = world.servers[at]
     own = server.since if server.holder == run else 0
@@ -114,7 +116,7 @@ def ask(world: World, rules: Rules, run: int, at: int, value: int, since: int) -
     return changed(world, at, server._replace(token=fact.mark.token if fact.mark else 0)), fact
 
 
-@lru_cache(maxsize=None)
+@cache
 def answer(
     kind: type[Marks], token: int, own: int, complete: bool, value: int, since: int
 ) -> MarkFact:
@@ -175,16 +177,14 @@ def of_server(world: World, rules: Rules, at: int, server: Server) -> Iterator[W
                 yield changed(world, at, over)
 
 
-@lru_cache(maxsize=None)
+@cache
 def recovered(kind: type[Recovery], name: str, server: Server) -> Server:
     """A server after a round of its recovery."""
     recovery = kind(name, server.started, NAMES)
     recovery._incomplete = dict(server.before)
     recovery.round_over(dict(server.told))
     before = () if recovery.complete else tuple(sorted(recovery._incomplete.items()))
-    return server._replace(
-        complete=recovery.complete, told=(), before=before, anew=recovery.anew
-    )
+    return server._replace(complete=recovery.complete, told=(), before=before, anew=recovery.anew)
 
 
 def of_run(world: World, rules: Rules, at: int, run: Run) -> Iterator[World]:
