@@ -278,8 +278,6 @@ MORE = {
     "a server restarts after the work": late(2, 1, 0, 0),
     "a grant is lost": begin(2, 0, 1, 0),
     "a server restarts": begin(2, 1, 0, 0),
-    "a server restarts, and a grant is lost, after the work": late(2, 1, 1, 0),
-    "servers restart in turn, after the work": late(2, 2, 0, 0),
 }
 
 
@@ -296,7 +294,8 @@ def test_no_second_success_in_random_worlds() -> None:
     rng = random.Random(SEED)
     done_in = 0
     for number in range(20_000 if EXPLORE else 500):
-        world = walk(begin(3, 3, 3, 1, new=number % 2 == 0), OURS, rng)
+        first = late(3, 3, 3, 1) if number % 3 else begin(3, 3, 3, 1, new=number % 2 == 0)
+        world = walk(first, OURS, rng)
         assert world.wrong == ""
         done_in += world.done > 0
     assert done_in > 50
