@@ -624,6 +624,8 @@ HIERARCHY = {
     locks.TransactionBroken: locks.TransactionEnded,
     locks.LockLost: locks.OperatingError,
     locks.BrokenBarrier: locks.OperatingError,
+    locks.AlreadyDone: locks.OperatingError,
+    locks.NotMarked: locks.OperatingError,
     locks.RemoteError: locks.OperatingError,
     locks.DeadlockAborted: locks.LocksError,
 }
