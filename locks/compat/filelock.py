@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 from weakref import WeakValueDictionary
 
 import locks
-from locks.compat.holding import Holding, theirs
+from locks.compat.holding import Block, Holding, theirs
 
 __all__ = ["AcquireReturnProxy", "BaseFileLock", "FileLock", "SoftFileLock", "Timeout"]
 
@@ -65,7 +65,7 @@ class _Singletons(type):
         return known
 
 
-class FileLock(ContextDecorator, metaclass=_Singletons):
+class FileLock(Block, ContextDecorator, metaclass=_Singletons):
     """A lock with the arguments of filelock's: re-entrant for the object, and for each thread that uses it.
 
     Args:
@@ -214,18 +214,6 @@ class FileLock(ContextDecorator, metaclass=_Singletons):
     def __enter__(self: F) -> F:
         self.acquire()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self.release()
-        except locks.LockLost:
-            if error is None:
-                raise
 
     def __del__(self) -> None:
         for held in getattr(self, "_held", ()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from math import inf
+from types import TracebackType
 from typing import TypeVar
 
 import locks
@@ -12,7 +13,7 @@ from locks.node.client.clients import label_of
 from locks.program.default import is_alone
 from locks.runtime import current_client
 
-__all__ = ["Holding", "check_shared", "theirs"]
+__all__ = ["Block", "Holding", "check_shared", "theirs"]
 
 E = TypeVar("E", bound=Exception)
 
@@ -38,6 +39,26 @@ def check_shared() -> None:
             'LOCKS_SERVERS=local or call locks.start(servers="local"), or name servers=[...] on several machines; if only this '
             "program is to use it, set LOCKS_SERVERS=here or call locks.start(servers=locks.HERE)"
         )
+
+
+class Block:
+    """What a face with blocks has in common: a lost lock is told at the end, unless the block raises something itself."""
+
+    def release(self) -> object:
+        """See the face."""
+        raise NotImplementedError
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.release()
+        except locks.LockLost:
+            if error is None:
+                raise
 
 
 class Holding:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, ClassVar
 
 import locks
-from locks.compat.holding import Holding, check_shared, theirs
+from locks.compat.holding import Block, Holding, check_shared, theirs
 from locks.lock_ids import shown
 from locks.node.client.clients import parts_of
 
@@ -40,7 +39,7 @@ CancelledError = theirs("kazoo.exceptions", _Errors.CancelledError)
 LockTimeout = theirs("kazoo.exceptions", _Errors.LockTimeout)
 
 
-class _Recipe:
+class _Recipe(Block):
     """What locks and semaphores have in common: the object is the holder, in whichever thread."""
 
     def __init__(self, client: Any, path: str, identifier: str | None) -> None:
@@ -118,18 +117,6 @@ class _Recipe:
 
     def __enter__(self) -> None:
         self.acquire()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self.release()
-        except locks.LockLost:
-            if error is None:
-                raise
 
 
 class Lock(_Recipe):

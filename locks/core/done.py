@@ -38,6 +38,7 @@ import heapq
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
+from locks.core.agent.requests import needed
 from locks.core.facts import AskMark, Mark, MarkFact
 from locks.words import LockId
 
@@ -46,9 +47,9 @@ __all__ = ["Marks", "Reading", "Recovery", "Told", "are_set", "majority", "moved
 MOST_MARKS = 100  # in one page
 
 
-def majority(number: int) -> int:
-    """How many servers are a majority."""
-    return number // 2 + 1
+def majority(servers: Collection[str]) -> int:
+    """How many of the servers are a majority."""
+    return needed("majority", servers, ())
 
 
 def moved(mark: Mark, then: int, now: int) -> Mark:
@@ -190,8 +191,8 @@ class Recovery:
 
     def round_over(self, told: Mapping[str, Told]) -> None:
         """Take in the answers of one round; the marks in them were added."""
-        number = len(self.others) + 1
-        if sum(each.complete for each in told.values()) > number - majority(number):
+        servers = (*self.others, self._own[0])
+        if sum(each.complete for each in told.values()) > len(servers) - majority(servers):
             self.complete = True
         incomplete = {name: each.started for name, each in told.items() if not each.complete}
         if incomplete.keys() == self.others and incomplete == self._incomplete:
@@ -227,7 +228,7 @@ def read(servers: Collection[str], told: Mapping[str, MarkFact]) -> Reading | No
         told: The answers. The times of their marks are by the client's clock.
     """
     grants = {name: fact.since for name, fact in told.items() if fact.counts(servers)}
-    if len(grants) < majority(len(servers)):
+    if len(grants) < majority(servers):
         return None
     marks = [fact.mark for name, fact in told.items() if name in grants and fact.mark is not None]
     return Reading(grants, max(marks, key=lambda mark: mark.token, default=None))
@@ -252,4 +253,4 @@ def are_set(
     """
     same = {name for name, fact in told.items() if fact.since == grants.get(name) and fact.mark}
     again = {name for name in same if name in had and told[name].had}
-    return len(again) >= majority(len(servers)), same
+    return len(again) >= majority(servers), same

@@ -26,6 +26,7 @@ Source: "Distribution Protocol" and "Distributed Erlang" in the documentation of
 from __future__ import annotations
 
 import errno
+import math
 import secrets
 import socket
 import time
@@ -161,6 +162,7 @@ class Distribution:
         self._door: Door | None = None
         self._hub_ran_at = time.monotonic()  # when the hub last ran a round
         self._awake_at = clock()  # when it last sent heartbeats, or could have
+        self._overdue_at = math.inf  # when it has sent none for too long; each question looks at it
         # The ticking thread waits for its release.
         self._nudge = native_lock()
 
@@ -513,15 +515,17 @@ class Distribution:
     @property
     def may_have_slept(self) -> bool:
         """Whether no heartbeats were sent for so long that `look_awake` may find lost connections."""
-        return clock() - self._awake_at >= self._interval() * MISSED
+        return clock() >= self._overdue_at
 
     def look_awake(self) -> None:
         """Lose the connections whose other side may have lost this node, as it sent no heartbeats for long. In the turn."""
-        slept = clock() - self._awake_at
-        for link in list(self.links.values()) if slept >= self._interval() * MISSED else ():
+        now = clock()
+        slept = now - self._awake_at
+        for link in list(self.links.values()):
             if slept >= link.wanted * MISSED / CHECKS / LOOKS and link.relay is None:
                 link.lose(f"this program did not run for {slept:.1f} s")
-        self._awake_at = clock()
+        self._awake_at = now
+        self._overdue_at = now + self._interval() * MISSED
 
     def _tick(self) -> None:
         """Make each link tick at its own pace, however often this is called."""

@@ -209,7 +209,7 @@ def of_run(world: World, rules: Rules, at: int, run: Run) -> Iterator[World]:
                 world.servers[NAMES.index(name)][1:3] == (at, since) for name, since in grants
             )
             wrong = ""
-            if world.done and holds >= done.majority(len(NAMES)):
+            if world.done and holds >= done.majority(NAMES):
                 wrong = "a run that holds the lock begins, although the work is done"
             yield went(world, at, Run("works", token, token, grants), begun=token, wrong=wrong)
         elif rules.sets_found:

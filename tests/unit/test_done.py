@@ -126,7 +126,7 @@ def test_how_many_must_tell_a_server_that_has_forgotten() -> None:
             for count in range(number)
             if _recovered(names, {name: Told(1, True) for name in names[1 : count + 1]})
         )
-        assert needed + majority(number) == number + 1
+        assert needed + majority(names) == number + 1
     assert Recovery("a", 1, ["a"]).complete
 
 
