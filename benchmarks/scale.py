@@ -29,7 +29,7 @@ from locks.otp.admission.handshake import Established, Failed, Handshake, Send, 
 from locks.otp.bytes import control
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.process.processes import CALL
-from locks.wire import LOCK_SERVER, OURS
+from locks.wire.forms import LOCK_SERVER, OURS
 
 __all__ = ["FIGURES"]
 

@@ -98,8 +98,9 @@ if TYPE_CHECKING:
     from locks.otp.options import TLS
     from locks.otp.process.remote import RemoteError, RemoteRef
     from locks.primitives import Lock, RWLock
-    from locks.program import start, stop
-    from locks.runtime import Down, GeventActor, Monitor, kill, monitor
+    from locks.program.default import start, stop
+    from locks.runtime.actor import GeventActor, kill
+    from locks.runtime.monitor import Down, Monitor, monitor
     from locks.shapes.barrier import Barrier
     from locks.shapes.decorator import locked
     from locks.shapes.once import once
@@ -217,12 +218,13 @@ _get, __dir__ = at_first_use(
         "locks.model",
         "locks.core.facts",
         "locks.core.statistics",
-        "locks.runtime",
+        "locks.runtime.actor",
+        "locks.runtime.monitor",
         "locks.node.client.agent",
         "locks.node.node",
         "locks.node.client.owner",
         "locks.node.client.scope",
-        "locks.program",
+        "locks.program.default",
         "locks.api",
         "locks.actors",
         "locks.primitives",

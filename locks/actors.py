@@ -20,8 +20,8 @@ from locks.node.client.agent import Agent
 from locks.node.client.objects import checked_object, surrender_to
 from locks.node.client.scope import Nodes
 from locks.node.server import Server
-from locks.runtime import Client
 from locks.runtime.addressed import Later, TurnActor
+from locks.runtime.monitor import Client
 
 __all__ = ["LockAgent", "LockServer"]
 

@@ -42,11 +42,11 @@ from locks.node.node import Node
 from locks.node.ports import PendingCall
 from locks.node.sendable import check_sendable
 from locks.node.server import Watcher, listener
-from locks.program import default_node
-from locks.runtime import Client, current_client
+from locks.program.default import default_node
 from locks.runtime.addressed import OfAnotherNode
 from locks.runtime.callables import check_callable
 from locks.runtime.hints import Unpack
+from locks.runtime.monitor import Client, current_client
 
 if TYPE_CHECKING:
     from locks.node.peers.remote_clients import RemoteAgent

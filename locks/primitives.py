@@ -43,9 +43,9 @@ from locks.node.client.scope import Nodes, checked_where, some_of, where
 from locks.node.node import Node
 from locks.node.ports import AskedAlready, PendingCall, Scope
 from locks.node.sendable import check_sendable
-from locks.program import Movable
-from locks.runtime import Client, current_client
+from locks.program.origin import Movable
 from locks.runtime.leaving import ClientBlock, Hold
+from locks.runtime.monitor import Client, current_client
 from locks.runtime.shown import Shown
 
 if TYPE_CHECKING:

@@ -27,11 +27,12 @@ from locks.node.client.objects import checked_object
 from locks.node.client.owner import Owner, checked_owner
 from locks.node.client.scope import Nodes, checked_where
 from locks.node.ports import PendingCall
-from locks.program import Movable, default_node
+from locks.program.default import default_node
+from locks.program.origin import Movable
 from locks.retries import Learned, Retries
-from locks.runtime import Event, Waiter
 from locks.runtime.callables import check_callable, check_ran
 from locks.runtime.leaving import ClientBlock, Hold
+from locks.runtime.waiter import Event, Waiter
 
 if TYPE_CHECKING:
     from types import FrameType

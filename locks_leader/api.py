@@ -15,8 +15,8 @@ from locks.api import checked_label
 from locks.lock_ids import shown
 from locks.model import check_lock_id, check_timeout
 from locks.ownership.worker import check_node
-from locks.program import default_node
-from locks.runtime import GeventFuture
+from locks.program.default import default_node
+from locks.runtime.actor import GeventFuture
 from locks.runtime.callables import check_callable
 from locks.runtime.interrupts import whole
 from locks.runtime.port import world

@@ -14,13 +14,13 @@ from locks import Down, InvalidOption, MisuseError, Node, OperatingError
 from locks.form.forked import in_forked_children
 from locks.model import check_timeout
 from locks.ownership.worker import check_node
-from locks.program import Movable
-from locks.program.origin import Origin
-from locks.runtime import Event, current_client, watch_end
+from locks.program.origin import Movable, Origin
 from locks.runtime.callables import check_callable, check_callbacks, check_ran
 from locks.runtime.interrupts import whole
+from locks.runtime.monitor import current_client, watch_end
 from locks.runtime.native import native_rlock
 from locks.runtime.port import world
+from locks.runtime.waiter import Event
 from locks_leader.api import start
 from locks_leader.behaviour import Behaviour
 from locks_leader.errors import LeadershipLost, LeaderTimeout

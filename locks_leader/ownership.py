@@ -64,8 +64,9 @@ from locks.ownership.messages import (
 from locks.ownership.part import Part
 from locks.ownership.session import CoordinatorSession
 from locks.ownership.worker import Worker, check_node, node_of
-from locks.program import default_node
-from locks.runtime import current_client, tell
+from locks.program.default import default_node
+from locks.runtime.actor import tell
+from locks.runtime.monitor import current_client
 from locks_leader.api import check_resource, start
 from locks_leader.behaviour import Behaviour, OnlyNew
 from locks_leader.policy import Policy, named_nodes, policy_of

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from locks.mvcc import Span
-from locks.runtime import Event
+from locks.runtime.waiter import Event
 
 __all__ = ["Latches", "overlap"]
 

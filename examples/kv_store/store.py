@@ -27,7 +27,7 @@ from locks.mvcc import (
     TransactionFinished,
     Txn,
 )
-from locks.runtime import Waiter
+from locks.runtime.waiter import Waiter
 
 from .keys import END, LONGEST, checked, show, text
 from .latches import Latches

@@ -13,12 +13,19 @@ Theory of operation: the calls of `locks` run unchanged in a `Bridge`, a greenle
 would block, the task awaits a future, and continues in the bridge when lock servers or other clients have set it.
 """
 
-from locks.aio.once import Once, once
-from locks.aio.primitives import Barrier, Lock, RLock, RWLock, Semaphore
-from locks.aio.starting import start
-from locks.aio.tasks import call
-from locks.aio.transactions import Lost, Transaction, run_transaction, transaction
-from locks.aio.watching import Views, watch
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from locks.form.first_use import at_first_use
+
+if TYPE_CHECKING:
+    from locks.aio.primitives import Barrier, Lock, RLock, RWLock, Semaphore
+    from locks.aio.runs_once import Once, once
+    from locks.aio.starting import start
+    from locks.aio.tasks import call
+    from locks.aio.transactions import Lost, Transaction, run_transaction, transaction
+    from locks.aio.watching import Views, watch
 
 __all__ = [
     "Barrier",
@@ -37,3 +44,19 @@ __all__ = [
     "transaction",
     "watch",
 ]
+
+_get, __dir__ = at_first_use(
+    "locks.aio",
+    __all__,
+    together=(
+        "locks.aio.runs_once",
+        "locks.aio.primitives",
+        "locks.aio.starting",
+        "locks.aio.tasks",
+        "locks.aio.transactions",
+        "locks.aio.watching",
+    ),
+)
+
+if not TYPE_CHECKING:
+    __getattr__ = _get

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from locks import program
 from locks.aio.tasks import call
 from locks.form.first_use import Unloaded
 from locks.model import Require
 from locks.node.client.scope import Here
 from locks.node.node import Node, Trace
+from locks.program import default as program
 
 if TYPE_CHECKING:
     from locks.program import meeting

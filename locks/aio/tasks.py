@@ -20,9 +20,9 @@ from locks.errors import MisuseError
 from locks.node.client.clients import plain_label
 from locks.node.client.owner import Owner
 from locks.node.client.refusals import IN_TRIO
-from locks.runtime import acting
 from locks.runtime.bridge import Bridge, is_in_trio
 from locks.runtime.callables import check_ran
+from locks.runtime.monitor import acting
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVarTuple, Unpack

@@ -16,11 +16,11 @@ from locks.model import Deadlock, LockId, Require
 from locks.node.client.agent import Agent
 from locks.node.client.owner import Owner
 from locks.node.client.scope import Nodes
-from locks.program import default_node, is_at_hand
+from locks.program.default import default_node, is_at_hand
 from locks.retries import Learned, Retries
-from locks.runtime import Event
 from locks.runtime.callables import check_awaitable, check_callable, check_can_be_called
 from locks.runtime.leaving import Hold
+from locks.runtime.waiter import Event
 from locks.transactions import OnDeadlock, OnLost
 
 __all__ = ["Lost", "Transaction", "run_transaction", "transaction"]

@@ -13,8 +13,9 @@ from locks.api import unwatch_on, watch_on
 from locks.errors import MisuseError, NodeNotRunning
 from locks.model import LockId, View, check_lock_id, show
 from locks.node.client.scope import Nodes
-from locks.program import default_node
-from locks.runtime import Down, Monitor, Waiter
+from locks.program.default import default_node
+from locks.runtime.monitor import Down, Monitor
+from locks.runtime.waiter import Waiter
 
 if TYPE_CHECKING:
     from locks.node.node import Node

@@ -11,7 +11,7 @@ from typing import Any
 import gevent
 
 from locks import Node
-from locks.program import stand_in
+from locks.program.default import stand_in
 
 __all__ = ["alone"]
 

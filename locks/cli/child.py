@@ -27,9 +27,9 @@ from types import FrameType
 from typing import Any
 
 from locks.errors import InvalidOption
-from locks.program import stop
+from locks.program.default import stop
 from locks.ranges import one_line
-from locks.runtime import Event
+from locks.runtime.waiter import Event
 
 __all__ = ["Child", "Signals", "check_patience", "label_of", "run_with_signals"]
 

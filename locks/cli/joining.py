@@ -8,8 +8,8 @@ from pathlib import Path
 from locks.errors import InvalidOption
 from locks.otp.options import TLS
 from locks.program import meeting as meeting  # what `start` needs
-from locks.program import start
 from locks.program.cookies import read_cookie
+from locks.program.default import start
 from locks.program.discovering import HERE_WORD, names_a_source
 from locks.program.settings import read_settings
 

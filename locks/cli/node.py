@@ -23,8 +23,8 @@ from locks.errors import InvalidOption, LocksError, OperatingError
 from locks.metrics.serving import parse_address, serve
 from locks.otp.names.discovery import ChangingDiscovery, Discovery
 from locks.otp.options import TLS, parse_servers
-from locks.program import start, stop
 from locks.program.cookies import read_cookie
+from locks.program.default import start, stop
 from locks.program.discovering import (
     HERE_WORD,
     discovery_of,
@@ -36,7 +36,7 @@ from locks.program.local import LocalServer
 from locks.program.server_log import FORMATS, parse_levels, start_logging
 from locks.program.serving import open_many_files, settle
 from locks.program.settings import read_settings
-from locks.runtime import Event
+from locks.runtime.waiter import Event
 
 __all__ = ["add_command"]
 

@@ -16,7 +16,7 @@ from locks.errors import LocksError, MisuseError
 from locks.facts.gather import await_servers, lock_server_names
 from locks.facts.stories import as_table
 from locks.model import AgentId
-from locks.program import stop
+from locks.program.default import stop
 
 __all__ = [
     "FAILED",

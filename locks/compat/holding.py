@@ -11,7 +11,7 @@ from typing import TypeVar
 import locks
 from locks.node.client.clients import label_of
 from locks.program.default import is_alone
-from locks.runtime import current_client
+from locks.runtime.monitor import current_client
 
 __all__ = ["Block", "Holding", "check_shared", "theirs"]
 

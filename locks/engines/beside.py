@@ -27,11 +27,11 @@ from locks.engines.places import Told, take_port
 from locks.errors import LocksError, OperatingError
 from locks.otp.names.discovery import HostAndPort
 from locks.otp.options import TLS
-from locks.program import start, stop
+from locks.program.default import start, stop
 from locks.program.local import environment_of_server, python
 from locks.program.server_log import FORMATS, start_logging
 from locks.program.serving import open_many_files, settle
-from locks.runtime import Event
+from locks.runtime.waiter import Event
 
 __all__ = ["Beside", "main"]
 

@@ -34,7 +34,6 @@ from distributed import Client, Scheduler, SchedulerPlugin, Worker, WorkerPlugin
 from distributed.comm.addressing import get_address_host
 from distributed.worker_state_machine import ExecuteFailureEvent, RescheduleEvent
 
-from locks import program
 from locks.engines.beside import Beside
 from locks.engines.places import Asked, names_of
 from locks.errors import InvalidOption, LocksError, MisuseError, OperatingError
@@ -44,6 +43,7 @@ from locks.node.client.owner import Owner
 from locks.otp.admission.secret import Cookie
 from locks.otp.names.discovery import HostAndPort
 from locks.otp.options import MOST_SERVERS, TLS
+from locks.program import default as program
 
 __all__ = ["install", "join"]
 

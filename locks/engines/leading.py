@@ -14,7 +14,7 @@ from typing import Any
 import locks
 from locks.model import LockId, View, check_lock_id
 from locks.node.client.refusals import check_may_wait
-from locks.runtime import Own
+from locks.runtime.identity import Own
 
 __all__ = ["Leading", "from_mark", "to_mark"]
 

@@ -37,7 +37,6 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from locks import program
 from locks.engines.places import Asked, names_of, take_port
 from locks.errors import InvalidOption, LocksError, MisuseError, OperatingError
 from locks.lock_ids import shown
@@ -46,6 +45,7 @@ from locks.node.client.owner import Owner
 from locks.otp.admission.secret import Cookie
 from locks.otp.names.discovery import HostAndPort
 from locks.otp.options import MOST_SERVERS, TLS
+from locks.program import default as program
 from locks.program.serving import open_many_files
 
 __all__ = ["install", "setup", "uninstall"]

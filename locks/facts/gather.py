@@ -41,7 +41,7 @@ from locks.node.client.agent import Agent
 from locks.node.client.clients import this_program
 from locks.node.client.scope import scope_of
 from locks.node.observing.inquiries import Answers, ask_all, ask_by_ways
-from locks.program import default_node
+from locks.program.default import default_node
 from locks.ranges import NUMBER
 
 __all__ = [

@@ -48,7 +48,9 @@ def at_first_use(
         modules: Modules of the package that are loaded as they are used, besides those that have names.
     """
     apart = apart or {}
-    own = {*modules, *(each.split(".")[1] for each in (*together, *apart.values()))}
+    inside = f"{package}."
+    loaded = [each for each in (*together, *apart.values()) if each.startswith(inside)]
+    own = {*modules, *(each.removeprefix(inside).split(".")[0] for each in loaded)}
     rest = set(names) - apart.keys() - own
 
     def get(name: str) -> Any:

@@ -40,7 +40,8 @@ from locks.otp.bytes.control import StrangeMessage, check_speaker
 from locks.otp.bytes.terms import Pid
 from locks.otp.links.budgets import MOST_MEMBERSHIPS, Tally
 from locks.otp.process.processes import Local
-from locks.runtime import Listener, Monitor, watch_end
+from locks.runtime.identity import Listener
+from locks.runtime.monitor import Monitor, watch_end
 
 __all__ = ["GroupMonitor", "Joined", "Left", "Ref", "Scope", "Watcher", "scope_of"]
 

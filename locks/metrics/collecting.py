@@ -17,7 +17,7 @@ from locks.metrics.names import METRICS
 from locks.node.node import Node
 from locks.node.observing.elections import is_contest
 from locks.node.observing.times import MOST_NAMES, OTHERS, first_name
-from locks.program import default_node, is_at_hand
+from locks.program.default import default_node, is_at_hand
 from locks.words import is_held_up_id
 
 if TYPE_CHECKING:

@@ -43,10 +43,11 @@ from locks.mvcc.model import (
 )
 from locks.mvcc.records import Guard
 from locks.mvcc.table import MAX_LOCKS, MAX_WAITERS, LockStates
-from locks.runtime import Waiter, interrupts
+from locks.runtime import interrupts
 from locks.runtime.addressed import InlineActor
 from locks.runtime.inline import Turn, raised_in
 from locks.runtime.shown import Shown
+from locks.runtime.waiter import Waiter
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVarTuple, Unpack

@@ -50,7 +50,7 @@ from locks.node.observing.news import News
 from locks.node.observing.statistics import Counters
 from locks.node.ports import Background
 from locks.node.server import Server
-from locks.runtime import Listener
+from locks.runtime.identity import Listener
 from locks.runtime.inline import EXHAUSTED, Work, raised_in
 from locks.runtime.native import native_lock
 

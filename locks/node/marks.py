@@ -12,11 +12,12 @@ from typing import Any, Protocol
 from locks.core.done import Marks, Recovery, Told, moved
 from locks.core.facts import AskMark, AskMarks, MarkFact, MarkPage
 from locks.node.peers.local_node import LocalNode
+from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Reference
 from locks.otp.process.processes import Processes
-from locks.runtime import Executor
-from locks.wire import LOCK_SERVER, BadMessage
+from locks.runtime.executor import Executor
 from locks.wire.facts import pack_question, unpack_answer
+from locks.wire.forms import LOCK_SERVER
 
 __all__ = ["Memory", "memory_of"]
 

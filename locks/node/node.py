@@ -45,21 +45,21 @@ from locks.node.observing.statistics import Counters
 from locks.node.ports import Background, OriginalGuard
 from locks.node.server import Server, listener
 from locks.node.services import Service, Services
-from locks.runtime import (
+from locks.runtime import interrupts
+from locks.runtime.actor import end_all
+from locks.runtime.addressed import OfAnotherNode, register, register_first
+from locks.runtime.executor import Executor
+from locks.runtime.identity import Listener
+from locks.runtime.inline import Journal, Turn
+from locks.runtime.monitor import (
     CannotMonitor,
     Client,
     Down,
     Ending,
-    Executor,
-    Listener,
     Monitor,
     current_client,
-    end_all,
-    interrupts,
     watch_end,
 )
-from locks.runtime.addressed import OfAnotherNode, register, register_first
-from locks.runtime.inline import Journal, Turn
 from locks.runtime.native import insist
 from locks.runtime.shown import Shown
 

@@ -16,8 +16,9 @@ from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerMessage
 from locks.model import AgentId, LockId, LockResult, Mode, RequestRecord, Require, View
 from locks.node.observing.statistics import Counters
-from locks.runtime import Client, Down, Ending, Monitor, Waiter
 from locks.runtime.inline import Turn
+from locks.runtime.monitor import Client, Down, Ending, Monitor
+from locks.runtime.waiter import Waiter
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVarTuple, Unpack

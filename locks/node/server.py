@@ -45,8 +45,9 @@ from locks.node.observing.record import Record
 from locks.node.observing.times import Times
 from locks.node.ports import NodePort
 from locks.node.sendable import check_sendable
-from locks.runtime import Down, Listener, Monitor, current_client, watch_end
 from locks.runtime.addressed import Later
+from locks.runtime.identity import Listener
+from locks.runtime.monitor import Down, Monitor, current_client, watch_end
 
 __all__ = ["Server", "Watcher"]
 
@@ -120,7 +121,7 @@ class Server(Door):
         checked = check_server_message(message)
         if isinstance(checked, (Request, Surrender)) and self.node.is_clustered:
             from locks.otp.bytes import etf
-            from locks.wire import pack
+            from locks.wire.messages import pack
 
             check_sendable(checked.lock_id)
             etf.encode(pack(checked))  # its texts, and a report

@@ -13,21 +13,3 @@ Its rooms:
 `distribution.py` puts them together, `options.py` has the options of a node, `notices.py` its
 warnings about others.
 """
-
-from __future__ import annotations
-
-from locks.otp.bytes.etf import DecodeError, EncodeError, Limits, decode, encode
-from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
-
-__all__ = [
-    "Atom",
-    "DecodeError",
-    "EncodeError",
-    "ImproperList",
-    "Limits",
-    "Pid",
-    "Reference",
-    "Term",
-    "decode",
-    "encode",
-]

@@ -53,7 +53,7 @@ from locks.otp.names.port_mapper import PortMapper
 from locks.otp.names.ways import Finder, Ways
 from locks.otp.notices import Notices
 from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, Options
-from locks.runtime import Executor
+from locks.runtime.executor import Executor
 from locks.runtime.inline import Turn
 from locks.runtime.native import native_lock, start_new_thread
 

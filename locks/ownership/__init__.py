@@ -21,11 +21,18 @@ worker joins or leaves.
 `locks_leader.Ownership` is the same for workers on several nodes.
 """
 
-from locks.ownership.backlog import AtHand, Backlog, Done, SetAside, TaskState, Waiting
-from locks.ownership.errors import NotOwner, OwnershipEnded, StaleToken
-from locks.ownership.groups import stable_hash
-from locks.ownership.process import Ownership
-from locks.ownership.worker import Statistics
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from locks.form.first_use import at_first_use
+
+if TYPE_CHECKING:
+    from locks.ownership.backlog import AtHand, Backlog, Done, SetAside, TaskState, Waiting
+    from locks.ownership.errors import NotOwner, OwnershipEnded, StaleToken
+    from locks.ownership.groups import stable_hash
+    from locks.ownership.process import Ownership
+    from locks.ownership.worker import Statistics
 
 __all__ = [
     "AtHand",
@@ -41,3 +48,18 @@ __all__ = [
     "Waiting",
     "stable_hash",
 ]
+
+_get, __dir__ = at_first_use(
+    "locks.ownership",
+    __all__,
+    together=(
+        "locks.ownership.backlog",
+        "locks.ownership.errors",
+        "locks.ownership.groups",
+        "locks.ownership.process",
+        "locks.ownership.worker",
+    ),
+)
+
+if not TYPE_CHECKING:
+    __getattr__ = _get

@@ -37,9 +37,11 @@ from locks.ownership.messages import (
     ToParticipant,
     Welcome,
 )
-from locks.runtime import Client, Event, interrupts, watch_end
+from locks.runtime import interrupts
 from locks.runtime.leaving import Block, entering
+from locks.runtime.monitor import Client, watch_end
 from locks.runtime.port import world
+from locks.runtime.waiter import Event
 
 __all__ = ["Part"]
 

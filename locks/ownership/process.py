@@ -36,8 +36,8 @@ from locks.ownership.messages import (
 from locks.ownership.part import Part
 from locks.ownership.session import CoordinatorSession
 from locks.ownership.worker import Worker, check_node, node_of
-from locks.program import default_node
-from locks.runtime import GeventActor, tell
+from locks.program.default import default_node
+from locks.runtime.actor import GeventActor, tell
 from locks.runtime.port import world
 
 __all__ = ["Ownership"]

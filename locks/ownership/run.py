@@ -19,9 +19,9 @@ from locks.ownership.backlog import Among, Backlog, Doer, Run
 from locks.ownership.errors import StaleToken
 from locks.ownership.part import Part, Task
 from locks.ownership.turns import BATCH, QUICK, SLICE, Turns
-from locks.runtime import Waiter
 from locks.runtime.leaving import Block, entering
 from locks.runtime.port import world
+from locks.runtime.waiter import Waiter
 
 __all__ = ["BacklogRun", "check_not_within"]
 

@@ -16,11 +16,11 @@ from locks.ownership.errors import NotOwner, OwnershipEnded
 from locks.ownership.groups import Grouping
 from locks.ownership.part import Part, Task
 from locks.ownership.run import BacklogRun, check_not_within
-from locks.program import default_node, is_at_hand
-from locks.runtime import current_client
+from locks.program.default import default_node, is_at_hand
 from locks.runtime.callables import check_callable, check_callbacks
 from locks.runtime.interrupts import whole_itself
 from locks.runtime.leaving import Block, Hold, entering
+from locks.runtime.monitor import current_client
 from locks.runtime.native import native_rlock
 from locks.runtime.port import world
 

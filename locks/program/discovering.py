@@ -14,8 +14,8 @@ from locks.otp.names.discovery import Address, Discovery
 from locks.otp.names.ways import found_by
 from locks.program.dns_names import SCHEME
 from locks.program.local import WORD, LocalServer
-from locks.runtime import Waiter
 from locks.runtime.away import call_in_thread
+from locks.runtime.waiter import Waiter
 
 __all__ = ["HERE_WORD", "discovery_of", "find_servers", "names_a_source", "none_of_the_servers"]
 

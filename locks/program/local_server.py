@@ -29,7 +29,7 @@ from locks.otp.options import Options
 from locks.program.folder import Claim, Folder
 from locks.program.local import READY, server_name
 from locks.program.serving import open_many_files, settle
-from locks.runtime import Event
+from locks.runtime.waiter import Event
 
 __all__ = ["main"]
 

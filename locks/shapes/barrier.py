@@ -49,11 +49,13 @@ from locks.node.node import Node
 from locks.node.ports import Scope
 from locks.node.sendable import check_sendable
 from locks.primitives import ASK, await_servers
-from locks.program import Movable
-from locks.runtime import Client, Down, Monitor, Own, Waiter, current_client
+from locks.program.origin import Movable
+from locks.runtime.identity import Own
 from locks.runtime.leaving import Block, entering
+from locks.runtime.monitor import Client, Down, Monitor, current_client
 from locks.runtime.native import insist
 from locks.runtime.shown import Shown
+from locks.runtime.waiter import Waiter
 
 __all__ = ["MOST_PARTIES", "Barrier"]
 

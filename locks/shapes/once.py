@@ -29,10 +29,10 @@ from locks.node.client.owner import Owner, checked_owner
 from locks.node.client.scope import scope_of
 from locks.node.observing.inquiries import ask_all
 from locks.primitives import ASK
-from locks.runtime import Event, Waiter
 from locks.runtime.callables import check_callable, check_ran
 from locks.runtime.leaving import ClientBlock, Hold
 from locks.runtime.shown import Shown
+from locks.runtime.waiter import Event, Waiter
 from locks.transactions import Transaction
 
 if TYPE_CHECKING:

@@ -16,12 +16,29 @@ them, with the shortest failure found by `shrinking`. `locks_pytest` is the plug
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from locks.form import require_interpreted
+from locks.form.first_use import at_first_use
 
 require_interpreted("locks.testing")  # before all that is compiled
 
-from locks.testing.scenarios import Summary, seeds, simulate  # noqa: E402
-from locks.testing.simulation import Simulation  # noqa: E402
-from locks_lab.applications.application import Client, Violation  # noqa: E402
+if TYPE_CHECKING:
+    from locks.testing.scenarios import Summary, seeds, simulate
+    from locks.testing.simulation import Simulation
+    from locks_lab.applications.application import Client, Violation
 
 __all__ = ["Client", "Simulation", "Summary", "Violation", "seeds", "simulate"]
+
+_get, __dir__ = at_first_use(
+    "locks.testing",
+    __all__,
+    together=(
+        "locks.testing.scenarios",
+        "locks.testing.simulation",
+        "locks_lab.applications.application",
+    ),
+)
+
+if not TYPE_CHECKING:
+    __getattr__ = _get

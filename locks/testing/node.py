@@ -29,11 +29,12 @@ from locks.node.peers.cluster import Cluster
 from locks.node.ports import Answering, NodePort, Scope
 from locks.node.server import Server
 from locks.program import default as program
-from locks.runtime import Client as AnyClient
-from locks.runtime import Down, Killed, client_key, current_client, exit_client
 from locks.runtime.actor import Inbox
+from locks.runtime.exits import exit_client
+from locks.runtime.identity import client_key
 from locks.runtime.inline import Journal, Turn
-from locks.runtime.monitor import tell_end
+from locks.runtime.monitor import Client as AnyClient
+from locks.runtime.monitor import Down, Killed, current_client, tell_end
 from locks.testing.elections import Elections
 from locks.testing.spawned import Spawned
 from locks_lab.applications.application import Application, Client

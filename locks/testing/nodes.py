@@ -14,9 +14,10 @@ from locks.core.server.machine import ServerMachine
 from locks.errors import MisuseError
 from locks.node.client.agent import Agent
 from locks.program import default as program
-from locks.runtime import Client as AnyClient
-from locks.runtime import client_key, current_client
 from locks.runtime.bridge import Bridge
+from locks.runtime.identity import client_key
+from locks.runtime.monitor import Client as AnyClient
+from locks.runtime.monitor import current_client
 from locks.runtime.port import World, stand_in
 from locks.testing.node import SimulatedAgent, SimulatedNode, greenlet_of, not_simulated
 from locks.testing.owning import two_at_work

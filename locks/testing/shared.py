@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 from locks.errors import MisuseError
 from locks.model import Mode, related, show
-from locks.runtime import client_key, current_client
+from locks.runtime.identity import client_key
+from locks.runtime.monitor import current_client
 from locks.testing.nodes import SimulatedNodes
 from locks.testing.owning import GroupAtHand, at_hand
 from locks_lab.applications.places import Place

@@ -20,7 +20,7 @@ import pykka
 from locks.errors import InvalidOption, LocksError, MisuseError
 from locks.lock_ids import shown
 from locks.model import Deadlock, check_nodes, is_seconds
-from locks.runtime import kill
+from locks.runtime.actor import kill
 from locks.testing import schedules
 from locks.testing.histories import History, Recorded
 from locks.testing.nodes import ALONE, SimulatedNodes

@@ -27,7 +27,7 @@ import gevent
 import locks
 from locks.cli.alone import alone
 from locks.cli.web import LISTEN, page_served
-from locks.runtime import Event
+from locks.runtime.waiter import Event
 from locks.transactions import OnDeadlock
 from locks_lab.commands.arguments import at_least
 

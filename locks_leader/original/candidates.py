@@ -14,7 +14,7 @@ import pykka
 
 from locks import Node, View
 from locks.errors import LocksError, assert_never
-from locks.runtime import tell
+from locks.runtime.actor import tell
 from locks_leader.core.events import Incoming, MemberJoined, Received, Resync
 from locks_leader.core.machine import Machine
 from locks_leader.core.messages import Message

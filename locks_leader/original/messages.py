@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from locks import Atom, LockId, OperatingError
 from locks.errors import assert_never
-from locks.otp import ImproperList, Reference, Term
 from locks.otp.bytes.fields import brief
+from locks.otp.bytes.terms import ImproperList, Reference, Term
 from locks_leader.core.messages import Kind
 
 __all__ = [

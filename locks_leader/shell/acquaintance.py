@@ -14,7 +14,7 @@ from typing import Any
 from locks import Node, View
 from locks.errors import InvalidOption
 from locks.model import check_lock_id
-from locks.runtime import Listener, Own
+from locks.runtime.identity import Listener, Own
 from locks.runtime.port import world
 from locks_leader.core.contenders import Contenders
 from locks_leader.policy import Policy

@@ -11,9 +11,10 @@ from gevent import GreenletExit
 from locks import Node, OperatingError
 from locks.ownership.agreements import take_token
 from locks.ownership.messages import AgreementFailed
-from locks.runtime import Waiter, tell
+from locks.runtime.actor import tell
 from locks.runtime.exits import kill_greenlet
 from locks.runtime.port import world
+from locks.runtime.waiter import Waiter
 from locks_leader.policy import Policy
 from locks_leader.wire.ownership_messages import SessionId
 

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 import pykka
 
 from locks import LocksError, Node
-from locks.runtime import Waiter, tell
+from locks.runtime.actor import tell
 from locks.runtime.port import world
+from locks.runtime.waiter import Waiter
 from locks_leader.core.bystanders import Bystanders
 
 __all__ = ["Heard", "Hearing"]

@@ -34,7 +34,9 @@ from locks import (
 )
 from locks.errors import assert_never
 from locks.model import check_timeout
-from locks.runtime import GeventFuture, Own, tell, watch_end
+from locks.runtime.actor import GeventFuture, tell
+from locks.runtime.identity import Own
+from locks.runtime.monitor import watch_end
 from locks.runtime.port import world
 from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of, tell_end
 from locks_leader.core.events import (

@@ -16,7 +16,9 @@ import pykka
 
 import locks
 from locks import Atom, Down, LocksError, Node, Notification, TransactionEnded
-from locks.runtime import Own, tell, watch_end
+from locks.runtime.actor import tell
+from locks.runtime.identity import Own
+from locks.runtime.monitor import watch_end
 from locks_leader.core.events import (
     CONTEST_OPTIONS,
     ENDS,

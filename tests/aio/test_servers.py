@@ -10,7 +10,7 @@ import pytest
 
 import locks
 from locks import aio
-from locks.program import stand_in
+from locks.program.default import stand_in
 from tests.aio.steps import cancel_everywhere, nothing_held, until
 from tests.cluster.nodes import A, B, C, Nodes, peer
 from tests.helpers import eventually

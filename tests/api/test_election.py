@@ -14,6 +14,7 @@ import pytest
 
 import locks
 import locks_leader
+from locks.runtime.waiter import Event
 from locks_leader import Behaviour, Election, Leadership, OnlyNew, SurrenderTo, aio
 from locks_leader.election import _Part
 from locks_leader.state import ElectionState
@@ -106,7 +107,7 @@ def test_stop_while_leading(run: Run) -> None:
     one, two = run.client(), run.client()
     first, second = Election("report"), Election("report")
     begun, told = threading.Event(), threading.Event()
-    go = locks.runtime.Event()
+    go = Event()
 
     def work(leadership: Leadership) -> str:
         begun.set()
@@ -224,7 +225,7 @@ FORK = """
     import os, locks, locks_leader
 
     locks.start(servers=locks.HERE)
-    leads = locks.runtime.Event()
+    leads = Event()
     elected = locks_leader.Election("report", on_elected=lambda leadership: leads.open())
     elected.start()
     leads.wait()

@@ -16,7 +16,7 @@ import pytest
 
 import locks
 import locks_leader
-from locks.runtime import current_client
+from locks.runtime.monitor import current_client
 from tests.helpers import eventually
 
 TEXT = (Path(__file__).parents[2] / "docs" / "upstream_map.md").read_text("utf-8")

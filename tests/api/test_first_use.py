@@ -153,6 +153,31 @@ assert not failed, failed
     assert loaded(program) == []
 
 
+def test_threads_that_load_modules_at_the_same_time() -> None:
+    """Whichever modules they begin with, a package or one of its modules: none gets a half-loaded one."""
+    interpreted_only()  # many threads are to change places within each
+    program = """
+import importlib, sys, threading
+sys.setswitchinterval(1e-6)
+import locks
+begin, failed = threading.Barrier(8), []
+def load(names):
+    begin.wait()
+    try:
+        for name in names:
+            importlib.import_module(name)
+    except BaseException as error:
+        failed.append(error)
+names = ["locks.runtime", "locks.runtime.bridge", "locks.wire.forms", "locks.groups.scope", "locks.aio.tasks", "locks.otp.bytes.etf",
+         "locks.program.local", "locks.mvcc.lock_table"]
+threads = [threading.Thread(target=load, args=(names[first:] + names[:first],)) for first in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert not failed, failed
+"""
+    assert loaded(program) == []
+
+
 def test_ctrl_c_in_the_first_use_leaves_it_to_the_next_one() -> None:
     """A program that catches it goes on: what was half loaded is loaded with the next use."""
     interpreted_only()

@@ -23,7 +23,7 @@ import pytest
 
 import locks
 from locks import aio
-from locks.program import default_node
+from locks.program.default import default_node
 from tests.helpers import LIMIT, eventually
 
 A, B, C = ("a",), ("b",), ("c",)

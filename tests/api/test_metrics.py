@@ -18,7 +18,7 @@ import locks
 from locks.metrics.names import METRICS, series
 from locks.metrics.serving import parse_address
 from locks.node.observing.times import OTHERS
-from locks.program import is_at_hand
+from locks.program.default import is_at_hand
 from tests.api.test_logs import deadlock, held, want
 from tests.helpers import LIMIT, eventually
 

@@ -15,8 +15,7 @@ from gevent import monkey
 
 import locks
 from locks.node.client.clients import labelled, this_program
-from locks.runtime import current_client
-from locks.runtime.monitor import CannotMonitor
+from locks.runtime.monitor import CannotMonitor, current_client
 from tests.api.clients import Client, Run
 from tests.helpers import eventually
 

@@ -19,7 +19,7 @@ import pytest
 import locks
 from locks.node.client.agent import Agent
 from locks.node.client.holders import Holders
-from locks.runtime import current_client
+from locks.runtime.monitor import current_client
 from tests.api.clients import many
 from tests.helpers import LIMIT, eventually
 

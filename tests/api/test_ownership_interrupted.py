@@ -13,7 +13,7 @@ import locks
 from locks.ownership import Backlog, Ownership, OwnershipEnded
 from locks.ownership.messages import Gone, Leaving
 from locks.ownership.part import Part
-from locks.runtime import current_client
+from locks.runtime.monitor import current_client
 from tests.api.clients import Run
 from tests.helpers import eventually
 

@@ -13,7 +13,7 @@ import pytest
 
 from locks.ownership import Backlog, backlog, part, run, turns, worker
 from locks.ownership.turns import BATCH, QUICK, SLICE
-from locks.runtime import Waiter
+from locks.runtime.waiter import Waiter
 from tests.api.played import Played
 from tests.helpers import eventually, lines_of
 

@@ -23,7 +23,8 @@ import locks.testing
 from locks.core.messages import Request
 from locks.model import SERIAL_BITS
 from locks.node.client import agent as client_agent
-from locks.program import default_node
+from locks.program.default import default_node
+from locks.runtime.monitor import current_client
 from locks.testing import Client, Simulation, Violation, seeds, simulate
 from locks_lab.applications import nodes
 
@@ -741,7 +742,7 @@ def test_real_node_is_back_after_a_failure() -> None:
     with pytest.raises(ZeroDivisionError):
         made.run()
     with locks.Lock(("a",)):
-        assert locks.holders(("a",))[0].client == locks.runtime.current_client().name  # type: ignore[union-attr]
+        assert locks.holders(("a",))[0].client == current_client().name  # type: ignore[union-attr]
 
 
 def nested(simulation: Simulation) -> None:

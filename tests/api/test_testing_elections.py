@@ -13,6 +13,7 @@ import pytest
 
 import locks
 import locks_leader
+from locks.runtime.waiter import Waiter
 from locks.testing import Simulation, Violation, simulate
 from locks.testing.nodes import SimulatedNodes
 from locks_leader import Election, LeadershipLost, LeaderTimeout, aio
@@ -456,7 +457,7 @@ def test_a_callback_that_never_returns_is_stuck() -> None:
 
     class Waiting(locks_leader.Behaviour):
         def elected(self, election: Any, newcomer: Any) -> None:
-            locks.runtime.Waiter().wait()
+            Waiter().wait()
 
     def scenario(simulation: Simulation) -> None:
         simulation.client(lambda: locks_leader.start(Waiting) and None, name="ann")

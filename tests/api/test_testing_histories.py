@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import locks
+from locks.runtime.monitor import current_client
 from locks.testing import Simulation, Violation, simulate
 from tests.api.test_testing_failures import needs_notes, run_pytest
 
@@ -110,7 +111,7 @@ class Forgetful(Topic):
         self.taken: dict[Any, int] = {}
 
     def get(self) -> str:
-        me = locks.runtime.current_client()
+        me = current_client()
         with locks.Lock(("topic",)):
             self.at = self.taken.pop(me, self.at)
             if self.at == len(self.jobs):

@@ -16,7 +16,7 @@ import locks.groups
 import locks_leader
 from locks import aio
 from locks.core.server.machine import ServerMachine
-from locks.program import default_node
+from locks.program.default import default_node
 from locks.runtime.port import World
 from locks.testing import Simulation, Violation, seeds, simulate
 from locks.testing.node import SimulatedNode

@@ -16,7 +16,7 @@ import pytest
 
 import locks
 import locks_leader
-from locks.runtime import Waiter
+from locks.runtime.waiter import Waiter
 from locks.testing import Simulation, Summary, Violation, simulate
 from locks.testing.scenarios import NothingHappened
 from locks_leader import Behaviour, Election

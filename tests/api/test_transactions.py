@@ -12,7 +12,7 @@ import pytest
 import locks
 from locks.model import SERIAL_BITS
 from locks.node import ports
-from locks.runtime import Waiter
+from locks.runtime.waiter import Waiter
 from tests.api.clients import Client, Run
 from tests.helpers import eventually
 

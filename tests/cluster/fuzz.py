@@ -32,7 +32,7 @@ from locks.otp.links.link import Link
 from locks.otp.tunnel import messages as tunnel_messages
 from locks.otp.tunnel.messages import CHUNK, RELAY, TUNNELS
 from locks.ranges import Range, Size, Version
-from locks.wire import LOCK_SERVER, OURS
+from locks.wire.forms import LOCK_SERVER, OURS
 from locks.wire.messages import TAGS
 from locks.wire.versions import ASKED, DAY, now
 from tests.cluster.nodes import A, Nodes

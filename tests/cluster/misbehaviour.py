@@ -23,7 +23,8 @@ from locks.otp.bytes import control, etf
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.tunnel.messages import CHUNK, RELAY
-from locks.wire import LOCK_SERVER, OURS, pack
+from locks.wire.forms import LOCK_SERVER, OURS
+from locks.wire.messages import pack
 from tests.cluster.harness import COOKIE
 from tests.cluster.nodes import Stranger
 
@@ -198,7 +199,7 @@ def colliding_ids(bad: Bad) -> None:
 def views(bad: Bad) -> None:
     """Ask for the queue of an id with 5,000 requests, again and again."""
     bad.many(bad.request(1, ("rows", n)) for n in range(5000))
-    from locks.wire import VIEW
+    from locks.wire.values import VIEW
 
     bad.many(forever(lambda: bad.call((OURS, VIEW, ["rows"]))))
 

@@ -10,7 +10,7 @@ from locks.node.peers.greeting import PROTOCOL
 from locks.otp.bytes import control
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.process.processes import CALL, CAST, parse_call
-from locks.wire import LOCK_SERVER, OURS
+from locks.wire.forms import LOCK_SERVER, OURS
 from tests.cluster.harness import Address
 from tests.cluster.nodes import Stranger
 

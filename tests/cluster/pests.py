@@ -29,7 +29,8 @@ from locks.model import AgentId
 from locks.otp.admission.handshake import Handshake, Send
 from locks.otp.bytes import control
 from locks.otp.bytes.terms import Atom, Pid, Reference
-from locks.wire import LOCK_SERVER, pack
+from locks.wire.forms import LOCK_SERVER
+from locks.wire.messages import pack
 from tests.cluster.harness import COOKIE, Address
 from tests.cluster.peers import ODD, Peer
 

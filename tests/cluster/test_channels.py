@@ -14,7 +14,7 @@ from locks.core.messages import Knowledge, Released
 from locks.otp.bytes import etf
 from locks.otp.tunnel import channels
 from locks.otp.tunnel.messages import TUNNELS
-from locks.wire import pack
+from locks.wire.messages import pack
 from tests.cluster.nodes import A, Nodes, Tx, link
 from tests.helpers import LIMIT, eventually
 

@@ -11,7 +11,7 @@ import pykka
 import pytest
 
 import locks
-from locks.program import stand_in
+from locks.program.default import stand_in
 from locks_lab.worlds.study import all_watchers
 from tests.cluster.nodes import A, B, Nodes, link, peer, until_connected, until_members
 from tests.helpers import eventually

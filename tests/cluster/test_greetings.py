@@ -17,11 +17,12 @@ import locks
 from locks.node.peers import greeter
 from locks.node.peers.greeting import PROTOCOL, Greeting, pack_greeting, unpack_greeting
 from locks.otp import distribution
+from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
 from locks.otp.links.link import Link
 from locks.otp.names import address_book, dialling
 from locks.otp.names.address_book import NAMES
-from locks.wire import OURS, BadMessage
+from locks.wire.forms import OURS
 from tests.cluster.harness import World, until_alive
 from tests.cluster.nodes import A, B, C, News, Nodes, peer, until_connected, until_members
 from tests.cluster.peers import ODD, Peer

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import locks
-from locks.program import stand_in
+from locks.program.default import stand_in
 from tests.cluster.harness import World
 from tests.cluster.nodes import A, B, C, Nodes, Tx, peer, until_connected, until_members
 from tests.cluster.servers import LIMIT, Servers

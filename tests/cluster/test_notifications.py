@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import locks
-from locks.program import stand_in
+from locks.program.default import stand_in
 from tests.cluster.nodes import A, B, Nodes, Tx, peer
 from tests.helpers import eventually
 

@@ -10,7 +10,7 @@ import pytest
 from locks.otp.bytes import control
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.terms import Atom, Pid, Reference
-from locks.wire import OURS, pid_of
+from locks.wire.forms import OURS, pid_of
 from tests.cluster.nodes import A, B, Nodes, Stranger, Tx, link
 from tests.helpers import eventually
 
@@ -90,6 +90,6 @@ def test_nobody_takes_the_lock_of_another(nodes: Nodes, what: str, local: bool) 
 
 
 def _me() -> Any:
-    from locks.runtime import current_client
+    from locks.runtime.monitor import current_client
 
     return current_client()

@@ -9,7 +9,7 @@ from tests.helpers import run_script
 PRESET = """
     import os
     import locks
-    from locks import program
+    from locks.program import default as program
 
     os.environ["LOCKS_SERVERS"] = "nonsense"
     calls = []

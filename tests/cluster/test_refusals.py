@@ -18,7 +18,8 @@ from locks.otp.bytes.control import RegSend
 from locks.otp.bytes.frames import pack_reg_send, pack_send
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.process.processes import CAST
-from locks.wire import LOCK_SERVER, NOT_UNDERSTOOD, OURS
+from locks.wire.forms import LOCK_SERVER, OURS
+from locks.wire.messages import NOT_UNDERSTOOD
 from tests.cluster.nodes import A, B, C, Nodes, Stranger, Tx, peer
 from tests.cluster.peers import Peer
 from tests.helpers import eventually

@@ -14,7 +14,7 @@ import pytest
 import locks
 from locks.node.peers.agreement import Agreement, pack_servers, unpack_servers
 from locks.node.ports import Scope
-from locks.wire import BadMessage
+from locks.otp.bytes.fields import BadMessage
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, NAMES, Servers
 from tests.helpers import eventually, free_port

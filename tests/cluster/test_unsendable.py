@@ -16,7 +16,8 @@ from locks.node.peers import cluster as cluster_module
 from locks.otp.bytes import etf
 from locks.otp.bytes.etf import EncodeError
 from locks.otp.bytes.terms import Atom
-from locks.wire import pack, pages
+from locks.wire import pages
+from locks.wire.messages import pack
 from tests.cluster.nodes import A, B, News, Nodes, Tx
 from tests.cluster.test_clients import Client, program_of
 from tests.helpers import eventually, interpreted_only

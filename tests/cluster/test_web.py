@@ -15,7 +15,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from locks.runtime import Event
+from locks.runtime.waiter import Event
 from locks.web import serving
 from locks.web.lookout import Lookout
 from locks.web.rules import Rules

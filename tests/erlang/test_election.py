@@ -15,7 +15,8 @@ import pytest
 
 import locks
 from locks import groups
-from locks.otp import Atom, Pid, encode
+from locks.otp.bytes.etf import encode
+from locks.otp.bytes.terms import Atom, Pid
 from locks_leader.core import messages as ours
 from locks_leader.core.events import Resync
 from locks_leader.original.bridge import (

@@ -11,7 +11,7 @@ import pytest
 import locks
 from locks.model import AgentId
 from locks.otp.bytes.terms import Atom, Pid
-from locks.wire import agent_of
+from locks.wire.forms import agent_of
 from tests.erlang.conftest import PYTHON
 from tests.erlang.erlang import COOKIE, Erlang
 from tests.helpers import eventually

@@ -17,7 +17,7 @@ from typing import Any
 import pykka
 
 from locks.ownership.part import Part, Task
-from locks.runtime import current_client
+from locks.runtime.monitor import current_client
 from locks_leader.ownership import Participant
 from locks_leader.shell.agreements import Agreed
 from locks_leader.wire.ownership_messages import pack

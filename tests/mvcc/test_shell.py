@@ -13,7 +13,6 @@ import gevent
 import pykka
 import pytest
 
-from locks import runtime
 from locks.errors import InvalidOption, MisuseError
 from locks.mvcc import (
     Aborted,
@@ -31,6 +30,7 @@ from locks.mvcc import (
     Txn,
     UnknownGuard,
 )
+from locks.runtime import monitor as runtime
 from tests.api.clients import PATCHED, AnswerWait, Client
 from tests.helpers import eventually
 from tests.mvcc.conftest import Crew

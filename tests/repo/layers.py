@@ -152,7 +152,7 @@ LIBRARY = [
         ("locks.engines*",),
         (
             *(*GROUND, "core", "runtime", "otp bytes", "otp", "node", "program"),
-            *("face", "aio", "package"),
+            *("face", "aio", "package", "form"),
         ),
         "engines/: for engines and frameworks",
     ),
@@ -372,6 +372,27 @@ def imports(module: str, source: str, is_package: bool = False) -> list[Import]:
                 is_module = name in SOURCES or name in PURE_OUTSIDE
                 found.append(Import(node.lineno, name if is_module else base))
     return list(dict.fromkeys(found))
+
+
+def loaded(source: str) -> list[Import]:
+    """What is imported when a module is loaded: not in functions, and not for type checkers."""
+    found: list[Import] = []
+
+    def visit(nodes: Iterable[ast.AST]) -> None:
+        for node in nodes:
+            if isinstance(node, ast.Import):
+                found.extend(Import(node.lineno, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                found.extend(
+                    Import(node.lineno, f"{node.module}.{alias.name}") for alias in node.names
+                )
+            elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+                visit(node.orelse)
+            elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                visit(ast.iter_child_nodes(node))
+
+    visit([ast.parse(source)])
+    return found
 
 
 def graph() -> dict[str, set[str]]:

@@ -19,6 +19,7 @@ from tests.repo.layers import (
     imports,
     is_pure,
     layer_of,
+    loaded,
     matching,
 )
 
@@ -74,6 +75,31 @@ def test_module_keeps_the_rules(module: str) -> None:
 def test_no_modules_import_each_other() -> None:
     """There is no circle of imports, those for type checking counted."""
     assert circles(graph()) == []
+
+
+def test_a_package_loads_none_of_its_modules() -> None:
+    """Else a thread that imports the module and one that imports the package wait for each other, and Python gives one of them a half-loaded module.
+
+    `locks`, `locks_leader` and `locks.form` are loaded before any other module of theirs.
+    """
+    first = {"locks", "locks_leader", "locks.form"}
+    packages = [module for module, path in SOURCES.items() if path.stem == "__init__"]
+    bad = [
+        f"{package} loads {line.name}"
+        for package in packages
+        if package not in first
+        for line in loaded(SOURCES[package].read_text("utf-8"))
+        if line.name.startswith(f"{package}.")
+    ]
+    assert bad == []
+
+
+def test_what_is_loaded_is_found() -> None:
+    """The finder sees imports at the top, also in a condition, and not those in functions or for type checkers."""
+    source = "import p.a\nif x:\n    from p.b import c\nelse:\n    from p import d"
+    assert [each.name for each in loaded(source)] == ["p.a", "p.b.c", "p.d"]
+    for not_loaded in ("def late():\n    import p.a", "if TYPE_CHECKING:\n    import p.a"):
+        assert loaded(not_loaded) == []
 
 
 def test_the_laboratory_is_named_in_few_places() -> None:

@@ -9,8 +9,8 @@ import gevent
 import pytest
 
 import locks
-from locks.runtime import Waiter
 from locks.runtime.port import REAL, World, is_simulated, stand_in, world
+from locks.runtime.waiter import Waiter
 
 
 class Own(World):

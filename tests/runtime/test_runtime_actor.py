@@ -12,7 +12,9 @@ import gevent
 import pykka
 import pytest
 
-from locks.runtime import Down, Event, GeventActor, GeventFuture, end_all, kill, monitor, tell
+from locks.runtime.actor import GeventActor, GeventFuture, end_all, kill, tell
+from locks.runtime.monitor import Down, monitor
+from locks.runtime.waiter import Event
 from tests.helpers import eventually
 
 

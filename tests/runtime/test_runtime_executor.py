@@ -9,7 +9,8 @@ from collections.abc import Callable
 import gevent
 import pytest
 
-from locks.runtime import Event, Executor
+from locks.runtime.executor import Executor
+from locks.runtime.waiter import Event
 from tests.helpers import eventually
 
 

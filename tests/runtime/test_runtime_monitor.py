@@ -14,18 +14,11 @@ import greenlet
 import pykka
 import pytest
 
-from locks.runtime import (
-    Down,
-    Event,
-    GeventActor,
-    Killed,
-    current_client,
-    exit_client,
-    kill,
-    monitor,
-)
-from locks.runtime.exits import kill_greenlet
+from locks.runtime.actor import GeventActor, kill
+from locks.runtime.exits import exit_client, kill_greenlet
+from locks.runtime.monitor import Down, Killed, current_client, monitor
 from locks.runtime.sentinels import sentinels
+from locks.runtime.waiter import Event
 from tests.helpers import LIMIT, eventually
 
 

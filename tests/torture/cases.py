@@ -14,6 +14,7 @@ from typing import Any
 import pykka
 
 import locks
+from locks.runtime.monitor import current_client
 from tests.helpers import eventually
 from tests.torture.stage import Held, Stage, name_id
 
@@ -210,7 +211,7 @@ def _acting(stage: Stage) -> None:
 
 
 def _acts_for_itself(stage: Stage) -> None:
-    if isinstance(locks.runtime.current_client(), locks.Owner):
+    if isinstance(current_client(), locks.Owner):
         stage.problems.append("it still acts for an owner")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import gevent
 
 import locks
-from locks.program import default_node
+from locks.program.default import default_node
 from tests.api.clients import KINDS, AnswerWait, Client
 from tests.helpers import eventually
 from tests.torture.invariants import broken, broken_when_empty

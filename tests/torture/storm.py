@@ -43,7 +43,7 @@ from typing import Any
 import gevent
 
 import locks
-from locks.program import default_node
+from locks.program.default import default_node
 from tests.torture.memory import remove_mem_hooks, set_nomemory
 from tests.torture.weather import Storm
 from tests.torture.work import step

@@ -19,7 +19,7 @@ import gevent
 import pykka
 
 import locks
-from locks.program import default_node
+from locks.program.default import default_node
 from tests.helpers import eventually
 from tests.torture.invariants import broken_when_empty
 from tests.torture.work import Book, step

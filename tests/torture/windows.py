@@ -36,6 +36,7 @@ import pykka
 
 import locks
 from locks.ownership import NotOwner, Ownership
+from locks.runtime.monitor import current_client
 from tests.helpers import ROOT, eventually
 
 __all__ = ["CELLS", "CLOSED", "Cell", "measure"]
@@ -213,12 +214,12 @@ def _participants() -> list[pykka.ActorRef[Any]]:
 
 def _anybody() -> bool:
     """Whether the caller has any transaction left: each holds something, or would."""
-    return bool(locks.start().clients.get(locks.runtime.current_client()))
+    return bool(locks.start().clients.get(current_client()))
 
 
 def _free_all() -> None:
     node = locks.start()
-    for agent in list(node.clients.get(locks.runtime.current_client(), ())):
+    for agent in list(node.clients.get(current_client(), ())):
         with contextlib.suppress(locks.AgentEnded):
             agent.end_transaction()
     if _anybody():

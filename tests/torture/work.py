@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import locks
 from locks.model import RIVALS, LockId, Mode, related, show
-from locks.program import default_node
-from locks.runtime import current_client
+from locks.program.default import default_node
+from locks.runtime.monitor import current_client
 
 __all__ = ["Book", "step"]
 

@@ -14,7 +14,7 @@ from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Atom
 from locks.otp.process.reasons import reason_term
 from locks.otp.process.remote import Errors, RemoteError
-from locks.wire import pack_attributes, unpack_error
+from locks.wire.refusals import pack_attributes, unpack_error
 
 ERRORS = Errors(pack_attributes, unpack_error)
 ME, OTHER = AgentId(1 << 40, "a@x", 0), AgentId((1 << 40) + 4097, "b@x", 1)

@@ -47,9 +47,9 @@ from locks.node.observing.statistics import Counters
 from locks.node.observing.times import Times
 from locks.node.services import Member, Services
 from locks.otp.bytes import etf
+from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
 from locks.ranges import LONGEST_NAME, LONGEST_TEXT, MOST_EDGES
-from locks.wire import BadMessage
 from locks.wire.facts import (
     is_question,
     pack_answer,

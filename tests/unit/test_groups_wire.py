@@ -12,8 +12,8 @@ from locks.errors import InvalidOption
 from locks.groups.table import AnyGroup, AnyMember, Discover, Join, Leave, Message, Sync
 from locks.groups.wire import PIECE, Group, pack, pieces, to_group, unpack
 from locks.otp.bytes.etf import decode, encode
+from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, ImproperList, Pid
-from locks.wire import BadMessage
 from tests.otp.strategies import TERMS
 from tests.unit.strategies import values
 

@@ -34,7 +34,7 @@ from locks.model import (
     RequestRecord,
     View,
 )
-from locks.node.original import OriginalAgents, OriginalWatcher
+from locks.node.original.agents import OriginalAgents, OriginalWatcher
 from locks.node.original.forms import read_info
 from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Atom, Pid
@@ -51,21 +51,19 @@ from locks.ranges import (
     Text,
     Version,
 )
-from locks.wire import (
-    pack,
+from locks.wire import pages
+from locks.wire.messages import pack, unpack_to_agent, unpack_to_server
+from locks.wire.refusals import pack_attributes, unpack_error
+from locks.wire.values import (
+    About,
     pack_about,
     pack_notification,
     pack_result,
     pack_view,
-    pages,
     unpack_about,
     unpack_result,
-    unpack_to_agent,
-    unpack_to_server,
     unpack_view,
 )
-from locks.wire.refusals import pack_attributes, unpack_error
-from locks.wire.values import About
 
 PAGE = Path(__file__).parents[2] / "docs" / "bounds.md"
 HERE, THERE = "h" * 127 + "@" + "a" * 127, "t" * 127 + "@" + "b" * 127

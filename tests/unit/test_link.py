@@ -28,7 +28,8 @@ from locks.otp.links.backlog import LARGE
 from locks.otp.links.budgets import SLICE, Pace
 from locks.otp.links.line import Line
 from locks.otp.links.link import GoOn, Link
-from locks.wire import kind_of, pack, unpack_to_server
+from locks.wire.messages import pack, unpack_to_server
+from locks.wire.urgency import kind_of
 from tests.helpers import LIMIT as LIMIT_SECONDS
 from tests.helpers import eventually, interpreted_only
 from tests.torture.tracing import Tracer, trace

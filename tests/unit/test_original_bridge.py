@@ -12,20 +12,23 @@ from hypothesis import strategies as st
 from locks.core.messages import Request, ServerMessage, Surrender, ToWatcher
 from locks.core.server.machine import ServerMachine
 from locks.model import AgentId, Contender, Deadlock, LockId
-from locks.node.original import (
+from locks.node.original.agents import OriginalAgents, OriginalWatcher
+from locks.node.original.forms import (
     DemonitorPid,
     MonitorPid,
-    OriginalAgents,
-    OriginalWatcher,
+    OriginalInfo,
     SendTerm,
     ToLockServer,
+    pack_request,
+    read_info,
+    unpack_request,
     watcher_request,
 )
-from locks.node.original.forms import OriginalInfo, pack_request, read_info, unpack_request
 from locks.otp.bytes.etf import decode, encode
+from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid, Term
 from locks.ranges import one_line
-from locks.wire import BadMessage, agent_of, pid_of
+from locks.wire.forms import agent_of, pid_of
 from locks_lab.worlds.study import all_watchers
 
 E, P = "e@h", "p@h"  # a node with the original, and ours

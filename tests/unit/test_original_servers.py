@@ -29,12 +29,13 @@ from locks.core.server.machine import ServerMachine
 from locks.errors import ConflictingRequest, DeadlockAborted, MisuseError
 from locks.lock_ids import counted
 from locks.model import AgentId, Contender, LockId, LockResult
-from locks.node.original import CastServer, OriginalServers, SendTerm, around
-from locks.node.original.forms import lock_id_of, pack_request
-from locks.node.original.servers import OFTEN, PATIENCE, cannot_unlock
+from locks.node.original.agents import around
+from locks.node.original.forms import CastServer, SendTerm, lock_id_of, pack_request
+from locks.node.original.servers import OFTEN, PATIENCE, OriginalServers, cannot_unlock
 from locks.otp.bytes.etf import decode, encode
+from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid
-from locks.wire import BadMessage, agent_of, pid_of
+from locks.wire.forms import agent_of, pid_of
 
 E, F, P = "e@h", "f@h", "p@h"  # two nodes with the original, and ours
 ME = agent_of(Pid((1 << 60) + 1, P, 3))

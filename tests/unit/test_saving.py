@@ -30,7 +30,7 @@ from locks.core.server.machine import ServerMachine
 from locks.model import AgentId, RequestRecord
 from locks.node import dispatch
 from locks.node.history import begin, is_outgrown, past, replay
-from locks.program import default_node
+from locks.program.default import default_node
 from locks_lab.worlds.study import subjects
 
 NODE = "a@h"

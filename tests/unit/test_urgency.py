@@ -23,7 +23,8 @@ from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.frames import pack_reg_send, pack_send
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.links.backlog import NOBODY
-from locks.wire import kind_of, pack
+from locks.wire.messages import pack
+from locks.wire.urgency import kind_of
 
 NODE = "p@h"
 ME = Pid(1, NODE, 7)

@@ -28,26 +28,21 @@ from locks.model import (
     View,
 )
 from locks.otp.bytes.etf import decode, encode
+from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid
 from locks.ranges import PLACE_BITS, Name, Version
-from locks.wire import (
+from locks.wire import pages, versions
+from locks.wire.forms import agent_of, is_ours, pid_of
+from locks.wire.messages import pack, unpack_to_agent, unpack_to_server
+from locks.wire.values import (
     About,
-    BadMessage,
-    agent_of,
-    is_ours,
-    pack,
     pack_about,
     pack_notification,
     pack_result,
     pack_view,
-    pages,
-    pid_of,
     unpack_about,
     unpack_result,
-    unpack_to_agent,
-    unpack_to_server,
     unpack_view,
-    versions,
 )
 from locks.wire.versions import DAY
 from tests.unit.strategies import replaced, values

@@ -5,7 +5,26 @@
 * `driver.py`: the coordinator.
 """
 
-from locks.engines.tooz.driver import LocalDriver, LocksDriver
-from locks.engines.tooz.lock import Lock
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from locks.form.first_use import at_first_use
+
+if TYPE_CHECKING:
+    from locks.engines.tooz.driver import LocalDriver, LocksDriver
+    from locks.engines.tooz.lock import Lock
 
 __all__ = ["LocalDriver", "Lock", "LocksDriver"]
+
+_get, __dir__ = at_first_use(
+    "locks.engines.tooz",
+    __all__,
+    together=(
+        "locks.engines.tooz.driver",
+        "locks.engines.tooz.lock",
+    ),
+)
+
+if not TYPE_CHECKING:
+    __getattr__ = _get

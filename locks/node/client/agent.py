@@ -62,21 +62,14 @@ from locks.node.client.refusals import (
 )
 from locks.node.history import History
 from locks.node.ports import Answering, AskedAlready, NodePort, PendingCall, Spans
-from locks.runtime import (
-    Client,
-    Down,
-    Ending,
-    Event,
-    Listener,
-    Monitor,
-    client_key,
-    current_client,
-    exit_client,
-)
 from locks.runtime.bridge import is_in_event_loop
+from locks.runtime.exits import exit_client
+from locks.runtime.identity import Listener, client_key
 from locks.runtime.leaving import Hold
+from locks.runtime.monitor import Client, Down, Ending, Monitor, current_client
 from locks.runtime.native import insist
 from locks.runtime.shown import Shown
+from locks.runtime.waiter import Event
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVarTuple, Unpack

@@ -25,8 +25,8 @@ from types import FrameType
 from typing import Protocol
 
 from locks.model import LockId
-from locks.runtime import Ending, acting
 from locks.runtime.leaving import CONTEXTLIB, IN_GENERATOR, Hold
+from locks.runtime.monitor import Ending, acting
 
 __all__ = ["has_entered", "note_block"]
 

@@ -20,9 +20,11 @@ from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.model import Notification, plain_text
 from locks.ranges import LONGEST_TEXT, one_line
-from locks.runtime import Client, Own, tell
+from locks.runtime.actor import tell
 from locks.runtime.addressed import OfAnotherNode
 from locks.runtime.callables import check_callable
+from locks.runtime.identity import Own
+from locks.runtime.monitor import Client
 
 __all__ = [
     "Inbox",
@@ -212,7 +214,7 @@ def inbox_of(client: Client, agent: object, notify: NotifyTarget, before: Inbox 
             f"notify={notify!r} is neither True, False nor a callable", notify=repr(notify)
         )
     if isinstance(client, OfAnotherNode):
-        from locks.wire import pack_notification  # is there: other nodes are
+        from locks.wire.values import pack_notification  # is there: other nodes are
 
         return Own(partial(_notify, client, agent, pack_notification))
     if isinstance(client, pykka.ActorRef):

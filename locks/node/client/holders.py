@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import Any, Generic, Protocol, TypeVar
 
 from locks.node.ports import NodePort
-from locks.runtime import Client
 from locks.runtime.identity import ByClient
+from locks.runtime.monitor import Client
 
 __all__ = ["Holders"]
 

@@ -14,7 +14,7 @@ from locks.core.messages import AgentEffect
 from locks.errors import DeadlockAborted, WaitsForItself, anew
 from locks.model import RIVALS, AgentId, how_many_block, related, show
 from locks.node.ports import NodePort
-from locks.runtime import Ending
+from locks.runtime.monitor import Ending
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVarTuple, Unpack

@@ -13,8 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 from locks.errors import InvalidOption, MisuseError
 from locks.lock_ids import shown
 from locks.node.client.clients import checked_label
-from locks.runtime import CannotMonitor, Client, Ending, Monitor, acting
 from locks.runtime.leaving import Block, entering
+from locks.runtime.monitor import CannotMonitor, Client, Ending, Monitor, acting
 from locks.runtime.native import start_new_thread
 
 __all__ = ["Acting", "Owner", "checked_owner"]

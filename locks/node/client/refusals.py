@@ -25,8 +25,8 @@ from locks.model import FEW_IDS, RIVALS, AgentId, Contender, LockId, LockInfo, s
 from locks.node.client.clients import name_of
 from locks.node.client.one_client import OwnAgent
 from locks.node.ports import NodePort
-from locks.runtime import Client, Down
 from locks.runtime.bridge import is_in_event_loop, is_in_trio
+from locks.runtime.monitor import Client, Down
 
 __all__ = [
     "IN_TRIO",

@@ -38,6 +38,7 @@ from locks.node.client.clients import this_program
 from locks.node.client.refusals import check_may_wait
 from locks.node.marks import memory_of
 from locks.node.peers.local_node import LocalNode
+from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid
 from locks.otp.distribution import Distribution
 from locks.otp.links.budgets import MOST_CALLS, check_budget
@@ -46,11 +47,11 @@ from locks.otp.process.calls import BlockingCalls
 from locks.otp.process.processes import Processes
 from locks.otp.process.remote import Remotes
 from locks.ranges import one_line
-from locks.runtime import Executor
+from locks.runtime.executor import Executor
 from locks.runtime.inline import Turn
 from locks.runtime.logs import log_event
-from locks.wire import LOCK_SERVER, BadMessage
 from locks.wire.facts import is_question, pack_answer, pack_question, unpack_answer, unpack_question
+from locks.wire.forms import LOCK_SERVER
 
 __all__ = ["Answers", "Inquiries", "Witness", "ask_all", "ask_by_ways"]
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from locks.core.server.tree import Entry
 from locks.model import RIVALS, AgentId, LockId, Mode
 from locks.node.observing.elections import is_contest
-from locks.runtime import Executor
+from locks.runtime.executor import Executor
 from locks.runtime.logs import Sparing, log_event
 from locks.words import is_held_up_id, show
 

@@ -13,31 +13,3 @@ both kinds, one of ours must yield, and the original need not understand how.
 
 Each lock server keeps its own guarantees: at the original's, its faults remain.
 """
-
-from locks.node.original.agents import OriginalAgents, OriginalWatcher, around
-from locks.node.original.forms import (
-    CastServer,
-    Command,
-    DemonitorPid,
-    MonitorPid,
-    SendTerm,
-    ToLockServer,
-    watcher_request,
-)
-from locks.node.original.servers import OriginalServers, cannot_unlock, is_election
-
-__all__ = [
-    "CastServer",
-    "Command",
-    "DemonitorPid",
-    "MonitorPid",
-    "OriginalAgents",
-    "OriginalServers",
-    "OriginalWatcher",
-    "SendTerm",
-    "ToLockServer",
-    "around",
-    "cannot_unlock",
-    "is_election",
-    "watcher_request",
-]

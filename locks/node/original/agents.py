@@ -72,8 +72,7 @@ from locks.otp.bytes import etf
 from locks.otp.bytes.control import StrangeMessage
 from locks.otp.bytes.fields import brief
 from locks.otp.bytes.terms import Atom, Pid
-from locks.wire import agent_of
-from locks.wire.forms import to_mode
+from locks.wire.forms import agent_of, to_mode
 
 __all__ = ["OriginalAgents", "OriginalWatcher", "around"]
 

@@ -36,11 +36,10 @@ from locks.model import (
     units_of,
 )
 from locks.otp.bytes import etf
-from locks.otp.bytes.fields import Form, brief, parts
+from locks.otp.bytes.fields import BadMessage, Form, brief, parts
 from locks.otp.bytes.terms import Atom, Pid, Term
 from locks.ranges import MOST_RECORDS, Number, Text, Version
-from locks.wire import BadMessage, agent_of
-from locks.wire.forms import FORMS
+from locks.wire.forms import FORMS, agent_of
 from locks.wire.versions import check_version
 
 __all__ = [

@@ -25,41 +25,30 @@ from locks.core.parts import MOST_RECORDS, pieces
 from locks.errors import InvalidOption, assert_never
 from locks.model import AgentId, LockId, View, show
 from locks.node.client.agent import Agent
-from locks.node.original import (
+from locks.node.original.agents import OriginalAgents, OriginalWatcher, around
+from locks.node.original.forms import (
     CastServer,
     Command,
     DemonitorPid,
     MonitorPid,
-    OriginalAgents,
-    OriginalServers,
-    OriginalWatcher,
     SendTerm,
     ToLockServer,
-    around,
-    cannot_unlock,
-    is_election,
     watcher_request,
 )
+from locks.node.original.servers import OriginalServers, cannot_unlock, is_election
 from locks.node.peers.local_node import LocalNode
 from locks.otp.bytes import etf
 from locks.otp.bytes.control import SpawnRequest
+from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.distribution import Distribution
 from locks.otp.links.link import Link
 from locks.otp.process.processes import CAST, Processes
 from locks.otp.process.remote import RemoteRef, Remotes
-from locks.runtime import Client, Executor
-from locks.wire import (
-    ABOUT,
-    AGENTS,
-    LOCK_SERVER,
-    OURS,
-    About,
-    BadMessage,
-    pack_about,
-    pid_of,
-    unpack_about,
-)
+from locks.runtime.executor import Executor
+from locks.runtime.monitor import Client
+from locks.wire.forms import LOCK_SERVER, OURS, pid_of
+from locks.wire.values import ABOUT, AGENTS, About, pack_about, unpack_about
 
 __all__ = ["Connections", "OriginalPeers"]
 

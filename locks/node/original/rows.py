@@ -23,7 +23,7 @@ from locks.model import COVERING, AgentId, LockId, Mode, RequestKey, RequestReco
 from locks.node.original.forms import OriginalGroup, OriginalInfo, unpack_request
 from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Atom, Pid
-from locks.wire import agent_of
+from locks.wire.forms import agent_of
 
 __all__ = ["ELSEWHERE", "NOBODY", "Ours", "Pending", "Row", "Rows", "number_of", "row_id"]
 

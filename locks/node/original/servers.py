@@ -72,9 +72,9 @@ from locks.node.original.forms import (
 )
 from locks.node.original.rows import NOBODY, Ours, Pending, row_id
 from locks.otp.bytes.control import StrangeMessage
-from locks.otp.bytes.fields import brief
+from locks.otp.bytes.fields import BadMessage, brief
 from locks.otp.bytes.terms import Atom, Pid
-from locks.wire import BadMessage, agent_of
+from locks.wire.forms import agent_of
 
 __all__ = ["OriginalServers", "cannot_unlock", "is_election"]
 

@@ -30,12 +30,12 @@ from locks.otp.bytes.terms import Atom
 from locks.otp.links.link import Link
 from locks.otp.options import MOST_SERVERS
 from locks.ranges import Name, Size
-from locks.wire import LOCK_SERVER, OURS, is_ours
+from locks.wire.forms import LOCK_SERVER, OURS, is_ours
 
 if TYPE_CHECKING:
     from locks.node.peers.local_node import LocalNode
     from locks.otp.process.processes import Processes
-    from locks.runtime import Executor
+    from locks.runtime.executor import Executor
 
 __all__ = ["SERVERS", "Agreement", "Agreements", "pack_servers", "unpack_servers"]
 

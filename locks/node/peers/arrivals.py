@@ -9,7 +9,7 @@ from math import inf
 from locks.core.agent.requests import servable
 from locks.node.client.refusals import check_may_wait
 from locks.node.ports import NodePort, Scope
-from locks.runtime import Waiter
+from locks.runtime.waiter import Waiter
 
 __all__ = ["Arrivals"]
 

@@ -67,26 +67,16 @@ from locks.otp.process.remote import Errors, RemoteRef, Remotes
 from locks.otp.tunnel.channels import Channels
 from locks.otp.tunnel.tunnels import Tunnels
 from locks.otp.tunnel.wishes import Wishes
-from locks.runtime import Client, Executor, Listener
 from locks.runtime.addressed import OfAnotherNode
-from locks.wire import (
-    ABOUT,
-    LOCK_SERVER,
-    NOT_UNDERSTOOD,
-    OURS,
-    VIEW,
-    is_ours,
-    kind_of,
-    pack,
-    pack_attributes,
-    pack_view,
-    pages,
-    pid_of,
-    to_lock_id,
-    unpack_error,
-    unpack_to_agent,
-    unpack_to_server,
-)
+from locks.runtime.executor import Executor
+from locks.runtime.identity import Listener
+from locks.runtime.monitor import Client
+from locks.wire import pages
+from locks.wire.forms import LOCK_SERVER, OURS, is_ours, pid_of, to_lock_id
+from locks.wire.messages import NOT_UNDERSTOOD, pack, unpack_to_agent, unpack_to_server
+from locks.wire.refusals import pack_attributes, unpack_error
+from locks.wire.urgency import kind_of
+from locks.wire.values import ABOUT, VIEW, pack_view
 
 if TYPE_CHECKING:
     from locks.node.original.peers import OriginalPeers

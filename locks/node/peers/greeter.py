@@ -20,19 +20,20 @@ from typing import TYPE_CHECKING, Any
 
 from locks.errors import InvalidOption
 from locks.node.peers.greeting import Greeting, pack_greeting, unpack_greeting
+from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
 from locks.otp.links.link import Link
 from locks.otp.names.address_book import NAMES, News
 from locks.otp.options import NET_TICKTIME
 from locks.runtime.waiter import run_in_hub
-from locks.wire import LOCK_SERVER, BadMessage
+from locks.wire.forms import LOCK_SERVER
 from locks.wire.versions import taken_over
 
 if TYPE_CHECKING:
     from locks.node.peers.local_node import LocalNode
     from locks.otp.distribution import Distribution
     from locks.otp.process.processes import Processes
-    from locks.runtime import Executor
+    from locks.runtime.executor import Executor
 
 __all__ = ["Greeter"]
 

@@ -21,9 +21,10 @@ from locks.errors import InvalidOption
 from locks.model import check_node_name
 from locks.otp import distribution
 from locks.otp.bytes.control import brief
+from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
 from locks.otp.names.address_book import NAMES, News
-from locks.wire import OURS, BadMessage
+from locks.wire.forms import OURS
 from locks.wire.versions import check_version
 
 __all__ = ["GREETING", "Greeting", "pack_greeting", "to_node_name", "unpack_greeting"]

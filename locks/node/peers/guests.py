@@ -20,7 +20,7 @@ from locks.otp.links.budgets import (
     Tally,
     check_budget,
 )
-from locks.runtime import Executor
+from locks.runtime.executor import Executor
 from locks.wire.versions import seconds_ahead
 
 __all__ = ["Guests"]

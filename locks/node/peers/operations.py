@@ -14,9 +14,11 @@ from locks.core.agent.machine import Object
 from locks.model import LockId, check_lock_id, check_mode, check_nodes, check_require
 from locks.node.client.agent import Agent
 from locks.otp.bytes.control import brief
+from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Pid
 from locks.ranges import LONGEST_NAME
-from locks.wire import BadMessage, agent_of, pack_result, pid_of, unpack_result
+from locks.wire.forms import agent_of, pid_of
+from locks.wire.values import pack_result, unpack_result
 
 __all__ = ["OPERATIONS", "Argument", "Operation", "Word"]
 

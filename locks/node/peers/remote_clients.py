@@ -36,21 +36,18 @@ from locks.node.peers.operations import OPERATIONS, Word
 from locks.node.ports import NodePort, PendingCall
 from locks.otp.bytes import etf
 from locks.otp.bytes.control import StrangeMessage, brief
+from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.links.budgets import MOST_CALLS, check_budget
 from locks.otp.process.calls import BlockingCalls
 from locks.otp.process.processes import CAST
 from locks.otp.process.proxied import is_call
 from locks.otp.process.remote import RemoteRef, Remotes
-from locks.runtime import client_key, current_client
-from locks.wire import (
-    OURS,
-    BadMessage,
-    agent_of,
-    is_ours,
-    pack_result,
-    pages,
-)
+from locks.runtime.identity import client_key
+from locks.runtime.monitor import current_client
+from locks.wire import pages
+from locks.wire.forms import OURS, agent_of, is_ours
+from locks.wire.values import pack_result
 
 __all__ = ["RemoteAgent", "RemoteClients"]
 

@@ -18,8 +18,9 @@ from locks.node.peers.local_node import LocalNode
 from locks.node.ports import Scope
 from locks.otp.names.discovery import ChangingDiscovery, Sightings
 from locks.otp.names.ways import Finder
-from locks.runtime import Event, Executor
+from locks.runtime.executor import Executor
 from locks.runtime.native import start_new_thread
+from locks.runtime.waiter import Event
 
 __all__ = ["Turnover"]
 

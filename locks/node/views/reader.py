@@ -20,13 +20,19 @@ from locks.model import LockId, View, show
 from locks.node.client.refusals import check_may_wait, reasons
 from locks.node.peers.local_node import LocalNode
 from locks.otp.bytes import etf
+from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Pid
 from locks.otp.distribution import Distribution
 from locks.otp.links.silence import Silence
 from locks.otp.process.calls import BlockingCalls
 from locks.otp.process.processes import CAST, NOCONNECTION, Local, Processes
-from locks.runtime import Executor, Listener, Waiter
-from locks.wire import LOCK_SERVER, OURS, VIEW, BadMessage, pack, pages, unpack_view
+from locks.runtime.executor import Executor
+from locks.runtime.identity import Listener
+from locks.runtime.waiter import Waiter
+from locks.wire import pages
+from locks.wire.forms import LOCK_SERVER, OURS
+from locks.wire.messages import pack
+from locks.wire.values import VIEW, unpack_view
 
 __all__ = ["ViewReader"]
 

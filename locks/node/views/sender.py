@@ -36,7 +36,7 @@ from locks.otp.bytes.terms import Pid, Term
 from locks.otp.distribution import Distribution
 from locks.otp.links.budgets import SLICE, Share
 from locks.otp.process.processes import Processes
-from locks.runtime import Executor
+from locks.runtime.executor import Executor
 from locks.runtime.waiter import run_in_hub
 from locks.wire import pages
 

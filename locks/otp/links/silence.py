@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from locks.otp.links.link import Link
-from locks.runtime import Executor
+from locks.runtime.executor import Executor
 from locks.runtime.inline import Turn
 from locks.runtime.waiter import run_in_hub
 

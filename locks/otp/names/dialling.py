@@ -24,7 +24,7 @@ from locks.otp.admission.strangers import NoWay, Settled
 from locks.otp.names.address_book import AddressBook
 from locks.otp.names.epmd import NotRegistered
 from locks.otp.notices import Notices
-from locks.runtime import Executor
+from locks.runtime.executor import Executor
 from locks.runtime.inline import Turn
 from locks.runtime.waiter import run_in_hub
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from locks.otp.bytes.terms import Reference
-from locks.runtime import Waiter
+from locks.runtime.waiter import Waiter
 
 if TYPE_CHECKING:
     from locks.otp.links.silence import Silence

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from locks.otp.bytes.terms import Pid
-from locks.runtime import Client
+from locks.runtime.monitor import Client
 
 __all__ = ["Local"]
 

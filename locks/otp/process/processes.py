@@ -31,13 +31,14 @@ from locks.otp.links.link import Link
 from locks.otp.links.reading import Reading
 from locks.otp.process.local import Local
 from locks.otp.process.reasons import reason_term, reason_value
-from locks.runtime import Client, Down, Monitor, exit_client, watch_end
+from locks.runtime.exits import exit_client
 from locks.runtime.identity import ByClient
+from locks.runtime.monitor import Client, Down, Monitor, watch_end
 from locks.runtime.waiter import Waiter
 
 if TYPE_CHECKING:
     from locks.otp.distribution import Distribution
-    from locks.runtime import Executor
+    from locks.runtime.executor import Executor
     from locks.runtime.inline import Turn
 
 __all__ = [

@@ -36,13 +36,13 @@ from locks.otp.process.processes import (
 )
 from locks.otp.process.proxied import RemoteActor, RemoteProxy, call_of, term_of
 from locks.otp.process.reasons import sendable_text
-from locks.runtime import Client, GeventFuture, Monitor, ask, tell, watch_end
+from locks.runtime.actor import GeventFuture, ask, tell
 from locks.runtime.addressed import OfAnotherNode
-from locks.runtime.monitor import DeathWatch
+from locks.runtime.monitor import Client, DeathWatch, Monitor, watch_end
 from locks.runtime.waiter import Waiter, get_hub_if_exists
 
 if TYPE_CHECKING:
-    from locks.runtime import Executor
+    from locks.runtime.executor import Executor
     from locks.runtime.inline import Turn
 
 __all__ = ["Errors", "RemoteError", "RemoteRef", "Remotes"]

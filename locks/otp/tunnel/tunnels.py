@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from locks.otp.bytes.terms import Pid
     from locks.otp.notices import Notices
     from locks.otp.process.processes import Processes
-    from locks.runtime import Executor
+    from locks.runtime.executor import Executor
     from locks.runtime.inline import Turn
 
     Ts = TypeVarTuple("Ts")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from locks.otp.distribution import Distribution
-    from locks.runtime import Executor
+    from locks.runtime.executor import Executor
     from locks.runtime.inline import Turn
 
 __all__ = ["Wishes"]

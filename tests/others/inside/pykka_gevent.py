@@ -8,7 +8,7 @@ import gevent.event
 import pykka
 import pytest
 
-from locks.runtime import GeventActor, GeventFuture
+from locks.runtime.actor import GeventActor, GeventFuture
 
 
 def use(name: str, actor_class: type[pykka.Actor]) -> None:
