@@ -81,7 +81,7 @@ class GroupMonitor:
     Attributes:
         group: The group, as passed to `monitor`.
         members: The references of its members when the monitor began; later changes are reported.
-        never_blocks: Whether the watcher never blocks (`locks.runtime.Listener`).
+        never_blocks: Whether the watcher never blocks (`locks.runtime.identity.Listener`).
     """
 
     def __init__(self, scope: Scope, group: Group, watcher: Watcher) -> None:

@@ -92,7 +92,7 @@ class Answering(NamedTuple):
 
 
 class Background(Protocol):
-    """Where foreign code is called, outside of the turn; `locks.runtime.Executor` is the real one."""
+    """Where foreign code is called, outside of the turn; `locks.runtime.executor.Executor` is the real one."""
 
     def run_soon(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         """Call a function soon, after all that was given before."""

@@ -97,7 +97,7 @@ class ByClient(Generic[T]):
 
 
 class Telling(Protocol):
-    """What calls functions of the program; `locks.runtime.Executor` is the real one."""
+    """What calls functions of the program; `locks.runtime.executor.Executor` is the real one."""
 
     def tell(self, function: Callable[..., object], *args: Any) -> None:
         """Call a function, after its earlier calls."""
