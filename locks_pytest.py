@@ -103,7 +103,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make one test for each seed; seeds that failed last time come first."""
     marker = metafunc.definition.get_closest_marker("locks_seeds")
     only = metafunc.config.option.locks_seed
-    if (marker is None and only is None) or not _takes_ours(metafunc):
+    if not _takes_ours(metafunc):
+        if marker in metafunc.definition.own_markers:
+            pytest.fail(
+                f"@seeds on {metafunc.definition.name}, which does not take the fixture `simulation` of locks.testing: it "
+                "would run once. Add the parameter `simulation`, and rename a fixture or parameter of your own with that name",
+                pytrace=False,
+            )
+        return
+    if marker is None and only is None:
         return
     options = {} if marker is None else marker.kwargs
     seeds = _seeds_for(metafunc.config, marker.args[0] if marker else [0])

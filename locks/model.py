@@ -142,6 +142,11 @@ def check_mode(value: Any) -> Mode:
     raise InvalidOption(f"unknown mode {shown(value)}; use {known}", value=shown(value))
 
 
+def majority(of: int) -> int:
+    """The smallest number of nodes of which any two sets have one in common."""
+    return of // 2 + 1
+
+
 def check_require(value: Any) -> Require:
     """Return `value` if it is a requirement; raise `InvalidOption` otherwise."""
     require = plain_text(value)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
-from locks.model import check_has_no_port
+from locks.model import check_has_no_port, majority
 
 __all__ = ["Policy", "named_nodes", "policy_of", "quorum"]
 
@@ -131,7 +131,7 @@ def policy_of(
                 'policy="majority" needs nodes=[...], the nodes of which it is a majority: list all of them, '
                 "also those that are down now"
             )
-        return Policy(len(electorate) // 2 + 1, electorate)
+        return Policy(majority(len(electorate)), electorate)
     if policy == "island":
         if electorate is not None:
             raise InvalidOption(

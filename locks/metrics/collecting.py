@@ -14,6 +14,7 @@ from locks.core.statistics import BOUNDS, Durations, TimesStatistics
 from locks.errors import MisuseError
 from locks.form.first_use import Unloaded
 from locks.metrics.names import METRICS
+from locks.model import majority
 from locks.node.node import Node
 from locks.node.observing.elections import is_contest
 from locks.node.observing.times import MOST_NAMES, OTHERS, first_name
@@ -170,8 +171,8 @@ def _others(node: Node) -> Iterator[tuple[str, Labels, float]]:
     yield "locks_connections", {"kind": "client"}, len(node.nodes(hidden=True))
     yield "locks_servers", {}, len(servers)
     yield "locks_servers_connected", {}, len(servers & node.alive)
-    majority = scope is not None and scope.require == "majority"
-    yield "locks_servers_needed", {}, len(servers) // 2 + 1 if majority else len(servers)
+    by_majority = scope is not None and scope.require == "majority"
+    yield "locks_servers_needed", {}, majority(len(servers)) if by_majority else len(servers)
 
 
 def family(name: str) -> prometheus.Metric:

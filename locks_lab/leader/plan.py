@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from typing import Literal, NamedTuple, get_args
 
+from locks.model import majority
 from locks_lab.leader.node import EAGER, Uses
 from locks_lab.leader.schedule import ORDERS, Order
 from locks_lab.leader.world import ElectionPlan
@@ -80,7 +81,7 @@ def policy_for(name: PolicyName, nodes: tuple[str, ...]) -> Policy:
     """A policy for some nodes, under which two leaders at once are impossible but for islands."""
     if name == "island":
         return Policy()
-    most = len(nodes) // 2 + 1
+    most = majority(len(nodes))
     return quorum(most) if name == "quorum" else Policy(most, frozenset(nodes))
 
 

@@ -425,6 +425,23 @@ def test_reports(tmp_path: Path) -> None:
     assert "sequenceDiagram" in again
 
 
+def test_seeds_without_the_fixture_are_refused(tmp_path: Path) -> None:
+    """It would run once: with a fixture or parameter of the project's own with that name, or without any. Marked classes may have other tests."""
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\nfrom locks.testing import seeds\n"
+        "@seeds(3)\ndef test_none(): pass\n"
+        "@seeds(3)\n@pytest.mark.parametrize('simulation', [1])\ndef test_own(simulation): pass\n"
+    )
+    out = run_pytest(tmp_path)
+    assert "@seeds on test_none, which does not take the fixture `simulation`" in out
+    assert "passed" not in out
+    (tmp_path / "test_it.py").write_text(
+        "from locks.testing import seeds\n@seeds(3)\nclass TestAll:\n    def test_none(self): pass\n"
+        "    def test_each(self, simulation):\n        simulation.client(print)\n        simulation.run()\n"
+    )
+    assert "4 passed" in run_pytest(tmp_path)
+
+
 def test_failures_of_other_tests_are_left_alone(tmp_path: Path) -> None:
     """The plugin is in each program that has `locks` installed: where nothing is simulated it loads nothing."""
     (tmp_path / "conftest.py").write_text(

@@ -124,6 +124,18 @@ def test_it_connects_again(nodes: Nodes) -> None:
     eventually(lambda: a.nodes(hidden=True) == [client.name])
 
 
+def test_connect_to_a_client_node_that_is_connected_already(nodes: Nodes) -> None:
+    """Whichever of two client nodes has begun, `connect` says at once that they are connected, until they no longer are."""
+    a = nodes.start(A)
+    one, other = nodes.client(a), nodes.client(a)
+    assert one.connect(other.name, timeout=LIMIT)
+    assert other.connect(one.name, timeout=LIMIT)
+    assert other.connect(one.name, timeout=0)
+    assert other.disconnect(one.name)
+    eventually(lambda: other.name not in one.nodes(hidden=True))
+    assert not one.connect(other.name, timeout=0)
+
+
 def test_without_mesh_who_listens_is_a_lock_server(nodes: Nodes) -> None:
     """Only who neither meshes nor listens is a client."""
     a, b = nodes.start(A), nodes.start(B, mesh=False, listen=True)

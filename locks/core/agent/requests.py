@@ -33,6 +33,7 @@ from locks.model import (
     RequestRecord,
     Require,
     covers,
+    majority,
     show,
     show_all,
 )
@@ -439,12 +440,12 @@ def needed(require: Require, nodes: Collection[str], alive: Collection[str]) -> 
     if require == "any":
         return 1
     if require == "majority":
-        return len(nodes) // 2 + 1
+        return majority(len(nodes))
     up = sum(node in alive for node in nodes)
     if require == "all_alive":
         return max(up, 1)
     if require == "majority_alive":
-        return up // 2 + 1
+        return majority(up)
     return assert_never(require)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterable
 from math import inf
 
 from locks.core.agent.requests import servable
+from locks.model import majority
 from locks.node.client.refusals import check_may_wait
 from locks.node.ports import NodePort, Scope
 from locks.runtime.waiter import Waiter
@@ -32,6 +33,7 @@ class Arrivals:
         self._members = members
         self._has_failed = has_failed
         self._waiting: dict[str, list[tuple[Waiter, bool]]] = {}
+        self._without_server: set[str] = set()  # connected, and known to have no lock server for us
 
     def await_node(self, name: str, timeout: float | None, *, server: bool) -> bool:
         """Wait for a node, outside of the turn: for its lock server, or just for the connection.
@@ -71,7 +73,7 @@ class Arrivals:
         """
         nodes = servers.nodes
         deadline = time.monotonic() + timeout
-        most = len(nodes) // 2 + 1
+        most = majority(len(nodes))
         while True:
             there = self._node.alive.intersection(nodes)
             away = [name for name in nodes if name not in there]
@@ -85,6 +87,8 @@ class Arrivals:
 
     def came(self, name: str, has_server: bool = True) -> None:
         """Wake the waits for a node that is up; in the turn."""
+        if not has_server:
+            self._without_server.add(name)
         waiting = self._waiting.pop(name, [])
         for waiter, needs_server in waiting:
             if has_server or not needs_server:
@@ -93,12 +97,16 @@ class Arrivals:
         if left:
             self._waiting[name] = left
 
+    def left(self, name: str) -> None:
+        """A node is no longer connected; in the turn."""
+        self._without_server.discard(name)
+
     def _not_tried(self, names: list[str]) -> list[str]:
         return [name for name in names if not self._has_failed(name)]
 
     def _wait_for(self, name: str, server: bool) -> Waiter | None:
-        """A waiter for a node; `None` if its lock server can be asked already."""
-        if name in self._members:
+        """A waiter for a node; `None` if it is up already."""
+        if name in self._members or (not server and name in self._without_server):
             return None
         waiter = Waiter()
         self._waiting.setdefault(name, []).append((waiter, server))

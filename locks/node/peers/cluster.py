@@ -347,6 +347,7 @@ class Cluster:
     def _disconnected(self, link: Link, reason: str) -> None:
         name = link.peer.name
         self.greeter.disconnected(name)
+        self.arrivals.left(name)
         if name not in self.members:
             self.node.tell_agents(AgentMachine.peer_down, name, in_touch=True)
         self.agreements.lost(name)
