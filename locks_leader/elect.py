@@ -32,7 +32,9 @@ EXAMPLES = """\
 
 def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
-    parser = commands.add_parser("elect", help=about, description=__doc__, epilog=EXAMPLES)
+    parser = commands.add_parser(
+        "elect", help=about, description=__doc__, epilog=EXAMPLES, wrong=FAILED
+    )
     parser.add_argument("name", metavar="NAME", help="the subject of the election")
     parser.add_argument(
         "--timeout",

@@ -7,13 +7,11 @@ import sys
 from typing import Any
 
 from locks.cli.observing import (
-    FAILED,
     NOTHING,
     add_looking,
+    answer,
     find_agent,
-    nobody_answers,
     print_json,
-    say_silent,
 )
 from locks.facts.gather import break_transaction, waits
 from locks.facts.stories import longest, who
@@ -52,11 +50,7 @@ def _run(options: argparse.Namespace) -> int:
     found = find_agent(graph.agents, options.agent)
     if not found:
         text = f"no such transaction: {options.agent} neither holds nor requests a lock; see `locks ps`"
-        if options.json:
-            print_json({"error": text, "silent": dict(graph.silent)})
-        print(f"locks break: {text}", file=sys.stderr)
-        say_silent(graph.silent)
-        return FAILED if nobody_answers(graph.silent) else NOTHING
+        return answer(options, {}, f"locks break: {text}", graph.silent, NOTHING, sys.stderr)
     name = who(longest(graph.of(found[0])))
     break_transaction(found[0], reason=options.reason, timeout=options.timeout)
     if options.json:

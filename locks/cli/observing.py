@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from locks.cli.joining import add_options, join
 from locks.errors import LocksError, MisuseError
@@ -27,7 +27,6 @@ __all__ = [
     "answer",
     "find_agent",
     "joined",
-    "nobody_answers",
     "print_json",
     "say_silent",
     "table",
@@ -104,6 +103,7 @@ def answer(
     text: str,
     silent: Iterable[tuple[str, str]],
     status: int = 0,
+    to: TextIO | None = None,
 ) -> int:
     """Print an answer, as JSON or as text, and the servers that did not answer; return the exit status.
 
@@ -113,23 +113,32 @@ def answer(
         text: The same for people.
         silent: The servers that did not answer, and why.
         status: The exit status if at least one answered.
+        to: Where the text is printed; standard output by default.
     """
     silent = list(silent)
-    if options.json:
-        print_json(data | {"silent": dict(silent)})
+    if _nobody_answers(silent):
+        status, error = FAILED, "; ".join(_no_answer(silent))
     else:
-        print(text)
+        error = text
+    if options.json:
+        print_json(data | {"silent": dict(silent)} | ({"error": error} if status else {}))
+    else:
+        print(text, file=to)
         say_silent(silent)
-    return FAILED if nobody_answers(silent) else status
+    return status
 
 
 def say_silent(silent: Sequence[tuple[str, str]]) -> None:
     """Print the servers that did not answer."""
-    for server, reason in silent:
-        print(f"no answer from {server}: {reason}", file=sys.stderr)
+    for line in _no_answer(silent):
+        print(line, file=sys.stderr)
 
 
-def nobody_answers(silent: Iterable[tuple[str, str]]) -> bool:
+def _no_answer(silent: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"no answer from {server}: {reason}" for server, reason in silent]
+
+
+def _nobody_answers(silent: Iterable[tuple[str, str]]) -> bool:
     """Whether no lock server answered. An empty answer counts as an answer."""
     return not set(lock_server_names()) - dict(silent).keys()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -20,11 +21,18 @@ OPTION = re.compile(r"--[\w-]+")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that suggests the nearest known word, and shows its texts as they are. The parsers of its commands do, too."""
+    """A parser that suggests the nearest known word, and shows its texts as they are. The parsers of its commands do, too.
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    Args:
+        args: As for `argparse.ArgumentParser`.
+        wrong: The exit status for wrong arguments.
+        options: As for `argparse.ArgumentParser`.
+    """
+
+    def __init__(self, *args: Any, wrong: int = 2, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(*args, **options)
+        self._wrong = wrong
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
@@ -41,8 +49,9 @@ class Parser(argparse.ArgumentParser):
         return known, rest
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong, and exit with status 2."""
+        """Print what is wrong, and exit."""
         wrong = CHOICE.search(message)
         if wrong is not None:
             message += nearest(wrong[1], re.findall(r"[\w-]+", wrong[2]))
-        super().error(message)
+        self.print_usage(sys.stderr)
+        self.exit(self._wrong, f"{self.prog}: error: {message}\n")

@@ -50,7 +50,9 @@ EXAMPLES = """\
 
 def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
-    parser = commands.add_parser("run", help=about, description=__doc__, epilog=EXAMPLES)
+    parser = commands.add_parser(
+        "run", help=about, description=__doc__, epilog=EXAMPLES, wrong=FAILED
+    )
     parser.add_argument("id", metavar="ID", help=ID_HELP)
     parser.add_argument(
         "--read", action="store_true", help="take a read lock, which others can share"

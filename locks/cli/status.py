@@ -50,6 +50,11 @@ def _run(options: argparse.Namespace) -> int:
     missing = options.among not in (None, *(fact.node for fact in facts))
     enough = len(facts) >= needed
     forgot = forgetful(timeout=options.timeout) if facts else ()
+    answer = "answers" if len(facts) == 1 else "answer"
+    text = f"{len(facts)} of {servers} lock servers {answer}; {needed} are needed: locks {'can' if enough else 'can NOT'} be taken."
+    wrong = [] if enough else [text]
+    if missing:
+        wrong.append(f"{options.among} does not answer.")
     if options.json:
         print_json(
             {
@@ -61,22 +66,19 @@ def _run(options: argparse.Namespace) -> int:
                 "nodes": [_as_data(fact, clock) for fact in facts],
                 "forgetful": forgot,
                 "silent": dict(found.silent),
+                **({"error": " ".join(wrong)} if wrong else {}),
             }
         )
     else:
         if facts:
             print(table(HEADS, [_as_row(fact, clock, servers) for fact in facts]))
-        answer = "answers" if len(facts) == 1 else "answer"
-        text = f"{len(facts)} of {servers} lock servers {answer}; {needed} are needed"
-        print(f"{text}: locks {'can' if enough else 'can NOT'} be taken.")
-        if missing:
-            print(f"{options.among} does not answer.")
+        print("\n".join(dict.fromkeys([text, *wrong])))
         if forgot:
             print(
                 f"{', '.join(forgot)}: begun without a memory of what is done once; waiting for the other servers to tell it."
             )
         say_silent(found.silent)
-    return 0 if enough and not missing else NOTHING
+    return NOTHING if wrong else 0
 
 
 def _as_row(fact: NodeFact, clock: float, servers: int) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ SAYS = """The activity of the lock servers, live: requests, grants, waits and de
 waiting requests, the longest waits and holds, and the last deadlocks (new ones are marked). q ends it."""
 WIDTH, HEIGHT = 160, 40  # of a frame that does not go to a terminal
 QUICKEST = 0.1  # shortest interval, in seconds
+TOO_FEW = "too few lock servers answer to take a lock"
 
 
 def add_command(commands: Any, about: str) -> None:
@@ -39,7 +40,7 @@ def add_command(commands: Any, about: str) -> None:
         _run,
         what=about,
         says=SAYS,
-        nothing="--once: too few lock servers answer to take a lock",
+        nothing=f"--once: {TOO_FEW}",
         examples=EXAMPLES,
     )
     parser.add_argument(
@@ -85,7 +86,7 @@ def _print(options: argparse.Namespace) -> int:
         if before is None:
             continue
         if options.json:
-            print_json(_as_data(before, now))
+            print_json(_as_data(before, now) | ({} if now.enough else {"error": TOO_FEW}))
         else:
             print(time.strftime("%Y-%m-%d %H:%M:%S%z"))
             print("\n".join(frame(before, now, WIDTH, HEIGHT)), end="\n\n")

@@ -127,6 +127,16 @@ def test_wrong_arguments_are_refused(
     assert "usage:" in capsys.readouterr().err
 
 
+def test_a_wrong_option_is_not_a_status_of_the_command_that_is_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """COMMAND may exit with 2 itself."""
+    with pytest.raises(SystemExit) as end:
+        command_line.main(["run", "id", "--nope"])
+    assert end.value.code == 125
+    assert "usage:" in capsys.readouterr().err
+
+
 def test_version() -> None:
     """`--version` prints the version."""
     done = run("--version")
