@@ -256,7 +256,7 @@ SIGINT = """
     {prelude}
     import os, threading, locks
     from gevent.monkey import get_original
-    from locks.runtime import Event
+    from locks.runtime.waiter import Event
 
     def other():
         with locks.transaction() as tx:

@@ -67,7 +67,7 @@ def test_a_start_that_is_broken_off_before_the_candidate_is_there(
     script = """
         import signal, threading, time
         import locks, locks_leader, pykka
-        from locks.runtime import Event
+        from locks.runtime.waiter import Event
         from tests.helpers import eventually
 
         node = locks.start()

@@ -336,7 +336,7 @@ def test_ctrl_c_in_an_actor_goes_to_the_main_greenlet(run_script: Callable[[str]
     """`KeyboardInterrupt` ends the actor it hits and is raised in the main greenlet as well."""
     script = """
         import gevent, logging, signal, pykka
-        from locks.runtime import GeventActor
+        from locks.runtime.actor import GeventActor
         logging.disable()
         gevent.get_hub().exception_stream = None
         class Hit(GeventActor):
@@ -362,7 +362,7 @@ def test_actors_in_a_patched_program(run_script: Callable[[str], str]) -> None:
         from gevent import monkey
         monkey.patch_all()
         import pykka
-        from locks.runtime import GeventActor, kill
+        from locks.runtime.actor import GeventActor, kill
         class Green(GeventActor):
             def on_receive(self, message):
                 return message + 1

@@ -191,7 +191,8 @@ def test_the_work_outlives_the_hub(run_script: Callable[[str], str]) -> None:
         from gevent import monkey
         monkey.patch_all()
         import gevent, gc
-        from locks.runtime import Executor, Waiter
+        from locks.runtime.executor import Executor
+        from locks.runtime.waiter import Waiter
         executor, first, done = Executor.choose(), Waiter(), Waiter()
         executor.run_soon(first.wake)
         print(executor.is_own_thread, first.wait(10))
@@ -211,7 +212,7 @@ def test_a_stop_after_the_hub_was_destroyed(run_script: Callable[[str], str]) ->
         from gevent import monkey
         monkey.patch_all()
         import gevent
-        from locks.runtime import Executor
+        from locks.runtime.executor import Executor
         executor = Executor.choose()
         executor.run_soon(print, "work")
         gevent.get_hub().destroy()
@@ -239,7 +240,8 @@ def test_a_plain_program_gets_a_thread_and_may_exit(run_script: Callable[[str], 
     """A program without gevent gets no hub of its own, and exits though its executor still runs."""
     script = """
         import threading
-        from locks.runtime import Executor, Waiter
+        from locks.runtime.executor import Executor
+        from locks.runtime.waiter import Waiter
         from locks.runtime.waiter import get_hub_if_exists
         executor, done = Executor.choose(), Waiter()
         executor.run_soon(done.wake)
@@ -263,7 +265,7 @@ def test_the_thread_rests_at_the_interpreters_end(run_script: Callable[[str], st
             print(code.co_filename.endswith("waiter.py"), code.co_name)
 
         import gevent
-        from locks.runtime import Executor
+        from locks.runtime.executor import Executor
         from tests.helpers import eventually
         executor = Executor(own_thread=True)
         turns = []
@@ -294,7 +296,7 @@ def test_a_late_handler_wakes_the_thread_again(run_script: Callable[[str], str])
             print(executor.call(lambda: "done"), executor.stop(30))
 
         import gc, locks
-        from locks.runtime import Executor
+        from locks.runtime.executor import Executor
         with locks.transaction() as tx:
             tx.write_lock(("a",))
         (executor,) = [it for it in gc.get_objects() if isinstance(it, Executor)]
@@ -353,7 +355,8 @@ def test_a_patched_program_gets_no_thread(run_script: Callable[[str], str]) -> N
         from gevent import monkey
         monkey.patch_all()
         import gevent, gevent.event
-        from locks.runtime import Executor, Waiter
+        from locks.runtime.executor import Executor
+        from locks.runtime.waiter import Waiter
         executor, done = Executor.choose(), Waiter()
         executor.run_soon(done.wake)
         print(executor.is_own_thread, done.wait(10), executor.hub is gevent.get_hub())
@@ -372,7 +375,8 @@ def test_the_first_user_of_a_program_with_a_hub(
     """Not patched, but with a hub: it may end, and the background work goes on."""
     script = f"""
         import threading, gevent
-        from locks.runtime import Executor, Waiter
+        from locks.runtime.executor import Executor
+        from locks.runtime.waiter import Waiter
         made = []
         def first_use():
             gevent.sleep(0)
@@ -402,7 +406,8 @@ def test_the_first_user_of_a_patched_program_in_a_native_thread(
         from gevent import monkey
         monkey.patch_all()
         import gevent
-        from locks.runtime import Executor, Waiter
+        from locks.runtime.executor import Executor
+        from locks.runtime.waiter import Waiter
         sleep = monkey.get_original("time", "sleep")
         def first_use():
             gevent.sleep(0)
@@ -424,7 +429,7 @@ def test_ctrl_c_in_the_work_goes_to_the_main_greenlet(run_script: Callable[[str]
         from gevent import monkey
         monkey.patch_all()
         import gevent, signal
-        from locks.runtime import Executor
+        from locks.runtime.executor import Executor
         executor = Executor.choose()
         executor.run_soon(signal.raise_signal, signal.SIGINT)
         executor.run_soon(print, "work goes on")

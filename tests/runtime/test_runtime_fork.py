@@ -240,7 +240,8 @@ def test_threads_of_the_parent_do_not_end_in_the_child(run_script: Callable[...,
     script = """
         import os, threading, warnings
         warnings.simplefilter("ignore")
-        from locks.runtime import Event, current_client, monitor
+        from locks.runtime.monitor import current_client, monitor
+        from locks.runtime.waiter import Event
 
         told, ready, gate = [], Event(), Event()
 

@@ -199,7 +199,7 @@ def test_while_the_end_of_a_client_is_told(run_script: Callable[..., str], prelu
         SETUP.format(prelude=prelude)
         + """
 import greenlet
-from locks.runtime import monitor
+from locks.runtime.monitor import monitor
 raw = greenlet.greenlet(lambda: None)
 told = []
 for number in range(3):

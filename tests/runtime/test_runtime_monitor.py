@@ -116,7 +116,7 @@ def test_the_client_in_a_patched_program(run_script: Callable[[str], str]) -> No
         from gevent import monkey
         monkey.patch_all()
         import threading, gevent, pykka
-        from locks.runtime import current_client, monitor
+        from locks.runtime.monitor import current_client, monitor
         print(current_client() is threading.main_thread())
         active = len(threading._active)
         gevent.spawn(lambda: print(current_client() is gevent.getcurrent())).join()
@@ -330,7 +330,7 @@ def test_the_main_thread_never_ends(run_script: Callable[[str], str]) -> None:
     """A monitor of the main thread is accepted and never called, nor at the end of the process."""
     script = """
         import threading
-        from locks.runtime import monitor
+        from locks.runtime.monitor import monitor
         monitor(threading.main_thread(), print)
         print("end")
     """

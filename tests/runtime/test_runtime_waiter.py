@@ -191,7 +191,7 @@ def test_a_wait_keeps_its_loop_alive(run_script: Callable[[str], str]) -> None:
     """A hub with nothing else to do waits for a wake by another thread, with no `LoopExit`."""
     script = """
         import gevent, threading
-        from locks.runtime import Waiter
+        from locks.runtime.waiter import Waiter
         gevent.sleep(0)
         waiter = Waiter()
         threading.Timer(0.1, waiter.wake).start()
@@ -204,7 +204,7 @@ def test_an_idle_wait_does_not_keep_its_loop_alive(run_script: Callable[[str], s
     """A hub in which only idle greenlets are left ends its main greenlet's wait as gevent does."""
     script = """
         import gevent, gevent.event
-        from locks.runtime import Channel
+        from locks.runtime.waiter import Channel
         gevent.spawn(Channel().receive)
         try:
             gevent.event.Event().wait()
@@ -218,7 +218,7 @@ def test_ctrl_c_ends_a_wait(run_script: Callable[[str], str]) -> None:
     """SIGINT ends a wait in a main thread without a hub and in one with a hub."""
     script = """
         import os, signal, sys, threading
-        from locks.runtime import Waiter
+        from locks.runtime.waiter import Waiter
         def interrupt():
             os.kill(os.getpid(), signal.SIGINT)
         for with_hub in (False, True):
@@ -240,7 +240,7 @@ def test_waits_in_a_patched_program(run_script: Callable[[str], str]) -> None:
         from gevent import monkey
         monkey.patch_all()
         import threading, gevent
-        from locks.runtime import Waiter
+        from locks.runtime.waiter import Waiter
         waiters = [Waiter() for _ in range(3)]
         out = []
         threads = [
