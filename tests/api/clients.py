@@ -170,7 +170,7 @@ class ThreadClient(Client):
     @property
     def subject(self) -> Any:
         # In a patched program a thread is a greenlet, and that is what is known of it.
-        return self.call(locks.runtime.current_client)
+        return self.call(locks.runtime.monitor.current_client)
 
 
 class GreenletClient(Client):

@@ -553,7 +553,7 @@ def test_a_callback_that_fails_ends_the_instance() -> None:
     assert settled([broken, other]) == broken
     (agent,) = [
         agent
-        for agent in list(locks.program.default_node().agents_by_id.values())
+        for agent in list(locks.program.default.default_node().agents_by_id.values())
         if agent.client == broken and not agent.machine.empty
     ]
     agent.stop()

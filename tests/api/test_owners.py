@@ -446,8 +446,8 @@ def test_acting_goes_along_to_threads_of_asyncio_alone() -> None:
 
     async def main() -> tuple[Any, Any]:
         with locks.Owner("request").acting() as owner:
-            there = await asyncio.to_thread(locks.runtime.current_client)
-            plain = in_thread(locks.runtime.current_client)
+            there = await asyncio.to_thread(locks.runtime.monitor.current_client)
+            plain = in_thread(locks.runtime.monitor.current_client)
             assert there is owner
             return there, plain
 

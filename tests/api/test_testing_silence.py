@@ -186,7 +186,7 @@ def test_error_in_a_task_that_nobody_awaits_fails_the_run() -> None:
     [
         (lambda: Election("x", nodes=["a@b", "c@d", "e@f"]).run(print), "[Ee]lection.run"),
         (lambda: locks_leader.start(Behaviour, name="x"), "start"),
-        (lambda: locks.program.default_node().connect("a@localhost:1"), "connect"),
+        (lambda: locks.program.default.default_node().connect("a@localhost:1"), "connect"),
     ],
 )
 def test_what_is_not_simulated_is_refused_by_its_name(call: Callable[[], Any], name: str) -> None:

@@ -1,4 +1,4 @@
-"""What runs a program says which servers it has: `locks.program.preset`, which the engines use."""
+"""What runs a program says which servers it has: `locks.program.default.preset`, which the engines use."""
 
 from __future__ import annotations
 
