@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from locks.runtime.interrupts import whole, whole_itself
-from locks.runtime.native import get_ident, insist
+from locks.runtime.native import get_ident, insist, start_new_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,8 +154,13 @@ class _ArmedExit(Exit):
             try:
                 insist(hold.subject._let_go, hold.held)
                 hold.held = None
-            except RecursionError:
-                return  # it is posted, and another caller does it
+            except RecursionError:  # this call needs no frame of the stack that has ended
+                start_new_thread(_let_go, (hold,))
+
+
+def _let_go(hold: Hold) -> None:
+    insist(hold.subject._let_go, hold.held)
+    hold.held = None
 
 
 @whole_itself

@@ -225,7 +225,7 @@ FORK = """
     import os, locks, locks_leader
 
     locks.start(servers=locks.HERE)
-    leads = Event()
+    leads = locks.runtime.waiter.Event()
     elected = locks_leader.Election("report", on_elected=lambda leadership: leads.open())
     elected.start()
     leads.wait()
