@@ -1,4 +1,4 @@
-"""Elections for asyncio.
+"""Elections for asyncio and trio.
 
 from locks_leader import aio
 

@@ -1,4 +1,4 @@
-"""`locks` for asyncio: nothing here blocks the event loop.
+"""`locks` for asyncio and trio: nothing here blocks the event loop.
 
     from locks import aio
 
@@ -6,11 +6,12 @@
         async with aio.transaction(timeout=5) as tx:
             await tx.write_lock(("accounts", 17))
 
-The client is the `asyncio.Task`: its locks are released when the task ends, in any way. A wait that is cancelled
+The client is the task: its locks are released when the task ends, in any way. A wait that is cancelled
 is withdrawn. If the task acts for a `locks.Owner`, that owner is the client.
 
 Theory of operation: the calls of `locks` run unchanged in a `Bridge`, a greenlet that belongs to the task. Where a call
-would block, the task awaits a future, and continues in the bridge when lock servers or other clients have set it.
+would block, the task waits in the way of its event loop, and continues in the bridge when lock servers or other clients
+have ended the wait. What depends on the event loop is an `EventLoop`; there are two, `on_asyncio` and `on_trio`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from locks import primitives as blocking
 from locks.aio.leaving import AsyncBlock
-from locks.aio.tasks import at_once, call, for_its_caller
+from locks.aio.loops import for_its_caller
+from locks.aio.tasks import at_once, call
 from locks.model import Contender, LockId, Mode, Require
 from locks.node.client.owner import Owner
 from locks.node.client.scope import Nodes

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from locks.aio.tasks import at_once, call
+from locks.aio.tasks import Suspended, at_once, call
 from locks.aio.transactions import Lost
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
@@ -100,4 +101,6 @@ class Once:
         """Have the servers remember that the work is done, and release the lock."""
         held = self._hold.held
         self._hold.drop()
-        await call(self._blocking._leave, held, error)
+        # Not `call`, which may raise `Cancelled` before it calls.
+        async with Suspended[None]().during(partial(self._blocking._leave, held, error)):
+            pass

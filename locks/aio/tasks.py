@@ -1,25 +1,19 @@
-"""Tasks as clients: calls for tasks, and the ends of tasks.
-
-A task's owner ends with the task: when the task is done; when it was dropped before, together with its loop; and when
-its loop was closed and will never continue it.
-"""
+"""Tasks as clients: calls for tasks. What depends on the event loop is in `on_asyncio` and `on_trio`."""
 
 from __future__ import annotations
 
-import asyncio
+import sys
+from asyncio import current_task
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
-from types import CodeType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
-from weakref import WeakKeyDictionary, WeakSet, ref
 
 from gevent import getcurrent
 
-from locks.errors import MisuseError
-from locks.node.client.clients import plain_label
+from locks.aio import on_asyncio
+from locks.aio.loops import EventLoop
 from locks.node.client.owner import Owner
-from locks.node.client.refusals import IN_TRIO
 from locks.runtime.bridge import Bridge, is_in_trio
 from locks.runtime.callables import check_ran
 from locks.runtime.monitor import acting
@@ -29,44 +23,9 @@ if TYPE_CHECKING:
 
     Ts = TypeVarTuple("Ts")
 
-__all__ = ["Awaiting", "Suspended", "at_once", "call", "current_owner", "drive", "for_its_caller"]
+__all__ = ["Awaiting", "Suspended", "at_once", "call", "current_owner", "drive", "running"]
 
 T = TypeVar("T")
-C = TypeVar("C", bound="Callable[..., Any]")
-
-_OWNER = "_locks_owner"  # the attribute of a task that holds its owner
-_for_its_caller: set[CodeType] = set()
-FAR = 10 * 365 * 86400.0  # seconds; no loop runs that long
-
-
-class _Parked:
-    """The wait of a task for the event that its bridge waits for."""
-
-    __slots__ = ("_future", "_loop")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._future: asyncio.Future[None] = loop.create_future()
-
-    def release(self) -> None:
-        """End the wait; see `Parked`."""
-        # Thread-safe also in the loop's own thread: this may run in a signal handler or another greenlet while the loop sleeps.
-        self._loop.call_soon_threadsafe(self._resume)
-
-    def _resume(self) -> None:
-        if not self._future.done():
-            self._future.set_result(None)
-
-    async def wait(self, timeout: float | None) -> None:
-        """Wait, for at most `timeout` seconds."""
-        if timeout is None:
-            await self._future
-            return
-        timer = self._loop.call_later(timeout, self._resume)
-        try:
-            await self._future
-        finally:
-            timer.cancel()
 
 
 async def call(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -84,18 +43,21 @@ async def call(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         The result of the function.
 
     Raises:
-        CancelledError: The task was cancelled; the wait is withdrawn.
+        CancelledError: The task was cancelled; the wait is withdrawn. In trio it is `Cancelled`.
         MisuseError: The function returned a coroutine, whose body was not run.
         Exception: The function raised it.
     """
+    loop = running()
+    if loop.before is not None:
+        await loop.before()
     bridge = Bridge.idle()
     step = bridge.begin_function(
-        partial(function, *args, **kwargs),
-        current_owner(),
-        partial(_Parked, asyncio.get_running_loop()),
+        partial(function, *args, **kwargs), current_owner(), partial(loop.Parked, loop.here())
     )
     if step is not None:
         await drive(bridge, step)
+    elif loop.after is not None:
+        await loop.after()
     return check_ran(bridge.outcome(), "the function", "await it without call()")  # type: ignore[no-any-return]
 
 
@@ -179,7 +141,8 @@ class Suspended(Generic[T]):
     async def during(self, function: Callable[[], object]) -> AsyncIterator[None]:
         """Run a function until it suspends, then the block, then the rest of the function."""
         bridge = Bridge.idle()
-        park = partial(_Parked, asyncio.get_running_loop())
+        loop = running()
+        park = partial(loop.Parked, loop.here())
         if await drive(bridge, bridge.begin_function(function, current_owner(), park), until=self):
             bridge.outcome()
             yield
@@ -191,12 +154,6 @@ class Suspended(Generic[T]):
         else:
             await drive(bridge, bridge.go_on())
         bridge.outcome()
-
-
-def for_its_caller(function: C) -> C:
-    """Mark a coroutine function that acquires something for the task that awaits it; run as a separate task, it would be useless."""
-    _for_its_caller.add(function.__code__)
-    return function
 
 
 def at_once(function: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
@@ -214,80 +171,22 @@ def current_owner() -> Owner:
     Raises:
         MisuseError: No task is running here.
     """
-    if is_in_trio():
-        raise MisuseError(f"locks.aio is for asyncio, and this is a task of trio. {IN_TRIO}")
     owner = acting.get()
     if isinstance(owner, Owner):
         return owner
     try:
-        task = asyncio.current_task()
-    except RuntimeError:  # no loop is running
-        task = None
-    if task is None:
-        raise MisuseError(
-            "no task is running (this is a callback of the event loop): make the call in a task, "
-            "asyncio.create_task(...), or act for an owner, `with owner.acting()`"
-        )
-    found: Owner | None = getattr(task, _OWNER, None)
-    if found is None:
-        found = _owner_of(task)
-    return found
+        return current_task()._locks_owner  # type: ignore[union-attr, no-any-return]
+    except (AttributeError, RuntimeError):  # no task of asyncio, or its first call
+        return running().task_owner()
 
 
-def _owner_of(task: asyncio.Task[Any]) -> Owner:
-    if getattr(task.get_coro(), "cr_code", None) in _for_its_caller:
-        raise MisuseError(
-            "acquire was run as a separate task, and the lock would be released as soon as that task "
-            "ends. Await it in the task that needs the lock. `asyncio.wait_for` makes a separate task before "
-            "Python 3.12, so pass the time limit to acquire: `await lock.acquire(timeout=1)`"
-        )
-    owner = Owner(plain_label(f"task {task.get_name()}"), tied_to=task)
-    setattr(task, _OWNER, owner)
-    _ends_with(task, owner, "its task was dropped")
-    _ends_of(task.get_loop()).owners.add(owner)
-    return owner
+def running() -> EventLoop:
+    """The kind of event loop that runs the caller. Where one runs in a task of the other, it is that of the inner task."""
+    if "trio" not in sys.modules or not is_in_trio():
+        return on_asyncio
+    with suppress(RuntimeError):  # no loop of asyncio is running
+        if current_task() is not None:
+            return on_asyncio
+    from locks.aio import on_trio
 
-
-_drops: dict[int, ref[Any]] = {}
-
-
-def _ends_with(task: asyncio.Task[Any], owner: Owner, reason: str) -> None:
-    """End an owner when its task was dropped without being done."""
-    key = id(owner)
-
-    def dropped(_: object) -> None:
-        _drops.pop(key, None)
-        owner.end(reason)
-
-    _drops[key] = ref(task, dropped)
-
-
-class _Ends:
-    """Notices that a loop was closed: only a timer that is never due refers to it, and a closed loop drops its timers.
-
-    Attributes:
-        owners: The owners of tasks that ran in the loop.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.owners: WeakSet[Owner] = WeakSet()
-        loop.call_later(FAR, self._never)
-
-    def _never(self) -> None:
-        """The callback of the timer; never called."""
-
-    def __del__(self) -> None:
-        for owner in list(self.owners):
-            owner.end("its event loop was closed")
-
-
-_ends: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Ends]] = WeakKeyDictionary()
-
-
-def _ends_of(loop: asyncio.AbstractEventLoop) -> _Ends:
-    known = _ends.get(loop)
-    found = None if known is None else known()
-    if found is None:
-        found = _Ends(loop)
-        _ends[loop] = ref(found)
-    return found
+    return on_trio

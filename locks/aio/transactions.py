@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import wraps
@@ -10,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from locks import transactions as blocking
 from locks.aio.leaving import AsyncBlock
-from locks.aio.tasks import at_once, call
+from locks.aio.tasks import at_once, call, running
 from locks.errors import LockLost, LocksError, MisuseError
 from locks.model import Deadlock, LockId, Require
 from locks.node.client.agent import Agent
@@ -169,11 +168,11 @@ class Transaction(AsyncBlock):
 def _in_loop(on_lost: Callable[[LockLost], object]) -> Callable[[LockLost], None]:
     """Make a callback run in this event loop, as long as the loop runs."""
     check_callable(on_lost, "on_lost")
-    loop = asyncio.get_running_loop()
+    post = running().poster()
 
     def tell(lost: LockLost) -> None:
         with contextlib.suppress(RuntimeError):  # the loop was closed
-            loop.call_soon_threadsafe(on_lost, lost)
+            post(on_lost, lost)
 
     return tell
 
@@ -243,4 +242,4 @@ async def run_transaction(
             pause = again.pause_after(error, tx)
             if pause is None:
                 raise
-        await asyncio.sleep(pause)
+        await running().sleep(pause)

@@ -1,4 +1,4 @@
-"""Bridges: blocking code that is run by a task of asyncio, which must not block.
+"""Bridges: blocking code that is run by a task of asyncio or trio, which must not block.
 
 The code runs in a greenlet, a *bridge*. When it would block, it switches back to its parent with
 the place where it waits. The parent waits for that in its own way, and then switches back, or

@@ -99,8 +99,8 @@ class SimulatedNodes(World):
             return _Place(self.application, client)
         if not self.is_at_work:
             raise MisuseError(
-                "a simulation waits in its own event loop alone; give the coroutine function to "
-                "simulation.client(), without asyncio.run"
+                "a simulation waits in its own event loop alone, which is one of asyncio; give the coroutine function to "
+                "simulation.client(), without asyncio.run or trio.run"
             )
         return None
 

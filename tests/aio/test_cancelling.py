@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+import itertools
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, get_args
 
 import pytest
 
@@ -12,15 +14,16 @@ import locks
 import locks_leader.aio
 from locks import aio
 from tests.aio import steps
-from tests.aio.steps import cancel_everywhere, nothing_held
+from tests.aio.steps import RUNS, beside, cancel_everywhere, event, pause, together
 
 A, B, C = ("a",), ("b",), ("c",)
+NUMBERS = itertools.count()
 
 
 async def _one_lock() -> None:
     async with aio.transaction() as tx:
         await tx.write_lock(A)
-        await asyncio.sleep(0)
+        await pause()
         tx.ensure_held(A)
 
 
@@ -39,7 +42,7 @@ async def _nested() -> None:
 
 async def _lock() -> None:
     async with aio.Lock(A), aio.Lock(B, timeout=30):
-        await asyncio.sleep(0)
+        await pause()
 
 
 async def _acquire_and_release() -> None:
@@ -51,23 +54,29 @@ async def _acquire_and_release() -> None:
 async def _rwlock() -> None:
     both = aio.RWLock(A)
     async with both.read_lock():
-        await asyncio.sleep(0)
+        await pause()
     async with both.write_lock():
-        await asyncio.sleep(0)
+        await pause()
 
 
 async def _rlock() -> None:
     async with aio.RLock(A):
         async with aio.RLock(A):
-            await asyncio.sleep(0)
+            await pause()
         assert await aio.RLock(A).token()
 
 
 @locks.locked(A)
 async def _decorated(depth: int = 2) -> None:
-    await asyncio.sleep(0)
+    await pause()
     if depth:
         await _decorated(depth - 1)
+
+
+async def _once() -> None:
+    async with aio.once(("once", next(NUMBERS))) as run:
+        await pause()
+        run.ensure_held()
 
 
 async def _run() -> None:
@@ -97,18 +106,18 @@ async def _watch() -> None:
             if seen == 2:
                 break
             async with aio.Lock(A, timeout=30):
-                await asyncio.sleep(0)
+                await pause()
 
 
 async def _election() -> None:
     async with locks_leader.aio.Election("report").lead(timeout=60) as leadership:
         leadership.ensure_leading()
-        await asyncio.sleep(0)
+        await pause()
 
 
 async def _run_election() -> None:
     async def work(leadership: locks_leader.aio.Leadership) -> int:
-        await asyncio.sleep(0)
+        await pause()
         return leadership.term
 
     assert await locks_leader.aio.Election("report").run(work, timeout=60)
@@ -116,18 +125,15 @@ async def _run_election() -> None:
 
 async def _group() -> None:
     async with aio.transaction() as tx:
-        await asyncio.gather(tx.write_lock(A), tx.read_lock(B))
+        await together(lambda: tx.write_lock(A), lambda: tx.read_lock(B))
 
 
 async def _barrier(comes_first: bool = False) -> None:
     barrier = aio.Barrier(A, 2)
-    other = asyncio.create_task(barrier.wait())
-    try:
+    async with beside(barrier.wait, cancel=True):
         while comes_first and not await barrier.waiting():
-            await asyncio.sleep(0)
+            await pause()
         assert await barrier.wait() == int(comes_first)
-    finally:
-        other.cancel()
 
 
 async def _barrier_last() -> None:
@@ -144,6 +150,7 @@ WORK = [
         _rwlock,
         _rlock,
         _decorated,
+        _once,
         _run,
         _lost,
         _questions,
@@ -152,14 +159,16 @@ WORK = [
 ]
 
 
-async def free() -> Callable[[], Awaitable[None]]:
+@asynccontextmanager
+async def free() -> AsyncIterator[None]:
     """Nobody has anything."""
-    return nothing_held
+    yield
 
 
-async def contended() -> Callable[[], Awaitable[None]]:
+@asynccontextmanager
+async def contended() -> AsyncIterator[None]:
     """Another task has it all, and lets go one after the other when somebody waits."""
-    begun = asyncio.Event()
+    begun = event()
 
     async def hold() -> None:
         async with aio.transaction() as c, aio.transaction() as b, aio.transaction() as a:
@@ -168,59 +177,60 @@ async def contended() -> Callable[[], Awaitable[None]]:
             await c.read_lock(C)
             begun.set()
             for _ in range(20):
-                await asyncio.sleep(0)
+                await pause()
             a.unlock(A)
             for _ in range(10):
-                await asyncio.sleep(0)
+                await pause()
 
-    task = asyncio.create_task(hold())
-    await begun.wait()
-
-    async def clear() -> None:
-        await task
-
-    return clear
+    async with beside(hold):
+        await begun.wait()
+        yield
 
 
-async def in_deadlock() -> Callable[[], Awaitable[None]]:
+@asynccontextmanager
+async def in_deadlock() -> AsyncIterator[None]:
     """Another task has one lock, and comes for the other one."""
-    begun = asyncio.Event()
+    begun = event()
 
     async def other() -> None:
         async def body(tx: aio.Transaction) -> None:
             await tx.write_lock(B)
             begun.set()
             for _ in range(10):
-                await asyncio.sleep(0)
+                await pause()
             await tx.write_lock(A)
 
         await aio.run_transaction(body)
 
-    task = asyncio.create_task(other())
-    await begun.wait()
-
-    async def clear() -> None:
-        await task
-
-    return clear
+    async with beside(other):
+        await begun.wait()
+        yield
 
 
-@pytest.mark.parametrize("when", ["waiting", "woken"])
+# The loop, and when it is cancelled in it.
+WHEN = [
+    ("asyncio", "waiting"),
+    ("asyncio", "woken"),
+    *(("trio", when) for when in get_args(steps.When)),
+]
+
+
+@pytest.mark.parametrize(("loop", "when"), WHEN)
 @pytest.mark.parametrize("world", [free, contended])
 @pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__.strip("_"))
 def test_cancelled_at_each_await(
-    work: Callable[[], Coroutine[Any, Any, Any]], world: Any, when: Any
+    work: Callable[[], Coroutine[Any, Any, Any]], world: Any, loop: str, when: Any
 ) -> None:
     """Cancelled at its n-th suspension, for each n, work leaves nothing behind, while its task lives on."""
-    count = asyncio.run(cancel_everywhere(work, world, when))
+    count = RUNS[loop](cancel_everywhere, work, world, when)
     if world is contended and work is not _questions:
         assert count > 0
 
 
-@pytest.mark.parametrize("when", ["waiting", "woken"])
-def test_cancelled_in_a_deadlock(when: Any) -> None:
+@pytest.mark.parametrize(("loop", "when"), WHEN)
+def test_cancelled_in_a_deadlock(loop: str, when: Any) -> None:
     """The same while two transactions wait for each other, and one is run again."""
-    assert asyncio.run(cancel_everywhere(_run, in_deadlock, when)) > 0
+    assert RUNS[loop](cancel_everywhere, _run, in_deadlock, when) > 0
 
 
 def test_what_is_kept_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +241,7 @@ def test_what_is_kept_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         agent = await aio.call(locks.spawn_agent)
         agents.append(agent)
         await aio.call(locks.lock, agent, B)
-        await asyncio.sleep(0)
+        await pause()
         locks.end_transaction(agent)
 
     monkeypatch.setattr(steps, "TICKS", 20)

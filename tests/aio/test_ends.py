@@ -13,6 +13,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import ref
@@ -21,7 +22,7 @@ import pytest
 
 import locks
 from locks import aio
-from tests.aio.steps import nothing_held, until
+from tests.aio.steps import RUNS, nothing_held, together, until
 from tests.helpers import LIMIT, eventually
 
 A, B = ("a",), ("b",)
@@ -116,19 +117,26 @@ def test_timeout_and_task_group() -> None:
     run(main)
 
 
-def test_several_tasks_use_one_transaction() -> None:
+@pytest.mark.parametrize("loop", RUNS)
+def test_several_tasks_use_one_transaction(loop: str) -> None:
     """Tasks that are given a transaction lock within it, also at the same time."""
 
     async def main() -> None:
+        tokens: set[int] = set()
+
+        async def lock(number: int) -> None:
+            tokens.add(await tx.write_lock(("n", number)))
+
         async with aio.transaction() as tx:
-            tokens = await asyncio.gather(*(tx.write_lock(("n", n)) for n in range(10)))
-            assert len(set(tokens)) == 10
+            await together(*(partial(lock, number) for number in range(10)))
+            assert len(tokens) == 10
             assert locks.statistics().agents == 1
 
-    run(main)
+    RUNS[loop](main)
 
 
-def test_an_abort_takes_back_what_a_task_holds() -> None:
+@pytest.mark.parametrize("loop", RUNS)
+def test_an_abort_takes_back_what_a_task_holds(loop: str) -> None:
     """Two tasks in a deadlock: one is run again with its age, and both get through."""
 
     async def main() -> None:
@@ -138,16 +146,17 @@ def test_an_abort_takes_back_what_a_task_holds() -> None:
             nonlocal runs
             runs += 1
             await tx.write_lock(first)
-            await asyncio.sleep(0.001)
+            if runs <= 2:
+                await until(lambda: runs == 2)
             await tx.write_lock(second)
 
-        await asyncio.gather(
-            aio.run_transaction(lambda tx: body(tx, A, B)),
-            aio.run_transaction(lambda tx: body(tx, B, A)),
+        await together(
+            partial(aio.run_transaction, lambda tx: body(tx, A, B)),
+            partial(aio.run_transaction, lambda tx: body(tx, B, A)),
         )
         assert runs == 3
 
-    run(main)
+    RUNS[loop](main)
 
 
 # --- Ends of tasks and loops -----------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 
 import locks
 from locks import aio
-from tests.aio.steps import nothing_held
+from tests.aio.steps import RUNS, beside, nothing_held, pause, until
 from tests.helpers import LIMIT
 
 A = ("a",)
@@ -64,21 +64,29 @@ def test_acquire_within_wait_for_says_what_it_has() -> None:
     asyncio.run(main())
 
 
-def test_two_readers_of_the_same_views() -> None:
+@pytest.mark.parametrize("loop", RUNS)
+def test_two_readers_of_the_same_views(loop: str) -> None:
     """The second one is told that there is one; it waited for ever, also after `aclose`. After the first one it may read."""
 
     async def main() -> None:
+        first: list[locks.View] = []
+
+        async def read() -> None:
+            first.append(await views.__anext__())
+
         async with aio.watch(A) as views:
             assert (await views.__anext__()).holders == ()
-            first = asyncio.create_task(views.__anext__())
-            await asyncio.sleep(0)
-            with pytest.raises(locks.MisuseError, match="already reading"):
-                await asyncio.wait_for(views.__anext__(), LIMIT)
-            async with aio.Lock(A):
-                assert (await first).holders
+            async with beside(read):
+                for _ in range(10):
+                    await pause()
+                with pytest.raises(locks.MisuseError, match="already reading"):
+                    await views.__anext__()
+                async with aio.Lock(A):
+                    await until(lambda: first)
+                    assert first[0].holders
             assert (await views.__anext__()).holders == ()
 
-    asyncio.run(main())
+    RUNS[loop](main)
 
 
 def test_a_plain_function_that_a_coroutine_runs_in_a_greenlet() -> None:

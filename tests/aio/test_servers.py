@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -11,7 +13,16 @@ import pytest
 import locks
 from locks import aio
 from locks.program.default import stand_in
-from tests.aio.steps import cancel_everywhere, nothing_held, until
+from tests.aio.steps import (
+    RUNS,
+    beside,
+    cancel_everywhere,
+    event,
+    in_thread,
+    nothing_held,
+    pause,
+    until,
+)
 from tests.cluster.nodes import A, B, C, Nodes, peer
 from tests.helpers import eventually
 
@@ -71,60 +82,72 @@ async def everywhere_free() -> None:
     raise AssertionError("not in time")
 
 
-async def free() -> Callable[[], Awaitable[None]]:
+@asynccontextmanager
+async def free() -> AsyncIterator[None]:
     """Nobody has anything."""
-    return everywhere_free
+    yield
+    await everywhere_free()
 
 
-async def contended() -> Callable[[], Awaitable[None]]:
+@asynccontextmanager
+async def contended() -> AsyncIterator[None]:
     """Another task has it until somebody waits for it."""
-    begun = asyncio.Event()
+    begun = event()
 
     async def hold() -> None:
         async with aio.Lock(("a",)):
             begun.set()
-            await asyncio.sleep(0.02)
+            await pause(0.02)
 
-    task = asyncio.create_task(hold())
-    await begun.wait()
-
-    async def clear() -> None:
-        await task
-        await everywhere_free()
-
-    return clear
+    async with beside(hold):
+        await begun.wait()
+        yield
+    await everywhere_free()
 
 
+@pytest.mark.parametrize("loop", RUNS)
 @pytest.mark.parametrize("world", [free, contended])
 @pytest.mark.parametrize("work", [_token, _lock, _all, _watch])
-def test_cancelled_at_each_await(nodes: Nodes, work: Any, world: Any) -> None:
+def test_cancelled_at_each_await(nodes: Nodes, work: Any, world: Any, loop: str) -> None:
     """Cancelled at its n-th suspension, for each n, nothing is kept on any server."""
     for when in ("waiting", "woken"):
-        assert asyncio.run(cancel_everywhere(work, world, when)) > 0  # type: ignore[arg-type]
+        assert RUNS[loop](cancel_everywhere, work, world, when) > 0
 
 
-def test_loss_can_be_awaited(nodes: Nodes) -> None:
+@pytest.mark.parametrize("loop", RUNS)
+def test_loss_can_be_awaited(nodes: Nodes, loop: str) -> None:
     """`await tx.lost` ends when a lock is lost with its servers; so it does for all who wait."""
 
     async def main() -> None:
-        told: asyncio.Queue[Any] = asyncio.Queue()
+        told: list[locks.LockLost] = []
+        ended: list[bool] = []
+        in_loop = threading.get_ident()
+
+        def on_lost(lost: locks.LockLost) -> None:
+            assert threading.get_ident() == in_loop
+            told.append(lost)
 
         async def lose() -> None:
-            async with aio.transaction(on_lost=told.put_nowait) as tx:
+            async with aio.transaction(on_lost=on_lost) as tx:
                 await tx.write_lock(("a",))
-                waiting = [asyncio.ensure_future(tx.lost.wait()) for _ in range(3)]
-                assert not tx.lost.is_open
-                for server in nodes.started[:2]:
-                    await asyncio.to_thread(server.stop)
-                assert await tx.lost
-                assert await asyncio.gather(*waiting) == [True] * 3
-                assert isinstance(await told.get(), locks.LockLost)
+
+                async def wait() -> None:
+                    ended.append(await tx.lost.wait())
+
+                async with beside(wait, wait, wait):
+                    await pause(0.001)
+                    assert not tx.lost.is_open
+                    for server in nodes.started[:2]:
+                        await in_thread(server.stop)
+                    assert await tx.lost
+                assert ended == [True] * 3
+                await until(lambda: told)
                 tx.ensure_held()
 
         with pytest.raises(locks.LockLost):
             await lose()
 
-    asyncio.run(main())
+    RUNS[loop](main)
     eventually(lambda: nodes.started[2].statistics().table.entries == 0)
 
 

@@ -8,26 +8,45 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import pytest
+import trio
 
 import locks
 from locks import aio
+from tests.aio.steps import pause, together
 from tests.helpers import EXPLORE, SEED, eventually
 
 A, B = ("a",), ("b",)
+SOON = 0.00001  # seconds
 
 
 class Torn(BaseException):
     """What the handler raises."""
 
 
+def is_in_child(frame: FrameType | None) -> bool:
+    """Whether a task of a nursery is at work. trio itself can't run again in this thread if it was torn."""
+    while frame is not None and trio.lowlevel.in_trio_task():
+        package = frame.f_globals["__name__"].partition(".")[0]
+        if package in ("locks", "tests", "trio"):
+            return package != "trio" and "<locals>" in trio.lowlevel.current_task().name
+        frame = frame.f_back
+    return False
+
+
 @pytest.fixture
 def alarm() -> Iterator[None]:
     """The handler of SIGALRM raises."""
 
-    def tear(*_: Any) -> None:
+    def tear(_: int, frame: FrameType | None) -> None:
+        if trio.lowlevel.in_trio_run() and not is_in_child(frame):
+            signal.setitimer(
+                signal.ITIMER_REAL, 0.001, 0.5
+            )  # not at once: Python would call this within this
+            return
         raise Torn
 
     before = signal.signal(signal.SIGALRM, tear)
@@ -37,18 +56,19 @@ def alarm() -> Iterator[None]:
 
 
 async def work() -> None:
-    """Two tasks with the same locks."""
+    """Three tasks with the same locks."""
 
     async def one() -> None:
         async with aio.Lock(A), aio.RLock(B), aio.RLock(B):
-            await asyncio.sleep(0)
+            await pause()
 
     async def other() -> None:
         async with aio.transaction() as tx:
-            await tx.lock_all([A, B])
-            await asyncio.sleep(0)
+            await tx.lock_all([A])
+            await tx.lock_all([B])
+            await pause()
 
-    await asyncio.gather(one(), other(), one())
+    await together(one, other, one)
 
 
 def quiet(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -68,7 +88,7 @@ def test_a_loop_that_is_torn_lets_go(alarm: None) -> None:
         loop.set_exception_handler(quiet)
         try:
             # asyncio itself may lose a step when it is torn, and wait for ever: then it is torn once more.
-            signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.00001, long), 0.5)
+            signal.setitimer(signal.ITIMER_REAL, rng.uniform(SOON, long), 0.5)
             loop.run_until_complete(work())
             signal.setitimer(signal.ITIMER_REAL, 0)
         except Torn:
@@ -82,3 +102,24 @@ def test_a_loop_that_is_torn_lets_go(alarm: None) -> None:
         eventually(lambda: locks.statistics().agents == 0)
     assert torn
     asyncio.run(work())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGALRM")
+def test_a_run_of_trio_that_is_torn_lets_go(alarm: None) -> None:
+    """The same in trio, while a task is at work."""
+    rng = random.Random(SEED)
+    begun = time.perf_counter()
+    trio.run(work)
+    long = 2 * (time.perf_counter() - begun)
+    torn = 0
+    for _ in range(20_000 if EXPLORE else 300):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, rng.uniform(SOON, long), 0.5)
+            trio.run(work)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except BaseException:  # trio makes groups of it, and errors of its own
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            torn += 1
+        eventually(lambda: locks.statistics().agents == 0)
+    assert torn
+    trio.run(work)

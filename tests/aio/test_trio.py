@@ -1,81 +1,532 @@
-"""In a task of trio, what may wait is refused, with a way that works there."""
+"""What is trio's own: nurseries and their children, cancel scopes, threads, runs that end, guests of asyncio."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
+from typing import Any
 
+import greenlet
 import pytest
+import trio
 
 import locks
+import locks_leader.aio
 from locks import aio
+from tests.aio.steps import nothing_held, pause, until
+from tests.aio.test_ends import script
+from tests.helpers import LIMIT, eventually
 
-trio = pytest.importorskip("trio")
+A, B = ("a",), ("b",)
 
 
-@pytest.fixture(autouse=True)
-def node() -> Iterator[None]:
-    """The program's node is stopped after each test."""
-    yield
-    locks.stop()
+async def hold(
+    lock_id: Any = A, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Have a lock until cancelled."""
+    async with aio.transaction() as tx:
+        await tx.write_lock(lock_id)
+        task_status.started()
+        await trio.sleep_forever()
+
+
+async def waiting_for(lock_id: Any, number: int = 1) -> None:
+    """See that so many wait for a lock."""
+    await until(lambda: len(locks.queue(lock_id).waiting) == number)
+
+
+@contextlib.asynccontextmanager
+async def held(lock_id: Any = A) -> AsyncIterator[trio.Nursery]:
+    """Another task has a lock, and is cancelled at the end."""
+    async with trio.open_nursery() as nursery:
+        await nursery.start(hold, lock_id)
+        yield nursery
+        nursery.cancel_scope.cancel()
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a coroutine function; an error of a nursery is raised itself."""
+    try:
+        trio.run(main)
+    except BaseException as error:
+        while len(getattr(error, "exceptions", ())) == 1:
+            error = error.exceptions[0]  # type: ignore[attr-defined]
+        raise error from None
+
+
+# --- What blocks is refused ------------------------------------------------------------------------
 
 
 def in_transaction() -> None:
     """Locks, works and releases."""
     with locks.transaction() as tx:
-        tx.write_lock(("a",))
+        tx.write_lock(A)
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: locks.Lock(("a",)).acquire(),
-        lambda: locks.RLock(("a",)).acquire(),
-        lambda: locks.Semaphore(("a",), 2).acquire(),
-        lambda: locks.Barrier(("a",), 1).wait(),
+        lambda: locks.Lock(A).acquire(),
+        lambda: locks.RLock(A).acquire(),
+        lambda: locks.Semaphore(A, 2).acquire(),
+        lambda: locks.Barrier(A, 1).wait(),
+        lambda: greenlet.greenlet(in_transaction).switch(),
         in_transaction,
     ],
 )
 def test_what_may_wait_is_refused(call: Callable[[], object]) -> None:
-    """All tasks are in one thread: they would be one client, and a wait would stop them all. Nothing was locked."""
+    """It would stop all tasks. Nothing was locked, and the error names what works, which does."""
 
     async def main() -> None:
-        with pytest.raises(locks.BlocksEventLoop, match=r"trio\.to_thread\.run_sync"):
+        with pytest.raises(locks.BlocksEventLoop, match=r"use locks\.aio"):
             call()
-        assert not locks.holders(("a",))
+        assert not locks.holders(A)
+        await aio.call(locks.Lock(A).acquire)
+        assert locks.holders(A)
 
-    trio.run(main)
+    run(main)
 
 
-def test_locks_for_asyncio_are_refused() -> None:
-    """Also for an owner: the error says what they are for."""
+def test_acquire_as_a_task_of_its_own() -> None:
+    """Its lock would be free at once; for an owner it is all the same which task acquires."""
+
+    async def start(lock: aio.Lock) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lock.acquire)
 
     async def main() -> None:
-        with pytest.raises(locks.MisuseError, match="for asyncio, and this is a task of trio"):
-            await aio.Lock(("a",)).acquire()
-        refused = pytest.raises(locks.MisuseError, match="for asyncio, and this is a task of trio")
-        with locks.Owner("me") as owner, owner.acting(), refused:
-            await aio.Lock(("a",)).acquire()
+        lock = aio.Lock(A)
+        with locks.Owner("session").acting():
+            await start(lock)
+            assert lock.owned()
+            lock.release()
+        await nothing_held()
+        await start(lock)
 
-    trio.run(main)
+    with pytest.raises(locks.MisuseError, match="released as soon as"):
+        run(main)
 
 
-def test_the_ways_that_the_error_names() -> None:
-    """A function in a thread; a lock of an owner, which is acquired in a thread and released in the task."""
+def test_a_callback_is_nobody() -> None:
+    """An instrument, for example, is no task: it is told to start one, or to act for an owner."""
+    errors: list[BaseException | None] = []
+
+    class Callback(trio.abc.Instrument):
+        def before_io_wait(self, timeout: float) -> None:
+            trio.lowlevel.remove_instrument(self)
+            try:
+                aio.Lock(A).release()
+            except locks.MisuseError as error:
+                errors.append(error)
+            with locks.Owner("callback"):
+                errors.append(None if not aio.Lock(A).owned() else AssertionError())
+
+    async def main() -> None:
+        trio.lowlevel.add_instrument(Callback())
+        await trio.sleep(0)
+
+    run(main)
+    assert "no task is running" in str(errors[0])
+    assert "nursery.start_soon" in str(errors[0])
+    assert errors[1] is None
+
+
+# --- Who the client is -----------------------------------------------------------------------------
+
+
+def test_each_task_is_a_client() -> None:
+    """Children of a nursery exclude each other and their parent; the locks of one are free when it ends."""
     inside: list[int] = []
 
     async def one(number: int) -> None:
-        await trio.to_thread.run_sync(in_transaction)
-        lock = locks.Lock(("c",), owner=locks.Owner(f"task {number}"))
-        assert await trio.to_thread.run_sync(lock.acquire)
-        inside.append(number)
-        await trio.lowlevel.checkpoint()
-        assert inside.pop() == number
-        assert not inside
-        lock.release()
+        for lock in (aio.Lock(A), aio.RLock(A), aio.RWLock(A).write_lock()):
+            async with lock:
+                inside.append(number)
+                await trio.sleep(0)
+                assert inside.pop() == number
+                assert not inside
+        await aio.Lock(A).acquire()  # which ends with the task
 
     async def main() -> None:
+        assert await aio.Lock(A).acquire()
+        async with trio.open_nursery() as nursery:
+            for number in range(5):
+                nursery.start_soon(one, number)
+            await waiting_for(A, 5)
+            aio.Lock(A).release()
+        assert await aio.Lock(A).acquire(timeout=LIMIT)
+        (mine,) = locks.holders(A)
+        assert mine.client.startswith("task tests.aio.test_trio.")
+
+    run(main)
+
+
+def test_an_owner_is_one_client_in_tasks_and_threads() -> None:
+    """Tasks that start within its block act for an owner, and so do functions that are given to a thread."""
+
+    async def main() -> None:
+        with locks.Owner("session 17") as session:
+            await aio.Lock(B).acquire()
+
+            async def same() -> None:
+                assert aio.Lock(B).owned()
+                assert await aio.RLock(("c",)).acquire()
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(same)
+            assert aio.RLock(("c",)).owned()
+            assert await trio.to_thread.run_sync(locks.Lock(B).owned)
+        assert session.ended
+        await nothing_held()
+
+    run(main)
+
+
+def test_threads_are_other_clients() -> None:
+    """A function in a thread waits for the task, and the task for it; what it calls back is the task's."""
+
+    async def main() -> None:
+        lock = aio.Lock(A)
+
+        def in_thread() -> None:
+            assert not locks.Lock(A).acquire(blocking=False)
+            trio.from_thread.run_sync(lock.release)
+            with locks.Lock(A):
+                assert not trio.from_thread.run(partial(lock.acquire, timeout=0))
+            assert trio.from_thread.run(partial(lock.acquire, timeout=LIMIT))
+
+        await lock.acquire()
+        await trio.to_thread.run_sync(in_thread)
+        assert lock.owned()
+        lock.release()
+        await trio.to_thread.run_sync(in_transaction)
+
+    run(main)
+
+
+def test_trio_as_a_guest_of_asyncio() -> None:
+    """Both kinds of tasks, in one thread, exclude each other."""
+    inside: list[str] = []
+
+    async def one(name: str, sleep: Callable[[float], Any]) -> None:
+        for _ in range(10):
+            async with aio.Lock(A):
+                inside.append(name)
+                await sleep(0)
+                assert inside.pop() == name
+                assert not inside
+
+    async def guest() -> str:
         async with trio.open_nursery() as nursery:
             for number in range(3):
-                nursery.start_soon(one, number)
+                nursery.start_soon(one, f"guest {number}", trio.sleep)
+        return "all"
 
-    trio.run(main)
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
+        trio.lowlevel.start_guest_run(
+            guest,
+            run_sync_soon_threadsafe=loop.call_soon_threadsafe,
+            done_callback=done.set_result,
+        )
+        await asyncio.gather(*(one(f"host {number}", asyncio.sleep) for number in range(3)))
+        assert (await done).unwrap() == "all"
+        await nothing_held()
+
+    asyncio.run(main())
+
+
+# --- Scopes ----------------------------------------------------------------------------------------
+
+
+def test_time_limits() -> None:
+    """`move_on_after` and `fail_after` withdraw a wait; the transaction, and the task, go on."""
+
+    async def main() -> None:
+        async with held(A), aio.transaction() as tx:
+            await tx.write_lock(B)
+            with trio.move_on_after(0.01) as scope:
+                await tx.write_lock(A)
+            assert scope.cancelled_caught
+            assert not locks.queue(A).waiting
+            with pytest.raises(trio.TooSlowError), trio.fail_after(0.01):
+                await aio.Lock(A).acquire()
+            assert not await aio.Lock(A).acquire(timeout=0.01)
+            with pytest.raises(locks.LockTimeout, match="held by task tests"):
+                await tx.write_lock(A, timeout=0.01)
+            assert not locks.queue(A).waiting
+            tx.ensure_held(B)
+        await nothing_held()
+
+    run(main)
+
+
+def test_a_lock_that_was_granted_is_kept() -> None:
+    """A limit that passes after the lock was acquired takes nothing back before the block is left."""
+
+    async def main() -> None:
+        with trio.move_on_after(LIMIT) as scope:
+            async with aio.Lock(A) as lock:
+                scope.cancel()
+                assert lock.owned()
+                try:
+                    await trio.sleep(0)
+                finally:
+                    assert lock.owned()
+        assert scope.cancelled_caught
+        await nothing_held()
+
+    run(main)
+
+
+def test_a_failing_sibling() -> None:
+    """A child of a nursery fails: those that wait are withdrawn, and those that hold let go."""
+
+    async def wait(number: int) -> None:
+        async with aio.transaction() as tx:
+            await tx.write_lock(("own", number))
+            await tx.write_lock(A)
+
+    async def fail() -> None:
+        await waiting_for(A, 5)
+        raise ZeroDivisionError
+
+    async def siblings() -> None:
+        async with trio.open_nursery() as nursery:
+            for number in range(5):
+                nursery.start_soon(wait, number)
+            nursery.start_soon(fail)
+
+    async def main() -> None:
+        async with held(A):
+            with pytest.RaisesGroup(ZeroDivisionError):
+                await siblings()
+            assert locks.statistics().agents == 1
+        await nothing_held()
+
+    run(main)
+
+
+def test_a_call_is_a_checkpoint() -> None:
+    """In a cancelled scope it raises before it requests anything; a free lock lets others run."""
+
+    async def main() -> None:
+        lock = aio.Lock(A)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await lock.acquire()
+        assert scope.cancelled_caught
+        assert not lock.owned()
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await trio.sleep(0)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(others)
+            while turns < 10:
+                async with lock:
+                    pass
+            nursery.cancel_scope.cancel()
+
+    run(main)
+
+
+def test_a_wait_on_the_way_out_is_shielded() -> None:
+    """A cancelled leader waits until its part in the election is over: it can take part again at once."""
+
+    async def main() -> None:
+        election = locks_leader.aio.Election("report")
+        for _ in range(5):
+            with trio.CancelScope() as scope:
+                async with election.lead(timeout=LIMIT):
+                    scope.cancel()
+                    await trio.sleep_forever()
+            assert scope.cancelled_caught
+
+            async def lead(leadership: Any) -> None:
+                try:
+                    await held_by_nursery()
+                finally:
+                    leadership.ensure_leading()
+
+            async def held_by_nursery() -> None:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(trio.sleep_forever)
+                    scope.cancel()
+
+            with trio.CancelScope() as scope:
+                await election.run(lead, timeout=LIMIT)
+
+    run(main)
+
+
+def test_once_is_marked_in_a_cancelled_scope() -> None:
+    """Work that was done before its scope was cancelled: the lock is released, and nothing waits for ever."""
+
+    async def main() -> None:
+        with trio.CancelScope() as scope:
+            async with aio.once(("import",)):
+                scope.cancel()
+        await nothing_held()
+        with pytest.raises(locks.AlreadyDone):
+            async with aio.once(("import",)):
+                raise AssertionError
+
+    run(main)
+
+
+def test_generators() -> None:
+    """A block in an async generator, which trio's nursery of fixtures closes in another task."""
+
+    async def fixture() -> AsyncIterator[aio.Lock]:
+        async with aio.Lock(A) as lock:
+            yield lock
+
+    async def main() -> None:
+        generator = fixture()
+        got: list[aio.Lock] = []
+
+        async def set_up() -> None:
+            got.append(await generator.__anext__())
+
+        async def close() -> None:
+            with pytest.raises(StopAsyncIteration):
+                await generator.__anext__()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(set_up)
+        assert got[0].owned()
+        assert not await aio.Lock(A).acquire(blocking=False)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(close)
+        await nothing_held()
+
+    run(main)
+
+
+# --- Ends ------------------------------------------------------------------------------------------
+
+
+def test_run_again_and_again() -> None:
+    """`trio.run` a hundred times, each time with tasks that are cut short with locks."""
+    for number in range(100):
+
+        async def main(number: int = number) -> None:
+            async with held(A) as nursery:
+                nursery.start_soon(hold, A)
+                async with aio.Lock(("run", number)):
+                    await trio.sleep(0)
+
+        trio.run(main)
+        eventually(lambda: locks.statistics().agents == 0)
+
+
+def test_a_run_that_crashes_lets_go() -> None:
+    """trio ends a run at once if a callback of it fails; its tasks are cancelled, and their locks are free."""
+
+    async def main() -> None:
+        async with held(A) as nursery:
+            nursery.start_soon(hold, A)
+            await waiting_for(A)
+
+            def fail() -> None:
+                raise ZeroDivisionError
+
+            trio.lowlevel.current_trio_token().run_sync_soon(fail)
+            await trio.sleep_forever()
+
+    with pytest.raises(trio.TrioInternalError):
+        trio.run(main)
+    eventually(lambda: locks.statistics().agents == 0)
+
+
+def test_runs_and_loops_in_threads() -> None:
+    """Runs of trio in two threads, loops of asyncio in two, and a thread without one, share a counter."""
+    count = 0
+
+    async def add(number: int) -> None:
+        nonlocal count
+        async with aio.transaction() as tx:
+            await tx.lock_all([A, ("n", number)])
+            now = count
+            await pause()
+            count = now + 1
+
+    async def by_trio() -> None:
+        async with trio.open_nursery() as nursery:
+            for number in range(25):
+                nursery.start_soon(add, number)
+
+    async def by_asyncio() -> None:
+        await asyncio.gather(*(add(number) for number in range(25)))
+
+    threads = [
+        threading.Thread(target=target)
+        for target in 2 * (partial(trio.run, by_trio), lambda: asyncio.run(by_asyncio()))
+    ]
+    for thread in threads:
+        thread.start()
+    for _ in range(25):
+        with locks.transaction() as tx:
+            tx.write_lock(A)
+            count += 1
+    for thread in threads:
+        thread.join(LIMIT)
+    assert count == 125
+
+
+def test_the_node_is_stopped_while_tasks_wait() -> None:
+    """`locks.stop()`: who waits is told."""
+
+    async def main() -> None:
+        lock = aio.Lock(A)
+        await lock.acquire()
+
+        async def wait() -> None:
+            with pytest.raises(locks.AgentEnded):
+                await aio.Lock(A).acquire()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await waiting_for(A)
+            await aio.call(locks.stop)
+
+    run(main)
+
+
+def test_ctrl_c_with_locks_held() -> None:
+    """Ctrl-C in `trio.run`, if the node is started in it: the main task is interrupted, and no lock is kept."""
+    assert (
+        script(
+            """
+            import locks, time, trio
+            from locks import aio
+            async def hold(n):
+                async with aio.Lock(("a",)), aio.Lock(("n", n)):
+                    print("ready", flush=True)
+                    while True:
+                        await trio.sleep(0.001)
+            async def main():
+                async with trio.open_nursery() as nursery:
+                    for n in range(5):
+                        nursery.start_soon(hold, n)
+            try:
+                trio.run(main)
+            except BaseException as error:
+                end = time.monotonic() + 60
+                while locks.statistics().agents and time.monotonic() < end:
+                    time.sleep(0.001)
+                print(error.exceptions, locks.statistics().agents, locks.holders(("a",)))
+            """,
+            interrupt=True,
+        )
+        == "(KeyboardInterrupt(),) 0 ()\n"
+    )

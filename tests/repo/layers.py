@@ -122,7 +122,7 @@ LIBRARY = [
         "aio",
         ("locks.aio*",),
         ("form", *GROUND, "runtime", "node", "program", "face"),
-        "aio/: the same for asyncio",
+        "aio/: the same for asyncio and trio",
     ),
     # What `import locks` gives: names of the face, and, when it is first used, `locks.aio`, which stands on the face.
     # A decorator for both kinds of functions stands on both.

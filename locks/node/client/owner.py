@@ -108,8 +108,8 @@ class Owner(Ending, Block):
     def acting(self) -> Acting:
         """Act for it within a block: `with owner.acting(): ...`. What is locked there is the owner's.
 
-        That holds for the code within the block, for tasks of `asyncio` that it begins and for what
-        it gives to `asyncio.to_thread`, as always with context variables; not for threads and
+        That holds for the code within the block, for tasks of asyncio or trio that it begins and for what
+        it gives to `asyncio.to_thread` or `trio.to_thread`, as always with context variables; not for threads and
         greenlets that it starts.
         """
         return Acting(self)

@@ -25,11 +25,10 @@ from locks.model import FEW_IDS, RIVALS, AgentId, Contender, LockId, LockInfo, s
 from locks.node.client.clients import name_of
 from locks.node.client.one_client import OwnAgent
 from locks.node.ports import NodePort
-from locks.runtime.bridge import is_in_event_loop, is_in_trio
+from locks.runtime.bridge import is_in_event_loop
 from locks.runtime.monitor import Client, Down
 
 __all__ = [
-    "IN_TRIO",
     "blocks_event_loop",
     "check_may_wait",
     "client_has_ended",
@@ -82,19 +81,8 @@ def check_may_wait() -> None:
         raise blocks_event_loop()
 
 
-IN_TRIO = (
-    "Call a function that locks, works and releases in a thread, `await trio.to_thread.run_sync(function)`; or make the lock with "
-    'owner=locks.Owner("..."), acquire it in a thread, `await trio.to_thread.run_sync(lock.acquire)`, and release it in the task'
-)
-
-
 def blocks_event_loop() -> BlocksEventLoop:
     """The error for a blocking call from a coroutine."""
-    if is_in_trio():
-        return BlocksEventLoop(
-            "this call may wait, and would stop trio and all its tasks, which would also be one client to locks: there are no locks "
-            f"for trio's tasks. {IN_TRIO}"
-        )
     return BlocksEventLoop(
         "this call may wait, and would block the event loop: in a coroutine use "
         "locks.aio, as in `async with locks.aio.transaction() as tx: await tx.write_lock(...)`, or "
