@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -102,5 +101,5 @@ class Once:
         held = self._hold.held
         self._hold.drop()
         # Not `call`, which may raise `Cancelled` before it calls.
-        async with Suspended[None]().during(partial(self._blocking._leave, held, error)):
+        async with Suspended[None]().during(functools.partial(self._blocking._leave, held, error)):
             pass
