@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -24,7 +24,7 @@ from tests.aio.steps import (
     until,
 )
 from tests.cluster.nodes import A, B, C, Nodes, peer
-from tests.helpers import eventually
+from tests.helpers import LIMIT, eventually
 
 
 @pytest.fixture
@@ -151,29 +151,40 @@ def test_loss_can_be_awaited(nodes: Nodes, loop: str) -> None:
     eventually(lambda: nodes.started[2].statistics().table.entries == 0)
 
 
-def test_starting_waits_in_the_task() -> None:
+@pytest.mark.parametrize("loop", RUNS)
+def test_starting_waits_in_the_task(loop: str) -> None:
     """A client of servers is started by `aio.start`, while the loop goes on; `locks.start` is refused there."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await pause()
+            turns += 1
+
+    def refuse() -> None:
+        """Let a client wait until the loop has gone on."""
+        connection, _ = listening.accept()
+        before = turns
+        eventually(lambda: turns > before)
+        listening.close()
+        connection.close()
 
     async def main() -> None:
-        turns = 0
-
-        async def count() -> None:
-            nonlocal turns
-            while True:
-                await asyncio.sleep(0)
-                turns += 1
-
-        counting = asyncio.create_task(count())
-        options: dict[str, Any] = {"servers": ["x@127.0.0.1:1"], "cookie": "c" * 20}
+        server = f"x@127.0.0.1:{listening.getsockname()[1]}"
+        options: dict[str, Any] = {"servers": [server], "cookie": "c" * 20}
         with pytest.raises(locks.BlocksEventLoop):
             locks.start(**options)
-        node = await aio.start(**options)
-        assert turns > 0
-        with pytest.raises(locks.CannotServe):
-            async with aio.Lock(("a",)):
-                raise AssertionError
-        assert node.running
-        counting.cancel()
-        await until(counting.done)
+        async with beside(count, cancel=True):
+            node = await aio.start(**options)
+            with pytest.raises(locks.CannotServe):
+                async with aio.Lock(("a",)):
+                    raise AssertionError
+            assert node.running
 
-    asyncio.run(main())
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        refusing = threading.Thread(target=refuse)
+        refusing.start()
+        RUNS[loop](main)
+        refusing.join(LIMIT)
+    assert turns > 0
