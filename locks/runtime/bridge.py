@@ -254,7 +254,15 @@ def is_in_trio() -> bool:
     """Whether trio runs in the caller's thread, and with it the caller."""
     trio = sys.modules.get("trio")
     lowlevel = getattr(trio, "lowlevel", None)  # it may be about to be imported
-    return lowlevel is not None and bool(lowlevel.in_trio_run())
+    if lowlevel is None:
+        return False
+    if hasattr(lowlevel, "in_trio_run"):
+        return bool(lowlevel.in_trio_run())
+    try:  # an older trio
+        lowlevel.current_trio_token()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _is_imported_by_coroutine() -> bool:

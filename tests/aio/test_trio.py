@@ -90,6 +90,21 @@ def test_what_may_wait_is_refused(call: Callable[[], object]) -> None:
     run(main)
 
 
+def test_an_older_trio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before 0.29 trio does not say whether it runs: then it is asked for its token."""
+    monkeypatch.delattr(trio.lowlevel, "in_trio_run")
+
+    async def main() -> None:
+        with pytest.raises(locks.BlocksEventLoop):
+            in_transaction()
+        async with aio.Lock(A) as lock:
+            assert lock.owned()
+
+    in_transaction()
+    run(main)
+    in_transaction()
+
+
 def test_acquire_as_a_task_of_its_own() -> None:
     """Its lock would be free at once; for an owner it is all the same which task acquires."""
 
