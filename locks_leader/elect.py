@@ -20,6 +20,8 @@ import locks
 from locks.cli.child import Child, Signals, check_patience, label_of, run_with_signals
 from locks.cli.joining import add_command_line, add_options, join
 from locks.cli.run import FAILED, IN_VAIN
+from locks.cli.waiting import Waiting
+from locks.facts.around import ElectionLock
 from locks_leader.election import Election, Leadership
 from locks_leader.errors import LeaderTimeout
 
@@ -52,7 +54,10 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _elected(options: argparse.Namespace, signals: Signals) -> int:
-    def lead(leadership: Leadership) -> int | None:
+    lock_id = ElectionLock(options.name).lock_id
+
+    def lead(wait: Waiting, leadership: Leadership) -> int | None:
+        wait.over()
         child = Child(options.command_line, options.kill_after)
         child.end_when(leadership.lost)
         status = child.run_command(signals, {"LOCKS_TERM": str(leadership.term)})
@@ -63,7 +68,9 @@ def _elected(options: argparse.Namespace, signals: Signals) -> int:
         check_patience(options.kill_after)
         label = options.label or label_of("elect", options.command_line)
         while True:
-            status = Election(options.name, label=label).run(lead, timeout=options.timeout)
+            with Waiting("locks elect", lock_id) as wait:
+                election = Election(options.name, label=label)
+                status = election.run(partial(lead, wait), timeout=options.timeout)
             if status is not None:
                 return status
             print(f"locks elect: this program no longer leads {options.name}", file=sys.stderr)

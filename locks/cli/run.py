@@ -23,6 +23,8 @@ from typing import Any
 from locks.cli.child import Child, Signals, label_of, run_with_signals
 from locks.cli.ids import ID_HELP, parse_id
 from locks.cli.joining import add_command_line, add_options, join
+from locks.cli.times import parse_time
+from locks.cli.waiting import Waiting
 from locks.errors import (
     AlreadyDone,
     InvalidOption,
@@ -32,14 +34,13 @@ from locks.errors import (
     NotMarked,
     OperatingError,
 )
-from locks.shapes.once import DAY, once
+from locks.shapes.once import once
 from locks.transactions import transaction
 from locks.words import LockId
 
 __all__ = ["FAILED", "IN_VAIN", "add_command"]
 
 DONE, LOST, IN_VAIN, FAILED = 122, 123, 124, 125
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": DAY, "w": 7 * DAY}
 EXAMPLES = """\
   locks run nightly-import -- ./import.sh
   locks run --once nightly-$(date +%F) -- ./import.sh               # once, though three machines start it
@@ -90,16 +91,18 @@ def _under_lock(options: argparse.Namespace, signals: Signals) -> int:
         remember = _remembered(options)
         join(options)
         label = options.label or label_of("run", options.command_line)
-        if remember is not None:
-            return _run_once(options, signals, child, lock_id, remember, label)
-        with transaction(timeout=options.timeout, label=label) as tx:
-            tx.lock(lock_id, "read" if options.read else "write")
-            environment = {} if options.read else {"LOCKS_TOKEN": str(tx.token(lock_id))}
-            child.end_when(tx.lost)
-            status = child.run_command(signals, environment)
-            signals.over()
-            tx.ensure_held()
-            return status
+        with Waiting("locks run", lock_id) as wait:
+            if remember is not None:
+                return _run_once(options, signals, child, lock_id, remember, label, wait)
+            with transaction(timeout=options.timeout, label=label) as tx:
+                tx.lock(lock_id, "read" if options.read else "write")
+                environment = {} if options.read else {"LOCKS_TOKEN": str(tx.token(lock_id))}
+                wait.over()
+                child.end_when(tx.lost)
+                status = child.run_command(signals, environment)
+                signals.over()
+                tx.ensure_held()
+                return status
     except AlreadyDone as error:
         _say(error)
         return 0 if options.ok_if_done else DONE
@@ -125,10 +128,12 @@ def _run_once(
     lock_id: LockId,
     remember: float,
     label: str,
+    wait: Waiting,
 ) -> int:
     status = 0
     try:
         with once(lock_id, remember=remember, timeout=options.timeout, label=label) as run:
+            wait.over()
             child.end_when(run.lost)
             status = child.run_command(signals, {"LOCKS_TOKEN": str(run.token)})
             signals.over()
@@ -152,13 +157,7 @@ def _remembered(options: argparse.Namespace) -> float | None:
         return None
     if options.read:
         raise InvalidOption("--once and --read exclude each other: only one runs at a time")
-    text = "1d" if options.once_for is None else options.once_for
-    try:
-        return float(text[:-1]) * UNITS[text[-1]]
-    except (ValueError, KeyError, IndexError):
-        raise InvalidOption(
-            f"--once-for {text} is not a time; write a number and s, m, h, d or w, such as 12h"
-        ) from None
+    return parse_time("--once-for", "1d" if options.once_for is None else options.once_for)
 
 
 def _say(error: LocksError) -> None:

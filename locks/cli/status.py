@@ -8,8 +8,9 @@ from typing import Any
 
 from locks.cli.observing import NOTHING, add_looking, print_json, say_silent, table
 from locks.core.facts import NodeFact
+from locks.facts.around import LOCKS_LEADER, standing
 from locks.facts.data import tree_as_data
-from locks.facts.gather import forgetful, lock_servers, quorum
+from locks.facts.gather import forgetful, lock_servers, quorum, requests
 from locks.facts.stories import duration
 
 __all__ = ["add_command"]
@@ -20,7 +21,8 @@ EXAMPLES = """\
   locks status --with locks@10.0.0.7                                     # as a probe of one server
 """
 SAYS = """Which lock servers answer, and whether they are enough to take a lock. CLOCK: how far the server's clock is
-ahead of the clock of this machine, as far as the network delay allows to tell."""
+ahead of the clock of this machine, as far as the network delay allows to tell. WAITING: without candidates of elections that
+wait while another one leads."""
 HEADS = (
     *("SERVER", "VERSION", "UP FOR", "CLOCK", "SEES", "CLIENTS", "LOCKS", "WAITING"),
     *("TRANSACTIONS", "DEADLOCKS", "PROGRAM"),
@@ -50,6 +52,7 @@ def _run(options: argparse.Namespace) -> int:
     missing = options.among not in (None, *(fact.node for fact in facts))
     enough = len(facts) >= needed
     forgot = forgetful(timeout=options.timeout) if facts else ()
+    candidates = standing(requests((LOCKS_LEADER,), timeout=options.timeout).facts if facts else ())
     answer = "answers" if len(facts) == 1 else "answer"
     text = f"{len(facts)} of {servers} lock servers {answer}; {needed} are needed: locks {'can' if enough else 'can NOT'} be taken."
     wrong = [] if enough else [text]
@@ -63,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
                 "answered": len(facts),
                 "needed": needed,
                 **({"missing": options.among} if missing else {}),
-                "nodes": [_as_data(fact, clock) for fact in facts],
+                "nodes": [_as_data(fact, clock, candidates[fact.node]) for fact in facts],
                 "forgetful": forgot,
                 "silent": dict(found.silent),
                 **({"error": " ".join(wrong)} if wrong else {}),
@@ -71,7 +74,11 @@ def _run(options: argparse.Namespace) -> int:
         )
     else:
         if facts:
-            print(table(HEADS, [_as_row(fact, clock, servers) for fact in facts]))
+            print(
+                table(
+                    HEADS, [_as_row(fact, clock, servers, candidates[fact.node]) for fact in facts]
+                )
+            )
         print("\n".join(dict.fromkeys([text, *wrong])))
         if forgot:
             print(
@@ -81,7 +88,7 @@ def _run(options: argparse.Namespace) -> int:
     return NOTHING if wrong else 0
 
 
-def _as_row(fact: NodeFact, clock: float, servers: int) -> tuple[str, ...]:
+def _as_row(fact: NodeFact, clock: float, servers: int, candidates: int) -> tuple[str, ...]:
     counted = fact.statistics.table
     return (
         fact.node,
@@ -91,14 +98,14 @@ def _as_row(fact: NodeFact, clock: float, servers: int) -> tuple[str, ...]:
         f"{len(fact.servers)} of {servers}",
         str(fact.clients),
         str(counted.entries),
-        str(counted.waiting),
+        str(max(0, counted.waiting - candidates)),  # of two answers
         str(counted.agents),
         str(sum(fact.statistics.broken)),
         fact.program,
     )
 
 
-def _as_data(fact: NodeFact, clock: float) -> dict[str, Any]:
+def _as_data(fact: NodeFact, clock: float, candidates: int) -> dict[str, Any]:
     return {
         "node": fact.node,
         "version": fact.version,
@@ -108,5 +115,6 @@ def _as_data(fact: NodeFact, clock: float) -> dict[str, Any]:
         "clock_ahead": fact.ahead_of(clock),
         "sees": list(fact.servers),
         "clients": fact.clients,
+        "candidates": candidates,
         "statistics": tree_as_data(fact.statistics),
     }

@@ -7,6 +7,7 @@ whose node does not answer still holds the lock; then its term is unknown.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -35,6 +36,8 @@ __all__ = [
     "groups",
     "is_contest",
     "is_of_election",
+    "is_standing",
+    "standing",
 ]
 
 
@@ -73,6 +76,16 @@ def is_of_election(group: Any) -> bool:
     return candidates_for(group) is not None or workers_for(group) is not None
 
 
+def is_standing(fact: RequestFact) -> bool:
+    """Whether that is a candidate that waits while another one leads, which is normal."""
+    return not fact.granted and is_contest(fact.request.lock_id)
+
+
+def standing(requests: Iterable[RequestFact]) -> Counter[str]:
+    """How many candidates wait at each lock server while another one leads."""
+    return Counter(fact.request.node for fact in requests if is_standing(fact))
+
+
 class ElectionFact(NamedTuple):
     """An election, from the answers of nodes.
 
@@ -82,7 +95,6 @@ class ElectionFact(NamedTuple):
         term: The leader's term; `None` if it is unknown.
         grant: The one of these with which it held enough of them.
         candidates: The candidates, without the leader.
-        candidates: The candidates, but for the leader.
         workers: The workers.
     """
 

@@ -2,6 +2,8 @@
 
 Rates come from the counters of the lock servers between the two looks, by the clock of each server. A server that was
 missing at the first look, or was restarted since, has no rates yet.
+
+Candidates that wait while another one leads do not count as waiting.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from locks.core.facts import DeadlockFact, NodeFact, RequestFact
+from locks.facts.around import is_standing, standing
 from locks.facts.graph import Waits, grouped
 from locks.facts.look import Look
 from locks.facts.stories import as_table, duration, longest, who, wish
@@ -93,7 +96,7 @@ def frame(before: Look | None, now: Look, columns: int, lines: int) -> list[str]
     measured = rates(before, now)
     rows = grouped(now.waits)
     held = [row for row in rows if row[0].granted]
-    waiting = [row for row in rows if not row[0].granted]
+    waiting = [row for row in rows if not row[0].granted and not is_standing(row[0])]
     text = [*_summary(now, len(held), len(waiting)), _rates(measured)]
     text += ["", *as_table(*_servers(now, measured))]
     sections = [
@@ -130,8 +133,9 @@ def _summary(now: Look, held: int, waiting: int) -> list[str]:
     there = len(now.nodes)
     servers = f"{there} of {now.known} lock servers, {now.needed} needed"
     enough = "" if now.enough else ": locks can NOT be taken"
-    waiters = {edge.waiter.request.agent for edge in now.waits.edges}
-    roots = len({edge.holder.request.agent for edge in now.waits.edges} - waiters)
+    edges = [edge for edge in now.waits.edges if not is_standing(edge.waiter)]
+    waiters = {edge.waiter.request.agent for edge in edges}
+    roots = len({edge.holder.request.agent for edge in edges} - waiters)
     behind = f" behind {roots} that {'is' if roots == 1 else 'are'} not waiting" if roots else ""
     return [f"{servers}{enough}; {held} held, {waiting} waiting{behind}"]
 
@@ -159,11 +163,13 @@ def _number(rate: float) -> str:
 
 def _servers(now: Look, measured: dict[str, Rates]) -> _Section:
     rows = []
+    candidates = standing(now.waits.requests)
     for fact in sorted(now.nodes):
         rate = measured.get(fact.node)
         figures = ["-"] * 3 if rate is None else [_number(each) for each in rate[:3]]
         table = fact.statistics.table
-        counts = (table.entries, table.waiting, fact.clients, sum(fact.statistics.broken))
+        waiting = max(0, table.waiting - candidates[fact.node])  # of two answers
+        counts = (table.entries, waiting, fact.clients, sum(fact.statistics.broken))
         up = duration(fact.uptime)
         rows.append((fact.node, up, *figures, *map(str, counts)))
     rows += [(name, "silent", *["-"] * 7) for name, _ in sorted(now.silent)]

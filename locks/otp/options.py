@@ -208,8 +208,9 @@ class Options(NamedTuple):
             return
         if self.tls is None and not self.plaintext and not is_loopback(address[0]):
             raise InvalidOption(
-                f"a node that {what} {address[0]} is open to the network: use tls=locks.TLS("
-                "...), or allow_plaintext=True if the network is yours alone",
+                f"a node that {what} {address[0]} is open to the network: use TLS (--tls, LOCKS_TLS_CERTIFICATE and "
+                "so on, or tls=locks.TLS(...)), or LOCKS_ALLOW_PLAINTEXT=1 or allow_plaintext=True if the network is "
+                "yours alone",
                 address=address,
             )
 

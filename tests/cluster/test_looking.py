@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -90,10 +91,20 @@ def test_who_leads_and_who_follows(processes: Servers) -> None:
         assert [row[1] for row in rows] == ["ROLE", "leads", "candidate", "worker"]
         assert rows[1][2] == str(leader["term"])
         assert locks(processes, "leaders", "nothing").status == 1
+        for arguments in (["status"], ["top", "--once", "--interval", "0.1"]):  # nobody waits
+            heads, *servers = [
+                re.split(r" {2,}", line)
+                for line in locks(processes, *arguments).out.splitlines()
+                if line.startswith(("SERVER", "a@", "b@", "c@"))
+            ]
+            assert [row[heads.index("WAITING")] for row in servers] == ["0"] * 3
+        assert sum(node["candidates"] for node in told(processes, "status")["nodes"]) >= 1
 
         programs[0].send_signal(signal.SIGSTOP)
         try:
-            data = told(processes, "leaders", "--timeout", "0.5", silent=1)
+            data = told(
+                processes, "leaders", "--timeout", str(10 * LIMIT), silent=1
+            )  # nobody waits
             (election,) = data["elections"]
             assert (election["leader"]["label"], election["leader"]["term"]) == ("the first", None)
         finally:

@@ -57,6 +57,14 @@ WAITERS = (
     ("import.py", "nightly import", "pass", ("ledger",)),
 )
 NOBODY = ["--servers", "x@127.0.0.1:1", "--timeout", "1"]
+FILTERS: list[tuple[list[str], list[str]]] = [
+    (["--program", "audit.py"], ["audit"]),
+    (["--label", "*import"], ["nightly import"]),
+    (["--held"], ["monthly report", "salaries"]),
+    (["--waiting", "--program", "[!a]*"], ["salaries", "nightly import"]),
+    (["--older", "1h"], []),
+    (["--older", "0s", "--limit", "1"], ["monthly report"]),
+]
 OLD = "import locks.node.observing.inquiries; locks.node.observing.inquiries.is_question = lambda term: False"
 REASON = "sleeps since midnight, ticket 17"
 
@@ -157,6 +165,10 @@ def test_what_ps_tells(processes: Servers) -> None:
             ("nightly import", "ledger"): ["salaries", "audit"],
         }
         assert {row["typed"] for row in ps(processes, "accounts")} == {"accounts", "accounts/ann"}
+        for arguments, wanted in FILTERS:
+            assert [row["label"] for row in ps(processes, *arguments)] == wanted, arguments
+        few = locks(processes, "ps", "--limit", "2").out.splitlines()
+        assert (len(few), few[-1]) == (4, "3 more are not shown.")
         tree = locks(processes, "graph").out.splitlines()
         assert [len(line) - len(line.lstrip()) for line in tree] == [0, 2, 4, 6, 4]
         assert locks(processes, "graph", "--format", "dot").out.count(" -> ") == 4
@@ -198,6 +210,9 @@ def test_deadlocks_are_remembered(processes: Servers) -> None:
         (["break", "agent-1@nowhere"], 2, "--reason"),
         (["ps", "--servers", "here"], 2, "no lock servers configured"),
         (["ps", *NOBODY], 3, "no answer from x@127.0.0.1"),
+        (["ps", *NOBODY], 3, "at 127.0.0.1:1: "),
+        (["ps", "--older", "soon"], 2, "--older soon is not a time"),
+        (["ps", "--limit", "0"], 2, "use 1 or more"),
         (["deadlocks", "--last", "0"], 2, "use 1 or more"),
         (["break", "agent-1@x", "--reason", "x", *NOBODY], 3, "no answer from x@127.0.0.1"),
         (["status"], 0, "3 of 3 lock servers answer"),

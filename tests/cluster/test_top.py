@@ -1,4 +1,4 @@
-"""`locks top` in a terminal: what it draws, and that the terminal is as it was, however it ends."""
+"""Commands in a terminal: `locks top`, and that the terminal is as it was, however it ends; who waits; narrow tables."""
 
 from __future__ import annotations
 
@@ -33,6 +33,16 @@ with locks.transaction(label="monthly report") as tx:
     tx.write_lock(("accounts",))
     print("ready", flush=True)
     sys.stdin.readline()
+"""
+
+LEADER = """
+import sys, time, locks_leader
+sys.argv[0] = "chief.py"
+election = locks_leader.Election("chief", label="the first")
+election.start()
+while election.leadership is None: time.sleep(0.01)
+print("ready", flush=True)
+sys.stdin.readline()
 """
 
 
@@ -206,3 +216,29 @@ def test_intervals_that_are_none(processes: Servers, interval: str) -> None:
     done = locks(processes, "top", f"--interval={interval}")
     assert done.status == 2
     assert "is too short" in done.error
+
+
+@pytest.mark.parametrize("arguments", [["run", "accounts"], ["elect", "chief"]])
+def test_who_waits_for_what(processes: Servers, arguments: list[str]) -> None:
+    """A line says what is waited for and who has it; it is gone before the command prints anything."""
+    holder, wanted = {
+        "run": (SLEEPER, r"write accounts, held by monthly report \(report.py, pid \d+\) for "),
+        "elect": (LEADER, r'election "chief", held by the first \(chief.py, pid \d+\) for '),
+    }[arguments[0]]
+    with running(processes, holder) as (program,):
+        with terminal(processes, *arguments, "--", "echo", "begun") as waits:
+            waits.until(rf"\rlocks {arguments[0]}: [0-9.]+ s: waiting for {wanted}")
+            program.kill()
+            assert waits.end() == 0
+            assert re.search(r"\r\x1b\[Kbegun\r\n$", waits.shown)
+
+
+def test_a_narrow_terminal(processes: Servers) -> None:
+    """`ps` leaves columns out, so that no line is longer than the terminal is wide."""
+    with running(processes, SLEEPER), terminal(processes, "ps") as ps:
+        assert ps.end() == 0
+        lines = ps.shown.splitlines()
+        assert lines[0].split()[:7] == ["FOR", "STATE", "MODE", "ID", "WHO", "PROGRAM", "PID"]
+        assert "FROM" not in lines[0]
+        assert "monthly report" in lines[1]
+        assert max(map(len, lines)) <= 100

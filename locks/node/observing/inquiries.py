@@ -41,6 +41,7 @@ from locks.node.peers.local_node import LocalNode
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid
 from locks.otp.distribution import Distribution
+from locks.otp.names.discovery import place
 from locks.otp.links.budgets import MOST_CALLS, check_budget
 from locks.otp.links.silence import Silence
 from locks.otp.process.calls import BlockingCalls
@@ -338,8 +339,7 @@ def _ask(
             if way == node.name:
                 said[name] = node.turn.run(Witness(node).answer, question, cluster)
             elif cluster is None or way not in cluster.distribution.links:
-                why = node.refusals.get(way, "")
-                silent[name] = f"can't be reached{why and ': '}{why}"
+                silent[name] = _unreachable(way, cluster, node.refusals.get(way, ""))
             else:
                 node.turn.run(calls.begin_call, name, way, LOCK_SERVER, pack_question(question))
         satisfied = any(map(enough, said.values()))
@@ -358,6 +358,14 @@ def _ask(
         why = SILENT if calls.all_silent else f"timed out after {timeout:g} s"
         silent |= dict.fromkeys(calls.open, why)
     return Answers(said, silent)
+
+
+def _unreachable(name: str, cluster: _Connections | None, refusal: str) -> str:
+    """Why a node can't be asked: where it was looked for, and what happened there."""
+    known = None if cluster is None else cluster.distribution.book.known.get(name)
+    at = "" if known is None or known.address is None else f" at {place(known.address)}"
+    why = refusal or ("" if known is None else known.failure[0])
+    return f"can't be reached{at}{why and ': '}{why}"
 
 
 def _read(answered: bool, told: Any) -> Answer | str:
