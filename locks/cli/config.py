@@ -32,6 +32,8 @@ def _run(options: argparse.Namespace) -> int:
         found = read_settings()
         servers = arguments(found).get("servers")
     except LocksError as error:
+        if options.json:
+            print(json.dumps({"error": str(error)}))
         print(f"python -m locks config: {error}", file=sys.stderr)
         return 2
     if options.json:

@@ -29,6 +29,8 @@ def run_printing(name: str, run: Callable[[], int]) -> int:
         name: The name of the command.
         run: Runs it.
     """
+    if sys.stdout is None:  # the program was started without one
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if sys.stderr is None:  # otherwise `print` would use standard output instead
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
@@ -36,8 +38,7 @@ def run_printing(name: str, run: Callable[[], int]) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         status = run()
-        if sys.stdout is not None:  # the program was started without one
-            sys.stdout.flush()
+        sys.stdout.flush()
         return status
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

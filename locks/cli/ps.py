@@ -90,7 +90,7 @@ def _fitting(rows: Sequence[tuple[str, ...]]) -> str:
     """The table; in a terminal, without the columns for which it has no room."""
     heads = list(HEADS)
     text = table(heads, rows)
-    if sys.stdout is None or not sys.stdout.isatty():
+    if not sys.stdout.isatty():
         return text
     columns = shutil.get_terminal_size().columns
     for each in LEFT_OUT:

@@ -38,7 +38,7 @@ class Screen:
     def __init__(self) -> None:
         self.ended_by: int | None = None
         self._out = sys.stdout.fileno()
-        self._in = sys.stdin.fileno() if sys.stdin.isatty() else None
+        self._in = sys.stdin.fileno() if sys.stdin and sys.stdin.isatty() else None
         self._mode: list[Any] | None = None
         self._before: dict[int, Any] = {}
         self._guard = threading.RLock()  # handlers of signals can interrupt each other

@@ -43,7 +43,7 @@ class Waiting:
         self._thread = threading.Thread(target=self._show, name="locks waiting", daemon=True)
 
     def __enter__(self) -> Waiting:
-        if sys.stderr is not None and sys.stderr.isatty():
+        if sys.stderr.isatty():
             self._thread.start()
         return self
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
+
+from jsonschema import Draft202012Validator
 
 from locks import __main__ as command_line
 from locks_leader.command import COMMANDS
+from tests.cluster.harness import ROOT
 from tests.cluster.servers import LIMIT, Servers
 
-__all__ = ["Done", "locks", "process", "running"]
+__all__ = ["SCHEMA", "Done", "locks", "process", "running", "validator"]
+
+SCHEMA: dict[str, Any] = json.loads((ROOT / "docs/commands.schema.json").read_text("utf-8"))
 
 
 class Done(NamedTuple):
@@ -42,7 +49,15 @@ def locks(servers: Servers, *arguments: str) -> Done:
             )
         except SystemExit as end:
             status = int(str(end.code))
+    if "--json" in arguments and out.getvalue():
+        validator(arguments[0]).validate(json.loads(out.getvalue()))
     return Done(status, out.getvalue(), error.getvalue())
+
+
+@cache
+def validator(command: str) -> Draft202012Validator:
+    """What checks the JSON document of a command."""
+    return Draft202012Validator({**SCHEMA, "$ref": f"#/$defs/{command}"})
 
 
 def process(servers: Servers, *arguments: str) -> Done:

@@ -17,11 +17,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import pytest
+from jsonschema import ValidationError
 
-from tests.cluster.commands import locks, process, running
+from locks.__main__ import COMMANDS
+from locks.cli.parser import Parser
+from locks_leader.command import COMMANDS as ELECTIONS
+from tests.cluster.commands import SCHEMA, locks, process, running, validator
 from tests.cluster.harness import COOKIE, ROOT, World
 from tests.cluster.pages import RING, Reader, web
 from tests.cluster.servers import LIMIT, NAMES, Servers
@@ -282,6 +287,37 @@ print("ready", flush=True)
 sys.exit(command.main())
 """,
 }
+
+
+def test_every_json_document_is_described(processes: Servers) -> None:
+    """`docs/commands.schema.json` has each command that can print JSON, and allows just the fields that it prints."""
+    parser = Parser()
+    commands = parser.add_subparsers()
+    for command in {**COMMANDS, **ELECTIONS}.values():
+        import_module(command.module).add_command(commands, command.about)
+    printing = {name for name, each in commands.choices.items() if "--json" in each.format_help()}
+    printing -= {"demo"}  # for its own tests
+    assert printing <= SCHEMA["$defs"].keys()
+    processes.run(RING)
+    needed = {"why": ["accounts"], "break": ["x", "--reason", "x"], "top": ["--once"]}
+    with night(processes):
+        for name in printing - {"config"}:
+            assert locks(processes, name, *needed.get(name, []), "--json").out
+    with pytest.raises(ValidationError, match="'new': 1"):
+        validator("config").validate({"name": {"value": "a@b", "source": "here", "new": 1}})
+
+
+@pytest.mark.parametrize("arguments", [["top", "--once", "--interval", "0.1"], ["ps"], ["status"]])
+def test_no_standard_output(processes: Servers, arguments: list[str]) -> None:
+    """A command that was started without one does its work, without a traceback."""
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "locks", *arguments],
+        env=processes.environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @contextmanager

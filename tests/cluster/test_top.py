@@ -225,12 +225,14 @@ def test_who_waits_for_what(processes: Servers, arguments: list[str]) -> None:
         "run": (SLEEPER, r"write accounts, held by monthly report \(report.py, pid \d+\) for "),
         "elect": (LEADER, r'election "chief", held by the first \(chief.py, pid \d+\) for '),
     }[arguments[0]]
-    with running(processes, holder) as (program,):
-        with terminal(processes, *arguments, "--", "echo", "begun") as waits:
-            waits.until(rf"\rlocks {arguments[0]}: [0-9.]+ s: waiting for {wanted}")
-            program.kill()
-            assert waits.end() == 0
-            assert re.search(r"\r\x1b\[Kbegun\r\n$", waits.shown)
+    with (
+        running(processes, holder) as (program,),
+        terminal(processes, *arguments, "--", "echo", "begun") as waits,
+    ):
+        waits.until(rf"\rlocks {arguments[0]}: [0-9.]+ s: waiting for {wanted}")
+        program.kill()
+        assert waits.end() == 0
+        assert re.search(r"\r\x1b\[Kbegun\r\n$", waits.shown)
 
 
 def test_a_narrow_terminal(processes: Servers) -> None:
