@@ -46,6 +46,7 @@ COMMANDS = {
     ),
     "graph": Command("locks.cli.graph", "show who waits for whom"),
     "groups": Command("locks.cli.groups", "list the process groups and their members"),
+    "history": Command("locks.cli.history", "show who held a lock, from audit logs"),
     "node": Command("locks.cli.node", "run a lock server for other nodes"),
     "ps": Command("locks.cli.ps", "list the locks that are held and requested"),
     "run": Command("locks.cli.run", "run a command under a lock"),

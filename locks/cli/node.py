@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from locks.cli.joining import add_credentials
@@ -23,6 +24,7 @@ from locks.errors import InvalidOption, LocksError, OperatingError
 from locks.metrics.serving import parse_address, serve
 from locks.otp.names.discovery import ChangingDiscovery, Discovery
 from locks.otp.options import TLS, parse_servers
+from locks.program.audit_log import SIZE, AuditLog
 from locks.program.cookies import read_cookie
 from locks.program.default import start, stop
 from locks.program.discovering import (
@@ -110,6 +112,20 @@ def add_command(commands: Any, about: str) -> None:
         "--metrics",
         metavar="HOST:PORT",
         help="serve Prometheus metrics at this address, such as 127.0.0.1:9464; needs pip install 'pykka-locks[metrics]'",
+    )
+    parser.add_argument(
+        "--audit",
+        type=Path,
+        metavar="FILE",
+        help="write who held which lock, from when to when, to this file, and what operators and servers did, as JSON lines; "
+        "`locks history` reads it",
+    )
+    parser.add_argument(
+        "--audit-size",
+        type=float,
+        default=SIZE,
+        metavar="MIB",
+        help="size of this file and of those that were rotated, in MiB (default: %(default)s)",
     )
     parser.add_argument(
         "--log-level",
@@ -210,6 +226,7 @@ def _run(options: argparse.Namespace) -> int:
             )
         listen = options.listen or said.get("listen") or (None if servers else "127.0.0.1:0")
         metrics = options.metrics and parse_address(options.metrics, bool(options.allow_plaintext))
+        audit = AuditLog(options.audit, options.audit_size) if options.audit else None
         node = start(
             name,
             cookie=read_cookie(options.cookie_file) if options.cookie_file else None,
@@ -233,6 +250,8 @@ def _run(options: argparse.Namespace) -> int:
         stop()
         return 2
     settle()
+    if audit is not None:
+        audit.begin(node)
     host, port = node.address
     told = {"name": node.name, "host": host, "port": port, **told}
     try:
@@ -247,5 +266,7 @@ def _run(options: argparse.Namespace) -> int:
         print(f"python -m locks node: {error}", file=sys.stderr)
         return 2
     finally:
+        if audit is not None:
+            audit.close()
         stop()
     return 1 if crashed else 0

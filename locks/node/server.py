@@ -41,6 +41,7 @@ from locks.model import AgentId, Deadlock, LockId, Mode, RequestRecord, View, re
 from locks.node.client.door import Door
 from locks.node.client.holders import Holders
 from locks.node.history import begin
+from locks.node.observing.audit import Audit
 from locks.node.observing.record import Record
 from locks.node.observing.times import Times
 from locks.node.ports import NodePort
@@ -64,6 +65,7 @@ class Server(Door):
     Attributes:
         times: The times of its requests and grants.
         record: Its record for observers.
+        audit: What notes who held which lock, for an audit log; `None` without one.
         changed: The entries that were changed in this turn; their times are recorded after the
             commit.
         broken: Deadlocks that were broken in this turn; likewise.
@@ -78,6 +80,7 @@ class Server(Door):
         self.machine = ServerMachine(node.name, first_version)
         self.times = Times(node.clock)
         self.record = Record(self.machine, self.times, node.now, node.counters, first_version)
+        self.audit: Audit | None = None
         self.history = begin(self.machine)
         self.changed: list[Entry] = []
         self.broken: list[Deadlock] = []
@@ -239,10 +242,15 @@ class Server(Door):
 
     def put_down(self) -> None:
         """Record the times of changes after the turn was committed; calling it again has no effect."""
+        audit = self.audit
+        if audit is not None:
+            audit.note(self.changed)
         self.times.note(self.changed)
         if self.broken:
             for report in self.broken:
                 self.record.broke(report)
+                if audit is not None:
+                    audit.broke(report)
             self.broken.clear()
         self.changed.clear()
 

@@ -8,6 +8,7 @@ Handlers are foreign code and may block, so events are logged outside of the tur
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 __all__ = [
@@ -17,11 +18,13 @@ __all__ = [
     "Sparing",
     "describe_events",
     "describe_loggers",
+    "listeners",
     "log_event",
 ]
 
 LOGGERS = {
     "locks": "the parent of all others",
+    "locks.audit": "an audit log (`locks node --audit`) that can't be written",
     "locks.compat": "locks that a face of another library found lost at the end of a block",
     "locks.deadlocks": "resolved deadlocks, with their reports",
     "locks.engines": "lock servers for Dask and Ray: started, found and lost",
@@ -123,6 +126,7 @@ EVENTS = {
             **_NODE,
             "agent": "the agent",
             "by": "the name that the operator gives",
+            "address": "the address from which the operator's node is connected; empty if unknown",
             "reason": "the reason that the operator gives",
         },
         "An operator ends a transaction. The lock server that was called and the transaction's node log it.",
@@ -169,6 +173,10 @@ EVENTS = {
 """The events, by the value of `event`."""
 
 
+listeners: list[Callable[[str, dict[str, Any]], object]] = []
+"""Functions that are called with each event and its fields, whatever the levels of the loggers are; outside of the turn."""
+
+
 def describe_loggers() -> str:
     """All loggers, as text."""
     width = max(map(len, LOGGERS))
@@ -198,6 +206,8 @@ def log_event(event: str, text: str, *args: object, **fields: Any) -> None:
     """
     what = EVENTS[event]
     logging.getLogger(what.logger).log(what.level, text, *args, extra={"event": event, **fields})
+    for listen in listeners:
+        listen(event, fields)
 
 
 class Sparing:

@@ -19,7 +19,18 @@ from locks_leader import command
 from tests.helpers import LIMIT, interpreted_only
 
 COMMANDS = {
-    *("break", "completion", "config", "deadlocks", "demo", "elect", "graph", "groups", "leaders"),
+    *(
+        "break",
+        "completion",
+        "config",
+        "deadlocks",
+        "demo",
+        "elect",
+        "graph",
+        "groups",
+        "history",
+        "leaders",
+    ),
     *("node", "ps", "run", "sim", "status", "top", "web", "why"),
 }
 TRY = """

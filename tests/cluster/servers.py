@@ -23,23 +23,31 @@ class Servers:
         world: What ends them.
         names: Their names.
         net_ticktime: Theirs. A program on a busy machine may need more than the second for a sign of life that follows from two.
+        arguments: More arguments of each.
 
     Attributes:
         addresses: As `name@host:port`.
     """
 
-    def __init__(self, world: World, names: Sequence[str] = NAMES, net_ticktime: float = 2) -> None:
+    def __init__(
+        self,
+        world: World,
+        names: Sequence[str] = NAMES,
+        net_ticktime: float = 2,
+        arguments: Sequence[str] = (),
+    ) -> None:
         self.world = world
         ports = [free_port() for _ in names]
         self.addresses = [f"{name}:{port}" for name, port in zip(names, ports, strict=True)]
         self._net_ticktime = net_ticktime
+        self._arguments = arguments
         self.processes = [self._start(address) for address in self.addresses]
         for server in self.processes:
             assert server.address
 
     def _start(self, address: str) -> Server:
         name, _, port = address.rpartition(":")
-        given = [f"--server={each}" for each in self.addresses]
+        given = [*(f"--server={each}" for each in self.addresses), *self._arguments]
         return self.world.server(
             name, port=int(port), arguments=given, net_ticktime=self._net_ticktime
         )

@@ -41,9 +41,9 @@ from locks.node.peers.local_node import LocalNode
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid
 from locks.otp.distribution import Distribution
-from locks.otp.names.discovery import place
 from locks.otp.links.budgets import MOST_CALLS, check_budget
 from locks.otp.links.silence import Silence
+from locks.otp.names.discovery import place
 from locks.otp.process.calls import BlockingCalls
 from locks.otp.process.processes import Processes
 from locks.otp.process.remote import Remotes
@@ -132,7 +132,7 @@ class Witness:
             return Broken(False, f"transaction {name} had already ended")
         text = f"transaction {name} was ended by {one_line(by)}: {one_line(reason)}. Its locks were released"
         error = TransactionBroken(text, agent=name, reason=reason, by=by)
-        log = partial(_log_break, self._node.name, question, "%s (%s)")
+        log = partial(_log_break, self._node.name, question, "", "%s (%s)")
         self._node.executor.run_soon(log, text, agent.machine.client)
         agent.event(agent.machine.end_transaction, error)
         return Broken(True)
@@ -151,10 +151,10 @@ def _clients(cluster: _Connections | None, after: str) -> ClientPage:
     return ClientPage(tuple(names[:MOST_CLIENTS]), len(names) > MOST_CLIENTS)
 
 
-def _log_break(node: str, question: Break, text: str, *args: object) -> None:
+def _log_break(node: str, question: Break, address: str, text: str, *args: object) -> None:
     """Log that a transaction is ended."""
     name, reason, by = question
-    about = {"agent": str(name), "by": one_line(by), "reason": one_line(reason)}
+    about = {"agent": str(name), "by": one_line(by), "reason": one_line(reason), "address": address}
     log_event("broken", text, *args, node=node, **about)
 
 
@@ -213,7 +213,8 @@ class Inquiries:
         check_budget(self._passed_on + 1, MOST_CALLS, "questions to forward")
         if isinstance(question, Break):
             text = "%s (%s) requests the end of transaction %s: %s"
-            log = partial(_log_break, self._name, question, text)
+            where = _address(self._cluster, caller.node)
+            log = partial(_log_break, self._name, question, where, text)
             by, reason = one_line(question.by), one_line(question.reason)
             self._cluster.executor.run_soon(log, by, caller.node, question.agent, reason)
 

@@ -1,0 +1,202 @@
+"""The file of an audit log: JSON lines, written by a thread of its own, with a limit of its size.
+
+The lock server never waits for it: what is to be written is put into a queue. If that is full, or the disk, lines are
+left out and counted. The log of the server says so, once until lines can be written again; then the file does, too.
+
+A file that has become too large gets the suffix `.1`, the one before it `.2`, and so on; the oldest is removed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime, timezone
+from itertools import pairwise
+from math import inf
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+from locks.errors import InvalidOption, OperatingError
+from locks.form import shown
+from locks.model import Deadlock
+from locks.node.node import Node
+from locks.node.observing.audit import Audit, Hold, as_fields
+from locks.runtime.logs import listeners
+from locks.runtime.native import start_thread
+
+__all__ = ["FILES", "SIZE", "AuditLog", "files_of"]
+
+FILES: Final = 10
+SIZE: Final = 500  # MiB of all of them
+MOST_LINES: Final = 100_000  # that wait to be written
+AT_ONCE: Final = 1000  # lines of one write
+LOOK: Final = 10.0  # seconds between two looks at the locks that are held
+PATIENCE: Final = 5.0  # seconds for writing the last lines when the process ends
+TOLD: Final = ("broken", "server_down", "server_back")  # events of the log that are written, too
+STARTED, STOPPED = {"event": "started"}, {"event": "stopped"}
+
+logger = logging.getLogger("locks.audit")
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of an audit log that there may be, the oldest first."""
+    return [*(path.with_name(f"{path.name}.{n}") for n in range(FILES - 1, 0, -1)), path]
+
+
+class AuditLog:
+    """The audit log of a lock server.
+
+    Args:
+        path: The file. Lines are added to one that exists.
+        size: The size of it and of the rotated ones, in MiB.
+        most: How many lines may wait to be written.
+
+    Raises:
+        InvalidOption: The size is no positive number.
+        OperatingError: The file can't be opened.
+    """
+
+    def __init__(self, path: Path, size: float = SIZE, most: int = MOST_LINES) -> None:
+        if not 0 < size < inf:
+            raise InvalidOption(f"--audit-size {size:g} is not a size in MiB; use a number > 0")
+        self._path, self._most = path, most
+        self._largest = size * 2**20 / FILES
+        self._records: SimpleQueue[tuple[float, Any] | None] = SimpleQueue()
+        self._left_out = self._told = (
+            0  # lines that were left out; of these, how many the file says
+        )
+        self._works = True
+        try:
+            self._open()
+        except OSError as error:
+            raise OperatingError(f"can't write the audit log {path}: {error.strerror}") from error
+
+    def begin(self, node: Node) -> None:
+        """Write what happens at a node from now on."""
+        self._name, server = node.name, node.server
+        clock = server.times.clock
+
+        def address(name: str) -> str | None:
+            if name == node.name:
+                return ""
+            link = None if node.cluster is None else node.cluster.distribution.links.get(name)
+            return None if link is None else shown(f"{link.address[0]}:{link.address[1]}")
+
+        def wall(at: float) -> str:
+            return _text(time.time() - clock() + at)
+
+        self._wall = wall
+        self._audit = server.audit = Audit(
+            server.machine, server.times, server.turn, self.put, address
+        )
+        self.put(STARTED)
+        listeners.append(self._hear)
+        self._join = start_thread(self._write_all, "locks audit")
+
+    def put(self, record: Hold | Deadlock | dict[str, Any]) -> None:
+        """Have a line written, or leave it out, if too many wait."""
+        if self._records.qsize() < self._most:
+            self._records.put((time.time(), record))
+        else:
+            self._left_out += 1
+
+    def close(self) -> None:
+        """Write what is left, if that takes no long time."""
+        listeners.remove(self._hear)
+        self._records.put(None)
+        self._join(PATIENCE)
+
+    def _hear(self, event: str, fields: dict[str, Any]) -> None:
+        if event in TOLD:
+            self.put({"event": event, **fields})
+
+    # --- In the thread of the log ---------------------------------------------------------------
+
+    def _write_all(self) -> None:
+        look_at = time.monotonic() + LOOK
+        ends = False
+        while not ends:
+            records: list[tuple[float, Any]] = []
+            for record in self._next(look_at - time.monotonic()):
+                if record is None:
+                    ends = True
+                    break
+                records.append(record)
+            if ends or time.monotonic() >= look_at:
+                look_at = time.monotonic() + LOOK
+                records += [(time.time(), hold) for hold in self._audit.lasting()]
+            if ends:
+                records.append((time.time(), STOPPED))
+            for at in range(0, len(records), AT_ONCE):
+                self._write(records[at : at + AT_ONCE])
+
+    def _next(self, patience: float) -> Iterator[tuple[float, Any] | None]:
+        """What is to be written, as soon as there is something."""
+        with suppress(Empty):
+            yield self._records.get(timeout=max(0.0, patience))
+            for _ in range(AT_ONCE):
+                yield self._records.get_nowait()
+
+    def _write(self, records: list[tuple[float, Any]]) -> None:
+        missing = self._left_out - self._told
+        if missing:
+            records.append((time.time(), {"event": "left_out", "lines": missing}))
+        text = "".join(map(self._line, records)).encode()
+        try:
+            if self._size and self._size + len(text) > self._largest:
+                self._rotate()
+            self._add(text)
+        except OSError as error:
+            self._left_out += len(records) - bool(missing)
+            if self._works:
+                self._works = False
+                logger.warning(
+                    "%s can't write the audit log %s: %s. Lines are left out until it can",
+                    *(self._name, self._path, error.strerror),
+                )
+            return
+        if missing:
+            self._told += missing
+            logger.warning("%s left out %d lines of the audit log", self._name, missing)
+        self._works = True
+
+    def _line(self, record: tuple[float, Any]) -> str:
+        at, what = record
+        fields = what if isinstance(what, dict) else as_fields(what, self._wall)
+        line = {"time": _text(at), "node": self._name, **fields}
+        return json.dumps(line) + "\n"
+
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        self._file = os.open(self._path, flags, 0o600)
+        self._size = os.fstat(self._file).st_size
+
+    def _add(self, text: bytes) -> None:
+        """Write all of it, or nothing."""
+        written = 0
+        try:
+            while written < len(text):
+                written += os.write(self._file, text[written:])
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(self._file, self._size)
+            raise
+        self._size += written
+
+    def _rotate(self) -> None:
+        files = files_of(self._path)
+        for older, newer in pairwise(files):
+            with suppress(FileNotFoundError):
+                os.replace(newer, older)
+        os.close(self._file)
+        self._open()
+
+
+def _text(at: float) -> str:
+    """A point in time, in UTC."""
+    return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="microseconds")

@@ -1,0 +1,55 @@
+"""The audit log of a lock server that is killed, and started again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cluster.commands import locks, running
+from tests.cluster.harness import World
+from tests.cluster.servers import LIMIT, Servers
+from tests.helpers import eventually
+
+HOLDER = """
+import sys, locks
+sys.argv[0] = "job.py"
+tx = locks.begin_transaction([(("a", {name!r}), "write")], label={name!r})
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+LEADER = """
+import sys, time, locks_leader
+election = locks_leader.Election("chief", label="the first")
+election.start()
+while election.leadership is None: time.sleep(0.01)
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_who_had_it_when_the_server_was_killed(tmp_path: Path) -> None:
+    """A client that died, a leader, and a lock that was still held: each is in the history, with its client and its end."""
+    path = tmp_path / "audit.log"
+    with World() as world:
+        servers = Servers(world, ["a@127.0.0.1"], arguments=[f"--audit={path}"])
+        with running(servers, HOLDER.format(name="first")):
+            pass  # it is killed
+        with running(servers, HOLDER.format(name="second"), LEADER):
+            eventually(lambda: '"holds", "lock": "a/second"' in path.read_text(), LIMIT)
+            servers.processes[0].process.kill()
+            servers.processes[0].process.wait(LIMIT)
+            servers.start_again(0)
+            done = locks(servers, "history", "--audit", str(path), "a", "--json")
+            holds = json.loads(done.out)["holds"]
+            clients = [each["client"].split(" (")[0] for each in holds]
+            ended = [each["ended"] for each in holds]
+            assert (clients[:2], ended[:2]) == (
+                ["first", "second"],
+                ["client lost", "with the server"],
+            )
+            led = locks(servers, "history", "--audit", str(path), "election chief", "--json")
+            (leader,) = [each for each in json.loads(led.out)["holds"] if each["before"]]
+            assert leader["client"].startswith("the first")
+            servers.processes[0].process.terminate()
+            assert servers.processes[0].process.wait(LIMIT) == 0
+        assert json.loads(path.read_text().splitlines()[-1])["event"] == "stopped"
