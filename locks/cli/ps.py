@@ -14,7 +14,7 @@ from locks.cli.observing import add_looking, answer, table
 from locks.cli.times import parse_time
 from locks.core.facts import RequestFact
 from locks.errors import InvalidOption
-from locks.facts.data import fact_as_data
+from locks.facts.data import lock_as_data
 from locks.facts.gather import requests
 from locks.facts.graph import Waits, grouped, waits_of
 from locks.facts.stories import duration, longest
@@ -129,10 +129,6 @@ def _as_row(waits: Waits, facts: Sequence[RequestFact]) -> tuple[str, ...]:
 
 
 def _as_data(waits: Waits, facts: Sequence[RequestFact]) -> dict[str, Any]:
-    data = fact_as_data(facts[0])
-    for name in ("server", "number"):
-        del data[name]
-    data["seconds"] = longest(facts).seconds
-    data["servers"] = sorted(fact.request.node for fact in facts)
+    data = lock_as_data(facts)
     data["behind"] = [str(agent) for agent in _behind(waits, facts)]
     return data

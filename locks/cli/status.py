@@ -7,10 +7,12 @@ import time
 from typing import Any
 
 from locks.cli.observing import NOTHING, add_looking, print_json, say_silent, table
+from locks.cli.restart import before_restart
 from locks.core.facts import NodeFact
+from locks.errors import InvalidOption
 from locks.facts.around import LOCKS_LEADER, standing
 from locks.facts.data import tree_as_data
-from locks.facts.gather import forgetful, lock_servers, quorum, requests
+from locks.facts.gather import forgetful, lock_server_names, lock_servers, quorum, requests
 from locks.facts.stories import duration
 
 __all__ = ["add_command"]
@@ -18,6 +20,7 @@ __all__ = ["add_command"]
 EXAMPLES = """\
   locks status
   locks status --timeout 1 > /dev/null || alert "locks: no majority"     # as a probe
+  locks status --before-restart locks@10.0.0.7 && ssh 10.0.0.7 systemctl restart locks
   locks status --with locks@10.0.0.7                                     # as a probe of one server
 """
 SAYS = """Which lock servers answer, and whether they are enough to take a lock. CLOCK: how far the server's clock is
@@ -37,8 +40,14 @@ def add_command(commands: Any, about: str) -> None:
         _run,
         what=about,
         says=SAYS,
-        nothing="too few lock servers answer to take a lock, or the server in --with does not",
+        nothing="too few lock servers answer to take a lock, or the server in --with does not, or the one in "
+        "--before-restart should not be restarted now",
         examples=EXAMPLES,
+    )
+    parser.add_argument(
+        "--before-restart",
+        metavar="NAME",
+        help="say whether this server can be restarted, or which locks that would cost",
     )
     parser.add_argument("--with", dest="among", metavar="NAME", help="this server must answer, too")
 
@@ -58,6 +67,17 @@ def _run(options: argparse.Namespace) -> int:
     wrong = [] if enough else [text]
     if missing:
         wrong.append(f"{options.among} does not answer.")
+    name = options.before_restart
+    restart = None
+    if name is not None:
+        if name not in lock_server_names():
+            raise InvalidOption(
+                f"--before-restart {name}: there is no such lock server; the servers are {', '.join(lock_server_names())}"
+            )
+        up = [fact.node for fact in facts if fact.node not in forgot]
+        absent = [each for each in lock_server_names() if each not in (name, *up)]
+        restart = before_restart(name, needed, absent, options.timeout)
+        wrong += [] if restart.is_safe else restart.lines()[:1]
     if options.json:
         print_json(
             {
@@ -68,6 +88,7 @@ def _run(options: argparse.Namespace) -> int:
                 **({"missing": options.among} if missing else {}),
                 "nodes": [_as_data(fact, clock, candidates[fact.node]) for fact in facts],
                 "forgetful": forgot,
+                **({"restart": restart.as_data()} if restart else {}),
                 "silent": dict(found.silent),
                 **({"error": " ".join(wrong)} if wrong else {}),
             }
@@ -79,7 +100,8 @@ def _run(options: argparse.Namespace) -> int:
                     HEADS, [_as_row(fact, clock, servers, candidates[fact.node]) for fact in facts]
                 )
             )
-        print("\n".join(dict.fromkeys([text, *wrong])))
+        lines = restart.lines() if restart else []
+        print("\n".join(dict.fromkeys([text, *wrong, *lines])))
         if forgot:
             print(
                 f"{', '.join(forgot)}: begun without a memory of what is done once; waiting for the other servers to tell it."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from locks.core.facts import DeadlockFact, MemberFact, RequestFact
@@ -15,6 +16,7 @@ __all__ = [
     "deadlock_as_data",
     "fact_as_data",
     "id_as_data",
+    "lock_as_data",
     "member_as_data",
     "tree_as_data",
 ]
@@ -64,6 +66,16 @@ def fact_as_data(fact: RequestFact) -> dict[str, Any]:
         "since": fact.since / 1e6 if fact.granted else None,
         "seconds": fact.seconds,
     }
+
+
+def lock_as_data(facts: Sequence[RequestFact]) -> dict[str, Any]:
+    """A lock id that a transaction holds or requests, at all its servers."""
+    data = fact_as_data(facts[0])
+    for name in ("server", "number"):
+        del data[name]
+    data["seconds"] = max(fact.seconds for fact in facts)
+    data["servers"] = sorted(fact.request.node for fact in facts)
+    return data
 
 
 def deadlock_as_data(fact: DeadlockFact) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import pytest
 
@@ -47,12 +48,20 @@ print(len(lost), *lost[:3], flush=True)
 """
 
 
-def standing(servers: Servers, pid: int) -> int:
-    """How many locks a program holds on all servers, added up."""
+def standing(servers: Servers, pid: int | None = None) -> int:
+    """How many locks a program holds on all servers, added up; or all programs."""
     status, out, _ = locks(servers, "ps", "--json")
     rows = json.loads(out)["locks"] if status == 0 else []
-    own = [row for row in rows if row["state"] == "granted" and row["pid"] == pid]
+    own = [row for row in rows if row["state"] == "granted" and pid in (None, row["pid"])]
     return sum(len(row["servers"]) for row in own)
+
+
+def restartable(servers: Servers, name: str) -> tuple[bool, dict[str, Any]]:
+    """Whether `locks status --before-restart` ends with 0, and what it says."""
+    done = locks(servers, "status", "--before-restart", name, "--timeout", "2", "--json")
+    said: dict[str, Any] = json.loads(done.out)["restart"]
+    assert said["safe"] == (done.status == 0), done
+    return said["safe"], said
 
 
 def waiting(servers: Servers) -> int:
@@ -92,6 +101,40 @@ def test_a_rolling_restart_loses_no_contended_lock() -> None:
     with World() as world:
         said, _ = restart_in_turn(Servers(world), 10)
         assert said == "0\n"
+
+
+HOLDER = """
+import sys, locks
+with locks.transaction(label="holder") as tx:
+    tx.write_lock(("everywhere",))
+    tx.write_lock(("at", "b"), nodes=["b@127.0.0.1"])
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_what_a_restart_would_cost() -> None:
+    """`locks status --before-restart` names what would be lost, what is on too few servers, and who is missing."""
+    a, b, c = NAMES
+    with World() as world:
+        servers = Servers(world)
+        with running(servers, HOLDER):
+            eventually(lambda: standing(servers) == 4)
+            assert restartable(servers, a) == (
+                *(True, {"server": a, "safe": True, "missing": [], "lost": [], "few": []}),
+            )
+            safe, said = restartable(servers, b)
+            assert (safe, said["missing"], said["lost"]) == (False, [], [])
+            assert [(lock["typed"], lock["servers"]) for lock in said["few"]] == [("at/b", [b])]
+            servers.processes[2].process.kill()
+            eventually(lambda: restartable(servers, a)[1]["lost"])
+            safe, said = restartable(servers, a)
+            assert (safe, said["missing"], said["few"]) == (False, [c], [])
+            assert [lock["typed"] for lock in said["lost"]] == ["everywhere"]
+            done = locks(servers, "status", "--before-restart", a, "--timeout", "1")
+            assert "write everywhere of holder (-c, pid " in done.out
+            assert f"would be lost (it is on {a}, {b})." in done.out
+        assert locks(servers, "status", "--before-restart", "x@y").status == 2
 
 
 if __name__ == "__main__":
