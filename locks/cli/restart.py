@@ -63,9 +63,7 @@ class Restart(NamedTuple):
         return lines
 
 
-def before_restart(
-    server: str, needed: int, missing: Sequence[str], timeout: float
-) -> Restart:
+def before_restart(server: str, needed: int, missing: Sequence[str], timeout: float) -> Restart:
     """Look which locks the restart of a server would cost.
 
     Locks that are just taken or released are on some of their servers only. So what looks dangerous counts if it lasts.

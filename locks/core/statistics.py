@@ -156,6 +156,8 @@ class NodeStatistics(NamedTuple):
             name; the first 1,000.
         watches: How many lock ids of this node's lock server are watched now; an id counts once for
             each watcher.
+        clients_lost: How many client nodes were lost while they held locks of this node's lock server.
+        handed_on: How many locks of elections this node's lock server has granted to candidates that waited.
     """
 
     name: Name
@@ -175,3 +177,5 @@ class NodeStatistics(NamedTuple):
     traffic: TrafficStatistics = TrafficStatistics()
     ownership: Annotated[tuple[Owning, ...], Size(MOST_OWNERSHIPS)] = ()
     watches: Number = 0
+    clients_lost: Number = 0
+    handed_on: Number = 0

@@ -64,6 +64,11 @@ COMPILED = _choose()
 """Whether this process uses compiled modules; `require_interpreted` may change it before one is loaded."""
 
 
+def version() -> str:
+    """The version of `locks`, with the form."""
+    return shown(str(getattr(sys.modules[__name__.partition(".")[0]], "__version__", "")))
+
+
 def shown(version: str) -> str:
     """A version, with the form."""
     return f"{version} (compiled)" if COMPILED else version

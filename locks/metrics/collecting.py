@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from locks.core.statistics import BOUNDS, Durations, TimesStatistics
+from locks.core.statistics import BOUNDS, MOST_ELECTIONS, Durations, TimesStatistics
 from locks.errors import MisuseError
+from locks.form import version
 from locks.form.first_use import Unloaded
 from locks.metrics.names import METRICS
 from locks.model import majority
@@ -19,26 +20,28 @@ from locks.node.node import Node
 from locks.node.observing.elections import is_contest
 from locks.node.observing.times import MOST_NAMES, OTHERS, first_name
 from locks.program.default import default_node, is_at_hand
-from locks.words import is_held_up_id
+from locks.ranges import LONGEST_TEXT
+from locks.words import is_held_up_id, show
 
 if TYPE_CHECKING:
     from prometheus_client import core as prometheus
 else:
     prometheus = Unloaded("prometheus_client.core")
 
-__all__ = ["Metrics", "Present", "collector", "look"]
+__all__ = ["Metrics", "Present", "collector", "look", "node_at_hand", "require_client", "servers_of"]
 
 Labels = dict[str, str]
 
 
 class Present(NamedTuple):
-    """The contents of a lock table, without locks of elections: a candidate waits for as long as another one leads.
+    """The contents of a lock table; locks of elections apart, for a candidate waits for as long as another one leads.
 
     Attributes:
         waiting: The number of waiting requests, by the first element of the id.
         held: The number of granted requests, by the first element of the id.
         longest_wait: Seconds for which the oldest request has been waiting.
         longest_hold: Seconds for which the oldest lock has been held.
+        elections: The node that holds the lock of each election, by its name; empty if candidates only wait.
         first: The measured times, by the first element of the id; empty if that was not requested.
     """
 
@@ -46,6 +49,7 @@ class Present(NamedTuple):
     held: Mapping[str, int]
     longest_wait: float
     longest_hold: float
+    elections: Mapping[str, str]
     first: Mapping[str, TimesStatistics]
 
 
@@ -61,11 +65,18 @@ def look(node: Node, by_first: bool) -> Present:
         times.by_first = {}
     waiting: dict[str, int] = {}
     held: dict[str, int] = {}
+    elections: dict[str, str] = {}
     now = asked = got = times.clock()
     asked_at, got_at = times.asked, times.got
     for owner in node.server.machine.table.owners.values():
         for slot, entries in owner.entries.items():
-            if is_held_up_id(slot.lock_id) or is_contest(slot.lock_id):
+            if is_contest(slot.lock_id):
+                election = show(slot.lock_id[1:])[:LONGEST_TEXT]
+                if election in elections or len(elections) < MOST_ELECTIONS:
+                    holds = any(entry.granted for entry in entries)
+                    elections[election] = owner.id.node if holds else elections.get(election, "")
+                continue
+            if is_held_up_id(slot.lock_id):
                 continue
             name = first_name(slot.lock_id) if by_first else ""
             if by_first and name not in waiting and len(waiting) >= MOST_NAMES:
@@ -79,7 +90,7 @@ def look(node: Node, by_first: bool) -> Present:
                     asked = min(asked, asked_at.get(entry.number, now))
     measured = times.by_first or {}
     first = {name: each.statistics() for name, each in measured.items()} if by_first else {}
-    return Present(waiting, held, now - asked, now - got, first)
+    return Present(waiting, held, now - asked, now - got, elections, first)
 
 
 class Metrics:
@@ -116,7 +127,7 @@ class Metrics:
         statistics = node.statistics()
         present: Present = node.turn.ask(look, node, self._by_first)
         table, times = statistics.table, statistics.times
-        yield "locks_node", {"node": node.name}, 1
+        yield "locks_node", {"node": node.name, "version": version()}, 1
         yield "locks_requests_total", {}, table.requests
         yield "locks_contended_total", {}, table.waits
         yield "locks_grants_total", {}, table.grants
@@ -138,6 +149,10 @@ class Metrics:
         yield "locks_transactions_total", {}, statistics.transactions
         yield "locks_transactions_aborted_total", {}, statistics.aborted
         yield "locks_timeouts_total", {}, statistics.timeouts
+        yield "locks_clients_lost_total", {}, statistics.clients_lost
+        yield "locks_elections_handed_on_total", {}, statistics.handed_on
+        for name, leader in present.elections.items():
+            yield "locks_election_held", {"name": name, "leader": leader}, bool(leader)
         yield "locks_lost_total", {}, statistics.lost
         yield "locks_knowledge_messages_total", {}, statistics.knowledge
         yield from _others(node)
@@ -169,10 +184,22 @@ def _others(node: Node) -> Iterator[tuple[str, Labels, float]]:
     yield "locks_connections", {"kind": "server"}, sum(each in servers for each in connected)
     yield "locks_connections", {"kind": "peer"}, sum(each not in servers for each in connected)
     yield "locks_connections", {"kind": "client"}, len(node.nodes(hidden=True))
-    yield "locks_servers", {}, len(servers)
-    yield "locks_servers_connected", {}, len(servers & node.alive)
+    known, connected_now, needed = servers_of(node)
+    yield "locks_servers", {}, known
+    yield "locks_servers_connected", {}, connected_now
+    yield "locks_servers_needed", {}, needed
+    expires = None if node.cluster is None else node.cluster.distribution.expires
+    if expires is not None:
+        yield "locks_certificate_expires_seconds", {}, expires
+
+
+def servers_of(node: Node) -> tuple[int, int, int]:
+    """How many servers the program has, how many of them can be asked now, and how many a lock needs."""
+    scope = node.scope
+    servers = {node.name} if scope is None else set(scope.nodes)
     by_majority = scope is not None and scope.require == "majority"
-    yield "locks_servers_needed", {}, majority(len(servers)) if by_majority else len(servers)
+    needed = majority(len(servers)) if by_majority else len(servers)
+    return len(servers), len(servers & node.alive), needed
 
 
 def family(name: str) -> prometheus.Metric:
@@ -191,7 +218,7 @@ def _add_histogram(
     each.add_sample(f"{name}_sum", labels, durations.seconds)
 
 
-def _node_at_hand() -> Node | None:
+def node_at_hand() -> Node | None:
     return default_node() if is_at_hand() else None
 
 
@@ -209,7 +236,7 @@ def collector(*, by_first: bool = False) -> Any:
         MisuseError: `prometheus_client` is not installed.
     """
     require_client()
-    return Metrics(by_first, _node_at_hand)
+    return Metrics(by_first, node_at_hand)
 
 
 def require_client() -> None:

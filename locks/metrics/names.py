@@ -27,7 +27,11 @@ class Metric(NamedTuple):
 
 
 METRICS = {
-    "locks_node": Metric("gauge", "1, for the node of the program.", ("node",)),
+    "locks_node": Metric(
+        "gauge",
+        "1, for the node of the program, with the version of locks.",
+        ("node", "version"),
+    ),
     "locks_requests_total": Metric("counter", "Requests that the lock server received."),
     "locks_contended_total": Metric("counter", "Requests that were not granted immediately."),
     "locks_grants_total": Metric(
@@ -72,6 +76,9 @@ METRICS = {
     ),
     "locks_timeouts_total": Metric("counter", "Waits of this program's clients that timed out."),
     "locks_lost_total": Metric("counter", "Locks that this program's clients held and lost."),
+    "locks_clients_lost_total": Metric(
+        "counter", "Client nodes that were lost while they held locks of the lock server."
+    ),
     "locks_knowledge_messages_total": Metric(
         "counter", "Messages in which agents reported to each other who waits for whom."
     ),
@@ -92,6 +99,17 @@ METRICS = {
     "locks_servers": Metric("gauge", "Nodes on which this program's locks are taken."),
     "locks_servers_connected": Metric("gauge", "Servers that can be asked now."),
     "locks_servers_needed": Metric("gauge", "How many of the servers a lock needs."),
+    "locks_certificate_expires_seconds": Metric(
+        "gauge", "When the node's certificate expires, in seconds since 1970; only with TLS."
+    ),
+    "locks_election_held": Metric(
+        "gauge",
+        "1 if the lock of the election of this name is held at the lock server, by this node; 0, by none, if candidates only wait.",
+        ("name", "leader"),
+    ),
+    "locks_elections_handed_on_total": Metric(
+        "counter", "Locks of elections that the lock server granted to candidates that waited."
+    ),
     "locks_leader_election_master_status": Metric(
         "gauge", "1 if this program leads the election of this name, 0 if it follows.", ("name",)
     ),

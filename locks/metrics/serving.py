@@ -1,17 +1,24 @@
-"""The metrics of a lock server over HTTP: `locks node --metrics 127.0.0.1:9464`."""
+"""The metrics of a lock server over HTTP: `locks node --metrics 127.0.0.1:9464`.
+
+Beside them are `/healthz`, which is answered while the node takes turns, and `/readyz`, which says whether enough
+lock servers can be asked to take a lock.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler
 
 from locks.errors import InvalidOption, OperatingError
 from locks.lock_ids import shown
-from locks.metrics.collecting import collector, require_client
+from locks.metrics.collecting import collector, node_at_hand, require_client, servers_of
 from locks.otp.options import is_loopback
 
 __all__ = ["parse_address", "serve"]
 
+OK, DOWN = "200 OK", "503 Service Unavailable"
 SILENCE = 10.0  # seconds that a connection may be silent
 
 
@@ -53,6 +60,18 @@ def parse_address(text: str, plaintext: bool) -> tuple[str, int]:
     return host, int(port)
 
 
+def health(path: str) -> tuple[str, str] | None:
+    """The answer for a path: the status, and a text; `None` if the path is another one."""
+    if path not in ("/healthz", "/readyz"):
+        return None
+    node = node_at_hand()
+    if node is None or not node.running:
+        return DOWN, "the node has stopped"
+    known, connected, needed = node.turn.ask(servers_of, node)
+    text = f"{connected} of {known} lock servers can be asked; {needed} are needed"
+    return OK if connected >= needed or path == "/healthz" else DOWN, text
+
+
 def serve(host: str, port: int) -> str:
     """Serve the metrics of this program's node, in threads of `prometheus_client` that end with the process.
 
@@ -64,13 +83,32 @@ def serve(host: str, port: int) -> str:
         OperatingError: The address can't be used.
     """
     require_client()
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import (
+        CollectorRegistry,
+        PlatformCollector,
+        ProcessCollector,
+        make_wsgi_app,
+        start_http_server,
+    )
 
     registry = CollectorRegistry()
     registry.register(collector())
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    metrics = make_wsgi_app(registry)
+
+    def application(environment: Any, start: Callable[..., Any]) -> Iterable[bytes]:
+        answer = health(environment["PATH_INFO"])
+        if answer is None:
+            pages: Iterable[bytes] = metrics(environment, start)
+            return pages
+        start(answer[0], [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"{answer[1]}\n".encode()]
+
     try:
         server, _ = start_http_server(port, host, registry)
     except OSError as error:
         raise OperatingError(f"can't serve metrics at {host}:{port}: {error}") from error
     server.RequestHandlerClass = _Handler
+    server.set_app(application)
     return f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics"

@@ -587,9 +587,11 @@ class Node(metaclass=Shown):
     def statistics(self) -> NodeStatistics:
         """Counters and present size."""
         table = self.turn.ask(self.server.machine.statistics)
-        times = self.server.times.all.statistics()
+        times = self.server.times
         traffic = TrafficStatistics() if self.cluster is None else self.cluster.traffic()
         others = 0 if self.cluster is None else self.cluster.readers.count
         watches = self.turn.ask(self.server.machine.watches) + others
         agents = len(self.agents_by_id)
-        return self.counters.statistics(self.name, agents, table, times, traffic, watches)
+        return self.counters.statistics(
+            self.name, agents, table, times.all.statistics(), traffic, watches, times.handed_on
+        )

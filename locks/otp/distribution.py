@@ -137,6 +137,7 @@ class Distribution:
         self._on_frame = on_frame
         self.is_running = True
         self._contexts = options.tls.contexts() if options.tls is not None else None
+        self.expires = options.tls.expires() if options.tls is not None else None
         self._challenges = Challenges(secrets.token_bytes(32))
         self._shunned: set[str] = set()  # disconnected on purpose
         self._listener: socket.socket | None = None

@@ -15,6 +15,7 @@ from locks.errors import InvalidOption
 from locks.form.first_use import Unloaded
 from locks.lock_ids import shown
 from locks.model import NODE_NAME, Require, check_node_name, check_require, is_seconds
+from locks.otp.admission.certificates import expiry_of
 from locks.otp.admission.secret import SHORTEST, Cookie
 from locks.otp.names.discovery import Address, Discovery, UnixAddress, place
 
@@ -75,6 +76,13 @@ class TLS(NamedTuple):
                 ) from error
             made.append(context)
         return made[0], made[1]
+
+    def expires(self) -> float | None:
+        """When the node's certificate expires, in seconds since 1970; `None` if it has a form of PEM that only OpenSSL reads."""
+        text = Path(self.certificate).read_text("ascii", "replace")
+        _, begin, rest = text.partition("-----BEGIN CERTIFICATE-----")
+        own, end, _ = rest.partition("-----END CERTIFICATE-----")
+        return expiry_of(ssl.PEM_cert_to_DER_cert(begin + own + end + "\n")) if own else None
 
 
 class Options(NamedTuple):

@@ -16,6 +16,7 @@ from typing import IO, Any
 import pytest
 
 import locks
+from locks.metrics.collecting import Metrics
 from locks.otp.admission.handshake import Handshake
 from locks.otp.bytes.etf import encode
 from locks.otp.bytes.terms import Atom
@@ -173,6 +174,19 @@ def test_other_addresses_demand_tls(nodes: Nodes, certify: Certify) -> None:
     assert secured.address[0] == "0.0.0.0"
     secured.stop()
     assert nodes.start(A, listen=("0.0.0.0", 0), allow_plaintext=True).address
+
+
+@needs_openssl
+def test_when_a_certificate_expires(nodes: Nodes, certify: Certify) -> None:
+    """The node knows it of its own certificate, as OpenSSL reads it; there is a metric for it."""
+    tls = certify("ours", "127.0.0.1")
+    command = ["openssl", "x509", "-in", str(tls.certificate), "-noout", "-enddate"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    node = nodes.start(A, tls=tls)
+    assert node.cluster is not None
+    assert node.cluster.distribution.expires == ssl.cert_time_to_seconds(said.strip()[9:])
+    samples = {name: value for name, _, value in Metrics(False, lambda: node)._samples(node)}
+    assert samples["locks_certificate_expires_seconds"] == node.cluster.distribution.expires
 
 
 @needs_openssl

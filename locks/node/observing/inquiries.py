@@ -8,7 +8,6 @@ node. A `Break` is logged by both nodes.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -33,7 +32,7 @@ from locks.core.facts import (
     node_of,
 )
 from locks.errors import TransactionBroken, assert_never
-from locks.form import shown
+from locks.form import version
 from locks.node.client.clients import this_program
 from locks.node.client.refusals import check_may_wait
 from locks.node.marks import memory_of
@@ -116,7 +115,7 @@ class Witness:
         links = [] if cluster is None else list(cluster.distribution.links.values())
         return NodeFact(
             node.name,
-            shown(str(getattr(sys.modules[__name__.partition(".")[0]], "__version__", ""))),
+            version(),
             self._program.strip(" ()"),
             record.started,
             record.now(),

@@ -25,13 +25,13 @@ class Counters:
     """The counters of a running node: fields of `NodeStatistics`, under the same names."""
 
     __slots__ = (
-        *("aborted", "broken", "connections_lost", "deadlocks", "elected", "knowledge"),
-        *("leaders", "lost", "timeouts", "transactions", "workers"),
+        *("aborted", "broken", "clients_lost", "connections_lost", "deadlocks", "elected"),
+        *("knowledge", "leaders", "lost", "timeouts", "transactions", "workers"),
     )
 
     def __init__(self) -> None:
         self.transactions = self.aborted = self.deadlocks = self.knowledge = 0
-        self.timeouts = self.lost = self.connections_lost = self.elected = 0
+        self.timeouts = self.lost = self.connections_lost = self.elected = self.clients_lost = 0
         self.broken: dict[Literal["surrendered", "aborted"], int] = dict.fromkeys(
             ("surrendered", "aborted"), 0
         )
@@ -70,6 +70,7 @@ class Counters:
         times: TimesStatistics,
         traffic: TrafficStatistics,
         watches: int,
+        handed_on: int,
     ) -> NodeStatistics:
         """All counters, together with values that are looked up."""
         return NodeStatistics(
@@ -90,4 +91,6 @@ class Counters:
             traffic=traffic,
             ownership=self._ownership(),
             watches=watches,
+            clients_lost=self.clients_lost,
+            handed_on=handed_on,
         )

@@ -18,6 +18,7 @@ from math import inf
 from locks.core.server.tree import Entry
 from locks.core.statistics import BOUNDS, Durations, TimesStatistics
 from locks.lock_ids import shown
+from locks.node.observing.elections import is_contest
 from locks.words import HELD_UP, LockId
 
 __all__ = ["MOST_NAMES", "OTHERS", "Histogram", "OnLong", "Times", "first_name"]
@@ -91,6 +92,7 @@ class Times:
         got: When granted requests were granted, by number.
         all: The histograms.
         by_first: Likewise by the first element of the lock id, if this is switched on.
+        handed_on: How many locks of elections were granted to candidates that waited.
         long: The duration from which a wait is long, in seconds.
         on_long: Called with an entry, its time, and whether it is granted, in the turn, when a long
             wait is over.
@@ -99,7 +101,7 @@ class Times:
     """
 
     __slots__ = (
-        *("all", "asked", "by_first", "clock", "got"),
+        *("all", "asked", "by_first", "clock", "got", "handed_on"),
         *("long", "look_by", "on_long", "on_wait"),
     )
 
@@ -109,6 +111,7 @@ class Times:
         self.got: dict[int, float] = {}
         self.all = Measured()
         self.by_first: dict[str, Measured] | None = None
+        self.handed_on = 0
         self.long = inf
         self.on_long: OnLong = _nothing
         self.look_by = inf
@@ -163,6 +166,7 @@ class Times:
         lock_id = entry.slot.lock_id
         if lock_id[0] == HELD_UP:
             return
+        self.handed_on += granted and is_contest(lock_id)
         measured = self.all
         (measured.waits if granted else measured.given_up).add(seconds)
         if self.by_first is not None:

@@ -100,6 +100,9 @@ class Guests:
         self._known.pop(name, None)  # its watches are in `locks.node.views.sender`
         agents = [agent for agent in server.machine.table.owners if agent.node == name]
         if agents:
+            owners = server.machine.table.owners
+            if any(entry.granted for agent in agents for entry in owners[agent].all()):
+                server.node.counters.clients_lost += 1
             self._leaving[name] = agents
             self._take_some_out(name)
 

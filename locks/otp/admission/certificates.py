@@ -1,4 +1,4 @@
-"""Check of the host that a certificate is for.
+"""Check of the host that a certificate is for, and when it expires.
 
 On the connecting side, OpenSSL checks this, because the host is known. The accepting side learns
 the other node's name only in the handshake of the nodes, after that of TLS. Python's `ssl` has no
@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
-__all__ = ["wrong_host"]
+__all__ = ["expiry_of", "wrong_host"]
+
+VERSION, UTC_TIME = 0xA0, 0x17  # tags of DER
 
 
 def wrong_host(certificate: Mapping[str, Any] | None, host: str) -> str | None:
@@ -55,3 +58,29 @@ def _same_address(name: str, address: ipaddress.IPv4Address | ipaddress.IPv6Addr
         return ipaddress.ip_address(name.strip()) == address
     except ValueError:
         return False
+
+
+def expiry_of(der: bytes) -> float:
+    """When a certificate expires, in seconds since 1970 (RFC 5280, 4.1); of a valid certificate."""
+    _, certificate, _ = _element(der)
+    _, rest, _ = _element(certificate)
+    tag, _, after = _element(rest)
+    if tag == VERSION:
+        rest = after
+    for _ in ("serial number", "signature", "issuer"):
+        rest = _element(rest)[2]
+    _, validity, _ = _element(rest)
+    tag, text, _ = _element(_element(validity)[2])
+    digits = text.decode("ascii").removesuffix("Z")
+    if tag == UTC_TIME:
+        digits = ("20" if digits[:2] < "50" else "19") + digits
+    return datetime.strptime(f"{digits}+0000", "%Y%m%d%H%M%S%z").timestamp()
+
+
+def _element(der: bytes) -> tuple[int, bytes, bytes]:
+    """The first element: its tag and its contents; and what follows."""
+    size, at = der[1], 2
+    if size & 0x80:
+        at = 2 + (size & 0x7F)
+        size = int.from_bytes(der[2:at], "big")
+    return der[0], der[at : at + size], der[at + size :]
