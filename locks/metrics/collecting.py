@@ -28,7 +28,15 @@ if TYPE_CHECKING:
 else:
     prometheus = Unloaded("prometheus_client.core")
 
-__all__ = ["Metrics", "Present", "collector", "look", "node_at_hand", "require_client", "servers_of"]
+__all__ = [
+    "Metrics",
+    "Present",
+    "collector",
+    "look",
+    "node_at_hand",
+    "require_client",
+    "servers_of",
+]
 
 Labels = dict[str, str]
 
@@ -219,6 +227,7 @@ def _add_histogram(
 
 
 def node_at_hand() -> Node | None:
+    """The program's node, if it runs; it is not started."""
     return default_node() if is_at_hand() else None
 
 
