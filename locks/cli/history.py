@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,13 +76,12 @@ def _run(options: argparse.Namespace) -> int:
     try:
         lock_id = parse_id(options.id)
         at = None if options.at is None else _moment(options.at, datetime.now().astimezone())
-        lines = [line for path in options.audit for line in _lines(path)]
+        found = _read((line for path in options.audit for line in _lines(path)), lock_id, at)
     except LocksError as error:
         if options.json:
             print_json({"error": str(error)})
         print(f"locks history: {error}", file=sys.stderr)
         return WRONG if isinstance(error, MisuseError) else FAILED
-    found = _read(lines, lock_id, at)
     nobody = "" if found.holds else f"The audit logs have nobody who held {options.id}."
     if options.json:
         data = found._asdict()
@@ -139,6 +139,7 @@ def _read(lines: Iterable[dict[str, Any]], lock_id: LockId, at: datetime | None)
     events: list[dict[str, Any]] = []
     lasting: dict[tuple[str, int], dict[str, Any]] = {}
     last: dict[str, str] = {}  # the time of the last line, by server
+    concerns = cache(lambda text: related(parse_id(text), lock_id))
 
     def over(node: str, ended: str, before: str | None) -> None:
         for key in [key for key in lasting if key[0] == node]:
@@ -151,7 +152,7 @@ def _read(lines: Iterable[dict[str, Any]], lock_id: LockId, at: datetime | None)
                 over(node, "with the server", line["time"])
             events.append(line)
         elif event in ("held", "holds"):
-            if related(parse_id(line["lock"]), lock_id):
+            if concerns(line["lock"]):
                 lasting[node, line["number"]] = line
                 if event == "held":
                     holds.append(lasting.pop((node, line["number"])))

@@ -127,13 +127,17 @@ class AuditLog:
                     ends = True
                     break
                 records.append(record)
-            if ends or time.monotonic() >= look_at:
-                look_at = time.monotonic() + LOOK
-                records += [(time.time(), hold) for hold in self._audit.lasting()]
-            if ends:
-                records.append((time.time(), STOPPED))
-            for at in range(0, len(records), AT_ONCE):
-                self._write(records[at : at + AT_ONCE])
+            try:
+                if ends or time.monotonic() >= look_at:
+                    look_at = time.monotonic() + LOOK
+                    records += [(time.time(), hold) for hold in self._audit.lasting()]
+                if ends:
+                    records.append((time.time(), STOPPED))
+                for at in range(0, len(records), AT_ONCE):
+                    self._write(records[at : at + AT_ONCE])
+            except Exception:
+                self._left_out += len(records)
+                logger.exception("%s failed to write its audit log", self._name)
 
     def _next(self, patience: float) -> Iterator[tuple[float, Any] | None]:
         """What is to be written, as soon as there is something."""
@@ -148,6 +152,8 @@ class AuditLog:
             records.append((time.time(), {"event": "left_out", "lines": missing}))
         text = "".join(map(self._line, records)).encode()
         try:
+            if self._file < 0:
+                self._open()
             if self._size and self._size + len(text) > self._largest:
                 self._rotate()
             self._add(text)
@@ -189,11 +195,11 @@ class AuditLog:
         self._size += written
 
     def _rotate(self) -> None:
-        files = files_of(self._path)
-        for older, newer in pairwise(files):
+        self._file, full = -1, self._file  # if it can't be opened anew, that is tried again
+        os.close(full)
+        for older, newer in pairwise(files_of(self._path)):
             with suppress(FileNotFoundError):
                 os.replace(newer, older)
-        os.close(self._file)
         self._open()
 
 

@@ -103,8 +103,8 @@ def test_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         eventually(lambda: read(path))
         os.dup2(full, log._file)
         for _ in range(3):
-            locks.run_transaction(lambda tx: tx.write_lock(("a",)))
             missing = log._left_out
+            locks.run_transaction(lambda tx: tx.write_lock(("a",)))
             eventually(lambda missing=missing: log._left_out > missing)
         os.dup2(room, log._file)
         locks.run_transaction(lambda tx: tx.write_lock(("b",)))
@@ -142,6 +142,25 @@ def test_rotation(tmp_path: Path) -> None:
     numbers = [each["lock"] for file in files for each in read(file) if "lock" in each]
     assert numbers == [f"a/{number}" for number in range(100 - len(numbers), 100)]
     assert len(numbers) > 20
+
+
+def test_a_folder_that_is_gone(tmp_path: Path) -> None:
+    """If no new file can be begun, lines are left out, and written when it can; none goes anywhere else."""
+    path = tmp_path / "audit.log"
+    with audited(path, size=1000 / 2**20) as log:
+        eventually(lambda: read(path))
+        log._path = tmp_path / "gone" / "audit.log"
+        for _ in range(2):
+            missing = log._left_out
+            locks.run_transaction(lambda tx: tx.write_lock(("a",)))
+            eventually(lambda missing=missing: log._left_out > missing)
+        assert log._file < 0
+        log._path = path
+        locks.run_transaction(lambda tx: tx.write_lock(("b",)))
+        eventually(lambda: any('"left_out"' in each.read_text() for each in tmp_path.iterdir()))
+    lines = [line for each in files_of(path) if each.exists() for line in read(each)]
+    assert {"started", "held", "left_out"} <= {each["event"] for each in lines}
+    assert {each["lock"] for each in lines if "lock" in each} == {"b"}
 
 
 def test_files_that_cannot_be(tmp_path: Path) -> None:
