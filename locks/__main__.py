@@ -36,6 +36,9 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "break": Command("locks.cli.breaking", "end another client's transaction"),
+    "certificates": Command(
+        "locks.cli.certificates", "make certificates for lock servers and programs"
+    ),
     "completion": Command(
         "locks.cli.completion", "print a shell completion script for commands and options"
     ),

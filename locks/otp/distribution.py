@@ -317,7 +317,6 @@ class Distribution:
     # --- Dialling, in the hub -------------------------------------------------------------------
 
     def _dial(self, name: str) -> None:
-        host = name.split("@")[1]
         begun = time.monotonic()
         with gevent.Timeout(
             CONNECT_TIME, OSError(errno.ETIMEDOUT, "the connection attempt timed out")
@@ -330,7 +329,8 @@ class Distribution:
         try:
             with gevent.Timeout(HANDSHAKE_TIME, _no_handshake()), tls_told():
                 if self._contexts is not None and stream.over is None:
-                    stream.begin_tls(self._contexts[0], False, host)
+                    stream.begin_tls(self._contexts[0], False, name.split("@")[1])
+                    self._check_host(stream, name)
                 self._greet(stream, name)
             self.slowest = max(self.slowest, time.monotonic() - begun)
         except BaseException:
@@ -430,11 +430,18 @@ class Distribution:
         over = stranger.stream.over
         if over is not None and over[0] != name:
             return shake.refuse(f"according to {over[1]}, it is {over[0]}, not {name}", "name")
-        if self.options.tls is not None and self.options.tls.check_hostname:
-            wrong = stranger.stream.wrong_host(name.split("@")[1])
-            if wrong is not None:
-                return shake.refuse(wrong, "certificate")
+        try:
+            self._check_host(stranger.stream, name)
+        except Refused as error:
+            return shake.refuse(str(error), error.cause)
         return shake.decide("alive" if name in self.links else "ok")
+
+    def _check_host(self, stream: Stream, name: str) -> None:
+        """Raise `Refused` if the other side's certificate must be for the host in a node's name, and is not."""
+        if self.options.tls is not None and self.options.tls.check_hostname:
+            wrong = stream.wrong_host(name.split("@")[1])
+            if wrong is not None:
+                raise Refused(wrong, cause="certificate")
 
     def _establish(
         self, stream: Stream, event: steps.Established, address: HostAndPort, replaced: Link | None

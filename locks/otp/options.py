@@ -15,7 +15,7 @@ from locks.errors import InvalidOption
 from locks.form.first_use import Unloaded
 from locks.lock_ids import shown
 from locks.model import NODE_NAME, Require, check_node_name, check_require, is_seconds
-from locks.otp.admission.certificates import expiry_of
+from locks.otp.admission.certificates import expiry_of, host_of
 from locks.otp.admission.secret import SHORTEST, Cookie
 from locks.otp.names.discovery import Address, Discovery, UnixAddress, place
 
@@ -45,7 +45,7 @@ class TLS(NamedTuple):
         key: File with its private key, PEM.
         ca: File with the certificates that peers' certificates must be signed by, PEM.
         check_hostname: Whether the certificate of another node, whichever side connects, must be
-            for the host in that node's name.
+            for the host in that node's name. A client that has no name takes one for its certificate.
     """
 
     certificate: str | Path
@@ -63,7 +63,7 @@ class TLS(NamedTuple):
         for purpose in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER):
             context = ssl.SSLContext(purpose)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
-            context.check_hostname = self.check_hostname and purpose is ssl.PROTOCOL_TLS_CLIENT
+            context.check_hostname = False  # the distribution checks it, on both sides
             context.verify_mode = ssl.CERT_REQUIRED
             try:
                 context.load_cert_chain(self.certificate, self.key)
@@ -83,6 +83,18 @@ class TLS(NamedTuple):
         _, begin, rest = text.partition("-----BEGIN CERTIFICATE-----")
         own, end, _ = rest.partition("-----END CERTIFICATE-----")
         return expiry_of(ssl.PEM_cert_to_DER_cert(begin + own + end + "\n")) if own else None
+
+    def host_of(self, host: str) -> str:
+        """The host for the name of a client on this host: one that its certificate is for, if that is checked.
+
+        Raises:
+            InvalidOption: A file can't be read, or is not what it should be.
+        """
+        if not self.check_hostname:
+            return host
+        from locks.otp.links.tls import Tls
+
+        return host_of(Tls.own_certificate(*self.contexts()), host)
 
 
 class Options(NamedTuple):
@@ -121,7 +133,7 @@ class Options(NamedTuple):
 
     def name_for(self, given: str | None) -> str:
         """The name of a node: the given one, or else a unique one for a client node."""
-        return given or (client_name() if self.hidden else NODE_NAME)
+        return given or (client_name(self.tls) if self.hidden else NODE_NAME)
 
     def with_found(self, found: Mapping[str, Address]) -> Options:
         """The same options with newly found servers."""
@@ -200,7 +212,7 @@ class Options(NamedTuple):
         )
         if name is not None and name in given:
             del options.peers[name]
-        own = options.name_for(name)
+        own = name or NODE_NAME
         if own in options.peers:
             raise InvalidOption(f"peers contains {own}, the node itself; remove it", peer=own)
         if options.listen is not None:
@@ -235,12 +247,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def client_name() -> str:
-    """A unique name for a client node, from its process and machine."""
+def client_name(tls: TLS | None = None) -> str:
+    """A unique name for a client node, from its process and machine, or the host that its certificate is for."""
     import secrets
     import socket
 
     host = "".join(socket.gethostname().split())
+    if tls is not None:
+        host = tls.host_of(host)
     try:
         return check_node_name(f"client-{os.getpid()}-{secrets.token_hex(6)}@{host}")
     except InvalidOption:  # a host with a strange name

@@ -266,7 +266,7 @@ class _Plan(NamedTuple):
         if self.options is None:
             return self
         if self.anonymous and self.options.hidden:
-            return self._replace(name=meeting.client_name())
+            return self._replace(name=self.options.name_for(None))
         if not self.forked:
             return self
         raise MisuseError(

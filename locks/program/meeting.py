@@ -15,7 +15,7 @@ from locks.node.node import Node
 from locks.node.peers.cluster import Cluster as Cluster  # which the node needs then
 from locks.otp.admission.secret import Cookie
 from locks.otp.names.discovery import Address, Discovery
-from locks.otp.options import TLS, Options, client_name, parse_servers
+from locks.otp.options import TLS, Options, parse_servers
 from locks.program.discovering import discovery_of, find_servers, none_of_the_servers
 from locks.program.local import LocalServer
 
@@ -26,7 +26,6 @@ __all__ = [
     "Discovery",
     "Options",
     "are_others",
-    "client_name",
     "discovery_of",
     "found_again",
     "options_of",

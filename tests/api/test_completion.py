@@ -21,6 +21,7 @@ from tests.helpers import LIMIT, interpreted_only
 COMMANDS = {
     *(
         "break",
+        "certificates",
         "completion",
         "config",
         "deadlocks",

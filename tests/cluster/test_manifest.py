@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.conftest import Certify
+from locks.__main__ import main
 from tests.cluster.harness import COOKIE, ROOT, Server, World
 from tests.cluster.nameserver import Nameserver, hosts, services
 from tests.cluster.servers import LIMIT
@@ -34,7 +34,7 @@ class Pod:
     Args:
         number: Which one.
         dns: The cluster's nameserver.
-        secrets: The folder in which the secrets are mounted.
+        secrets: The folder with the secrets.
 
     Attributes:
         container: What the manifest says of it.
@@ -53,7 +53,7 @@ class Pod:
         self.env["LOCKS_SERVERS"] += asked
         for mount in self.container["volumeMounts"]:
             for name, value in self.env.items():
-                self.env[name] = value.replace(mount["mountPath"], str(secrets))
+                self.env[name] = value.replace(mount["mountPath"], str(secrets / DOMAIN))
 
     def expanded(self, text: str) -> str:
         """A text with the variables in it, as Kubernetes has it."""
@@ -78,18 +78,21 @@ class Pod:
 
 
 @pytest.fixture
-def secrets(tmp_path: Path, certify: Certify) -> Path:
-    """The secrets, as one folder."""
-    tls = certify("ours", f"*.{DOMAIN}")
-    for source, name in ((tls.certificate, "tls.crt"), (tls.key, "tls.key"), (tls.ca, "ca.crt")):
-        shutil.copy(str(source), tmp_path / name)
-    (tmp_path / "cookie").touch(0o600)
-    (tmp_path / "cookie").write_text(COOKIE)
+def secrets(tmp_path: Path) -> Path:
+    """The secrets of servers, as one folder, and those of programs in another one; made by the command of the page."""
+    pytest.importorskip("cryptography", reason="pip install cryptography")
+    (command,) = re.findall(
+        r"^locks (certificates .*)$", (ROOT / "docs/deploy.md").read_text(), re.M
+    )
+    command = command.replace(".default.", ".shop.")
+    assert main([*shlex.split(command), f"--folder={tmp_path}"]) == 0
+    for folder in (tmp_path / DOMAIN, tmp_path / "programs"):
+        (folder / "cookie").touch(0o600)
+        (folder / "cookie").write_text(COOKIE)
     return tmp_path
 
 
 @pytest.mark.explore
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="no `openssl` command")
 @pytest.mark.skipif(
     not Path(sys.executable).with_name("locks").exists(), reason="`locks` is not installed here"
 )
@@ -101,6 +104,9 @@ def test_pods_of_the_manifest(secrets: Path, monkeypatch: pytest.MonkeyPatch) ->
     zone.append(services(f"_locks._tcp.{DOMAIN}", *((name, free_port()) for name in names)))
     with World() as world, Nameserver("\n".join(zone)) as dns:
         pods = [Pod(number, dns, secrets) for number in range(3)]
+        program = Pod(0, dns, secrets)  # its environment, with the certificate of programs
+        for name, value in program.env.items():
+            program.env[name] = value.replace(str(secrets / DOMAIN), str(secrets / "programs"))
         servers: list[Server] = []
 
         def start(number: int) -> None:
@@ -120,13 +126,13 @@ def test_pods_of_the_manifest(secrets: Path, monkeypatch: pytest.MonkeyPatch) ->
         for server in servers:
             assert server.address
         eventually(lambda: all(map(ready, pods)))
-        assert pods[0].run(sys.executable, "-c", PROGRAM).stdout.strip() == "True"
+        assert program.run(sys.executable, "-c", PROGRAM).stdout.strip() == "True"
         servers[2].kill()
         told = pods[2].probe("readinessProbe")
         assert told.returncode == 1, told.stdout + told.stderr
         assert "2 of 3 lock servers answer; 2 are needed: locks can be taken." in told.stdout
         assert f"locks@{names[2]} does not answer" in told.stdout
-        assert pods[0].run(sys.executable, "-c", PROGRAM).stdout.strip() == "True"
+        assert program.run(sys.executable, "-c", PROGRAM).stdout.strip() == "True"
 
 
 def ready(pod: Pod) -> bool:

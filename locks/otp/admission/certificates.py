@@ -1,8 +1,7 @@
 """Check of the host that a certificate is for, and when it expires.
 
-On the connecting side, OpenSSL checks this, because the host is known. The accepting side learns
-the other node's name only in the handshake of the nodes, after that of TLS. Python's `ssl` has no
-check for that time.
+The accepting side learns the other node's name only in the handshake of the nodes, after that of TLS. Python's `ssl` has no
+check for that time. The connecting side uses the same check, so that its error says which names the certificate has.
 
 Source: RFC 6125 and RFC 9525. Only the alternative names count, an address must be equal, and `*`
 stands for the whole first part of a name that has at least two more.
@@ -15,7 +14,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-__all__ = ["expiry_of", "wrong_host"]
+__all__ = ["expiry_of", "host_of", "wrong_host"]
 
 VERSION, UTC_TIME = 0xA0, 0x17  # tags of DER
 
@@ -27,14 +26,38 @@ def wrong_host(certificate: Mapping[str, Any] | None, host: str) -> str | None:
         certificate: As returned by `ssl.SSLObject.getpeercert`: verified, or empty.
         host: The name of the host, or its address.
     """
-    names = list((certificate or {}).get("subjectAltName", ()))
+    names = _names(certificate)
     if any(_is_for(kind, name, host) for kind, name in names):
         return None
-    listed = ", ".join(name for kind, name in names if kind in ("DNS", "IP Address"))
+    listed = ", ".join(name for _, name in names)
     return (
-        f"the node on {host} has a certificate for {listed[:200] or 'no host'}; it needs one whose "
-        f"alternative names include {host}, or the other side needs TLS(..., check_hostname=False)"
+        f"the node on {host} has a certificate for {listed[:200] or 'no host'}; it needs one for {host}, as "
+        f"`locks certificates {host}` makes it, or the other side needs TLS(..., check_hostname=False)"
     )
+
+
+def host_of(certificate: Mapping[str, Any] | None, host: str) -> str:
+    """Return a host that a certificate is for: the given one if possible, else the first one in it.
+
+    For a name with `*`, it is the given host's first part with the rest of that name.
+
+    Args:
+        certificate: As for `wrong_host`.
+        host: The name of this machine.
+    """
+    names = _names(certificate)
+    if not names or wrong_host(certificate, host) is None:
+        return host
+    kind, name = names[0]
+    if kind == "IP Address":
+        return str(ipaddress.ip_address(name.strip()))
+    first, dot, rest = name.partition(".")
+    return f"{host.partition('.')[0] if first == '*' else first}{dot}{rest}"
+
+
+def _names(certificate: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    names = (certificate or {}).get("subjectAltName", ())
+    return [(kind, name) for kind, name in names if kind in ("DNS", "IP Address")]
 
 
 def _is_for(kind: str, name: str, host: str) -> bool:

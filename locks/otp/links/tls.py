@@ -16,7 +16,7 @@ class Tls:
     Args:
         context: The accepted certificates, and this node's own.
         server: Whether this is the accepting side.
-        hostname: On the connecting side, the name that the other side's certificate must have.
+        hostname: On the connecting side, the name of the other side's host, for its choice of a certificate.
     """
 
     __slots__ = ("_incoming", "_object", "_outgoing")
@@ -35,6 +35,23 @@ class Tls:
         except ssl.SSLWantReadError:
             return False
         return True
+
+    @classmethod
+    def own_certificate(
+        cls, connects: ssl.SSLContext, accepts: ssl.SSLContext
+    ) -> dict[str, Any] | None:
+        """The certificate of a node itself; `None` if its own CA has not signed it, or not for connecting.
+
+        Python's `ssl` decodes only verified certificates of others. So the node's two sides talk to each other.
+        """
+        connects.check_hostname, connects.verify_mode = False, ssl.CERT_NONE
+        here, there = cls(connects, False), cls(accepts, True)
+        try:
+            while not there.handshake(here.outgoing()):
+                here.handshake(there.outgoing())
+        except ssl.SSLError:
+            return None
+        return there.certificate
 
     @property
     def certificate(self) -> dict[str, Any] | None:
