@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import locks
 from locks.node.client.clients import label_of
-from locks.program.default import is_alone
+from locks.program import default
 from locks.runtime.monitor import current_client
 
 __all__ = ["Block", "Holding", "check_shared", "theirs"]
@@ -33,12 +33,9 @@ def check_shared() -> None:
     Raises:
         MisuseError: The program has no lock servers, and nothing says that this is intended.
     """
-    if is_alone():
-        raise locks.MisuseError(
-            "no lock servers configured: this program's locks are its own, and other programs would not see this one. Set "
-            'LOCKS_SERVERS=local or call locks.start(servers="local"), or name servers=[...] on several machines; if only this '
-            "program is to use it, set LOCKS_SERVERS=here or call locks.start(servers=locks.HERE)"
-        )
+    default.check_shared(
+        "this program's locks are its own, and other programs would not see this one"
+    )
 
 
 class Block:

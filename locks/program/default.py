@@ -32,8 +32,8 @@ else:
     meeting = Unloaded("locks.program.meeting")
 
 __all__ = [
+    "check_shared",
     "default_node",
-    "is_alone",
     "is_at_hand",
     "preset",
     "running_node",
@@ -446,13 +446,24 @@ def default_node() -> Node:
     return start() if _next_plan is None else _start_again()
 
 
-def is_alone() -> bool:
-    """Whether no other program sees this program's locks, although nothing says that this is intended."""
+def check_shared(otherwise: str) -> None:
+    """Refuse what is for several programs if no other program sees this program's locks, and nothing says that this is intended.
+
+    Args:
+        otherwise: What would come of it.
+
+    Raises:
+        MisuseError: The program has no lock servers.
+    """
     default_node()
     plan = _plan
-    if is_simulated() or plan is None or plan.here:
-        return False
-    return plan.options is None or not plan.options.servers
+    if is_simulated() or plan is None or plan.here or (plan.options and plan.options.servers):
+        return
+    raise MisuseError(
+        f"no lock servers configured: {otherwise}. Set LOCKS_SERVERS=local or call "
+        'locks.start(servers="local"), or name servers=[...] on several machines; if this is the only program, '
+        "set LOCKS_SERVERS=here or call locks.start(servers=locks.HERE)"
+    )
 
 
 @contextmanager

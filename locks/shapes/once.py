@@ -29,6 +29,7 @@ from locks.node.client.owner import Owner, checked_owner
 from locks.node.client.scope import scope_of
 from locks.node.observing.inquiries import ask_all
 from locks.primitives import ASK
+from locks.program.default import check_shared
 from locks.runtime.callables import check_callable, check_ran
 from locks.runtime.leaving import ClientBlock, Hold
 from locks.runtime.shown import Shown
@@ -97,7 +98,7 @@ class Once(ClientBlock, metaclass=Shown):
     """Work that is to be done once; `locks.once` creates it.
 
     At the start of the block it raises `AlreadyDone` if the work is done, `LockTimeout` if the wait for another client timed out,
-    and `CannotServe` if a majority of the servers does not know what is done. At its end it raises `NotMarked` if the servers could
+    `CannotServe` if a majority of the servers does not know what is done, and `MisuseError` if the program has no lock servers. At its end it raises `NotMarked` if the servers could
     not be told.
 
     Attributes:
@@ -180,6 +181,9 @@ class Once(ClientBlock, metaclass=Shown):
 
     def _enter(self, hold: Hold) -> None:
         """Take the lock, and read whether the work is done."""
+        check_shared(
+            f"only this program would know that {show(self.lock_id)} is done, and another one would do it again"
+        )
         self._tx._enter(hold)
         try:
             token = self._tx.write_lock(self.lock_id)

@@ -13,6 +13,37 @@ import locks
 from locks import aio
 
 
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks of this program alone are meant."""
+    monkeypatch.setenv("LOCKS_SERVERS", "here")
+    locks.stop()
+
+
+def test_a_program_without_servers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only this program would know what is done, so nothing is run; making and decorating is fine before `locks.start`."""
+    monkeypatch.delenv("LOCKS_SERVERS")
+    block = locks.once(("a", "b"))
+    refused = pytest.raises(
+        locks.MisuseError,
+        match=r"no lock servers configured: only this program would know that a/b is done, .*LOCKS_SERVERS=local.*locks\.HERE",
+    )
+    with refused, block:
+        raise AssertionError("it ran")
+
+    async def run() -> None:
+        async with aio.once(("a", "b")):
+            raise AssertionError("it ran")
+
+    with refused:
+        asyncio.run(run())
+    assert nobody_holds(("a", "b"))
+    locks.stop()
+    locks.start(servers=locks.HERE)
+    with block:
+        pass
+
+
 def nobody_holds(lock_id: tuple[Any, ...]) -> bool:
     """Whether the lock is free."""
     return not locks.queue(lock_id).requests
