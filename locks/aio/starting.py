@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from locks.aio.tasks import call
@@ -35,6 +36,7 @@ async def start(
     allow_plaintext: bool | None = None,
     allow_short_cookie: bool = False,
     log_waits_longer_than: float | None = None,
+    state: str | Path | None = None,
     trace: Trace | None = None,
     register_agents: bool = False,
 ) -> Node:

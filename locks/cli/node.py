@@ -109,6 +109,12 @@ def add_command(commands: Any, about: str) -> None:
         help="log waits that take longer, with what blocks them (default: 1; inf logs none)",
     )
     parser.add_argument(
+        "--state",
+        type=Path,
+        metavar="FILE",
+        help="keep what is done once (locks run --once) in this file, so that it survives the end of all servers",
+    )
+    parser.add_argument(
         "--metrics",
         metavar="HOST:PORT",
         help="serve Prometheus metrics at this address, such as 127.0.0.1:9464; needs pip install 'pykka-locks[metrics]'",
@@ -240,6 +246,7 @@ def _run(options: argparse.Namespace) -> int:
             allow_plaintext=options.allow_plaintext,
             allow_short_cookie=options.allow_short_cookie,
             log_waits_longer_than=options.log_waits_longer_than,
+            state=options.state,
         )
         told: dict[str, str | int] = {"metrics": serve(*metrics)} if metrics else {}
         if node.address is None:  # otherwise it would be a client

@@ -12,7 +12,7 @@ from locks.core.facts import NodeFact
 from locks.errors import InvalidOption
 from locks.facts.around import LOCKS_LEADER, standing
 from locks.facts.data import tree_as_data
-from locks.facts.gather import forgetful, lock_server_names, lock_servers, quorum, requests
+from locks.facts.gather import lock_server_names, lock_servers, memories, quorum, requests
 from locks.facts.stories import duration
 
 __all__ = ["add_command"]
@@ -60,7 +60,10 @@ def _run(options: argparse.Namespace) -> int:
     facts: list[NodeFact] = sorted(found.facts)
     missing = options.among not in (None, *(fact.node for fact in facts))
     enough = len(facts) >= needed
-    forgot = forgetful(timeout=options.timeout) if facts else ()
+    pages = memories(timeout=options.timeout) if facts else {}
+    forgot = [name for name, page in pages.items() if not page.complete]
+    keeping = [name for name, page in pages.items() if page.keeps]
+    troubles = {name: page.trouble for name, page in pages.items() if page.trouble}
     candidates = standing(requests((LOCKS_LEADER,), timeout=options.timeout).facts if facts else ())
     answer = "answers" if len(facts) == 1 else "answer"
     text = f"{len(facts)} of {servers} lock servers {answer}; {needed} are needed: locks {'can' if enough else 'can NOT'} be taken."
@@ -88,6 +91,8 @@ def _run(options: argparse.Namespace) -> int:
                 **({"missing": options.among} if missing else {}),
                 "nodes": [_as_data(fact, clock, candidates[fact.node]) for fact in facts],
                 "forgetful": forgot,
+                "keeping": keeping,
+                "not_writing": troubles,
                 **({"restart": restart.as_data()} if restart else {}),
                 "silent": dict(found.silent),
                 **({"error": " ".join(wrong)} if wrong else {}),
@@ -105,6 +110,12 @@ def _run(options: argparse.Namespace) -> int:
         if forgot:
             print(
                 f"{', '.join(forgot)}: begun without a memory of what is done once; waiting for the other servers to tell it."
+            )
+        if keeping:
+            print(f"{', '.join(keeping)}: what is done once is kept in a file.")
+        for name, why in troubles.items():
+            print(
+                f"{name} can't write its state file, so it remembers nothing that is done once from now on: {why}"
             )
         say_silent(found.silent)
     return NOTHING if wrong else 0

@@ -25,7 +25,10 @@ majority had it together are a minority, N - M, and a server that restarts later
 of these has it. The same holds for a run that begins later.
 
 **What is lost.** If a majority forgets at the same time, marks may be lost. Then the servers do not become complete, and say so.
-When all are new, or have forgotten, at one time, they begin *anew*: the first that knows this tells the others. A server that keeps its marks in a file forgets nothing (`locks.node.marks`).
+When all are new, or have forgotten, at one time, they begin *anew*: the first that knows this tells the others.
+
+**A server that keeps its marks** on a disk forgets none of those that it has accepted, for it answers only when a mark is kept. If it was
+complete, it is so again after a restart: it is like one that was not connected for a while. Its grants are gone as in any restart.
 
 Rejected: *The leader's locks as marks* (decision 0059): they end with the leader. *A mark that is accepted once*: a server that has
 accepted it and restarts may ask the others before they have it, and is complete without it. *Ballots that a server promises, as in
@@ -68,6 +71,7 @@ class Marks:
 
     Attributes:
         number: The number of the last mark that was added.
+        kept: The number of the last one that survives a restart of the server; `None` if it keeps none.
     """
 
     def __init__(self) -> None:
@@ -75,6 +79,7 @@ class Marks:
         self._marks: dict[int, Mark] = {}  # by number, the oldest first
         self._ends: list[tuple[int, int]] = []
         self.number = 0
+        self.kept: int | None = None
 
     def __iter__(self) -> Iterator[Mark]:
         return iter(self._marks.values())
@@ -108,6 +113,16 @@ class Marks:
         if mark is not None:
             del self._numbers[mark.lock_id]
 
+    def is_kept(self, mark: Mark) -> bool:
+        """Whether a mark that it has survives as much as this server can."""
+        return self.kept is None or self._numbers[mark.lock_id] <= self.kept
+
+    def not_kept(self) -> list[Mark]:
+        """The marks that are still to be kept."""
+        first = self.number + 1 if self.kept is None else self.kept + 1
+        numbers = range(first, self.number + 1)
+        return [self._marks[number] for number in numbers if number in self._marks]
+
     def page(self, after: int, now: int) -> tuple[tuple[Mark, ...], int]:
         """Some of the marks, and the number of the last one; 0 if there are no later ones.
 
@@ -138,6 +153,8 @@ class Marks:
     ) -> MarkFact:
         """Set the mark of a question, if it has one and that may be set, and answer.
 
+        To a question that sets a mark, it does not tell one that is not kept yet: it is not set before.
+
         Args:
             question: The question.
             since: The version of the asking agent's grant; 0 if it has none.
@@ -145,11 +162,16 @@ class Marks:
             servers: The servers with which it shares its marks.
             now: The present time.
         """
-        before, mark = self.find(question.lock_id, now), question.mark
+        mark = question.mark
+        before = self._tellable(question, now)
         if mark is not None and self.accepts(question, since):
             self.add(moved(mark, question.now, now), now)
         had = before is not None and (mark is None or before.token >= mark.token)
-        return MarkFact(self.find(question.lock_id, now), had, since, complete, servers, now)
+        return MarkFact(self._tellable(question, now), had, since, complete, servers, now)
+
+    def _tellable(self, question: AskMark, now: int) -> Mark | None:
+        found = self.find(question.lock_id, now)
+        return found if question.mark is None or found is None or self.is_kept(found) else None
 
 
 class Told(NamedTuple):

@@ -234,6 +234,7 @@ class MarkFact(NamedTuple):
         complete: Whether the server knows all marks that it may have to know (`locks.core.done`).
         servers: The servers with which it shares its marks.
         now: The time of this answer.
+        trouble: Why it can't keep marks in its file, if it is to.
     """
 
     mark: Mark | None
@@ -242,10 +243,12 @@ class MarkFact(NamedTuple):
     complete: bool
     servers: Names
     now: Number
+    trouble: Text = ""
 
     def counts(self, servers: Collection[str]) -> bool:
         """Whether the answer counts for a client of these servers that holds the lock."""
-        return self.since > 0 and self.complete and set(self.servers) == set(servers)
+        same = set(self.servers) == set(servers)
+        return self.since > 0 and self.complete and not self.trouble and same
 
 
 class MarkPage(NamedTuple):
@@ -258,6 +261,8 @@ class MarkPage(NamedTuple):
         started: When it was started.
         now: The time of this answer.
         anew: If it knows that all servers once had no memory at the same time: their names, and when they had been started.
+        keeps: Whether it keeps its marks in a file.
+        trouble: Why it can't, if it is to.
     """
 
     marks: Annotated[tuple[Mark, ...], Size(MOST_RECORDS)]
@@ -266,6 +271,8 @@ class MarkPage(NamedTuple):
     started: Number
     now: Number
     anew: Annotated[tuple[tuple[Name, Number], ...], Size(MOST_RECORDS)]
+    keeps: bool = False
+    trouble: Text = ""
 
 
 # --- Questions ----------------------------------------------------------------------------------

@@ -50,12 +50,12 @@ __all__ = [
     "await_servers",
     "break_transaction",
     "deadlocks",
-    "forgetful",
     "lock_server_names",
     "lock_servers",
     "look",
     "look_around",
     "members",
+    "memories",
     "quorum",
     "requests",
     "statistics",
@@ -163,14 +163,13 @@ def await_servers(timeout: float) -> bool:
     return node.alive.issuperset(servers.nodes)
 
 
-def forgetful(*, timeout: float = PATIENCE) -> tuple[str, ...]:
-    """The lock servers that have begun without a memory of what is done (`locks.once`), and are not complete yet."""
+def memories(*, timeout: float = PATIENCE) -> dict[str, MarkPage]:
+    """What the lock servers tell of their memory of what is done (`locks.once`), without the marks, by name."""
     check_timeout(timeout)
     node = default_node()
     questions = {name: AskMarks(NUMBER.most) for name in scope_of(node).nodes}
     said = ask_all(node, node.cluster, questions, timeout).said
-    pages = ((name, page) for name, page in said.items() if isinstance(page, MarkPage))
-    return tuple(sorted(name for name, page in pages if not page.complete))
+    return {name: page for name, page in sorted(said.items()) if isinstance(page, MarkPage)}
 
 
 def lock_server_names() -> tuple[str, ...]:

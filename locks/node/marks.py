@@ -1,25 +1,35 @@
 """The marks of a node's lock server: which work is done (`locks.core.done`).
 
 A server that shares its marks with others, and begins without a memory, asks them for all marks, again and again until it is
-complete. All is for the node's turn.
+complete. A server that keeps its marks in a file writes in a thread, and answers when all that it is to answer for is written. All but
+that is for the node's turn.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 from locks.core.done import Marks, Recovery, Told, moved
-from locks.core.facts import AskMark, AskMarks, MarkFact, MarkPage
+from locks.core.facts import AskMark, AskMarks, Mark, MarkFact, MarkPage
 from locks.node.peers.local_node import LocalNode
+from locks.node.state import State
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Reference
 from locks.otp.process.processes import Processes
+from locks.ranges import one_line
+from locks.runtime.away import begin_in_thread
 from locks.runtime.executor import Executor
 from locks.wire.facts import pack_question, unpack_answer
 from locks.wire.forms import LOCK_SERVER
 
 __all__ = ["Memory", "memory_of"]
+
+logger = logging.getLogger("locks.nodes")
 
 PAUSE = 0.25  # seconds between two rounds
 LOOKS = 20  # pauses without an answer after which a server counts as silent
@@ -33,9 +43,13 @@ class _Connections(Protocol):
     processes: Processes
 
 
-def memory_of(node: LocalNode) -> Memory:
-    """The marks of a node; made when they are first needed."""
-    return node.services.get("marks", "", partial(Memory, node))  # type: ignore[no-any-return]
+def memory_of(node: LocalNode, file: Path | None = None) -> Memory:
+    """The marks of a node; made when they are first needed, or from its file.
+
+    Raises:
+        InvalidOption: The file can't be used.
+    """
+    return node.services.get("marks", "", partial(Memory, node, file))  # type: ignore[no-any-return]
 
 
 class Memory:
@@ -43,9 +57,13 @@ class Memory:
 
     Args:
         node: The node.
+        file: Where it keeps them, if it does.
+
+    Raises:
+        InvalidOption: The file can't be used.
     """
 
-    def __init__(self, node: LocalNode) -> None:
+    def __init__(self, node: LocalNode, file: Path | None = None) -> None:
         self._node = node
         scope = node.scope
         shared = scope is not None and node.name in scope.nodes
@@ -55,9 +73,24 @@ class Memory:
         self._told: dict[str, Told] = {}  # in this round
         self._open: dict[str, Reference] = {}  # the calls of this round
         self._pages = 0  # that were read
+        self._state = None if file is None else State(file, node.name)
+        self._kept_for: tuple[
+            str, ...
+        ] = ()  # the servers, if it is written that this one is complete
+        self._trouble = ""
+        self._writes = False
+        self._waiting: list[tuple[AskMark, Callable[[MarkFact], object]]] = []
+        if self._state is not None:
+            for mark in self._state.marks:
+                self._marks.add(mark, node.server.record.now())
+            self._marks.kept = self._marks.number
+            self._kept_for = self._state.servers
+            self._recovery.complete |= self._kept_for == self._servers
 
     def node_stopped(self) -> None:
-        """Do nothing: the node's connections end its calls."""
+        """Close the file; the node's connections end its calls."""
+        if self._state is not None:
+            self._state.close()
 
     def members_here(self) -> tuple[()]:
         """There are no members of groups."""
@@ -73,10 +106,25 @@ class Memory:
 
     def answer_mark(self, question: AskMark) -> MarkFact:
         """Answer a question for one mark, which may be to be set."""
+        fact = self._answer_now(question)
+        self._keep()
+        return fact
+
+    def _answer_now(self, question: AskMark) -> MarkFact:
         own = self._node.server.machine.table.own(question.agent, question.lock_id)
         since = next((each.since for each in own if each.granted and each.mode == "write"), 0)
         now = self._node.server.record.now()
-        return self._marks.answer(question, since, self._recovery.complete, self._servers, now)
+        complete = self._recovery.complete
+        fact = self._marks.answer(question, since, complete, self._servers, now)
+        return fact._replace(trouble=self._trouble)
+
+    def answer_when_kept(self, question: AskMark, tell: Callable[[MarkFact], object]) -> None:
+        """Answer likewise, when the mark of the question is kept, or that has failed."""
+        fact = self.answer_mark(question)
+        if question.mark is not None and self._writes:
+            self._waiting.append((question, tell))
+        else:
+            tell(fact)
 
     def answer_marks(self, question: AskMarks) -> MarkPage:
         """Answer a question for all marks."""
@@ -84,7 +132,50 @@ class Memory:
         now = record.now()
         found, more = self._marks.page(question.after, now)
         recovery = self._recovery
-        return MarkPage(found, more, recovery.complete, record.started, now, recovery.anew)
+        about = (recovery.complete, record.started, now, recovery.anew)
+        return MarkPage(found, more, *about, self._state is not None, self._trouble)
+
+    # --- The file -------------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        """Begin to write what is not kept, if nothing is being written."""
+        if self._state is None or self._writes:
+            return
+        marks = self._marks.not_kept()
+        servers = self._servers if self._recovery.complete else ()
+        if marks or servers != self._kept_for or self._trouble:
+            self._writes = True
+            now = self._node.server.record.now()
+            begin_in_thread(
+                partial(self._write, self._state, marks, servers, self._marks.number, now)
+            )
+
+    def _write(
+        self, state: State, marks: list[Mark], servers: tuple[str, ...], number: int, now: int
+    ) -> None:
+        trouble = ""
+        try:
+            state.write(marks, servers, now)
+        except Exception as error:
+            trouble = one_line(str(error)) or type(error).__name__
+        with suppress(RuntimeError):  # the node has stopped
+            self._node.executor.run_soon(self._node.turn.run, self._wrote, servers, number, trouble)
+
+    def _wrote(self, servers: tuple[str, ...], number: int, trouble: str) -> None:
+        if trouble and trouble != self._trouble and self._node.running:
+            text = "%s can't write its state file, so it sets no marks of what is done: %s"
+            self._node.executor.run_soon(logger.error, text, self._node.name, trouble)
+        self._writes, self._trouble = False, trouble
+        if not trouble:
+            self._marks.kept, self._kept_for = number, servers
+        waiting, self._waiting = self._waiting, []
+        for question, tell in waiting:
+            if trouble:
+                tell(self._answer_now(question))
+            else:
+                self.answer_when_kept(question, tell)
+        if not trouble:
+            self._keep()
 
     # --- Recovery -------------------------------------------------------------------------------
 
@@ -148,6 +239,7 @@ class Memory:
         if not self._open:
             self._recovery.round_over(self._told)
             self._told = {}
+            self._keep()
 
 
 def _page(said: Any) -> MarkPage | None:

@@ -112,6 +112,7 @@ class Options(NamedTuple):
         servers: The default nodes of locks, in order; empty if none were given.
         require: How many of these are needed.
         discovery: Finds the servers, if their addresses may change.
+        state: The file in which it keeps what is done, if it does.
     """
 
     cookie: Cookie
@@ -125,6 +126,7 @@ class Options(NamedTuple):
     servers: tuple[str, ...]
     require: Require
     discovery: Discovery | None
+    state: Path | None = None
 
     @property
     def hidden(self) -> bool:
@@ -157,6 +159,7 @@ class Options(NamedTuple):
         servers: Iterable[str] | Mapping[str, Address] = (),
         require: Require | None = None,
         discovery: Discovery | None = None,
+        state: str | Path | None = None,
     ) -> Options | None:
         """Check the options of `locks.start`, as given there; return `None` for a node without a cluster.
 
@@ -177,7 +180,7 @@ class Options(NamedTuple):
                 require=require,
             )
         if cookie is None:
-            if listen not in (None, False) or peers or given or tls is not None or epmd:
+            if listen not in (None, False) or peers or given or tls is not None or epmd or state:
                 raise InvalidOption(
                     "a node that accepts connections needs a cookie, a secret that all its peers share: "
                     "use start(..., cookie=...), or a file: --cookie-file, LOCKS_COOKIE_FILE; there is no default",
@@ -209,7 +212,13 @@ class Options(NamedTuple):
             tuple(sorted(given)),
             _required(given, require),
             discovery,
+            None if state is None else Path(state),
         )
+        if options.state is not None and options.hidden:
+            raise InvalidOption(
+                f"state={str(state)!r} is for lock servers, and this node is only a client of some",
+                state=str(state),
+            )
         if name is not None and name in given:
             del options.peers[name]
         own = name or NODE_NAME

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks.errors import InvalidOption, MisuseError
@@ -79,6 +80,7 @@ def start(
     allow_plaintext: bool | None = None,
     allow_short_cookie: bool = False,
     log_waits_longer_than: float | None = None,
+    state: str | Path | None = None,
     trace: Trace | None = None,
     register_agents: bool = False,
 ) -> Node:
@@ -117,6 +119,8 @@ def start(
         allow_short_cookie: Allow a cookie of fewer than 16 characters.
         log_waits_longer_than: Waits for a lock of this node that take longer, in seconds, are logged to `locks.waits`;
             1 by default. `math.inf` logs none.
+        state: The file in which a lock server keeps what is done (`locks.once`), so that it survives the end of all
+            servers; made if it is not there.
         trace: For debugging: a function that is called with sender, receiver and message for each message between
             actors, in order, after the step that sent it.
         register_agents: Add the agent of each transaction to Pykka's registry, so that `stop_all()` and `broadcast()`
@@ -152,6 +156,7 @@ def start(
         "mesh": mesh,
         "allow_plaintext": allow_plaintext,
         "log_waits_longer_than": log_waits_longer_than,
+        "state": state,
     }
     cookie = None  # keeps it out of tracebacks that show variables
     _let_go_of_outdated()

@@ -310,6 +310,8 @@ class Once(ClientBlock, metaclass=Shown):
                     f"{name} has begun without a memory, and waits for the other servers to tell it what is done; if a majority of "
                     "the servers has lost its memory, restart all of them to begin anew"
                 )
+            elif fact.trouble:
+                reasons.append(f"{name} can't write its state file: {fact.trouble}")
             elif not fact.since:
                 reasons.append(f"{name} has not granted the lock")
         return "; ".join(reasons) or "the lock was taken anew meanwhile"

@@ -47,10 +47,15 @@ class Servers:
 
     def _start(self, address: str) -> Server:
         name, _, port = address.rpartition(":")
-        given = [*(f"--server={each}" for each in self.addresses), *self._arguments]
+        given = [f"--server={each}" for each in self.addresses]
+        given += [*self._arguments, *self.options(name)]
         return self.world.server(
             name, port=int(port), arguments=given, net_ticktime=self._net_ticktime
         )
+
+    def options(self, name: str) -> list[str]:
+        """More options of a server."""
+        return []
 
     def restart(self, index: int) -> None:
         """End one of them, as a service manager does, and start it again."""

@@ -35,7 +35,7 @@ from locks.errors import TransactionBroken, assert_never
 from locks.form import version
 from locks.node.client.clients import this_program
 from locks.node.client.refusals import check_may_wait
-from locks.node.marks import memory_of
+from locks.node.marks import Memory, memory_of
 from locks.node.peers.local_node import LocalNode
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid
@@ -96,13 +96,18 @@ class Witness:
             case AskMembers(_, after):
                 return self._node.services.members(self._node.name, self._program, after)
             case AskMark():
-                return memory_of(self._node).answer_mark(question)
+                return self.memory.answer_mark(question)
             case AskMarks():
-                return memory_of(self._node).answer_marks(question)
+                return self.memory.answer_marks(question)
             case Break():
                 return self._break(question)
             case _:
                 assert_never(question)
+
+    @property
+    def memory(self) -> Memory:
+        """What it knows of work that is done."""
+        return memory_of(self._node)
 
     @property
     def _program(self) -> str:
@@ -194,8 +199,13 @@ class Inquiries:
         return True
 
     def _answer(self, caller: Pid, tag: Any, question: Question) -> None:
-        answer = pack_answer(self._witness.answer(question, self._cluster))
-        self._cluster.remotes.answer_term(caller, tag, answer)
+        def tell(answer: Answer) -> None:
+            self._cluster.remotes.answer_term(caller, tag, pack_answer(answer))
+
+        if isinstance(question, AskMark):
+            self._witness.memory.answer_when_kept(question, tell)
+        else:
+            tell(self._witness.answer(question, self._cluster))
 
     def _pass_on(self, caller: Pid, tag: Any, question: Question, name: str) -> None:
         """Pass a question on to another node, and its answer back."""

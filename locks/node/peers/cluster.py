@@ -222,6 +222,8 @@ class Cluster:
         self.on_connected: list[Callable[[str], object]] = []
         self.on_silence: dict[Callable[[], object], None] = {}
         self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
+        if options.state is not None:
+            memory_of(node, options.state)
         if node.scope is not None and node.name in node.scope.nodes:
             memory_of(node).recover(self)
         self.distribution.start()
