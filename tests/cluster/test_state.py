@@ -18,6 +18,7 @@ import pytest
 import locks
 from locks.core.facts import Mark
 from locks.errors import InvalidOption
+from locks.node.marks import memory_of
 from locks.node.state import State
 from locks.shapes import once as shapes
 from tests.cluster.commands import locks as command
@@ -261,7 +262,9 @@ def test_no_room_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         with locks.once(("job",)):
             pass
         node = locks.start()
-        pages = node.services.get("marks", "", lambda: None)._state._connection
+        state = memory_of(node)._state
+        assert state is not None
+        pages = state._connection
         (most,) = pages.execute("pragma max_page_count").fetchone()
         pages.execute("pragma max_page_count = 1")  # as many as there are
         long = ("x" * 50_000,)

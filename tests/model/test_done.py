@@ -28,7 +28,7 @@ LONG = 1 << 40
 
 
 class Server(NamedTuple):
-    """A server: how often it was started, who has the lock by which grant, its mark, and what it was told by others."""
+    """A server: how often it was started, who has the lock by which grant, its mark, what others told it, and the mark in its file."""
 
     started: int = 1
     holder: int = -1
@@ -38,6 +38,7 @@ class Server(NamedTuple):
     told: tuple[tuple[str, done.Told], ...] = ()
     before: tuple[tuple[str, int], ...] = ()
     anew: tuple[tuple[str, int], ...] = ()
+    kept: int = 0  # the token of the mark in its file; 0 if there is none
 
 
 Told = tuple[tuple[str, MarkFact], ...]
@@ -68,6 +69,7 @@ class World(NamedTuple):
     done: int = 0  # the token of the run that has succeeded, or of which others were told so
     wrong: str = ""
     may_restart_anew: bool = False  # also while others are not complete
+    files: bool = False  # whether servers keep their marks in files
 
 
 class Rules(NamedTuple):
@@ -112,20 +114,24 @@ def ask(
     """A question to a server, and its answer."""
     server = world.servers[at]
     own = server.since if server.holder == run else 0
-    fact = answer(rules.marks, server.token, own, server.complete, value, since)
-    return changed(world, at, server._replace(token=fact.mark.token if fact.mark else 0)), fact
+    kept = server.kept if world.files else -1
+    fact, token = answer(rules.marks, server.token, kept, own, server.complete, value, since)
+    return changed(world, at, server._replace(token=token)), fact
 
 
 @cache
 def answer(
-    kind: type[Marks], token: int, own: int, complete: bool, value: int, since: int
-) -> MarkFact:
-    """What a server with a mark, or without one, answers."""
+    kind: type[Marks], token: int, kept: int, own: int, complete: bool, value: int, since: int
+) -> tuple[MarkFact, int]:
+    """What a server with a mark, or without one, answers; and the token of its mark afterwards."""
     marks = kind()
     if token:
         marks.add(mark(token), 0)
+    if kept >= 0:
+        marks.kept = marks.number if kept == token else 0
     question = AskMark(AgentId(1, "x", 0), ID, 0, since, mark(value) if value else None)
-    return marks.answer(question, own, complete, NAMES, 0)
+    fact = marks.answer(question, own, complete, NAMES, 0)
+    return fact, max((each.token for each in marks), default=0)
 
 
 def changed(world: World, at: int, server: Server) -> World:
@@ -159,7 +165,14 @@ def of_server(world: World, rules: Rules, at: int, server: Server) -> Iterator[W
         elif world.losses:
             yield dropped._replace(losses=world.losses - 1)
     others = [each for index, each in enumerate(world.servers) if index != at]
-    if world.restarts and (world.may_restart_anew or all(each.complete for each in others)):
+    if world.files:
+        if server.kept != server.token:
+            yield changed(world, at, server._replace(kept=server.token))
+        if world.restarts:
+            again = Server(server.started + 1, since=server.since, complete=server.complete)
+            again = again._replace(token=server.kept, kept=server.kept)
+            yield changed(world._replace(restarts=world.restarts - 1), at, again)
+    elif world.restarts and (world.may_restart_anew or all(each.complete for each in others)):
         new = Server(server.started + 1, since=server.since, complete=False)
         yield changed(world._replace(restarts=world.restarts - 1), at, new)
     if not server.complete:
@@ -223,6 +236,9 @@ def of_run(world: World, rules: Rules, at: int, run: Run) -> Iterator[World]:
         for index, name in enumerate(NAMES):
             if name in grants_of and name not in told:
                 after, fact = ask(world, rules, at, index, run.value, grants_of[name])
+                if fact.since == grants_of[name] and fact.mark is None:
+                    yield after  # it answers when its mark is kept
+                    continue
                 yield went(after, at, run._replace(told=tuple(sorted([*run.told, (name, fact)]))))
         if told:
             is_set, had = rules.are_set(NAMES, grants_of, run.had, told)
@@ -270,11 +286,24 @@ def walk(world: World, rules: Rules, rng: random.Random, most: int = 400) -> Wor
     return world
 
 
+def over(runs: int, restarts: int) -> World:
+    """The first run has succeeded, with marks on two servers, which keep them in files."""
+    world = late(runs, restarts, 0, 0)
+    has = Server(since=1, token=1, kept=1)
+    first = Run("over")
+    return world._replace(
+        servers=(has, has, Server()), runs=(first, *world.runs[1:]), done=1, files=True
+    )
+
+
 WORLDS = {
     "a run dies": begin(2, 0, 0, 1),
     "a grant is lost between work and mark": late(2, 0, 1, 0),
 }
+FILES = late(2, 1, 0, 0)._replace(files=True)
 MORE = {
+    "a server restarts, with files": FILES,
+    "all servers restart after the work, with files": over(2, 3),
     "a server restarts after the work": late(2, 1, 0, 0),
     "a grant is lost": begin(2, 0, 1, 0),
     "a server restarts": begin(2, 1, 0, 0),
@@ -297,6 +326,7 @@ def test_no_second_success_in_random_worlds() -> None:
         first = late(3, 3, 3, 1) if number % 3 else begin(3, 3, 3, 1, new=number % 2 == 0)
         world = walk(first, OURS, rng)
         assert world.wrong == ""
+        assert walk(first._replace(files=True), OURS, rng).wrong == ""
         done_in += world.done > 0
     assert done_in > 50
 
@@ -305,6 +335,13 @@ class AcceptsAlways(Marks):
     """A server that accepts a mark from a run that has lost the lock."""
 
     def accepts(self, question: AskMark, since: int) -> bool:
+        return True
+
+
+class AnswersBeforeItIsKept(Marks):
+    """A server that answers before its mark is in its file."""
+
+    def is_kept(self, mark: Mark) -> bool:
         return True
 
 
@@ -345,6 +382,7 @@ WRONG = {
     "a server that has forgotten counts": (Rules(read=read_incomplete), late(2, 1, 0, 0)),
     "complete after one answer": (Rules(recovery=AfterOne), late(2, 1, 0, 0)),
     "a mark that is asked for only once": (Rules(are_set=set_at_once), late(2, 1, 0, 0)),
+    "a mark that is not kept": (Rules(marks=AnswersBeforeItIsKept), FILES),
     "a mark on one server": (Rules(are_set=set_by_one), begin(3, 0, 0, 0)),
     "a mark that is found is not set": (Rules(sets_found=False), begin(3, 0, 0, 1)),
 }

@@ -89,6 +89,25 @@ def test_times_are_by_another_clock() -> None:
     assert moved(Mark((1,), 1, 990, 1_100, "ann"), 1_000, 5)[2:4] == (0, 105)
 
 
+def test_a_mark_counts_as_set_when_it_is_kept() -> None:
+    """Before, a server with a file does not tell it to who sets it; to others it does."""
+    marks = Marks()
+    marks.kept = 0
+    sets = AskMark(ME, (1,), 0, 7, mark(1))
+    asks = AskMark(ME, (1,), 0, 0, None)
+    for _ in range(2):
+        told = marks.answer(sets, 7, True, NAMES, 0)
+        assert (told.mark, told.had) == (None, False)
+    assert marks.answer(asks, 7, True, NAMES, 0).mark == mark(1)
+    assert marks.not_kept() == [mark(1)]
+    marks.kept = marks.number
+    told = marks.answer(sets, 7, True, NAMES, 0)
+    assert (told.mark, told.had) == (mark(1), True)
+    assert marks.not_kept() == Marks().not_kept() == []
+    marks.answer(sets._replace(mark=mark(1, token=2)), 7, True, NAMES, 0)
+    assert marks.not_kept() == [mark(1, token=2)]
+
+
 def fact(since: int = 1, token: int = 0, had: bool = False, complete: bool = True) -> MarkFact:
     """An answer."""
     return MarkFact(mark(1, token) if token else None, had, since, complete, NAMES, 0)
