@@ -83,8 +83,8 @@ class State:
             ) from error
         except (sqlite3.Error, BadMessage, ValueError, TypeError, AttributeError) as error:
             raise InvalidOption(
-                f"the state file {path} is damaged: {error}. Restore it; or remove it, then {name} begins without a memory, and "
-                "waits for the other servers to tell it what is done",
+                f"the state file {path} is damaged: {error}. Remove it (an older copy has forgotten too much): then {name} begins "
+                "without a memory, and waits for the other servers to tell it what is done",
                 path=str(path),
             ) from error
 
