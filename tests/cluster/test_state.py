@@ -19,7 +19,7 @@ import locks
 from locks.core.facts import Mark
 from locks.errors import InvalidOption
 from locks.node.marks import memory_of
-from locks.node.state import State
+from locks.node.state import TABLES, State
 from locks.shapes import once as shapes
 from tests.cluster.commands import locks as command
 from tests.cluster.harness import COOKIE, ROOT, World
@@ -41,8 +41,9 @@ def mark(number: int, until: int = LATER) -> Mark:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """A state file with some marks."""
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state file with some marks, and small pages: it has fewer bytes to try."""
+    monkeypatch.setattr("locks.node.state.TABLES", f"pragma page_size = 512; {TABLES}")
     path = tmp_path / "a.state"
     state = State(path, NAME)
     state.write([mark(number) for number in range(20)], SERVERS, 0)
@@ -153,7 +154,7 @@ def test_what_was_said_to_be_written_survives_kill_9(tmp_path: Path) -> None:
     rng = random.Random(SEED)
     file = tmp_path / "a.state"
     last = -1
-    for _ in range(200 if EXPLORE else 6):
+    for _ in range(60 if EXPLORE else 6):
         with subprocess.Popen(
             [sys.executable, "-c", WRITER, str(file)], cwd=ROOT, stdout=subprocess.PIPE, text=True
         ) as writer:
