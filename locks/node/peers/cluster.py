@@ -319,7 +319,7 @@ class Cluster:
     def _awaited(self) -> set[str]:
         """The other nodes at which agents of ours wait."""
         found: set[str] = set()
-        for agent in self.node.agents_by_id.values():
+        for agent in list(self.node.agents_by_id.values()):  # threads add to it
             found |= agent.machine.waits_at
         return found & self.members.keys()
 
@@ -527,7 +527,7 @@ class Cluster:
     def _to_be_reached(self) -> set[str]:
         """The nodes that are not connected, but have agents to which ours send records."""
         found: set[str] = set()
-        for agent in self.node.agents_by_id.values():
+        for agent in list(self.node.agents_by_id.values()):
             if agent.machine.in_touch:
                 found |= agent.machine.partners
         return found - self.distribution.links.keys() - {self.node.name}
