@@ -300,10 +300,14 @@ def _edge_stands(server: ServerMachine, message: Surrender) -> bool:
 
 
 def _check_answers(message: Surrender, stood: bool, mail: list[ToAgent]) -> None:
-    """A surrender is carried out if its edge stood, answered, and reported."""
+    """A surrender is carried out if its edge stood, answered, and reported.
+
+    The answer to one that aborts comes before all else, others come last.
+    """
     assert message.report is not None
     answers = [e.message for e in mail if isinstance(e.message, Surrendered)]
-    if answers != [e.message for e in mail[-1:]] or answers[0].message != message:
+    ends = mail[:1] if message.aborts else mail[-1:]
+    if answers != [e.message for e in ends] or answers[0].message != message:
         raise Violation(f"{message} is answered by {answers}")
     if answers[0].done != stood:
         raise Violation(f"done: {answers[0].done}, though the edge stands: {stood}: {message}")

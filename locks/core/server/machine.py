@@ -231,25 +231,29 @@ class ServerMachine:
         if resolved is not None:
             self._notifier.forgotten(resolved.agents)
         news = self._notifier.after(changed, new)
-        effects: list[ServerEffect] = []
-        if resolved is not None:
-            for member in resolved.agents:
-                if member != agent:
-                    records = tuple(news.pop(member, {}).values())
-                    effects.append(ToAgent(member, Resolved(resolved, records)))
         own = news.pop(agent, {})
         for end in (waiter, holder, *stale):
             entry = self.table.entry(end[0]) if end is not None else None
             if entry is not None and entry not in own:
                 own[entry] = entry.record(self.node)
-        effects += self._notify(news)
-        if self._watchers.any:
-            effects += self._views(changed)
         gone = tuple([end[0] for end in stale if self.table.entry(end[0]) is None])
         answer = Surrendered(
             self.node, message, bool(changed), tuple(own.values()), self.table.version, gone
         )
-        effects.append(ToAgent(agent, answer))
+        effects: list[ServerEffect] = []
+        if message.aborts:
+            # First, so that what the agent has at other nodes is free before the next one requests it.
+            effects.append(ToAgent(agent, answer))
+        if resolved is not None:
+            for member in resolved.agents:
+                if member != agent:
+                    records = tuple(news.pop(member, {}).values())
+                    effects.append(ToAgent(member, Resolved(resolved, records)))
+        effects += self._notify(news)
+        if self._watchers.any:
+            effects += self._views(changed)
+        if not message.aborts:
+            effects.append(ToAgent(agent, answer))
         return effects
 
     def _stands(self, end: End) -> bool:
