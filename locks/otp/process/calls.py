@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BlockingCalls"]
 
-GRACE = 0.1  # seconds to wait for a node that is found silent during a call: it may be busy
-
 
 class BlockingCalls:
     """Calls whose caller takes their outcomes as they come. Calls left at the end are given up.
@@ -43,7 +41,6 @@ class BlockingCalls:
         self._given_up = given_up
         self._silence = silence
         self._nodes: dict[str, str] = {}
-        self._due: dict[str, float] = {}  # wait for an answer at least until then
         self._waiter = Waiter()
         self._outcomes: deque[tuple[str, bool, Any]] = deque()
         self.open: dict[str, Reference] = {}
@@ -63,9 +60,7 @@ class BlockingCalls:
         assert self._processes is not None
         told = partial(self._told, name)
         if self._silence is not None:
-            known = node in self._silence.silent
             self._nodes[name] = node
-            self._due[name] = time.monotonic() + (0.0 if known else GRACE)
             self._silence.told[self._is_silent] = None
             self._silence.doubt(node)  # before the request, which may take a while
         self.open[name] = self._processes.call(node, target, request, told)
@@ -94,12 +89,8 @@ class BlockingCalls:
             self._waiter = Waiter()
             if self._outcomes:
                 break
-            until = deadline
-            if not of_silent and self.all_silent:
-                due = max((self._due[name] for name in self.open), default=0.0)
-                until = due if deadline is None else min(due, deadline)
-            left = None if until is None else until - time.monotonic()
-            if left is not None and left <= 0:
+            left = None if deadline is None else deadline - time.monotonic()
+            if (left is not None and left <= 0) or (not of_silent and self.all_silent):
                 return None
             self._waiter.wait(left)
         outcome = self._outcomes.popleft()
