@@ -1,10 +1,10 @@
 """Functions that are run again: how often, after which pause, and what a run takes first.
 
-After an abort, a run first takes the locks that the earlier runs requested (`Learned`). It waits for one of these locks,
-and then tries to take the others in one request, without waiting. If one of them is not free, it releases the first lock and
-waits for that one instead. So it holds nothing while it waits, and blocks no other transaction. After a few failed attempts
-it queues for the locks one after the other, in an order that is the same for all transactions. Then it is in no cycle with
-others that do the same, since each waits for a holder of locks that come earlier in this order. (Decision 0077.)
+After an abort, a run first takes the locks that the earlier runs requested (`Learned`). It tries to take them in one
+request, without waiting. If one of them is not free, it releases the others, waits for that one, and tries again. So it
+holds nothing while it waits, and blocks no other transaction. After a few failed attempts it queues for the locks one after
+the other, in an order that is the same for all transactions. Then it is in no cycle with others that do the same, since each
+waits for a holder of locks that come earlier in this order. (Decision 0077.)
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Learned:
         try:
             if not self._take_what_is_free(agent, order, until):
                 for wanted in order:
-                    _wait_for(agent, wanted, until)
+                    agent.lock_all((wanted,), _time_left(agent, until))
                     self._taken[wanted[0]] = wanted
         except (LockTimeout, CannotServe) as error:
             if not agent.is_alive():
@@ -88,18 +88,11 @@ class Learned:
 
     def _take_what_is_free(self, agent: Agent, order: Sequence[Object], until: float) -> bool:
         """Take all the locks together, if they are free within a few attempts; holds no lock while it waits for one of them."""
-        missing = agent.try_all(order)
-        for _ in range(ATTEMPTS):
-            if missing is None:
-                break
-            _wait_for(agent, self._wanted[missing], until)
-            first = missing
-            missing = agent.try_all(order)
-            if missing is not None:
-                agent.unlock(first)
-        if missing is None:
-            self._taken = {wanted[0]: wanted for wanted in order}
-        return missing is None
+        for left in reversed(range(ATTEMPTS + 1)):
+            if agent.lock_free(order, _time_left(agent, until) if left else 0):
+                self._taken = {wanted[0]: wanted for wanted in order}
+                return True
+        return False
 
     def asking(self, agent: Agent, objects: Sequence[Object]) -> None:
         """The function requests these locks itself: behave as if they had not been taken for it.
@@ -117,9 +110,9 @@ class Learned:
                 raise late
 
 
-def _wait_for(agent: Agent, wanted: Object, until: float) -> None:
-    """Lock one of the learned ids."""
-    agent.lock_all((wanted,), None if until == inf else max(0.0, until - agent.node.clock()))
+def _time_left(agent: Agent, until: float) -> float | None:
+    """The seconds until a time limit; `None` if there is none."""
+    return None if until == inf else max(0.0, until - agent.node.clock())
 
 
 def _order(lock_id: LockId) -> tuple[tuple[int, Any], ...]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, get_args
 
 from locks.errors import InvalidOption
 from locks.model import REQUIREMENTS
 from locks_lab.commands.arguments import at_least
 from locks_lab.crowd.crowd import run_crowd
 from locks_lab.crowd.rules import CROWD, CROWD_RULES
-from locks_lab.crowd.shape import FAULTS, ORDERS, Fault, FaultKind, Shape
+from locks_lab.crowd.shape import FAULTS, ORDERS, Fault, FaultKind, Learn, Shape
 
 __all__ = ["CROWD_ABOUT", "CROWD_EPILOG", "add_arguments", "run_command"]
 
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "learn",
         "what a transaction locks first after it was aborted",
-        choices=("no", "together", "one-by-one"),
+        choices=get_args(Learn),
     )
     add("delay", "travel time of a message", **seconds)
     parser.add_argument(

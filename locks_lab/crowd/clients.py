@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
@@ -25,9 +25,24 @@ from locks_lab.crowd.measures import Measures
 from locks_lab.crowd.rules import CrowdRule
 from locks_lab.crowd.shape import Shape
 
-__all__ = ["Client"]
+__all__ = ["ATTEMPTS", "Client"]
 
 SERIALS = 1 << 12  # of agents made within a microsecond
+ATTEMPTS = 2  # as in `locks.retries`, which the simulator does not import
+
+
+class Step(NamedTuple):
+    """One request of a transaction.
+
+    Attributes:
+        ids: The locks that it is for.
+        work: How long the client works when it holds them, in seconds.
+        tries: Whether it is withdrawn if it has to wait.
+    """
+
+    ids: tuple[LockId, ...]
+    work: float = 0.0
+    tries: bool = False
 
 
 class Client:
@@ -74,9 +89,11 @@ class Client:
         self._made = 0
         self._created = 0
         self._learned: tuple[LockId, ...] = ()
-        self._steps: list[tuple[tuple[LockId, ...], float]] = []
+        self._attempts = 0  # left to take all that it has learned together
+        self._steps: list[Step] = []
         self._at = 0
         self._waits = False
+        self._wait = 0  # the number of its last wait
         self._agent: AgentMachine
 
     @property
@@ -124,28 +141,30 @@ class Client:
             abort_on_deadlock=aborts,
             await_nodes=True,
         )
-        self._rule.admit(self._agent, self.program.waiting)
         self.program.members[ref] = self
         shape = self._shape
-        steps: list[tuple[tuple[LockId, ...], float]] = []
-        if self._learned:
-            if shape.learn == "together":
-                steps.append((self._learned, 0.0))
-            else:
-                steps += [((each,), 0.0) for each in self._learned]
-        steps += [(each, shape.between) for each in self._plan]
-        self._steps = steps
+        self._steps = [Step(each, shape.between) for each in self._plan]
+        self._attempts = ATTEMPTS
+        if self._learned and shape.learn == "free":
+            self._steps.insert(0, Step(self._learned, tries=True))
+        else:
+            self._steps[:0] = [Step((each,)) for each in self._learned]
         self._at = 0
         self._ask()
 
     def _ask(self) -> None:
         shape = self._shape
-        ids, _ = self._steps[self._at]
+        ids = self._steps[self._at].ids
         self._measures.asks(self, ids)
         self._waits = True
-        self.program.waiting.update(ids)
         wanted = [(each, self._mode, shape.nodes, shape.require) for each in ids]
-        self._perform(self._agent.ask_all(wanted, self.number))
+        queued: tuple[LockId, ...] = ()
+        if self._rule.lines:
+            queued = self.program.lines.join_lines(self._agent, wanted)
+            if self._steps[self._at].tries:
+                queued = ids
+        self._wait += 1
+        self._perform(self._agent.ask_all(wanted, self._wait, queued))
 
     def _go_on(self, at: int, made: int) -> None:
         """Continue after the work that follows a lock, unless the transaction was aborted meanwhile."""
@@ -157,27 +176,47 @@ class Client:
         self._measures.ends(self)
         self._perform(self._agent.end_transaction())
 
+    def _missed(self) -> None:
+        """An attempt to take all that it has learned has failed: wait for a lock that is not free.
+
+        This is the rule of `locks.retries.Learned`.
+        """
+        agent, at = self._agent, self._at
+        free = self._learned[0]  # if all are held, but a surrender is not answered yet
+        missing = next((each for each in self._learned if not agent.holds(each)), free)
+        waited = self._steps[at - 1].ids if at else ()
+        self._waits = False
+        left = [each for each in self._learned if each != missing or not self._attempts]
+        self._measures.misses(self, agent.id, tuple(left))
+        attempt = self._wait
+        if self._attempts:
+            self._wait += 1
+            wanted = ((missing, self._mode, self._shape.nodes, self._shape.require),)
+            self._perform(agent.ask_all(wanted, self._wait))
+        self._perform(agent.abandon_wait(attempt))
+        for each in waited:
+            if each != missing or not self._attempts:
+                self._perform(agent.unlock(each))
+        self._at = 0
+        if self._attempts:
+            self._attempts -= 1
+            self._steps[: at + 1] = [Step((missing,)), Step(self._learned, tries=True)]
+            self._measures.asks(self, (missing,))
+            self._waits = True
+        else:
+            self._steps[: at + 1] = [Step((each,)) for each in self._learned]
+            self._ask()
+
     def _granted(self) -> None:
-        _, work = self._steps[self._at]
-        self._no_longer_waits()
+        work = self._steps[self._at].work
+        self._waits = False
         self._at += 1
-        so_far = dict.fromkeys(each for ids, _ in self._steps[: self._at] for each in ids)
+        so_far = dict.fromkeys(each for step in self._steps[: self._at] for each in step.ids)
         self._measures.has(self, self._agent.id, tuple(so_far), self._mode)
         if self._at == len(self._steps):
             work = self._shape.hold
         at, made = self._at, self._made
         self._time.at(self._time.now + work, self.program.call, lambda: self._go_on(at, made))
-
-    def _no_longer_waits(self) -> None:
-        """Note that it does not wait any more."""
-        if self._waits:
-            self._waits = False
-            for each in self._steps[self._at][0]:
-                left = self.program.waiting[each] - 1
-                if left > 0:
-                    self.program.waiting[each] = left
-                else:
-                    self.program.waiting.pop(each, None)
 
     # --- Events and effects of its agent
 
@@ -216,20 +255,28 @@ class Client:
                 pass
             else:
                 assert_never(effect)
+        if (
+            self._waits
+            and self._steps[self._at].tries
+            and self._agent.id == agent
+            and self._agent.is_answered(self._wait)
+        ):
+            self._missed()
 
     def _ended(self, reason: Exception | None) -> None:
         """Its transaction is over, or has to run again."""
         self.program.members.pop(self._agent.id, None)
+        self.program.lines.leave_lines(self._agent.id)
         if reason is None:
             if self._round < self._shape.rounds:
                 self._time.at(self._time.now + self._shape.think, self.program.call, self.begin)
             else:
                 self.finished = True
             return
-        self._no_longer_waits()
+        self._waits = False
         self._measures.aborts(self, self._agent.id, isinstance(reason, DeadlockAborted))
         self._made += 1  # work that is under way is of no use
         if self._shape.learn != "no":
-            wanted = {each for ids, _ in self._steps[: self._at + 1] for each in ids}
+            wanted = {each for step in self._steps[: self._at + 1] for each in step.ids}
             self._learned = tuple(sorted({*self._learned, *wanted}))
         self.program.call(self._run)

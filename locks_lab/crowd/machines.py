@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from locks.core.agent.lines import Lines
 from locks.core.messages import Request, ToAgent
 from locks.core.server.machine import ServerMachine
-from locks.model import AgentId, LockId
+from locks.model import AgentId
 from locks_lab.crowd.links import Link, Mail, Scheduler
 from locks_lab.crowd.prices import CLIENT, Price
 from locks_lab.worlds.host import Violation
@@ -256,7 +256,7 @@ class Program:
             its clients and agents.
         members: Its clients that are in a transaction, by agent.
         alive: The lock servers that it sees as up.
-        waiting: How many of its clients wait for each lock id.
+        lines: Which of its clients requested each lock last.
         processor: The processor on which it runs.
     """
 
@@ -269,7 +269,7 @@ class Program:
         self.processor = processor
         self.links: dict[str, Link] = {}
         self.members: dict[AgentId, Member] = {}
-        self.waiting: Counter[LockId] = Counter()
+        self.lines = Lines()
         self._mail: Mail | None = None
         self._unsettled: dict[AgentId, None] = {}
         self._read = 0

@@ -295,6 +295,14 @@ class Measures:
             self._leaves(lock_id, agent, False)
         self._lets_go(who)
 
+    def misses(self, who: Who, agent: AgentId, ids: tuple[LockId, ...]) -> None:
+        """A client gives up an attempt to take all of these, and holds none of them."""
+        self._waits.pop(who.number, None)
+        for each in ids:
+            self._leaves(each, agent, False)
+            self._modes.pop((each, agent), None)  # it is queued there when it requests it again
+        self._lets_go(who)
+
     def loses(self, who: Who, ids: tuple[LockId, ...]) -> None:
         """A client is notified that it has lost locks with a server."""
         self._losses += len(ids)

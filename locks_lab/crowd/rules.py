@@ -9,16 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from locks.core.agent.ledger import Ledger
-from locks.core.agent.machine import AgentMachine
-from locks.core.agent.requests import LockRequest, NodeRequest, Undo
-from locks.core.agent.terms import Object
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry
-from locks.model import LockId
 from locks_lab.crowd.links import Fair, Link, RoundRobin, Scheduler
 from locks_lab.crowd.prices import Calls, Flat, Growing, Price
-from locks_lab.worlds.rules import OURS, RULES, OtherAgent, OtherServer, Rule
+from locks_lab.worlds.rules import OURS, RULES, OtherServer, Rule
 
 __all__ = ["CROWD", "CROWD_RULES", "CrowdRule", "Pausing"]
 
@@ -40,6 +35,7 @@ class CrowdRule(NamedTuple):
         silence: What programs do when a server has become silent, or sends again: called with the
             crowd, the server, and which of the two.
         patience: After how many seconds a server counts as silent.
+        lines: Whether agents ask the gate alone while their program waits for the same lock.
     """
 
     name: str
@@ -51,58 +47,7 @@ class CrowdRule(NamedTuple):
     right: bool = False
     silence: Callable[[Any, str, bool], None] | None = None
     patience: float = 0.1
-
-    def admit(self, agent: AgentMachine, waiting: dict[LockId, int]) -> None:
-        """Let an agent know how many of its program wait for which lock, itself among them, if it goes by that."""
-        if isinstance(agent, GateOnlyAgent):
-            agent.heed(waiting)
-
-
-# --- Agents ---------------------------------------------------------------------------------------
-
-
-class GateOnlyLedger(Ledger):
-    """If a client of the same program already waits for a lock, an agent asks only the gate for it.
-
-    It asks the other servers when the gate has granted the request. Otherwise it would wait at the
-    gate anyway, and withdraw its requests from the others.
-    """
-
-    heeded: dict[LockId, int] | None = None
-    _gate: str | None = None  # the only node that is asked at present
-
-    def add(self, wanted: Object, queued: bool = False) -> Undo:
-        """Do what the ledger does, except for the choice of nodes."""
-        lock_id, _, nodes, require = wanted
-        others = self.heeded is not None and self.heeded.get(lock_id, 0) > 1
-        if others and require == "majority" and len(nodes) > 1 and lock_id not in self.requests:
-            self._gate = min((node for node in nodes if node in self.alive), default=None)
-        undo = super().add(wanted, queued)
-        self._gate = None
-        return undo
-
-    def _request(
-        self,
-        request: LockRequest,
-        node_request: NodeRequest,
-        several: bool = False,
-        spare: bool = False,
-    ) -> None:
-        if self._gate is not None and node_request.node != self._gate:
-            node_request.withdrawn = True  # the ledger asks there when the gate has granted it
-        else:
-            super()._request(request, node_request, several and self._gate is None, spare)
-
-
-class GateOnlyAgent(OtherAgent):
-    """An agent with such a ledger."""
-
-    ledger_class = GateOnlyLedger
-
-    def heed(self, waiting: dict[LockId, int]) -> None:
-        """Take the number of waiting clients of the program from this dictionary."""
-        assert isinstance(self._ledger, GateOnlyLedger)
-        self._ledger.heeded = waiting
+    lines: bool = False
 
 
 # --- Schedulers -----------------------------------------------------------------------------------
@@ -171,16 +116,18 @@ class _BargingServer(OtherServer):
 
 # --- All of them ----------------------------------------------------------------------------------
 
-GATE_ONLY = Rule(
-    "gate-only", "agents ask the gate alone while their program waits", GateOnlyAgent, right=True
-)
 CROWD = CrowdRule("ours", "the rules of locks", right=True)
 
 CROWD_RULES: dict[str, CrowdRule] = {
     rule.name: rule
     for rule in (
         CROWD,
-        CrowdRule("gate-only", GATE_ONLY.about, GATE_ONLY, right=True),
+        CrowdRule(
+            "gate-only",
+            "agents ask the gate alone while their program waits",
+            right=True,
+            lines=True,
+        ),
         CrowdRule("ask-all", "agents ask all servers although their program waits"),
         CrowdRule(
             "in-turn",

@@ -10,7 +10,7 @@ __all__ = ["FAULTS", "ORDERS", "Fault", "FaultKind", "Learn", "OnDeadlock", "Ord
 
 Order = Literal["sorted", "opposite", "random", "together"]
 OnDeadlock = Literal["abort", "surrender"]
-Learn = Literal["no", "together", "one-by-one"]
+Learn = Literal["no", "free", "one-by-one"]
 FaultKind = Literal["silent", "slow", "restart"]
 
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -57,7 +57,7 @@ class Shape(NamedTuple):
         require: How many of the servers a lock needs.
         on_deadlock: What a transaction does when it must give way.
         learn: What an aborted transaction does with the locks that it wanted before: nothing; or it
-            locks them first, sorted, in one request or one by one.
+            locks them first, if they are free together (`locks.retries.Learned`), or one by one.
         delay: How long a message takes.
         jitter: By which share of `delay` a message may take longer, drawn from the seed.
         faults: The faults of servers.

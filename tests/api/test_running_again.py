@@ -400,6 +400,37 @@ def test_the_order_is_the_same_for_all(seed: int, run: Run) -> None:
     )
 
 
+def test_an_attempt_that_fails_keeps_its_place_for_one_lock() -> None:
+    """While it waits for the lock that is not free, the others are free, and nobody overtakes it."""
+    simulation = Simulation(1, nodes=3)
+    seen: list[Any] = []
+
+    def holder() -> None:
+        with locks.transaction() as tx:
+            tx.lock(B)
+            simulation.sleep(5)
+
+    def client() -> None:
+        simulation.sleep(1)
+        with locks.transaction() as tx:
+            tx.lock(C)
+            wanted = [(each, *tx.agent.lock_info()[0][1:4]) for each in (A, B, C)]
+            assert not tx.agent.lock_free(wanted, None)
+            seen.append(("client", [each.lock_id for each in tx.agent.lock_info()]))
+
+    def other() -> None:
+        simulation.sleep(2)
+        with locks.transaction() as tx:
+            tx.lock_all(write=[A, C], timeout=0)
+            tx.lock(B)
+            seen.append("other")
+
+    for each in (holder, client, other):
+        simulation.client(each)
+    simulation.run()
+    assert seen == [("client", [B]), "other"]
+
+
 # --- asyncio ----------------------------------------------------------------------------------------
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from locks.core.agent.lines import Lines
-from locks.core.agent.machine import AgentMachine
+from locks.core.agent.machine import AgentMachine, Object
 from locks.core.messages import AnswerWait, Request, Surrender, ToAgent, ToServer
 from locks.core.server.machine import ServerMachine
 from locks.errors import DeadlockAborted
-from locks.model import AgentId
+from locks.model import AgentId, Mode
 from tests.helpers import SEED
 from tests.unit.net import ALL, N1, N2, N3, A, B, Net
 
@@ -250,24 +250,50 @@ def test_what_was_surrendered_in_a_deadlock_does_not_go_ahead() -> None:
 # --- A crowd ------------------------------------------------------------------------------------
 
 
-def test_a_program_that_queues_asks_the_gate_alone() -> None:
+def asks(net: Net, lines: Lines, agent: AgentMachine, mode: Mode) -> int:
+    """An agent of a program requests A by majority; how many servers it asks."""
+    before = len(net.sent)
+    wanted: list[Object] = [(A, mode, ALL, "majority")]
+    net.do(agent, agent.ask_all(wanted, agent.id, lines.join_lines(agent, wanted)))
+    return sum(isinstance(each, Request) for each in net.sent[before:])
+
+
+def test_a_program_that_holds_or_queues_asks_the_gate_alone() -> None:
     """Its next agent does not bother the other nodes before the gate has granted it."""
     net = Net(*ALL)
     lines = Lines()
     agents = [net.agent() for _ in range(3)]
-    wanted = [(A, "write", ALL, "majority")]
-    asked = []
-    for each in agents:
-        before = len(net.sent)
-        net.do(each, each.ask_all(wanted, each.id, lines.join_lines(each, wanted)))
-        asked.append([m for m in net.sent[before:] if isinstance(m, Request)])
-    assert [len(each) for each in asked] == [3, 3, 1]
+    assert [asks(net, lines, each, "write") for each in agents] == [3, 1, 1]
     for each in agents:
         assert net.answers[each.id].status == "have_all_locks"
         assert granted(net, each) == list(ALL)
         net.do(each, each.end_transaction())
         lines.leave_lines(each.id)
-    assert lines.join_lines(agents[0], wanted) == ()
+    assert lines.join_lines(agents[0], [(A, "write", ALL, "majority")]) == ()
+
+
+def test_who_gives_up_leaves_the_line_to_those_ahead() -> None:
+    """The newest that still wants the lock counts: not one that has released it, or has ended."""
+    net = Net(*ALL)
+    lines = Lines()
+    holder, fickle, ended, last = [net.agent() for _ in range(4)]
+    assert [asks(net, lines, each, "write") for each in (holder, fickle, ended)] == [3, 1, 1]
+    net.do(fickle, fickle.unlock(A))
+    net.do(ended, ended.end_transaction())
+    assert asks(net, lines, last, "write") == 1
+    for each in (holder, last):
+        net.do(each, each.end_transaction())
+    assert asks(net, lines, net.agent(), "write") == 3
+
+
+def test_readers_ask_all_servers_unless_a_writer_waits() -> None:
+    """Who shares the lock with those ahead need not wait for the gate first."""
+    net = Net(*ALL)
+    lines = Lines()
+    agents = [net.agent() for _ in range(4)]
+    modes: tuple[Mode, ...] = ("read", "read", "write", "read")
+    assert [asks(net, lines, *each) for each in zip(agents, modes, strict=True)] == [3, 3, 1, 1]
+    assert asks(net, lines, net.agent(), "read") == 1  # behind a reader that waits
 
 
 def test_a_lost_gate_has_the_next_node_asked() -> None:

@@ -40,6 +40,7 @@ from locks.core.messages import (
 from locks.errors import LocksError, NotHeld
 from locks.model import (
     MODES,
+    RIVALS,
     AgentId,
     Edge,
     LockId,
@@ -51,6 +52,7 @@ from locks.model import (
     join,
     related,
     show,
+    units_of,
 )
 
 __all__ = ["Ledger", "Object"]
@@ -355,11 +357,15 @@ class Ledger:
         there.gave_way = (*[each for each in there.gave_way if each[1] == ends[1]], ends)
         return ends
 
-    def queues_for(self, lock_id: LockId) -> bool:
-        """Whether the request for a lock waits at its gate, or was not answered there."""
-        request = self.open.get(lock_id)
-        first = None if request is None else gate(request, self.alive, self.silent)
-        if request is None or first is None:
+    def blocks(self, lock_id: LockId, mode: Mode) -> bool:
+        """Whether another agent's next request for this lock must wait at the gate for this agent, or beside it."""
+        request = self.requests.get(lock_id)
+        if request is None:
+            return False
+        if mode in RIVALS[request.mode] and not units_of(lock_id):
+            return True
+        first = None if request.held else gate(request, self.alive, self.silent)
+        if first is None:
             return False
         return first.waits(request.mode) or (first.node, lock_id, request.mode) in self._unanswered
 

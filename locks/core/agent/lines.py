@@ -1,4 +1,4 @@
-"""The agents of a program that wait at the gates of majority locks (`locks.core.agent.gate`)."""
+"""The agents of a program that use the same majority locks (`locks.core.agent.gate`)."""
 
 from __future__ import annotations
 
@@ -12,38 +12,46 @@ __all__ = ["Lines"]
 
 
 class Lines:
-    """For each majority lock, the agent of this program that requested it last.
+    """For each majority lock, the agents of this program that requested it, the newest last.
 
-    If that agent waits at the gate, the next agent must wait behind it, and need not send requests
-    to the other nodes yet. This is only a hint. If it is wrong, the requests reach the other nodes
-    one round trip later, or too early.
+    If the newest one blocks the next agent, that one must wait behind it at the gate, and need not
+    send requests to the other nodes yet. This is only a hint. If it is wrong, the requests reach the
+    other nodes one round trip later, or too early.
 
     Attributes:
         by_agent: The majority locks that each agent has requested.
     """
 
-    __slots__ = ("_last", "by_agent")
+    __slots__ = ("_by_lock", "by_agent")
 
     def __init__(self) -> None:
-        self._last: dict[LockId, AgentMachine] = {}
+        self._by_lock: dict[LockId, dict[AgentId, AgentMachine]] = {}
         self.by_agent: dict[AgentId, dict[LockId, None]] = {}
 
     def join_lines(self, agent: AgentMachine, objects: Iterable[Object]) -> tuple[LockId, ...]:
-        """Note an agent's requests; return the locks for which this program already waits at the gate."""
+        """Note an agent's requests; return the locks for which it must wait behind others of this program."""
         queued: list[LockId] = []
-        for lock_id, _, nodes, require in objects:
+        for lock_id, mode, nodes, require in objects:
             if require != "majority" or len(nodes) == 1:
                 continue
-            last = self._last.get(lock_id)
-            if last is not None and last.id != agent.id and last.queues_for(lock_id):
-                queued.append(lock_id)
-            self._last[lock_id] = agent
+            line = self._by_lock.setdefault(lock_id, {})
+            line.pop(agent.id, None)
+            while line:
+                newest, other = next(reversed(line.items()))
+                if other.ended is None and other.asks_for(lock_id):
+                    if other.blocks(lock_id, mode):
+                        queued.append(lock_id)
+                    break
+                del line[newest]  # it has released the lock
+            line[agent.id] = agent
             self.by_agent.setdefault(agent.id, {})[lock_id] = None
         return tuple(queued)
 
     def leave_lines(self, agent: AgentId) -> None:
         """Forget an agent that has ended."""
         for lock_id in self.by_agent.pop(agent, ()):
-            last = self._last.get(lock_id)
-            if last is not None and last.id == agent:
-                del self._last[lock_id]
+            line = self._by_lock.get(lock_id)
+            if line is not None:
+                line.pop(agent, None)
+                if not line:
+                    del self._by_lock[lock_id]

@@ -559,9 +559,9 @@ class AgentMachine:
         """The nodes at which requests of the agent wait."""
         return {node for node, _ in self._ledger.waiting}
 
-    def queues_for(self, lock_id: LockId) -> bool:
-        """Whether its request for a lock waits at the gate, or was not answered there."""
-        return self.ended is None and self._ledger.queues_for(lock_id)
+    def blocks(self, lock_id: LockId, mode: Mode) -> bool:
+        """Whether another agent's next request for this lock must wait at the gate for this agent, or beside it."""
+        return self.ended is None and self._ledger.blocks(lock_id, mode)
 
     @property
     def size(self) -> int:

@@ -434,23 +434,56 @@ class Agent(Door, metaclass=Shown):
         queued = self.node.lines.join_lines(self.machine, objects)
         self.event(self.machine.ask_all, objects, wait, queued)
 
-    def try_all(self, objects: Sequence[Object]) -> LockId | None:
-        """Lock all of these, if that needs no wait for other clients; otherwise none of them.
+    def lock_free(self, objects: Sequence[Object], timeout: float | None) -> bool:
+        """Lock all of these, if that needs no wait for other clients.
+
+        Otherwise wait for the first one that is not free, and hold none of the others meanwhile. If `timeout` is 0, release
+        all of them instead.
 
         Returns:
-            The first one that is not free; `None` if all are locked.
+            Whether all are locked.
         """
-        call = PendingCall()
+        attempt, call = PendingCall(), PendingCall()
         try:
-            if self._await(call, 0, self._ask_all, objects, call) is None:
-                missing = [info.lock_id for info in self._stop_waiting(call)]
-                if call.result is None:
-                    return missing[0] if missing else objects[0][0]
-                self._answer(call.result)
-            return None
+            if self._await(attempt, 0, self._ask_at_gates, objects, attempt) is not None:
+                return True
+            if timeout == 0:
+                self.turn.run(self._keep_one, objects, attempt, None)
+            elif self._await(call, timeout, self._keep_one, objects, attempt, call) is None:
+                self._late(call, timeout, withdrawn=True)
+            if attempt.result is None:
+                return False
+            self._answer(attempt.result)
+            return True
         except BaseException:
+            self.give_up(attempt)
             self.give_up(call)
             raise
+
+    def _ask_at_gates(self, objects: Sequence[Object], call: PendingCall) -> None:
+        """Request locks in the turn, only at their gates: little is withdrawn if one of them is not free."""
+        self.node.lines.join_lines(self.machine, objects)
+        self.event(self.machine.ask_all, objects, call, [each[0] for each in objects])
+
+    def _keep_one(
+        self, objects: Sequence[Object], attempt: PendingCall, call: PendingCall | None
+    ) -> None:
+        """End an attempt to lock all of these: keep the request for the first that is not held, for `call`, and no other.
+
+        An answer that came just now counts.
+        """
+        machine = self.machine
+        if attempt.result is not None:
+            if call is not None:
+                call.result = attempt.result
+            return
+        missing = next((each for each in objects if not machine.holds(each[0])), objects[0])
+        if call is not None:
+            self.event(machine.ask_all, (missing,), call)
+        self.event(machine.abandon_wait, attempt)
+        for each in objects:
+            if machine.asks_for(each[0]) and (call is None or each is not missing):
+                self.event(machine.unlock, each[0])
 
     def give_up(self, call: PendingCall) -> None:
         """Withdraw the requests of an interrupted call, even if they were granted."""
