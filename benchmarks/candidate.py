@@ -105,7 +105,7 @@ class Dictionary(locks_leader.Behaviour):
     def handle_cast(self, message: Any, election: locks_leader.ElectionState) -> None:
         """Die."""
         self.notes.add("ends", election.term, self.who)
-        locks.kill(election.me)
+        locks.actors.kill(election.me)
 
 
 class Counts:
@@ -154,7 +154,7 @@ class Candidate:
         self._worked = 0.0
 
     def _connection(self, news: Any) -> None:
-        if isinstance(news, locks.NodeDown):
+        if isinstance(news, locks.node.NodeDown):
             self.notes.add("noticed", who=self.node.name)
 
     def start(self, resource: str) -> None:

@@ -63,7 +63,9 @@ class Sizes(NamedTuple):
 
 
 def begin_lock_end(
-    nodes: Sequence[str], require: locks.Require = "all", ids: Sequence[tuple[Any, ...]] = IDS
+    nodes: Sequence[str],
+    require: locks.values.Require = "all",
+    ids: Sequence[tuple[Any, ...]] = IDS,
 ) -> Operation:
     """One transaction by the functions of the original, each with the next lock id."""
     plans = cycle([[(lock_id, "write", nodes, require)] for lock_id in ids])
@@ -78,7 +80,7 @@ def begin_lock_end(
 
 
 def with_transaction(
-    nodes: Sequence[str], require: locks.Require = "all", token: bool = False
+    nodes: Sequence[str], require: locks.values.Require = "all", token: bool = False
 ) -> Operation:
     """One transaction in a `with` block, with the lock's fencing token if wanted."""
     ids = cycle(IDS)

@@ -219,7 +219,7 @@ class Handover:
         return statistics.median(found)
 
 
-def _begin() -> locks.Agent:
+def _begin() -> locks.actors.Agent:
     agent, _ = locks.begin_transaction()
     locks.lock(agent, ONE)
     return agent

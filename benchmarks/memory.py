@@ -26,7 +26,7 @@ KIBI = 1024
 STATM = "/proc/self/statm"
 
 
-class Idle(locks.GeventActor):
+class Idle(locks.actors.GeventActor):
     """Has nothing to do."""
 
     running = 0

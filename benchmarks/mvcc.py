@@ -12,7 +12,7 @@ from gevent.event import Event
 
 from benchmarks.harness import Figure, Report, Runs, clock, interleave, repeat
 from examples.kv_store import Store
-from locks import GeventActor
+from locks.actors import GeventActor
 from locks.mvcc import (
     Aborted,
     Committed,

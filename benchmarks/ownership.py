@@ -359,7 +359,7 @@ def notice() -> float:
 
     thread = threading.Thread(target=work)
     thread.start()
-    locks.monitor(thread, tell)
+    locks.actors.monitor(thread, tell)
     may_end.set()
     noticed.wait(30)
     thread.join()

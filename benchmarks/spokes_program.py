@@ -31,7 +31,7 @@ from locks.otp.options import Options, client_name
 
 __all__: list[str] = []
 
-Place = tuple[Any, Sequence[str], locks.Require]
+Place = tuple[Any, Sequence[str], locks.values.Require]
 """A lock id, the nodes where it is locked, and how many of them are needed."""
 
 

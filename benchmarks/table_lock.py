@@ -17,7 +17,7 @@ __all__ = ["FIGURES"]
 now = clock(green=True)
 
 
-def hold_rows(rows: int) -> list[locks.Agent]:
+def hold_rows(rows: int) -> list[locks.actors.Agent]:
     """Agents, each with a write lock on one row."""
     agents = []
     for i in range(rows):
@@ -27,7 +27,7 @@ def hold_rows(rows: int) -> list[locks.Agent]:
     return agents
 
 
-def end_all(agents: list[locks.Agent]) -> None:
+def end_all(agents: list[locks.actors.Agent]) -> None:
     """Release the rows."""
     for agent in agents:
         locks.end_transaction(agent)

@@ -35,7 +35,7 @@ def with_transaction() -> None:
         tx.write_lock(ONE)
 
 
-class Echo(locks.GeventActor):
+class Echo(locks.actors.GeventActor):
     """Answers what it is asked."""
 
     def on_receive(self, message: Any) -> Any:

@@ -50,7 +50,7 @@ def main() -> None:
                 process.wait()
 
 
-def use(node: locks.Node, names: list[str], servers: dict[str, subprocess.Popen[str]]) -> None:
+def use(node: locks.node.Node, names: list[str], servers: dict[str, subprocess.Popen[str]]) -> None:
     assert node.await_nodes(names, timeout=10)
     print("connected with", ", ".join(node.nodes()))
     account = ("accounts", "ann")

@@ -23,9 +23,9 @@ class Person(pykka.ThreadingActor):
 
     def __init__(self) -> None:
         super().__init__()
-        self.agent: locks.Agent = locks.spawn_agent(client=self.actor_ref)
+        self.agent: locks.actors.Agent = locks.spawn_agent(client=self.actor_ref)
 
-    def ask(self, lock_id: locks.LockId, mode: Mode) -> str:
+    def ask(self, lock_id: locks.values.LockId, mode: Mode) -> str:
         """Ask for a lock; if it isn't granted at once, go on without it."""
         try:
             locks.lock(self.agent, lock_id, mode, timeout=0)
@@ -34,7 +34,7 @@ class Person(pykka.ThreadingActor):
             return f"has to wait for {', '.join(sorted(held))}"
         return "granted"
 
-    def release(self, lock_id: locks.LockId) -> None:
+    def release(self, lock_id: locks.values.LockId) -> None:
         """Release one lock, and keep the others."""
         locks.unlock(self.agent, lock_id)
 

@@ -54,14 +54,14 @@ class Worker:
 class ThreadWorker(Worker, pykka.ThreadingActor): ...
 
 
-class GreenletWorker(Worker, locks.GeventActor): ...
+class GreenletWorker(Worker, locks.actors.GeventActor): ...
 
 
 def main() -> None:
     logging.getLogger("pykka").setLevel(logging.CRITICAL)  # the crash is part of the plan
     locks.start("pool@localhost")
     clumsy = ThreadWorker.start("clumsy", time.sleep).proxy()
-    locks.monitor(clumsy.actor_ref, lambda down: print(f"a worker is down: {down.reason!r}"))
+    locks.actors.monitor(clumsy.actor_ref, lambda down: print(f"a worker is down: {down.reason!r}"))
     assert clumsy.take("job-1").get()
     print(f"clumsy holds {[holder.lock_id for holder in locks.holders(('jobs',))]}")
 

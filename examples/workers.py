@@ -116,7 +116,7 @@ class Pool(locks_leader.Behaviour):
 
     def assign(self, election: ElectionState) -> None:
         """Take back the tasks of processes that are gone, and give one to each that has none."""
-        others = [each for each in election.candidates if isinstance(each, locks.RemoteRef)]
+        others = [each for each in election.candidates if isinstance(each, locks.node.RemoteRef)]
         there = {self.name, *(each.node for each in others)}
         for task, (name, _) in list(self.assigned.items()):
             if name not in there:
@@ -251,7 +251,7 @@ def main() -> None:
     assert len(again) <= len(killed)
 
 
-def use(node: locks.Node, pool: Any, processes: dict[str, subprocess.Popen[str]]) -> list[str]:
+def use(node: locks.node.Node, pool: Any, processes: dict[str, subprocess.Popen[str]]) -> list[str]:
     """Hand in the tasks, kill two leaders, wait for the results; return the names of the killed."""
 
     def results(copy: Any = pool) -> dict[int, tuple[str, int]]:

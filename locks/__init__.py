@@ -20,10 +20,15 @@ from locks.form import COMPILED  # before all others: it says which of them are 
 from locks.form.first_use import at_first_use
 
 if TYPE_CHECKING:
+    from locks import actors as actors
     from locks import aio
+    from locks import errors as errors
+    from locks import facts as facts
     from locks import metrics as metrics
+    from locks import node as node
+    from locks import original as original
     from locks import tracing as tracing
-    from locks.actors import LockAgent, LockServer
+    from locks import values as values
     from locks.api import (
         await_all_locks,
         begin_transaction,
@@ -46,166 +51,134 @@ if TYPE_CHECKING:
         watch,
         watchers,
     )
-    from locks.core.facts import RequestFact
-    from locks.core.statistics import NodeStatistics
     from locks.errors import (
-        AgentEnded,
         AlreadyDone,
-        BlocksEventLoop,
-        BrokenBarrier,
         CannotServe,
-        ConflictingRequest,
         DeadlockAborted,
-        InvalidLockId,
-        InvalidOption,
         LockLost,
         LocksError,
         LockTimeout,
         MisuseError,
-        NodeNotRunning,
-        NotClient,
-        NotHeld,
-        NotMarked,
-        OperatingError,
-        ReentrantCall,
-        TransactionBroken,
         TransactionEnded,
-        WaitsForItself,
     )
-    from locks.facts.gather import break_transaction, statistics, waits
-    from locks.facts.graph import Wait, Waits
-    from locks.lock_ids import Atom, Key
-    from locks.model import (
-        AgentId,
-        Contender,
-        Deadlock,
-        Edge,
-        LockId,
-        LockInfo,
-        LockResult,
-        Mode,
-        Notification,
-        RequestRecord,
-        Require,
-        View,
-    )
-    from locks.node.client.agent import Agent
+    from locks.facts.gather import statistics
     from locks.node.client.owner import Owner
     from locks.node.client.scope import HERE
-    from locks.node.node import Node
-    from locks.node.peers.cluster import NodeDown, NodeUp
-    from locks.otp.names.discovery import Discovery
     from locks.otp.options import TLS
-    from locks.otp.process.remote import RemoteError, RemoteRef
     from locks.primitives import Lock, RWLock
     from locks.program.default import start, stop
-    from locks.runtime.actor import GeventActor, kill
-    from locks.runtime.monitor import Down, Monitor, monitor
     from locks.shapes.barrier import Barrier
     from locks.shapes.decorator import locked
     from locks.shapes.once import once
     from locks.shapes.reentrant import RLock
-    from locks.shapes.semaphore import Semaphore, units
+    from locks.shapes.semaphore import Semaphore
     from locks.transactions import Transaction, run_transaction, transaction
+
+if TYPE_CHECKING:  # the old names (`locks.form.moved`)
+    from locks.actors import Agent as Agent
+    from locks.actors import Down as Down
+    from locks.actors import GeventActor as GeventActor
+    from locks.actors import LockAgent as LockAgent
+    from locks.actors import LockServer as LockServer
+    from locks.actors import Monitor as Monitor
+    from locks.actors import kill as kill
+    from locks.actors import monitor as monitor
+    from locks.errors import BlocksEventLoop as BlocksEventLoop
+    from locks.errors import BrokenBarrier as BrokenBarrier
+    from locks.errors import ConflictingRequest as ConflictingRequest
+    from locks.errors import InvalidLockId as InvalidLockId
+    from locks.errors import InvalidOption as InvalidOption
+    from locks.errors import NodeNotRunning as NodeNotRunning
+    from locks.errors import NotClient as NotClient
+    from locks.errors import NotHeld as NotHeld
+    from locks.errors import NotMarked as NotMarked
+    from locks.errors import OperatingError as OperatingError
+    from locks.errors import ReentrantCall as ReentrantCall
+    from locks.errors import TransactionBroken as TransactionBroken
+    from locks.errors import WaitsForItself as WaitsForItself
+    from locks.facts import NodeStatistics as NodeStatistics
+    from locks.facts import RequestFact as RequestFact
+    from locks.facts import break_transaction as break_transaction
+    from locks.facts import waits as waits
+    from locks.node import Discovery as Discovery
+    from locks.node import Node as Node
+    from locks.node import NodeDown as NodeDown
+    from locks.node import NodeUp as NodeUp
+    from locks.node import RemoteError as RemoteError
+    from locks.node import RemoteRef as RemoteRef
+    from locks.values import AgentId as AgentId
+    from locks.values import Atom as Atom
+    from locks.values import Contender as Contender
+    from locks.values import Deadlock as Deadlock
+    from locks.values import Edge as Edge
+    from locks.values import Key as Key
+    from locks.values import LockId as LockId
+    from locks.values import LockInfo as LockInfo
+    from locks.values import LockResult as LockResult
+    from locks.values import Mode as Mode
+    from locks.values import Notification as Notification
+    from locks.values import RequestRecord as RequestRecord
+    from locks.values import Require as Require
+    from locks.values import View as View
+    from locks.values import units as units
+
+    AgentEnded = errors.TransactionEnded
+    Wait = facts.WaitEdge
+    Waits = facts.WaitReport
 
 __version__ = "0.2.0"
 __compiled__ = COMPILED
 """Whether this process uses compiled modules."""
 
+# What everyday programs need.
 __all__ = [
     "HERE",
     "TLS",
-    "Agent",
-    "AgentEnded",
-    "AgentId",
     "AlreadyDone",
-    "Atom",
     "Barrier",
-    "BlocksEventLoop",
-    "BrokenBarrier",
     "CannotServe",
-    "ConflictingRequest",
-    "Contender",
-    "Deadlock",
     "DeadlockAborted",
-    "Discovery",
-    "Down",
-    "Edge",
-    "GeventActor",
-    "InvalidLockId",
-    "InvalidOption",
-    "Key",
     "Lock",
-    "LockAgent",
-    "LockId",
-    "LockInfo",
     "LockLost",
-    "LockResult",
-    "LockServer",
     "LockTimeout",
     "LocksError",
     "MisuseError",
-    "Mode",
-    "Monitor",
-    "Node",
-    "NodeDown",
-    "NodeNotRunning",
-    "NodeStatistics",
-    "NodeUp",
-    "NotClient",
-    "NotHeld",
-    "NotMarked",
-    "Notification",
-    "OperatingError",
     "Owner",
     "RLock",
     "RWLock",
-    "ReentrantCall",
-    "RemoteError",
-    "RemoteRef",
-    "RequestFact",
-    "RequestRecord",
-    "Require",
     "Semaphore",
     "Transaction",
-    "TransactionBroken",
     "TransactionEnded",
-    "View",
-    "Wait",
-    "Waits",
-    "WaitsForItself",
     "aio",
+    "holders",
+    "locked",
+    "once",
+    "queue",
+    "run_transaction",
+    "start",
+    "statistics",
+    "stop",
+    "transaction",
+    "watch",
+]
+# The functions of the original: with `watch`, these are those of `locks.original`.
+__all__ += [
     "await_all_locks",
     "begin_transaction",
-    "break_transaction",
     "change_flag",
     "end_transaction",
     "ensure_held",
     "fencing_token",
     "fencing_token_nowait",
-    "holders",
-    "kill",
     "lock",
     "lock_info",
     "lock_nowait",
     "lock_objects",
-    "locked",
-    "monitor",
-    "once",
-    "queue",
-    "run_transaction",
     "spawn_agent",
-    "start",
-    "statistics",
-    "stop",
     "surrender_nowait",
-    "transaction",
     "transaction_status",
-    "units",
     "unlock",
     "unwatch",
-    "waits",
-    "watch",
     "watchers",
 ]
 
@@ -233,23 +206,16 @@ _get, __dir__ = at_first_use(
     ),
     apart={
         "Barrier": "locks.shapes.barrier",
-        "Discovery": "locks.otp.names.discovery",
-        "NodeDown": "locks.node.peers.cluster",
-        "NodeUp": "locks.node.peers.cluster",
-        "RemoteError": "locks.otp.process.remote",
-        "RemoteRef": "locks.otp.process.remote",
         "Semaphore": "locks.shapes.semaphore",
         "TLS": "locks.otp.options",
-        "Wait": "locks.facts.graph",
-        "Waits": "locks.facts.graph",
-        "break_transaction": "locks.facts.gather",
         "locked": "locks.shapes.decorator",
         "once": "locks.shapes.once",
         "statistics": "locks.facts.gather",
-        "units": "locks.shapes.semaphore",
-        "waits": "locks.facts.gather",
     },
-    modules=("aio", "metrics", "tracing", "wire"),
+    modules=(
+        *("actors", "aio", "errors", "facts", "metrics", "node"),
+        *("original", "tracing", "values", "wire"),
+    ),
 )
 
 if not TYPE_CHECKING:  # or any name would do for type checkers
@@ -266,4 +232,4 @@ if not TYPE_CHECKING:  # or any name would do for type checkers
                 "which hides it there: one environment can't have both. Our exclusive lock between programs is `locks.Lock` with "
                 "servers='local'"
             )
-        return _get(name)
+        return _get(name, 3)

@@ -1,4 +1,4 @@
-"""The actor classes behind the references of lock servers and agents: their operations, as in the original.
+"""Actors: those behind the references of lock servers and agents, an actor on gevent, and monitors of clients.
 
 `LockServer` and `LockAgent` are the classes in `actor_class` and in Pykka's registry, and a proxy
 shows their operations. Each operation has the name of the original's function. An operation of an
@@ -20,10 +20,20 @@ from locks.node.client.agent import Agent
 from locks.node.client.objects import checked_object, surrender_to
 from locks.node.client.scope import Nodes
 from locks.node.server import Server
+from locks.runtime.actor import GeventActor, kill
 from locks.runtime.addressed import Later, TurnActor
-from locks.runtime.monitor import Client
+from locks.runtime.monitor import Client, Down, Monitor, monitor
 
-__all__ = ["LockAgent", "LockServer"]
+__all__ = [
+    "Agent",
+    "Down",
+    "GeventActor",
+    "LockAgent",
+    "LockServer",
+    "Monitor",
+    "kill",
+    "monitor",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,7 +52,7 @@ def _operation(
 
 
 class LockAgent(TurnActor):
-    """The actor of one transaction's agent; `locks.Agent` is the reference to one.
+    """The actor of one transaction's agent; `locks.actors.Agent` is the reference to one.
 
     Operations that wait for locks are answered when these are granted. If the caller stops waiting
     for the answer, the locks stay requested; `unlock` withdraws them.
@@ -182,7 +192,7 @@ class LockServer(TurnActor):
     def agents(self, lock_id: Sequence[Any]) -> list[Any]:
         """The agents with requests related to this id, in order.
 
-        They are references: `locks.Agent`s of this node, `RemoteRef`s of others.
+        They are references: `locks.actors.Agent`s of this node, `RemoteRef`s of others.
         """
         node = self._actor_ref.node
         ids = dict.fromkeys(each.agent for each in node.view(check_lock_id(lock_id)).requests)

@@ -506,7 +506,8 @@ def checked_agent(agent: Any) -> Agent | RemoteAgent:
         if found is not None:
             return found
     raise MisuseError(
-        f"{agent!r} is not an agent; note that begin_transaction() returns a pair (agent, result)",
+        f"{agent!r} is not an agent; note that begin_transaction() returns a pair (agent, result). Without an agent, use "
+        "locks.Lock(lock_id)",
         agent=repr(agent),
     )
 

@@ -136,7 +136,7 @@ class NotClient(MisuseError):
     """The caller used a transaction that belongs to another client.
 
     Attributes:
-        agent: The transaction's `locks.AgentId`.
+        agent: The transaction's `locks.values.AgentId`.
     """
 
     agent: AgentId
@@ -152,7 +152,7 @@ class WaitsForItself(MisuseError):
 
     Attributes:
         lock_id: The lock that it requested.
-        holder: The `locks.AgentId` of the other transaction.
+        holder: The `locks.values.AgentId` of the other transaction.
     """
 
     lock_id: LockId
@@ -230,7 +230,7 @@ class LockTimeout(OperatingError, TimeoutError):
 
     Attributes:
         lock_ids: The locks that the caller waited for.
-        holders: Their holders, as `locks.Contender`s, as far as they are known.
+        holders: Their holders, as `locks.values.Contender`s, as far as they are known.
         timeout: The time limit, in seconds.
         lost: Locks that the client held and must no longer rely on: they were
             surrendered in a deadlock, or lost with a node. `locks.ensure_held` reports them, too.
@@ -263,7 +263,7 @@ class TransactionEnded(OperatingError):
     """The transaction has ended: it was ended, its client died, or its node stopped.
 
     Attributes:
-        agent: The transaction's `locks.AgentId`.
+        agent: The transaction's `locks.values.AgentId`.
     """
 
     agent: AgentId
@@ -280,7 +280,7 @@ class TransactionBroken(TransactionEnded):
     """An operator has ended the transaction with `locks break`; its locks were released.
 
     Attributes:
-        agent: The transaction's `locks.AgentId`.
+        agent: The transaction's `locks.values.AgentId`.
         reason: The reason that the operator gave.
         by: The operator's name, as given.
     """
@@ -364,7 +364,7 @@ class DeadlockAborted(LocksError):
     It may be a transaction of the caller other than the one that waited: see `deadlock.agent`.
 
     Attributes:
-        deadlock: The `locks.Deadlock` report: the cycle, which agent gave way, and by which rule.
+        deadlock: The `locks.values.Deadlock` report: the cycle, which agent gave way, and by which rule.
     """
 
     deadlock: Deadlock

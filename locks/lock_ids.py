@@ -23,7 +23,7 @@ from __future__ import annotations
 import operator
 import sys
 import weakref
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from math import nan
 from numbers import Number
 from reprlib import Repr
@@ -31,7 +31,7 @@ from typing import Any
 
 from locks.errors import InvalidLockId, InvalidOption
 from locks.words import HELD_UP as HELD_UP
-from locks.words import UNITS
+from locks.words import UNITS, show
 from locks.words import LockId as LockId
 from locks.words import is_held_up_id as is_held_up_id
 from locks.words import units_of as units_of
@@ -53,6 +53,7 @@ __all__ = [
     "keep_values",
     "shown",
     "size_of",
+    "units",
     "units_of",
 ]
 
@@ -353,6 +354,36 @@ def counted(lock_id: LockId, units: int) -> LockId:
     return (*lock_id, (UNITS, units))
 
 
+def units(lock_id: Sequence[Any], value: int) -> LockId:
+    """The id of a counted lock: `value` clients may hold it at the same time, each of them one *unit*.
+
+    Lock it like any other id, with a write lock. It is below `lock_id`: a lock on `lock_id`, or above
+    it, excludes all holders of units. Other ids below `lock_id` are independent of it.
+
+        with locks.transaction() as tx:
+            tx.write_lock(locks.values.units(("licences",), 5))
+
+    Args:
+        lock_id: A non-empty tuple or list of key elements.
+        value: The number of units, at most 10,000. All uses of `lock_id` must have the same number.
+
+    Raises:
+        InvalidOption: `value` is not such a number.
+    """
+    checked = check_lock_id(lock_id)
+    if units_of(checked):
+        raise InvalidOption(
+            f"{show(checked)} is already a counted lock; pass the id without units",
+            lock_id=checked,
+        )
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_UNITS:
+        raise InvalidOption(
+            f"value={shown(value)} is wrong; use an int from 1 to {MOST_UNITS:,}",
+            value=shown(value),
+        )
+    return check_lock_id(counted(checked, int(value)))
+
+
 def _check_units(value: Any, lock_id: LockId) -> None:
     """Refuse an id that has the mark of a counted id in the wrong place or form."""
     (*before, last) = lock_id
@@ -367,7 +398,7 @@ def _check_units(value: Any, lock_id: LockId) -> None:
         raise _refused(
             value,
             f"has an element that begins with {UNITS!r}, which is reserved for counted locks",
-            "use locks.units(lock_id, value)",
+            "use locks.values.units(lock_id, value)",
         )
 
 

@@ -352,7 +352,7 @@ class Transaction(Movable, ClientBlock):
         return api.fencing_token(self.agent, lock_id, timeout=self._timeout)
 
     def unit(self, lock_id: Sequence[Any]) -> int:
-        """The unit of a counted lock that the transaction holds, counted from 0; see `locks.units`."""
+        """The unit of a counted lock that the transaction holds, counted from 0; see `locks.values.units`."""
         return self.agent.unit(check_lock_id(lock_id))
 
     @property

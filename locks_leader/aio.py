@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
-from locks import Node
 from locks.aio import Lost
 from locks.aio.tasks import Awaiting, Suspended, call
+from locks.node import Node
 from locks.runtime.callables import check_awaitable, check_can_be_called
 from locks_leader import election as blocking
 from locks_leader.errors import LeadershipLost

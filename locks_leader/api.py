@@ -10,16 +10,18 @@ from typing import Any, Literal, NamedTuple
 
 import pykka
 
-from locks import Atom, InvalidLockId, InvalidOption, Node, RemoteError
 from locks.api import checked_label
+from locks.errors import InvalidLockId, InvalidOption
 from locks.lock_ids import shown
 from locks.model import check_lock_id, check_timeout
+from locks.node import Node, RemoteError
 from locks.ownership.worker import check_node
 from locks.program.default import default_node
 from locks.runtime.actor import GeventFuture
 from locks.runtime.callables import check_callable
 from locks.runtime.interrupts import whole
 from locks.runtime.port import world
+from locks.values import Atom
 from locks_leader.behaviour import Behaviour
 from locks_leader.core.messages import Role
 from locks_leader.errors import LeaderDied, LeaderTimeout

@@ -16,8 +16,8 @@ import gevent
 import pykka
 
 import locks
-from locks import OperatingError
 from locks.cli.alone import alone
+from locks.errors import OperatingError
 from locks_leader.api import call, info, leader_call, start
 from locks_leader.behaviour import Behaviour, OnlyNew
 from locks_leader.state import Caller, ElectionState
@@ -130,7 +130,7 @@ def tell_story() -> Iterator[str]:
         other, another = (name for name in candidates if name != first)
         yield from ask(another, "Dave")
         yield f"\n{first} is killed while it leads."
-        locks.kill(candidates.pop(first))
+        locks.actors.kill(candidates.pop(first))
         yield from hear(2)
         follower = next(name for name, ref in candidates.items() if info(ref).role != "leader")
         yield from ask(follower, "Erin")

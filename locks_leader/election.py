@@ -10,9 +10,12 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import pykka
 
-from locks import Down, InvalidOption, MisuseError, Node, OperatingError
+from locks import MisuseError
+from locks.actors import Down
+from locks.errors import InvalidOption, OperatingError
 from locks.form.forked import in_forked_children
 from locks.model import check_timeout
+from locks.node import Node
 from locks.ownership.worker import check_node
 from locks.program.origin import Movable, Origin
 from locks.runtime.callables import check_callable, check_callbacks, check_ran

@@ -42,10 +42,11 @@ from typing import Any, Literal
 
 import pykka
 
-from locks import InvalidOption, MisuseError, Node
+from locks import MisuseError
 from locks.api import checked_label
-from locks.errors import assert_never
+from locks.errors import InvalidOption, assert_never
 from locks.lock_ids import shown
+from locks.node import Node
 from locks.ownership.agreements import OWNERSHIP
 from locks.ownership.backlog import Among
 from locks.ownership.messages import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import gevent
 
-from locks import Node
+from locks.node import Node
 from locks.program.default import stand_in
 
 __all__ = ["alone"]

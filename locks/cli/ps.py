@@ -16,7 +16,7 @@ from locks.core.facts import RequestFact
 from locks.errors import InvalidOption
 from locks.facts.data import lock_as_data
 from locks.facts.gather import requests
-from locks.facts.graph import Waits, grouped, waits_of
+from locks.facts.graph import WaitReport, grouped, waits_of
 from locks.facts.stories import duration, longest
 from locks.model import AgentId, show
 
@@ -102,7 +102,7 @@ def _fitting(rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join(line[:columns] for line in text.splitlines())
 
 
-def _behind(waits: Waits, facts: Sequence[RequestFact]) -> list[AgentId]:
+def _behind(waits: WaitReport, facts: Sequence[RequestFact]) -> list[AgentId]:
     if facts[0].granted:
         return []
     numbers = {fact.request.key for fact in facts}
@@ -111,7 +111,7 @@ def _behind(waits: Waits, facts: Sequence[RequestFact]) -> list[AgentId]:
     return list(dict.fromkeys(found))
 
 
-def _as_row(waits: Waits, facts: Sequence[RequestFact]) -> tuple[str, ...]:
+def _as_row(waits: WaitReport, facts: Sequence[RequestFact]) -> tuple[str, ...]:
     fact = facts[0]
     return (
         duration(longest(facts).seconds),
@@ -128,7 +128,7 @@ def _as_row(waits: Waits, facts: Sequence[RequestFact]) -> tuple[str, ...]:
     )
 
 
-def _as_data(waits: Waits, facts: Sequence[RequestFact]) -> dict[str, Any]:
+def _as_data(waits: WaitReport, facts: Sequence[RequestFact]) -> dict[str, Any]:
     data = lock_as_data(facts)
     data["behind"] = [str(agent) for agent in _behind(waits, facts)]
     return data

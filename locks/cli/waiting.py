@@ -12,7 +12,7 @@ from contextlib import suppress
 from locks.core.facts import RequestFact
 from locks.errors import LocksError
 from locks.facts.gather import waits
-from locks.facts.graph import Waits
+from locks.facts.graph import WaitReport
 from locks.facts.stories import duration, longest, who, wish
 from locks.model import LockId
 from locks.program.default import default_node
@@ -76,7 +76,7 @@ class Waiting:
                         _write(f"\r{line}\x1b[K")
 
 
-def told(graph: Waits, node: str) -> str:
+def told(graph: WaitReport, node: str) -> str:
     """What a node waits for, and who holds it; empty if it waits for nothing."""
     own = [each for each in graph.requests if each.request.agent.node == node and not each.granted]
     if not own:

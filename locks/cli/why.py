@@ -9,7 +9,7 @@ from locks.cli.ids import ID_HELP, near, parse_id
 from locks.cli.observing import NOTHING, add_looking, answer, find_agent
 from locks.facts.data import fact_as_data
 from locks.facts.gather import waits
-from locks.facts.graph import Waits
+from locks.facts.graph import WaitReport
 from locks.facts.stories import agents_at, why
 from locks.model import AgentId
 
@@ -55,7 +55,7 @@ def _run(options: argparse.Namespace) -> int:
     return answer(options, data, text, graph.silent, 0 if lines else NOTHING)
 
 
-def _as_data(graph: Waits, agents: list[AgentId], lines: list[str]) -> dict[str, Any]:
+def _as_data(graph: WaitReport, agents: list[AgentId], lines: list[str]) -> dict[str, Any]:
     concerned = dict.fromkeys(agents)
     todo = list(agents)
     edges = []

@@ -89,7 +89,7 @@ class Holding:
         """
         try:
             self.lock.release()
-        except locks.NotHeld as error:
+        except locks.errors.NotHeld as error:
             raise locks.LockLost(
                 f"lost the lock {self.lock!r} before its release; others may have held it since",
                 lock_ids=(self.lock.lock_id,),

@@ -129,7 +129,7 @@ class Lock(_Recipe):
         extra_lock_patterns: Refused, unless it is empty: there are no nodes of ZooKeeper.
     """
 
-    _mode: ClassVar[locks.Mode] = "write"
+    _mode: ClassVar[locks.values.Mode] = "write"
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Lock(_Recipe):
     ) -> None:
         super().__init__(client, path, identifier)
         if extra_lock_patterns:
-            raise locks.InvalidOption(
+            raise locks.errors.InvalidOption(
                 f"extra_lock_patterns={shown(extra_lock_patterns)} can't be used: there are no nodes of ZooKeeper; leave it out",
                 extra_lock_patterns=shown(extra_lock_patterns),
             )
@@ -168,7 +168,7 @@ class Lock(_Recipe):
             MisuseError: The program has no lock servers.
         """
         if not ephemeral:
-            raise locks.InvalidOption(
+            raise locks.errors.InvalidOption(
                 "ephemeral=False can't be used: the lock is released when its program ends; leave it out",
                 ephemeral=False,
             )
@@ -231,7 +231,7 @@ class Semaphore(_Recipe):
             return True
         try:
             return super().acquire(blocking, timeout)
-        except locks.ConflictingRequest as error:
+        except locks.errors.ConflictingRequest as error:
             raise ValueError(f"max_leases={self.max_leases} is inconsistent: {error}") from error
 
     def lease_holders(self) -> list[str]:
@@ -284,5 +284,5 @@ class Election:
         return self.lock.contenders()
 
 
-def _identifiers(requests: Sequence[locks.Contender]) -> list[str]:
+def _identifiers(requests: Sequence[locks.values.Contender]) -> list[str]:
     return [parts_of(each.client)[0] for each in requests]

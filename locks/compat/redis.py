@@ -106,7 +106,7 @@ class Lock:
             MisuseError: The program has no lock servers.
         """
         if token is not None:
-            raise locks.InvalidOption(
+            raise locks.errors.InvalidOption(
                 f"token={shown(token)} can't be set: the lock server chooses fencing tokens, which token() returns; leave it out",
                 token=shown(token),
             )

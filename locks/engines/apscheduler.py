@@ -129,7 +129,7 @@ class OneClock:
         done = {event.job_id: to_mark(max(event.scheduled_run_times))}
         try:
             self._mark(done)
-        except locks.BlocksEventLoop:
+        except locks.errors.BlocksEventLoop:
             self._unmarked.put(done)
 
     def _mark_later(self) -> None:
@@ -140,7 +140,7 @@ class OneClock:
     def _mark(self, done: dict[str, int]) -> None:
         try:
             self._leading.mark(done)
-        except locks.BlocksEventLoop:
+        except locks.errors.BlocksEventLoop:
             raise
         except locks.LocksError as error:
             if not self._stopping.is_set():

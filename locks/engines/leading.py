@@ -48,7 +48,7 @@ class Leading:
         self._above: LockId = (*above, "marks")
         self._label = label
         self._owner: locks.Owner | None = None
-        self._agent: locks.Agent | None = None
+        self._agent: locks.actors.Agent | None = None
         self._set: dict[str, LockId] = {}
         self._follows = False
         self.marks: dict[str, int] = {}
@@ -118,7 +118,7 @@ class Leading:
         check_may_wait()
         agent = self._agent
         if agent is None:
-            raise locks.NotHeld(
+            raise locks.errors.NotHeld(
                 "can't set a mark: this program does not lead", lock_id=self._leader
             )
         new = {what: (*self._above, what, until) for what, until in done.items()}

@@ -34,7 +34,7 @@ def take_port(host: str, port: int = 0) -> HostAndPort:
 
 
 class Told:
-    """The lock servers, as sent to a lock server. A `locks.Discovery` that is asked continuously.
+    """The lock servers, as sent to a lock server. A `locks.node.Discovery` that is asked continuously.
 
     So a server grants nothing until the others have confirmed the same set of servers. Two servers with one name, of which the
     engine took the first for dead, never both serve other servers.
@@ -63,7 +63,7 @@ class Told:
 
 
 class Asked:
-    """The lock servers, as a program of the engine finds them. A `locks.Discovery`.
+    """The lock servers, as a program of the engine finds them. A `locks.node.Discovery`.
 
     Args:
         engine: A short description of the engine.

@@ -8,3 +8,38 @@
 * `pictures.py`: the graph as a picture; pure.
 * `live.py`: the frames of `locks top`; pure.
 """
+
+from typing import TYPE_CHECKING
+
+from locks.form.first_use import at_first_use
+
+if TYPE_CHECKING:
+    from locks.core.facts import RequestFact
+    from locks.core.statistics import NodeStatistics
+    from locks.facts.gather import break_transaction, waits
+    from locks.facts.graph import WaitEdge, WaitReport
+
+__all__ = [
+    "NodeStatistics",
+    "RequestFact",
+    "WaitEdge",
+    "WaitReport",
+    "break_transaction",
+    "waits",
+]
+
+_get, __dir__ = at_first_use(
+    "locks.facts",
+    __all__,
+    apart={
+        "NodeStatistics": "locks.core.statistics",
+        "RequestFact": "locks.core.facts",
+        "WaitEdge": "locks.facts.graph",
+        "WaitReport": "locks.facts.graph",
+        "break_transaction": "locks.facts.gather",
+        "waits": "locks.facts.gather",
+    },
+)
+
+if not TYPE_CHECKING:
+    __getattr__ = _get

@@ -33,7 +33,7 @@ from locks.core.facts import (
 from locks.core.statistics import NodeStatistics
 from locks.errors import InvalidOption, NodeNotRunning
 from locks.facts.around import Around
-from locks.facts.graph import Waits, waits_of
+from locks.facts.graph import WaitReport, waits_of
 from locks.facts.look import Look
 from locks.lock_ids import shown
 from locks.model import AgentId, check_lock_id, check_node_name, check_timeout, majority, plain_text
@@ -81,7 +81,7 @@ class Gathered(NamedTuple):
     silent: tuple[tuple[str, str], ...]
 
 
-def waits(prefix: Sequence[Any] | None = None, *, timeout: float = PATIENCE) -> Waits:
+def waits(prefix: Sequence[Any] | None = None, *, timeout: float = PATIENCE) -> WaitReport:
     """The wait-for graph of the whole cluster: who holds locks, who is waiting, since when, and for whom.
 
     It asks all lock servers of the program in parallel, and changes nothing there. A program that

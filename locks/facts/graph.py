@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 from locks.core.facts import RequestFact
 from locks.model import AgentId, LockId, blocks, is_held_up_id
 
-__all__ = ["Wait", "Waits", "grouped", "waits_of"]
+__all__ = ["WaitEdge", "WaitReport", "grouped", "waits_of"]
 
 MOST_AHEAD = 10  # requests ahead in the queue that are kept for one waiter
 
 
-class Wait(NamedTuple):
+class WaitEdge(NamedTuple):
     """One request waits for another request.
 
     Attributes:
@@ -34,8 +34,8 @@ class Wait(NamedTuple):
     holder: RequestFact
 
 
-class Waits(NamedTuple):
-    """Who holds locks and who is waiting, on all lock servers that were asked; see `locks.waits`.
+class WaitReport(NamedTuple):
+    """Who holds locks and who is waiting, on all lock servers that were asked; see `locks.facts.waits`.
 
     Attributes:
         requests: All requests.
@@ -44,7 +44,7 @@ class Waits(NamedTuple):
     """
 
     requests: tuple[RequestFact, ...]
-    edges: tuple[Wait, ...]
+    edges: tuple[WaitEdge, ...]
     silent: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -66,7 +66,7 @@ class Waits(NamedTuple):
         """The requests of an agent."""
         return tuple(each for each in self.requests if each.request.agent == agent)
 
-    def blockers(self, agent: AgentId) -> tuple[Wait, ...]:
+    def blockers(self, agent: AgentId) -> tuple[WaitEdge, ...]:
         """The edges by which an agent waits for others."""
         return tuple(edge for edge in self.edges if edge.waiter.request.agent == agent)
 
@@ -94,7 +94,7 @@ def _reached(direct: Mapping[AgentId, Iterable[AgentId]], agent: AgentId) -> lis
     return agents[1:]
 
 
-def waits_of(requests: Iterable[RequestFact], silent: Sequence[tuple[str, str]] = ()) -> Waits:
+def waits_of(requests: Iterable[RequestFact], silent: Sequence[tuple[str, str]] = ()) -> WaitReport:
     """The wait-for graph of these requests."""
     known = tuple(requests)
     tables: dict[str, _Table] = {}
@@ -103,15 +103,15 @@ def waits_of(requests: Iterable[RequestFact], silent: Sequence[tuple[str, str]] 
     for table in tables.values():
         table.sort()
     edges = [
-        Wait(fact, holder)
+        WaitEdge(fact, holder)
         for fact in known
         if not fact.granted
         for holder in tables[fact.request.node].ahead_of(fact)
     ]
-    return Waits(known, tuple(edges), tuple(silent))
+    return WaitReport(known, tuple(edges), tuple(silent))
 
 
-def grouped(waits: Waits) -> list[list[RequestFact]]:
+def grouped(waits: WaitReport) -> list[list[RequestFact]]:
     """Requests grouped by agent, id, mode and state, over all servers; the longest first."""
     groups: dict[tuple[Any, ...], list[RequestFact]] = {}
     for fact in waits.requests:

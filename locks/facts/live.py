@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from locks.core.facts import DeadlockFact, NodeFact, RequestFact
 from locks.facts.around import is_standing, standing
-from locks.facts.graph import Waits, grouped
+from locks.facts.graph import WaitReport, grouped
 from locks.facts.look import Look
 from locks.facts.stories import as_table, duration, longest, who, wish
 from locks.model import LockId, show
@@ -196,7 +196,7 @@ def _hottest(held: list[list[RequestFact]], waiting: list[list[RequestFact]]) ->
     return _Section(("WAITING", "LONGEST", "HELD BY", "HOTTEST ID"), rows)
 
 
-def _waiting(waits: Waits, waiting: list[list[RequestFact]]) -> _Section:
+def _waiting(waits: WaitReport, waiting: list[list[RequestFact]]) -> _Section:
     ahead: dict[tuple[str, int], dict[str, None]] = {}
     for waiter, holder in waits.edges:
         ahead.setdefault(waiter.request.key, {})[holder.label] = None

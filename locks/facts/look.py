@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from locks.core.facts import DeadlockFact, NodeFact
 from locks.facts.around import Around
-from locks.facts.graph import Waits
+from locks.facts.graph import WaitReport
 
 __all__ = ["Look"]
 
@@ -29,7 +29,7 @@ class Look(NamedTuple):
     known: int = 0
     needed: int = 0
     nodes: tuple[NodeFact, ...] = ()
-    waits: Waits = Waits((), ())
+    waits: WaitReport = WaitReport((), ())
     deadlocks: tuple[DeadlockFact, ...] = ()
     silent: tuple[tuple[str, str], ...] = ()
     around: Around | None = None

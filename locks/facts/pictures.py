@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from html import escape
 from typing import NamedTuple
 
-from locks.facts.graph import Waits
+from locks.facts.graph import WaitReport
 from locks.facts.stories import duration, longest, who, wish
 from locks.model import AgentId, is_held_up_id
 from locks.ranges import one_line
@@ -28,7 +28,7 @@ class _Arrow(NamedTuple):
     text: str
 
 
-def _arrows(waits: Waits) -> list[_Arrow]:
+def _arrows(waits: WaitReport) -> list[_Arrow]:
     found: dict[tuple[AgentId, AgentId], str] = {}
     for waiter, holder in waits.edges:
         pair = (waiter.request.agent, holder.request.agent)
@@ -39,12 +39,12 @@ def _arrows(waits: Waits) -> list[_Arrow]:
     return [_Arrow(*pair, text) for pair, text in found.items()]
 
 
-def _names(waits: Waits, arrows: list[_Arrow]) -> dict[AgentId, str]:
+def _names(waits: WaitReport, arrows: list[_Arrow]) -> dict[AgentId, str]:
     concerned = dict.fromkeys(each for arrow in arrows for each in arrow[:2])
     return {agent: f"{who(longest(waits.of(agent)))} {agent}" for agent in concerned}
 
 
-def as_text(waits: Waits) -> str:
+def as_text(waits: WaitReport) -> str:
     """A tree for each root: below each agent, those that wait for it. The waiters of an agent are listed once."""
     arrows = _arrows(waits)
     names = _names(waits, arrows)
@@ -69,7 +69,7 @@ def as_text(waits: Waits) -> str:
     return "\n".join(lines)
 
 
-def as_mermaid(waits: Waits) -> str:
+def as_mermaid(waits: WaitReport) -> str:
     """A flow chart."""
     arrows = _arrows(waits)
     names = _names(waits, arrows)
@@ -95,7 +95,7 @@ def _for_mermaid(text: str) -> str:
     return text
 
 
-def as_dot(waits: Waits) -> str:
+def as_dot(waits: WaitReport) -> str:
     """A graph for Graphviz."""
     arrows = _arrows(waits)
     names = _names(waits, arrows)
@@ -124,7 +124,7 @@ LETTERS = 38  # of a name, and of a lock
 CUT = 26
 
 
-def as_svg(waits: Waits) -> str:
+def as_svg(waits: WaitReport) -> str:
     """A drawing for any browser; text that is cut is complete in the tooltips."""
     arrows = _arrows(waits)
     names = _names(waits, arrows)
@@ -177,7 +177,7 @@ def _curve(start: tuple[int, int], end: tuple[int, int]) -> tuple[str, tuple[int
 
 
 def _places(
-    waits: Waits, arrows: list[_Arrow], names: Iterable[AgentId]
+    waits: WaitReport, arrows: list[_Arrow], names: Iterable[AgentId]
 ) -> dict[AgentId, tuple[int, int]]:
     """The position of each agent: the upper left corner of its box."""
     behind: dict[AgentId, list[AgentId]] = {}
@@ -209,7 +209,7 @@ def _for_svg(text: str, letters: int = 1000) -> str:
     return escape(one_line(cut))
 
 
-FORMATS: dict[str, Callable[[Waits], str]] = {
+FORMATS: dict[str, Callable[[WaitReport], str]] = {
     "text": as_text,
     "mermaid": as_mermaid,
     "dot": as_dot,

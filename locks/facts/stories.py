@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from locks.core.facts import RequestFact
-from locks.facts.graph import Waits
+from locks.facts.graph import WaitReport
 from locks.model import AgentId, LockId, is_held_up_id, related, show
 from locks.node.observing.elections import is_contest
 
@@ -63,7 +63,7 @@ def longest(facts: Iterable[RequestFact]) -> RequestFact:
     return max(facts, key=lambda fact: fact.seconds)
 
 
-def holding(waits: Waits, agent: AgentId) -> list[list[RequestFact]]:
+def holding(waits: WaitReport, agent: AgentId) -> list[list[RequestFact]]:
     """The locks that an agent holds, each with its servers; the longest first."""
     held: dict[tuple[LockId, str], list[RequestFact]] = {}
     for fact in waits.of(agent):
@@ -72,14 +72,14 @@ def holding(waits: Waits, agent: AgentId) -> list[list[RequestFact]]:
     return sorted(held.values(), key=lambda facts: -longest(facts).seconds)
 
 
-def agents_at(waits: Waits, lock_id: LockId) -> list[AgentId]:
+def agents_at(waits: WaitReport, lock_id: LockId) -> list[AgentId]:
     """The agents with requests on an id, above it and below it: first the waiting ones, the longest wait first, then the holders."""
     there = [fact for fact in waits.requests if related(fact.request.lock_id, lock_id)]
     there.sort(key=lambda fact: (fact.granted, -fact.seconds))
     return list(dict.fromkeys(fact.request.agent for fact in there))
 
 
-def why(waits: Waits, agents: Sequence[AgentId]) -> list[str]:
+def why(waits: WaitReport, agents: Sequence[AgentId]) -> list[str]:
     """Explain why these agents wait, and all agents that they wait for; each agent once."""
     lines: list[str] = []
     told: dict[AgentId, None] = dict.fromkeys(agents[:MOST_TOLD])
@@ -103,7 +103,7 @@ def why(waits: Waits, agents: Sequence[AgentId]) -> list[str]:
     return lines
 
 
-def _blockers(waits: Waits, agent: AgentId) -> Iterator[tuple[str, AgentId]]:
+def _blockers(waits: WaitReport, agent: AgentId) -> Iterator[tuple[str, AgentId]]:
     """The agents that this one waits for, each with a sentence."""
     found: dict[AgentId, list[tuple[RequestFact, RequestFact]]] = {}
     for edge in waits.blockers(agent):
@@ -122,7 +122,7 @@ def _blockers(waits: Waits, agent: AgentId) -> Iterator[tuple[str, AgentId]]:
         yield f"{text}: {who(holder)} {has} (on {places}).", other
 
 
-def root_story(waits: Waits, agent: AgentId) -> list[str]:
+def root_story(waits: WaitReport, agent: AgentId) -> list[str]:
     """Describe an agent that is not waiting."""
     facts = waits.of(agent)
     if not facts:

@@ -34,11 +34,11 @@ class Unloaded:
 def at_first_use(
     package: str,
     names: Collection[str],
-    together: tuple[str, ...],
+    together: tuple[str, ...] = (),
     apart: Mapping[str, str] | None = None,
     modules: Collection[str] = (),
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Make `__getattr__` and `__dir__` of a package.
+) -> tuple[Callable[..., Any], Callable[[], list[str]]]:
+    """Make `__getattr__` and `__dir__` of a package. Names that have moved are found, too (`locks.form.moved`).
 
     Args:
         package: The package.
@@ -53,7 +53,7 @@ def at_first_use(
     own = {*modules, *(each.removeprefix(inside).split(".")[0] for each in loaded)}
     rest = set(names) - apart.keys() - own
 
-    def get(name: str) -> Any:
+    def get(name: str, level: int = 2) -> Any:
         there = vars(sys.modules[package])
         if name in apart:
             there[name] = getattr(import_module(apart[name]), name)
@@ -65,7 +65,9 @@ def at_first_use(
             return there[name]
         if name in own:
             return import_module(f"{package}.{name}")
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        from locks.form.moved import at_its_place  # not for every program
+
+        return at_its_place(package, name, level)
 
     def names_of() -> list[str]:
         return sorted({*vars(sys.modules[package]), *names})

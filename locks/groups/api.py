@@ -90,7 +90,7 @@ def members(
         node: The node to ask; this program's node by default.
 
     Returns:
-        References: those of this node's actors, and a `locks.RemoteRef` for each actor of another
+        References: those of this node's actors, and a `locks.node.RemoteRef` for each actor of another
         node. A member that has joined several times is listed as often. Empty when there is no such
         group.
 

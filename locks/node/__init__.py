@@ -1,9 +1,9 @@
-"""The actors of a node: thin shells around the machines of `locks.core`.
+"""The program's node and other nodes. Below, the actors of a node: thin shells around the machines of `locks.core`.
 
 * `ports.py`: the interfaces that agents and lock servers need from their node.
 * `server.py`: the lock server. `dispatch.py`: the queue of messages between it and agents, and the
   execution of effects.
-* `node.py`: puts everything together; this is the `locks.Node` that users see.
+* `node.py`: puts everything together; this is the `locks.node.Node` that users see.
 
 Its rooms:
 
@@ -13,3 +13,31 @@ Its rooms:
 * `observing`: data for observers: times, counters, records, and answers to questions.
 * `original`: nodes that run the Erlang original. It is loaded when the first of them appears.
 """
+
+from typing import TYPE_CHECKING
+
+from locks.form.first_use import at_first_use
+
+if TYPE_CHECKING:
+    from locks.node.node import Node
+    from locks.node.peers.cluster import NodeDown, NodeUp
+    from locks.otp.names.discovery import Discovery
+    from locks.otp.process.remote import RemoteError, RemoteRef
+
+__all__ = ["Discovery", "Node", "NodeDown", "NodeUp", "RemoteError", "RemoteRef"]
+
+_get, __dir__ = at_first_use(
+    "locks.node",
+    __all__,
+    apart={
+        "Discovery": "locks.otp.names.discovery",
+        "Node": "locks.node.node",
+        "NodeDown": "locks.node.peers.cluster",
+        "NodeUp": "locks.node.peers.cluster",
+        "RemoteError": "locks.otp.process.remote",
+        "RemoteRef": "locks.otp.process.remote",
+    },
+)
+
+if not TYPE_CHECKING:
+    __getattr__ = _get

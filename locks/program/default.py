@@ -102,7 +102,7 @@ def start(
             default without mesh.
         servers: The nodes on which locks are taken, each `name@host:port`; all programs that share them must list
             the same servers. A program that is not one of them is only a client: it gets a unique name,
-            does not listen, and takes no part in the work of other programs. Instead of a list: a `locks.Discovery`,
+            does not listen, and takes no part in the work of other programs. Instead of a list: a `locks.node.Discovery`,
             a text that names one, or `locks.HERE`, for private locks of a program that connects to other nodes.
         require: How many of the servers a lock needs: `"majority"`, the default for several servers, or `"all"`.
         peers: More nodes to connect to, each `name@host:port`. The node keeps trying while a peer is not

@@ -23,7 +23,7 @@ SHORTEST = 1.0  # seconds that an answer is kept at least
 
 
 class DnsServers:
-    """Servers that are found by DNS; a `locks.Discovery`.
+    """Servers that are found by DNS; a `locks.node.Discovery`.
 
     Args:
         text: `dns://name:port?size=3`, see `locks.program.dns_names`.

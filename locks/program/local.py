@@ -51,7 +51,7 @@ def server_name(domain: str) -> str:
 
 
 class LocalServer:
-    """The lock server of a domain. A `locks.Discovery`.
+    """The lock server of a domain. A `locks.node.Discovery`.
 
     Args:
         domain: Its name.

@@ -194,7 +194,7 @@ class OwnReference(pykka.ActorRef[Any], Mortal):
 
 
 class OfAnotherNode(OwnReference):
-    """A reference to a process of another node: the base of `locks.RemoteRef`, without its imports."""
+    """A reference to a process of another node: the base of `locks.node.RemoteRef`, without its imports."""
 
     __slots__ = ()
 

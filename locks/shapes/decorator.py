@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+from locks.errors import MisuseError
 from locks.model import Mode, Require
 from locks.node.client.owner import Owner
 from locks.node.client.scope import Nodes
@@ -29,7 +30,7 @@ def locked(
     require: Require | None = None,
     timeout: float | None = None,
     owner: Owner | None = None,
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+) -> Locked:
     """Run a function, or a coroutine function, with a lock.
 
         @locks.locked(("report",), timeout=10)
@@ -67,20 +68,36 @@ def locked(
     else:
         fixed = RLock(lock_id, mode, **options)
 
-    def lock_for(args: tuple[Any, ...], kwargs: dict[str, Any]) -> RLock:
+    def lock_for(*args: Any, **kwargs: Any) -> RLock:
         if fixed is not None:
             return fixed
         assert callable(lock_id)
         return RLock(lock_id(*args, **kwargs), mode, **options)
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+    return Locked(lock_for)
+
+
+class Locked:
+    """A decorator that `locks.locked` creates; it is no answer to the question whether a lock is held."""
+
+    def __init__(self, lock_for: Callable[..., RLock]) -> None:
+        self._lock_for = lock_for
+
+    def __bool__(self) -> bool:
+        raise MisuseError(
+            "can't tell whether a lock is held: locks.locked() is a decorator; use locks.Lock(lock_id).locked()"
+        )
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate a function or a coroutine function."""
+        lock_for = self._lock_for
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
             async def awaited(*args: Any, **kwargs: Any) -> Any:
                 from locks.aio.primitives import RLock as AioRLock
 
-                async with AioRLock.of(lock_for(args, kwargs)):
+                async with AioRLock.of(lock_for(*args, **kwargs)):
                     return await function(*args, **kwargs)
 
             return awaited  # type: ignore[return-value]
@@ -88,9 +105,7 @@ def locked(
 
         @functools.wraps(function)
         def called(*args: P.args, **kwargs: P.kwargs) -> R:
-            with lock_for(args, kwargs):
+            with lock_for(*args, **kwargs):
                 return check_ran(function(*args, **kwargs), "the function", WITHIN)
 
         return called
-
-    return decorate

@@ -9,46 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from locks.errors import InvalidOption
-from locks.lock_ids import MOST_UNITS, counted, shown
-from locks.model import LockId, check_lock_id, show, units_of
+from locks.lock_ids import units
+from locks.model import show
 from locks.node.client.owner import Owner
 from locks.node.client.refusals import not_held
 from locks.node.client.scope import Nodes
 from locks.primitives import Lock, await_servers
 from locks.runtime.leaving import Hold
 
-__all__ = ["Semaphore", "units"]
-
-
-def units(lock_id: Sequence[Any], value: int) -> LockId:
-    """The id of a counted lock: `value` clients may hold it at the same time, each of them one *unit*.
-
-    Lock it like any other id, with a write lock. It is below `lock_id`: a lock on `lock_id`, or above
-    it, excludes all holders of units. Other ids below `lock_id` are independent of it.
-
-        with locks.transaction() as tx:
-            tx.write_lock(locks.units(("licences",), 5))
-
-    Args:
-        lock_id: A non-empty tuple or list of key elements.
-        value: The number of units, at most 10,000. All uses of `lock_id` must have the same number.
-
-    Raises:
-        InvalidOption: `value` is not such a number.
-    """
-    checked = check_lock_id(lock_id)
-    if units_of(checked):
-        raise InvalidOption(
-            f"{show(checked)} is already a counted lock; pass the id without units",
-            lock_id=checked,
-        )
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_UNITS:
-        raise InvalidOption(
-            f"value={shown(value)} is wrong; use an int from 1 to {MOST_UNITS:,}",
-            value=shown(value),
-        )
-    return check_lock_id(counted(checked, int(value)))
+__all__ = ["Semaphore"]
 
 
 class Semaphore(Lock):
@@ -59,7 +28,7 @@ class Semaphore(Lock):
     can only be released by the client that acquired it, and each client holds at most one unit.
 
     Args:
-        lock_id: A non-empty tuple or list of key elements; see `locks.units` for its relation to other ids.
+        lock_id: A non-empty tuple or list of key elements; see `locks.values.units` for its relation to other ids.
         value: How many clients may hold it at the same time. All uses of `lock_id` must have the same number.
         nodes: As for `Lock`. If there are several, a unit is needed on all of them.
         timeout: As for `Lock`.

@@ -160,7 +160,7 @@ class SimulatedNodes(World):
         if actor.is_alive():
             raise MisuseError(
                 f"{actor!r} is not simulated: it was not begun by a client of the simulation. Let a client begin a "
-                "locks.GeventActor, or, with patch=True, any actor of Pykka",
+                "locks.actors.GeventActor, or, with patch=True, any actor of Pykka",
                 actor=repr(actor),
             )
 

@@ -22,7 +22,7 @@ from locks.facts.around import (
     is_of_election,
 )
 from locks.facts.data import deadlock_as_data, id_as_data, member_as_data, tree_as_data
-from locks.facts.graph import Waits, grouped
+from locks.facts.graph import WaitReport, grouped
 from locks.facts.look import Look
 from locks.model import AgentId, is_held_up_id
 
@@ -162,7 +162,7 @@ def _longest(facts: Sequence[RequestFact]) -> tuple[str, float]:
     return server, begun / 1e6
 
 
-def _edges(waits: Waits) -> dict[str, Row]:
+def _edges(waits: WaitReport) -> dict[str, Row]:
     rows: dict[str, Row] = {}
     for waiter, holder in waits.edges:
         pair = (key_of(waiter.request.agent), key_of(holder.request.agent))

@@ -259,7 +259,7 @@ def _run_command(options: argparse.Namespace) -> int:
             signal.signal(signal.SIGINT, lambda *_: ended.open())
             try:
                 address = stack.enter_context(page_served(options.web))
-            except locks.InvalidOption as error:
+            except locks.errors.InvalidOption as error:
                 print(f"locks demo: {error}", file=sys.stderr)
                 return 2
             print(f"Open {address} in a browser.\n", file=sys.stderr, flush=True)

@@ -39,7 +39,7 @@ class _Listener:
 
 def _party(actor: Any) -> Party:
     """An agent's reference, or the node of a lock server."""
-    party: Party = actor.id if isinstance(actor, locks.Agent) else actor.node.name
+    party: Party = actor.id if isinstance(actor, locks.actors.Agent) else actor.node.name
     return party
 
 

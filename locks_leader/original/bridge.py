@@ -29,8 +29,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from locks import Atom, View
 from locks.errors import assert_never
+from locks.values import Atom, View
 from locks_leader.core import messages as ours
 from locks_leader.core.events import Resync
 from locks_leader.core.messages import Kind

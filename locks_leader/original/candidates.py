@@ -12,9 +12,10 @@ from typing import Any
 
 import pykka
 
-from locks import Node, View
 from locks.errors import LocksError, assert_never
+from locks.node import Node
 from locks.runtime.actor import tell
+from locks.values import View
 from locks_leader.core.events import Incoming, MemberJoined, Received, Resync
 from locks_leader.core.machine import Machine
 from locks_leader.core.messages import Message

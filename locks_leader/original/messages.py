@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
-from locks import Atom, LockId, OperatingError
-from locks.errors import assert_never
+from locks.errors import OperatingError, assert_never
 from locks.otp.bytes.fields import brief
 from locks.otp.bytes.terms import ImproperList, Reference, Term
+from locks.values import Atom, LockId
 from locks_leader.core.messages import Kind
 
 __all__ = [

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from locks import Node, View
 from locks.errors import InvalidOption
 from locks.model import check_lock_id
+from locks.node import Node
 from locks.runtime.identity import Listener, Own
 from locks.runtime.port import world
+from locks.values import View
 from locks_leader.core.contenders import Contenders
 from locks_leader.policy import Policy
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import pykka
 from gevent import GreenletExit
 
-from locks import Node, OperatingError
+from locks.errors import OperatingError
+from locks.node import Node
 from locks.ownership.agreements import take_token
 from locks.ownership.messages import AgreementFailed
 from locks.runtime.actor import tell

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import pykka
 
-from locks import LocksError, Node
+from locks import LocksError
+from locks.node import Node
 from locks.runtime.actor import tell
 from locks.runtime.port import world
 from locks.runtime.waiter import Waiter

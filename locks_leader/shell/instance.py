@@ -18,26 +18,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import pykka
 
 import locks
-from locks import (
-    Atom,
-    Down,
-    GeventActor,
-    LocksError,
-    MisuseError,
-    Node,
-    NodeNotRunning,
-    Notification,
-    RemoteRef,
-    TransactionEnded,
-    View,
-    groups,
-)
-from locks.errors import assert_never
+from locks import LocksError, MisuseError, TransactionEnded, groups
+from locks.actors import Down, GeventActor
+from locks.errors import NodeNotRunning, assert_never
 from locks.model import check_timeout
+from locks.node import Node, RemoteRef
 from locks.runtime.actor import GeventFuture, tell
 from locks.runtime.identity import Own
 from locks.runtime.monitor import watch_end
 from locks.runtime.port import world
+from locks.values import Atom, Notification, View
 from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of, tell_end
 from locks_leader.core.events import (
     ENDS,
@@ -147,7 +137,7 @@ class Instance(GeventActor):
             "worker": (LOCKS_LEADER, Atom("workers"), lock_id),
         }
         self._answers: dict[Any, Callable[[Any], None]] = {}  # of calls of the leader, by ticket
-        self._watched: dict[Ref, locks.Monitor] = {}
+        self._watched: dict[Ref, locks.actors.Monitor] = {}
 
     # --- Its life -------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from locks import Node
+from locks.node import Node
 from locks.runtime.logs import log_event
 from locks.words import LockId, show
 from locks_leader.core.machine import Machine

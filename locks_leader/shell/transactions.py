@@ -15,10 +15,13 @@ from typing import Any
 import pykka
 
 import locks
-from locks import Atom, Down, LocksError, Node, Notification, TransactionEnded
+from locks import LocksError, TransactionEnded
+from locks.actors import Down
+from locks.node import Node
 from locks.runtime.actor import tell
 from locks.runtime.identity import Own
 from locks.runtime.monitor import watch_end
+from locks.values import Atom, Notification
 from locks_leader.core.events import (
     CONTEST_OPTIONS,
     ENDS,
@@ -67,8 +70,8 @@ class Transactions:
         self._label = label
         self.lock_id = (LOCKS_LEADER, resource)
         self.merge_id = (LOCKS_LEADER, SYNC, resource)
-        self._contest: locks.Agent | None = None
-        self._merge: locks.Agent | None = None
+        self._contest: locks.actors.Agent | None = None
+        self._merge: locks.actors.Agent | None = None
 
     # --- The contest
 
@@ -179,7 +182,7 @@ class Transactions:
 
     def _begin(
         self, news: Callable[[Notification], None], gone: Incoming, options: dict[str, Any]
-    ) -> locks.Agent:
+    ) -> locks.actors.Agent:
         agent = self._node.spawn_agent(
             self._client, **options | {"notify": Own(news), "label": self._label}
         )
@@ -191,6 +194,6 @@ class Transactions:
             tell(self._client, gone)
 
 
-def _end(agent: locks.Agent | None) -> None:
+def _end(agent: locks.actors.Agent | None) -> None:
     if agent is not None and agent.is_alive():
         locks.end_transaction(agent)

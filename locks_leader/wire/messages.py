@@ -13,10 +13,12 @@ from typing import Any, get_args
 
 import pykka
 
-from locks import Atom, MisuseError, RemoteError
+from locks import MisuseError
 from locks.errors import name_of_kind
+from locks.node import RemoteError
 from locks.otp.bytes.fields import BadMessage, Form, Forms, brief, tag_of
 from locks.ranges import LONGEST_NAME, Version
+from locks.values import Atom
 from locks.wire.versions import check_version
 from locks_leader.core.messages import ForwardAnswer, Member, Message
 from locks_leader.errors import LeaderDied

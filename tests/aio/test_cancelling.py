@@ -235,7 +235,7 @@ def test_cancelled_in_a_deadlock(loop: str, when: Any) -> None:
 
 def test_what_is_kept_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work that keeps something when it is cancelled is found."""
-    agents: list[locks.Agent] = []
+    agents: list[locks.actors.Agent] = []
 
     async def keeps() -> None:
         agent = await aio.call(locks.spawn_agent)

@@ -317,10 +317,10 @@ def test_the_node_is_stopped_while_tasks_wait() -> None:
         waiting = asyncio.ensure_future(hold(A))
         await until(lambda: locks.queue(A).waiting)
         await aio.call(locks.stop)
-        with pytest.raises(locks.AgentEnded):
+        with pytest.raises(locks.TransactionEnded):
             await waiting
         holder.cancel()
-        with pytest.raises((locks.AgentEnded, asyncio.CancelledError)):
+        with pytest.raises((locks.TransactionEnded, asyncio.CancelledError)):
             await holder
 
     run(main)
@@ -362,11 +362,11 @@ def test_what_blocks_is_refused_in_a_coroutine() -> None:
 
     async def main() -> None:
         for job in (locks.Lock(A).acquire, lambda: locks.begin_transaction([(A, "write")])):
-            with pytest.raises(locks.BlocksEventLoop, match=r"locks\.aio"):
+            with pytest.raises(locks.errors.BlocksEventLoop, match=r"locks\.aio"):
                 job()
             assert await asyncio.to_thread(locks.statistics) is not None
             assert locks.statistics().table.entries == 0
-        with locks.transaction() as tx, pytest.raises(locks.BlocksEventLoop):
+        with locks.transaction() as tx, pytest.raises(locks.errors.BlocksEventLoop):
             tx.write_lock(A)
         assert await asyncio.to_thread(locks.Lock(A).acquire)
 
@@ -381,9 +381,9 @@ def test_a_module_that_is_imported_may_wait(
     monkeypatch.syspath_prepend(tmp_path)
 
     async def main() -> None:
-        with pytest.raises(locks.BlocksEventLoop):
+        with pytest.raises(locks.errors.BlocksEventLoop):
             importlib.import_module("imported_program").later()
-        with pytest.raises(locks.BlocksEventLoop):
+        with pytest.raises(locks.errors.BlocksEventLoop):
             locks.Lock(A).acquire()
 
     run(main)

@@ -69,7 +69,7 @@ def test_two_readers_of_the_same_views(loop: str) -> None:
     """The second one is told that there is one; it waited for ever, also after `aclose`. After the first one it may read."""
 
     async def main() -> None:
-        first: list[locks.View] = []
+        first: list[locks.values.View] = []
 
         async def read() -> None:
             first.append(await views.__anext__())
@@ -93,9 +93,9 @@ def test_a_plain_function_that_a_coroutine_runs_in_a_greenlet() -> None:
     """As SQLAlchemy does: it must not block either, for the loop is below it; the lock is free in a moment, and it is for tasks."""
 
     def plain() -> None:
-        with pytest.raises(locks.BlocksEventLoop):
+        with pytest.raises(locks.errors.BlocksEventLoop):
             locks.Lock(A).acquire(timeout=60)
-        with pytest.raises(locks.BlocksEventLoop), locks.transaction() as tx:
+        with pytest.raises(locks.errors.BlocksEventLoop), locks.transaction() as tx:
             tx.write_lock(A, timeout=60)
 
     async def main() -> None:
@@ -139,7 +139,7 @@ def test_a_callback_of_a_hub() -> None:
         thread.start()
         thread.join(LIMIT)
         assert found[0] is True
-        assert isinstance(found[1], locks.BlocksEventLoop)
+        assert isinstance(found[1], locks.errors.BlocksEventLoop)
         assert not locks.queue(A).waiting
 
 

@@ -173,7 +173,7 @@ def test_starting_waits_in_the_task(loop: str) -> None:
     async def main() -> None:
         server = f"x@127.0.0.1:{listening.getsockname()[1]}"
         options: dict[str, Any] = {"servers": [server], "cookie": "c" * 20}
-        with pytest.raises(locks.BlocksEventLoop):
+        with pytest.raises(locks.errors.BlocksEventLoop):
             locks.start(**options)
         async with beside(count, cancel=True):
             node = await aio.start(**options)

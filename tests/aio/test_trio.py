@@ -81,7 +81,7 @@ def test_what_may_wait_is_refused(call: Callable[[], object]) -> None:
     """It would stop all tasks. Nothing was locked, and the error names what works, which does."""
 
     async def main() -> None:
-        with pytest.raises(locks.BlocksEventLoop, match=r"use locks\.aio"):
+        with pytest.raises(locks.errors.BlocksEventLoop, match=r"use locks\.aio"):
             call()
         assert not locks.holders(A)
         await aio.call(locks.Lock(A).acquire)
@@ -95,7 +95,7 @@ def test_an_older_trio(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(trio.lowlevel, "in_trio_run")
 
     async def main() -> None:
-        with pytest.raises(locks.BlocksEventLoop):
+        with pytest.raises(locks.errors.BlocksEventLoop):
             in_transaction()
         async with aio.Lock(A) as lock:
             assert lock.owned()
@@ -506,7 +506,7 @@ def test_the_node_is_stopped_while_tasks_wait() -> None:
         await lock.acquire()
 
         async def wait() -> None:
-            with pytest.raises(locks.AgentEnded):
+            with pytest.raises(locks.TransactionEnded):
                 await aio.Lock(A).acquire()
 
         async with trio.open_nursery() as nursery:

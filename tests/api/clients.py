@@ -72,7 +72,7 @@ class AnswerWait:
 class Client:
     """One client; subclasses say where its jobs run."""
 
-    agent: locks.Agent
+    agent: locks.actors.Agent
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -110,7 +110,7 @@ class Client:
     def await_all(self, **kwargs: Any) -> AnswerWait:
         return self.do(lambda: locks.await_all_locks(self.agent, **kwargs))
 
-    def status(self) -> locks.LockResult:
+    def status(self) -> locks.values.LockResult:
         return self.call(lambda: locks.transaction_status(self.agent))
 
     def unlock(self, lock_id: Sequence[Any]) -> None:
@@ -233,7 +233,7 @@ class PlainActor(_Performer, pykka.ThreadingActor):
     use_daemon_thread = True
 
 
-class GreenActor(_Performer, locks.GeventActor):
+class GreenActor(_Performer, locks.actors.GeventActor):
     pass
 
 

@@ -23,7 +23,7 @@ A = ("a",)
 def test_a_lock_server_is_in_the_registry_while_its_node_runs() -> None:
     """By its class and its name; stopping either ends both."""
     server = locks.start().server
-    assert ActorRegistry.get_by_class(locks.LockServer) == [server]
+    assert ActorRegistry.get_by_class(locks.actors.LockServer) == [server]
     assert ActorRegistry.get_by_class_name("LockServer") == [server]
     assert ActorRegistry.get_by_urn(server.actor_urn) is server
     locks.stop()
@@ -41,7 +41,7 @@ def test_agents_are_found_by_their_node() -> None:
     node = locks.start()
     agent, _ = locks.begin_transaction()
     assert node.agents() == [agent]
-    assert ActorRegistry.get_by_class(locks.LockAgent) == []
+    assert ActorRegistry.get_by_class(locks.actors.LockAgent) == []
     locks.end_transaction(agent)
     assert node.agents() == []
 
@@ -50,10 +50,10 @@ def test_an_option_registers_agents() -> None:
     """As long as they live, however they end."""
     locks.start(register_agents=True)
     one, two = locks.spawn_agent(), locks.spawn_agent()
-    assert ActorRegistry.get_by_class(locks.LockAgent) == [one, two]
+    assert ActorRegistry.get_by_class(locks.actors.LockAgent) == [one, two]
     locks.end_transaction(one)
     two.stop()
-    eventually(lambda: ActorRegistry.get_by_class(locks.LockAgent) == [])
+    eventually(lambda: ActorRegistry.get_by_class(locks.actors.LockAgent) == [])
 
 
 def test_stop_all_stops_the_lock_server_last() -> None:
@@ -165,7 +165,7 @@ def test_only_the_client_has_an_agent_do_something() -> None:
         ):
             try:
                 agent.ask(message, timeout=60)
-            except locks.NotClient:
+            except locks.errors.NotClient:
                 refused.append(message[0])
         assert agent.ask(("transaction_status",)).status == "have_all_locks"
         assert len(agent.ask(("lock_info",))) == 1
@@ -186,7 +186,7 @@ def test_who_waits_for_an_answer_is_told_of_the_end() -> None:
         with pytest.raises(pykka.Timeout):
             wanted.get(timeout=0.01)
         end(agent)
-        with pytest.raises(locks.AgentEnded):
+        with pytest.raises(locks.TransactionEnded):
             wanted.get(timeout=60)
     assert not holder.is_alive()
 
@@ -225,7 +225,7 @@ def test_fencing_tokens_and_what_is_lost() -> None:
     token = agent.proxy().fencing_token(A).get(timeout=60)
     assert token == locks.fencing_token(agent, A)
     assert agent.ask(("ensure_held", A)) is None
-    with pytest.raises(locks.NotHeld):
+    with pytest.raises(locks.errors.NotHeld):
         agent.ask(("fencing_token", ("b",)))
     locks.end_transaction(agent)
 
@@ -344,7 +344,7 @@ def test_a_forked_child_has_no_actor_of_its_parent(run_script: Any) -> None:
             print(pykka.ActorRegistry.get_all(), flush=True)
             try:
                 wanted.get(timeout=60)
-            except locks.AgentEnded:
+            except locks.TransactionEnded:
                 print("lives in the parent", flush=True)
             os._exit(0)
         os.wait()

@@ -77,8 +77,8 @@ def test_annotations_load_what_they_name() -> None:
 import typing, locks
 hints = typing.get_type_hints(locks.start)
 assert locks.TLS in typing.get_args(hints["tls"]), hints
-assert typing.get_type_hints(locks.Node.remote)["return"] is locks.RemoteRef
-assert typing.get_type_hints(locks.Node)["cluster"]
+assert typing.get_type_hints(locks.node.Node.remote)["return"] is locks.node.RemoteRef
+assert typing.get_type_hints(locks.node.Node)["cluster"]
 import ssl
 assert ssl.SSLContext in typing.get_args(typing.get_type_hints(locks.TLS.contexts)["return"])
 """

@@ -80,7 +80,7 @@ def test_what_happens_to_transactions(tmp_path: Path) -> None:
         with audited(path):
             deadlock()
             agent, _ = locks.begin_transaction([(("a",), "write")])
-            locks.break_transaction(agent, reason="it sleeps", by="an operator")
+            locks.facts.break_transaction(agent, reason="it sleeps", by="an operator")
             eventually(lambda: '"broken"' in path.read_text())
     finally:
         logging.getLogger("locks.losses").setLevel(logging.NOTSET)

@@ -130,7 +130,7 @@ def test_an_owner_that_ends_is_not_counted(run: Run, which: int) -> None:
         until_there(locks.Barrier(START, 3), number + 1)
     owners[which].end()
     error = waits[which].get()
-    assert isinstance(error, locks.BrokenBarrier)
+    assert isinstance(error, locks.errors.BrokenBarrier)
     assert error.lock_id == START
     assert "job" in str(error)
     until_there(locks.Barrier(START, 3), 1)
@@ -180,7 +180,7 @@ def test_misuse(run: Run) -> None:
     wait = one.do(locks.Barrier(START, 2).wait)
     until_there(locks.Barrier(START, 2), 1)
     error = two.call(outcome, locks.Barrier(START, 3).wait)
-    assert isinstance(error, locks.ConflictingRequest)
+    assert isinstance(error, locks.errors.ConflictingRequest)
     assert "the clients that wait there use 2" in str(error)
     assert two.call(locks.Lock(START).acquire)
     assert two.call(locks.Barrier(START, 2).wait) == 1
@@ -192,12 +192,12 @@ def test_misuse(run: Run) -> None:
 @pytest.mark.parametrize("parties", [0, -1, 1_001, True, 2.0, "2", None])
 def test_what_is_no_number_of_parties(parties: Any) -> None:
     """It is refused with the value, before anything is asked for; so are other options that are wrong."""
-    with pytest.raises(locks.InvalidOption, match=r"parties=.* is wrong"):
+    with pytest.raises(locks.errors.InvalidOption, match=r"parties=.* is wrong"):
         locks.Barrier(START, parties)
     for wrong in ({"timeout": -1}, {"label": ""}, {"owner": "me"}, {"nodes": [1]}):
-        with pytest.raises(locks.InvalidOption):
+        with pytest.raises(locks.errors.InvalidOption):
             locks.Barrier(START, 2, **wrong)  # type: ignore[arg-type]
-    with pytest.raises(locks.InvalidOption):
+    with pytest.raises(locks.errors.InvalidOption):
         locks.Barrier(START, 2).wait(-1)
 
 
@@ -228,7 +228,7 @@ def test_the_node_is_stopped(number: int, caplog: pytest.LogCaptureFixture) -> N
     locks.stop()
     for thread in threads:
         thread.join()
-    assert [type(each) for each in told] == [locks.BrokenBarrier] * number
+    assert [type(each) for each in told] == [locks.errors.BrokenBarrier] * number
     assert "stopped" in str(told[0])
     assert barrier.waiting() == ()
     assert caplog.text == ""
@@ -268,7 +268,7 @@ def test_coroutines() -> None:
         for _ in range(3):
             assert sorted(await asyncio.gather(*(barrier.wait() for _ in range(3)))) == [0, 1, 2]
         assert sorted(await asyncio.gather(*(pass_by_block() for _ in range(3)))) == [0, 1, 2]
-        with pytest.raises(locks.BlocksEventLoop):
+        with pytest.raises(locks.errors.BlocksEventLoop):
             locks.Barrier(START, 3).wait()
         for victim in (0, 1):
             tasks = []

@@ -43,7 +43,7 @@ def kill(run: Run, client: Client) -> None:
         pytest.skip("a thread can't be killed")
     run.clients.remove(client)
     if run.kind == "gevent_actors":
-        locks.kill(client.subject)
+        locks.actors.kill(client.subject)
     else:
         client.subject.kill(block=False)
 
@@ -124,7 +124,7 @@ def test_killed_in_the_middle_of_a_message(run: Run) -> None:
     answer = two.lock(A)
     run.until_waiting(two, A)
     run.clients.remove(two)
-    locks.kill(two.subject, "enough")
+    locks.actors.kill(two.subject, "enough")
     with pytest.raises(pykka.ActorDeadError):
         answer.get()
     eventually(lambda: not two.agent.is_alive())
@@ -161,13 +161,13 @@ GIVE_UP = [
 ]
 
 
-def _transaction(agent: locks.Agent) -> None:
+def _transaction(agent: locks.actors.Agent) -> None:
     with locks.transaction(timeout=0.02) as tx:
         tx.lock(A)
 
 
 @pytest.mark.parametrize("wait", GIVE_UP)
-def test_timeout_leaves_no_contender(run: Run, wait: Callable[[locks.Agent], Any]) -> None:
+def test_timeout_leaves_no_contender(run: Run, wait: Callable[[locks.actors.Agent], Any]) -> None:
     """A wait that runs out of time withdraws its request, and only that."""
     one, two, three = run.begin(3)
     one.lock(A, "read").get()
@@ -334,7 +334,7 @@ def test_client_may_be_named(run: Run) -> None:
     one, two, three = run.client(), run.client(), run.client().begin()
     agent = one.call(locks.spawn_agent, client=two.subject)
     if not run.owned:
-        with pytest.raises(locks.NotClient):
+        with pytest.raises(locks.errors.NotClient):
             one.call(locks.lock, agent, A)
     assert two.call(locks.lock, agent, A).status == "have_all_locks"
     run.stop(one)
@@ -359,7 +359,7 @@ def test_link_stops_the_client(run: Run) -> None:
     """With `link` a transaction that ends abnormally takes its client with it; a normal end not."""
     client, other = run.client(), run.client()
     if run.kind == "threads" and not run.patched:
-        with pytest.raises(locks.InvalidOption, match="can't link"):
+        with pytest.raises(locks.errors.InvalidOption, match="can't link"):
             client.call(locks.spawn_agent, link=True)
         return
     if run.kind == "threads":
@@ -390,7 +390,7 @@ def test_abort_does_stop_a_linked_client(run: Run) -> None:
     one = run.client().begin()
     two = run.client().begin(link=True, abort_on_deadlock=True)
     reasons: list[Any] = []
-    locks.monitor(two.subject, lambda down: reasons.append(down.reason))
+    locks.actors.monitor(two.subject, lambda down: reasons.append(down.reason))
     one.lock(A).get()
     two.lock(B).get()
     one.lock_nowait(B)
@@ -403,7 +403,7 @@ def test_abort_does_stop_a_linked_client(run: Run) -> None:
 
 def test_notify_a_callable(run: Run) -> None:
     """A callable is told status and lock infos, in order."""
-    told: list[locks.Notification] = []
+    told: list[locks.values.Notification] = []
     other, client = run.client().begin(), run.client().begin(notify=told.append)
     other.lock(A).get()
     client.lock_nowait(A)
@@ -425,7 +425,7 @@ def test_notify_an_actor(run: Run) -> None:
     client.lock_nowait(A)
 
     eventually(lambda: "have_all_locks" in [n.kind for n in _received(client)])
-    assert all(isinstance(n, locks.Notification) for n in _received(client))
+    assert all(isinstance(n, locks.values.Notification) for n in _received(client))
 
 
 def _received(client: Any) -> list[Any]:
@@ -434,16 +434,16 @@ def _received(client: Any) -> list[Any]:
 
 def test_notify_a_fencing_token(run: Run) -> None:
     """It is told, not waited for; it must be held, and the client must be told at all."""
-    told: list[locks.Notification] = []
+    told: list[locks.values.Notification] = []
     client, silent = run.client().begin(notify=told.append), run.client().begin()
     client.lock(A).get()
     client.call(locks.fencing_token_nowait, client.agent, A)
     (news,) = eventually(lambda: [n for n in told if n.kind == "token"])
     assert news.value == (A, client.call(locks.fencing_token, client.agent, A))
-    with pytest.raises(locks.NotHeld):
+    with pytest.raises(locks.errors.NotHeld):
         client.call(locks.fencing_token_nowait, client.agent, B)
     silent.lock(B).get()
-    with pytest.raises(locks.InvalidOption, match="begin it with notify"):
+    with pytest.raises(locks.errors.InvalidOption, match="begin it with notify"):
         silent.call(locks.fencing_token_nowait, silent.agent, B)
     client.end()
     silent.end()
@@ -451,7 +451,7 @@ def test_notify_a_fencing_token(run: Run) -> None:
 
 def test_change_flag_notify(run: Run) -> None:
     """Switching `notify` on tells the present status at once; off, nothing more is told."""
-    told: list[locks.Notification] = []
+    told: list[locks.values.Notification] = []
     (client,) = run.begin(1)
     client.lock(A).get()
     client.call(locks.change_flag, client.agent, "notify", told.append)
@@ -500,7 +500,7 @@ def test_a_notified_callable_may_use_locks(run: Run) -> None:
     """A callable that is told something may itself call `locks`."""
     seen: list[Any] = []
 
-    def told(notification: locks.Notification) -> None:
+    def told(notification: locks.values.Notification) -> None:
         if notification.kind == "have_all_locks":
             seen.append([c.mode for c in locks.holders(A)])
             with locks.transaction(timeout=5) as tx:
@@ -514,12 +514,12 @@ def test_a_notified_callable_may_use_locks(run: Run) -> None:
 
 def test_monitor_of_an_agent(run: Run) -> None:
     """An agent can be monitored like any actor; `Down` says why it ended."""
-    downs: list[locks.Down] = []
+    downs: list[locks.actors.Down] = []
     one, two, three = run.begin(3, abort_on_deadlock=True)
     watched = [one.agent, two.agent, three.agent]
     for agent in watched:
-        locks.monitor(agent, downs.append)
-    cancelled = locks.monitor(one.agent, lambda down: downs.append("cancelled"))
+        locks.actors.monitor(agent, downs.append)
+    cancelled = locks.actors.monitor(one.agent, lambda down: downs.append("cancelled"))
     cancelled.cancel()
     one.end()
     eventually(lambda: len(downs) == 1)
@@ -529,11 +529,11 @@ def test_monitor_of_an_agent(run: Run) -> None:
     eventually(lambda: len(downs) == 3)
     assert [down.subject for down in downs] == watched
     assert downs[0].reason == "normal"
-    assert isinstance(downs[1].reason, locks.AgentEnded)
+    assert isinstance(downs[1].reason, locks.TransactionEnded)
     assert "enough" in str(downs[1].reason)
     assert "has ended, because its client" in str(downs[2].reason)
-    locks.monitor(one.agent, downs.append)  # it has ended already
-    assert downs[3] == locks.Down(one.agent, "noproc")
+    locks.actors.monitor(one.agent, downs.append)  # it has ended already
+    assert downs[3] == locks.actors.Down(one.agent, "noproc")
 
 
 def test_agent_is_an_actor(run: Run) -> None:
@@ -558,7 +558,7 @@ def test_agent_is_an_actor(run: Run) -> None:
 
 def test_watch(run: Run) -> None:
     """A watcher is told the view of an id now, and after each change of it, above or below."""
-    views: list[locks.View] = []
+    views: list[locks.values.View] = []
     one, two = run.begin(2)
     locks.watch(A, watcher=views.append)
     assert locks.watchers(A) == [views.append]
@@ -586,8 +586,8 @@ def test_watch(run: Run) -> None:
 
 def test_unwatch(run: Run) -> None:
     """After `unwatch` nothing is told; to end what was not begun does no harm."""
-    views: list[locks.View] = []
-    others: list[locks.View] = []
+    views: list[locks.values.View] = []
+    others: list[locks.values.View] = []
     (one,) = run.begin(1)
     locks.watch(A, watcher=views.append)
     locks.watch(A, watcher=views.append)  # once more is the same as once
@@ -619,10 +619,10 @@ def test_watcher_that_is_an_actor(run: Run) -> None:
 
 def test_watcher_that_fails(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     """A watcher that raises is logged; locks are granted and other watchers are told all the same."""
-    views: list[locks.View] = []
+    views: list[locks.values.View] = []
     (one,) = run.begin(1)
 
-    def bad(view: locks.View) -> None:
+    def bad(view: locks.values.View) -> None:
         raise ValueError("bad watcher")
 
     locks.watch(A, watcher=bad)
@@ -680,7 +680,7 @@ def test_thousands_of_agents(run: Run) -> None:
     number = many(1_000, 10_000)
     one, two = run.client(), run.client()
 
-    def begin_all() -> list[locks.Agent]:
+    def begin_all() -> list[locks.actors.Agent]:
         agents = []
         for i in range(number):
             agent = locks.spawn_agent()
@@ -710,7 +710,7 @@ def test_start_and_stop(run: Run) -> None:
     locks.stop()
     locks.stop()
     assert not node.running
-    with pytest.raises(locks.NodeNotRunning, match=r"locks\.start\(\)"):
+    with pytest.raises(locks.errors.NodeNotRunning, match=r"locks\.start\(\)"):
         node.spawn_agent()
     other = locks.start("other@here")
     assert locks.start() is other
@@ -736,14 +736,14 @@ def test_stop_wakes_those_who_wait(run: Run) -> None:
     three_waits = three.await_all()
     four_waits = four.do(locks.Lock(A).acquire)
     eventually(lambda: len(locks.queue(A).waiting) == 3)
-    downs: list[locks.Down] = []
+    downs: list[locks.actors.Down] = []
     for client in (one, two):
-        locks.monitor(client.agent, downs.append)
+        locks.actors.monitor(client.agent, downs.append)
     locks.stop()
     for answer in (two_waits, three_waits, four_waits):
-        with pytest.raises(locks.AgentEnded, match="node@localhost was stopped"):
+        with pytest.raises(locks.TransactionEnded, match="node@localhost was stopped"):
             answer.get()
-    with pytest.raises(locks.AgentEnded):
+    with pytest.raises(locks.TransactionEnded):
         one.lock(B).get()
     eventually(lambda: len(downs) == 2)
     assert not node.view(A).requests
@@ -781,7 +781,7 @@ FORK = """
         held.release()
         try:
             locks.lock(agent, ("c",), timeout=5)
-        except (locks.AgentEnded, locks.NotClient):
+        except (locks.TransactionEnded, locks.errors.NotClient):
             print("refused", flush=True)
         locks.stop()
         os._exit(0)
@@ -813,7 +813,8 @@ def test_a_fault_elsewhere_is_no_wrong_client() -> None:
     with pytest.raises(TypeError, match=r"^mine$"):
         node.spawn_agent(keep=fails)
     with pytest.raises(
-        locks.InvalidOption, match="not an actor's reference, a greenlet, a thread or an owner"
+        locks.errors.InvalidOption,
+        match="not an actor's reference, a greenlet, a thread or an owner",
     ):
         node.spawn_agent(client="me")  # type: ignore[arg-type]
     assert node.statistics().agents == 0

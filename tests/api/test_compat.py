@@ -82,7 +82,7 @@ def test_a_lost_lock_is_told_of(face: str, here: None) -> None:
     def lose(error: Exception | None = None) -> None:
         with lock:
             (holder,) = locks.holders(lock.lock_id)
-            locks.break_transaction(holder.agent, reason="test")
+            locks.facts.break_transaction(holder.agent, reason="test")
             if error is not None:
                 raise error
 
@@ -117,7 +117,7 @@ def test_limits_that_are_over(here: None) -> None:
         assert not redis.Lock(None, "x").acquire(blocking_timeout=-1)
     with kazoo.Lock(None, "/x"), pytest.raises(kazoo.LockTimeout):
         kazoo.Lock(None, "/x").acquire(timeout=-1)
-    with pytest.raises(locks.InvalidOption):
+    with pytest.raises(locks.errors.InvalidOption):
         redis.Lock(None, "x", timeout=-1)
     with redis.Lock(None, "x", timeout=0) as lock, pytest.raises(redis.LockError):
         lock.extend(1)
@@ -138,7 +138,7 @@ def test_redis_lock_of_a_client(here: None) -> None:
 def test_redis_lock_takes_no_token(here: None) -> None:
     """A token of the program's own is refused, and there is the fencing token."""
     lock = redis.Lock(None, "x")
-    with pytest.raises(locks.InvalidOption, match="leave it out"):
+    with pytest.raises(locks.errors.InvalidOption, match="leave it out"):
         lock.acquire(token="mine")
     with lock:
         first = lock.token()
@@ -199,9 +199,9 @@ def test_kazoo_cancel(here: None) -> None:
 
 def test_kazoo_refuses_what_it_has_not(here: None) -> None:
     """Nodes that outlive their program, other patterns of nodes, and another number of leases."""
-    with pytest.raises(locks.InvalidOption, match="ephemeral"):
+    with pytest.raises(locks.errors.InvalidOption, match="ephemeral"):
         kazoo.Lock(None, "/x").acquire(ephemeral=False)
-    with pytest.raises(locks.InvalidOption, match="extra_lock_patterns"):
+    with pytest.raises(locks.errors.InvalidOption, match="extra_lock_patterns"):
         kazoo.Lock(None, "/x", extra_lock_patterns=["-lock-"])
     assert kazoo.Semaphore(None, "/s", max_leases=2).acquire()
     with pytest.raises(ValueError, match="max_leases=3 is inconsistent"):

@@ -87,9 +87,9 @@ def test_a_lock_server_that_crashes_ends_its_node(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(RuntimeError, match="broken"):
             locks.unlock(other, B)  # the background goes on trying for a while
         eventually(lambda: not other.is_alive())
-    with pytest.raises(locks.AgentEnded, match="lost its lock server"):
+    with pytest.raises(locks.TransactionEnded, match="lost its lock server"):
         locks.ensure_held(holder, A)
-    with pytest.raises(locks.AgentEnded):
+    with pytest.raises(locks.TransactionEnded):
         locks.lock(holder, B)
     with locks.transaction() as tx:  # a new node is started
         tx.lock(A)
@@ -103,7 +103,7 @@ def test_what_is_interrupted_now_and_then_is_carried_out(
     dispatch = agents[0].node._dispatch
     end, interrupted = dispatch._on_ended, set()
 
-    def or_interrupt(agent: locks.Agent) -> None:
+    def or_interrupt(agent: locks.actors.Agent) -> None:
         if agent not in interrupted:
             interrupted.add(agent)
             raise RuntimeError("from outside")

@@ -189,21 +189,21 @@ def test_misuse() -> None:
     with pytest.raises(locks.MisuseError, match=r"already takes part"):
         election.run(lambda _: None)
     election.stop()
-    with pytest.raises(locks.InvalidOption, match="needs nodes="):
+    with pytest.raises(locks.errors.InvalidOption, match="needs nodes="):
         Election("report", policy="majority").run(lambda _: None)
-    with pytest.raises(locks.InvalidOption, match="name=None"):
+    with pytest.raises(locks.errors.InvalidOption, match="name=None"):
         Election(None)  # else all that have no name would take part in the same one
-    with pytest.raises(locks.InvalidOption, match="nodes='a@b'"):
+    with pytest.raises(locks.errors.InvalidOption, match="nodes='a@b'"):
         Election("report", nodes="a@b")
-    with pytest.raises(locks.InvalidOption, match="node='a@b' is not a node"):
+    with pytest.raises(locks.errors.InvalidOption, match="node='a@b' is not a node"):
         Election("report", node="a@b")  # type: ignore[arg-type]
-    with pytest.raises(locks.InvalidOption, match="caller=17"):
+    with pytest.raises(locks.errors.InvalidOption, match="caller=17"):
         locks_leader.reply(17, "answer")  # type: ignore[arg-type]
-    with pytest.raises(locks.InvalidOption, match="a quorum must be"):
+    with pytest.raises(locks.errors.InvalidOption, match="a quorum must be"):
         locks_leader.quorum(0)
-    with pytest.raises(locks.InvalidOption, match="Behaviour"):
+    with pytest.raises(locks.errors.InvalidOption, match="Behaviour"):
         locks_leader.start(object)  # type: ignore[arg-type]
-    with pytest.raises(locks.InvalidOption, match="role='boss'"):
+    with pytest.raises(locks.errors.InvalidOption, match="role='boss'"):
         locks_leader.start(Behaviour, role="boss")  # type: ignore[arg-type]
 
 
@@ -216,7 +216,7 @@ def test_a_node_that_is_stopped_ends_the_wait(run: Run) -> None:
     eventually(lambda: locks.statistics().agents >= 4)
     locks.stop()
     assert leading.get() is True
-    with pytest.raises(locks.OperatingError, match="ended before"):
+    with pytest.raises(locks.errors.OperatingError, match="ended before"):
         waiting.get()
 
 
@@ -600,7 +600,7 @@ def test_init_that_fails() -> None:
 @pytest.mark.parametrize(("label", "shown"), [(None, "candidate"), ("importer",) * 2])
 def test_an_election_is_shown_by_its_label(label: str | None, shown: str) -> None:
     """Where its lock is shown."""
-    lock_id = (locks.Atom("locks_leader"), "nightly")
+    lock_id = (locks.values.Atom("locks_leader"), "nightly")
 
     def work(_: Leadership) -> list[str]:
         return [each.client for each in locks.holders(lock_id)]
@@ -617,18 +617,18 @@ def test_an_election_is_shown_by_its_label(label: str | None, shown: str) -> Non
 
 def test_a_label_of_an_election_is_text() -> None:
     """As that of a transaction; nothing is started."""
-    with pytest.raises(locks.InvalidOption, match="label="):
+    with pytest.raises(locks.errors.InvalidOption, match="label="):
         locks_leader.start(Behaviour, label="")
-    with pytest.raises(locks.InvalidOption, match="label="):
+    with pytest.raises(locks.errors.InvalidOption, match="label="):
         locks_leader.Ownership("ingest", label="two\nlines")
 
 
 @pytest.mark.parametrize(("label", "shown"), [(None, "ownership 'ingest'"), ("worker 3",) * 2])
 def test_ownership_is_shown_by_its_label(label: str | None, shown: str) -> None:
     """The election that it stands on, and its agreements."""
-    views: list[locks.View] = []
+    views: list[locks.values.View] = []
     locks.watch(("locks.ownership", "ingest"), watcher=views.append)
-    election = (locks.Atom("locks_leader"), ("locks.ownership", "ingest"))
+    election = (locks.values.Atom("locks_leader"), ("locks.ownership", "ingest"))
     with locks_leader.Ownership("ingest", label=label) as mine:
         eventually(lambda: len(mine.owned()) == mine.groups)
         assert [each.client for each in locks.holders(election)] == [shown]

@@ -57,8 +57,8 @@ MACHINERY: dict[str, list[str]] = {
 ROOTS: dict[str, Any] = {
     "locks": locks,
     "locks_leader": locks_leader,
-    "LockAgent": locks.LockAgent,
-    "LockServer": locks.LockServer,
+    "LockAgent": locks.actors.LockAgent,
+    "LockServer": locks.actors.LockServer,
     "ElectionState": locks_leader.ElectionState,
     "Behaviour": locks_leader.Behaviour,
 }
@@ -122,7 +122,7 @@ def instances() -> Iterator[None]:
 # --- locks ----------------------------------------------------------------------------------------
 
 
-def held(agent: locks.Agent) -> list[tuple[Any, str]]:
+def held(agent: locks.actors.Agent) -> list[tuple[Any, str]]:
     """What an agent holds."""
     return [(info.lock_id, info.mode) for info in locks.lock_info(agent) if info.held]
 
@@ -131,12 +131,12 @@ def held(agent: locks.Agent) -> list[tuple[Any, str]]:
 def begin_and_end() -> None:
     """A transaction with no locks; only its client ends it."""
     agent, result = locks.begin_transaction()
-    assert result == locks.LockResult("no_locks", ())
+    assert result == locks.values.LockResult("no_locks", ())
     errors = elsewhere(lambda: locks.end_transaction(agent))
-    assert isinstance(errors[0], locks.NotClient)
+    assert isinstance(errors[0], locks.errors.NotClient)
     locks.end_transaction(agent)
     assert not agent.is_alive()
-    with pytest.raises(locks.AgentEnded):
+    with pytest.raises(locks.TransactionEnded):
         locks.end_transaction(agent)
 
 
@@ -145,7 +145,7 @@ def begin_and_end() -> None:
 def begin_with_objects() -> None:
     """It waits for them."""
     agent, result = locks.begin_transaction([(A, "write"), (("b",), "read")])
-    assert result == locks.LockResult("have_all_locks", ())
+    assert result == locks.values.LockResult("have_all_locks", ())
     assert held(agent) == [(A, "write"), (("b",), "read")]
     locks.end_transaction(agent)
 
@@ -155,7 +155,7 @@ def begin_with_options() -> None:
     """Options are checked before anything begins."""
     agent, _ = locks.begin_transaction([(A, "write")], abort_on_deadlock=True, await_nodes=True)
     locks.end_transaction(agent)
-    with pytest.raises(locks.InvalidOption):
+    with pytest.raises(locks.errors.InvalidOption):
         locks.begin_transaction([(A, "write")], await_nodes="yes")  # type: ignore[arg-type]
     assert locks.holders(A) == ()
 
@@ -177,10 +177,10 @@ def spawn() -> None:
 @case("locks_agent", "start_link/0,1")
 def spawn_linked() -> None:
     """What can be stopped is; a thread is refused."""
-    with pytest.raises(locks.InvalidOption, match="can't link"):
+    with pytest.raises(locks.errors.InvalidOption, match="can't link"):
         locks.spawn_agent(link=True)
 
-    class Client(locks.GeventActor):
+    class Client(locks.actors.GeventActor):
         pass
 
     client = Client.start()
@@ -195,12 +195,12 @@ def lock() -> None:
     """By all of its arities."""
     node = locks.start().name
     agent = locks.spawn_agent()
-    assert locks.lock(agent, A) == locks.LockResult("have_all_locks", ())
+    assert locks.lock(agent, A) == locks.values.LockResult("have_all_locks", ())
     locks.lock(agent, ("b",), "read")
     locks.lock(agent, ("c",), "read", [node])
     locks.lock(agent, ("d",), "write", [node], "majority")
     assert len(held(agent)) == 4
-    with pytest.raises(locks.InvalidOption):
+    with pytest.raises(locks.errors.InvalidOption):
         locks.lock(agent, ("e",), "shared")  # type: ignore[arg-type]
     assert len(held(agent)) == 4
     locks.end_transaction(agent)
@@ -256,7 +256,7 @@ def transaction_status() -> None:
 def watch() -> None:
     """The present view, and later ones, until it is ended."""
     node = locks.start().name
-    views: list[locks.View] = []
+    views: list[locks.values.View] = []
     locks.watch(A, [node], watcher=views.append)
     agent, _ = locks.begin_transaction([(A, "write")])
     eventually(lambda: len(views) == 2)
@@ -271,11 +271,11 @@ def watch() -> None:
 def change_flag() -> None:
     """Switching `notify` on tells the present status."""
     agent, _ = locks.begin_transaction([(A, "write")])
-    news: list[locks.Notification] = []
+    news: list[locks.values.Notification] = []
     locks.change_flag(agent, "notify", news.append)
     eventually(lambda: [each.kind for each in news] == ["have_all_locks"])
     locks.change_flag(agent, "await_nodes", True)
-    with pytest.raises(locks.InvalidOption):
+    with pytest.raises(locks.errors.InvalidOption):
         locks.change_flag(agent, "bogus", True)  # type: ignore[arg-type]
     locks.end_transaction(agent)
 
@@ -292,7 +292,11 @@ def agent_lock() -> None:
     wanted, again = second.lock(A), two.ask(("lock", A), block=False)
     assert second.transaction_status().get().status == "waiting"
     first.end_transaction().get()
-    assert wanted.get(timeout=60) == again.get(timeout=60) == locks.LockResult("have_all_locks", ())
+    assert (
+        wanted.get(timeout=60)
+        == again.get(timeout=60)
+        == locks.values.LockResult("have_all_locks", ())
+    )
     three = locks.spawn_agent()
     three.proxy().lock(A)
     three.proxy().unlock(A).get()
@@ -320,7 +324,7 @@ def agent_surrenders() -> None:
     """To one that waits; to nobody else."""
     one, two = locks.spawn_agent(), locks.spawn_agent()
     locks.lock(one, A)
-    with pytest.raises(locks.NotHeld, match="is not waiting"):
+    with pytest.raises(locks.errors.NotHeld, match="is not waiting"):
         one.proxy().surrender_nowait(A, two).get()
     assert one.is_alive()
     wanted = two.proxy().lock(A)
@@ -336,7 +340,7 @@ def agent_notifies() -> None:
     """The client, an actor, is told; a thread has no inbox."""
     told: list[Any] = []
 
-    class Client(locks.GeventActor):
+    class Client(locks.actors.GeventActor):
         def on_receive(self, message: Any) -> None:
             if message == "go":
                 self.agent = locks.spawn_agent()
@@ -353,7 +357,7 @@ def agent_notifies() -> None:
     client[0].stop()
     eventually(lambda: locks.holders(A) == ())
     agent = locks.spawn_agent()
-    with pytest.raises(locks.InvalidOption, match="no inbox"):
+    with pytest.raises(locks.errors.InvalidOption, match="no inbox"):
         agent.ask(("async_await_all_locks",))
     locks.end_transaction(agent)
 
@@ -366,7 +370,7 @@ def agent_flags() -> None:
     assert proxy.monitor_nodes(True).get() is False
     assert proxy.monitor_nodes(False).get() is True
     proxy.change_flag("abort_on_deadlock", True).get()
-    assert proxy.transaction_status().get() == locks.LockResult("no_locks", ())
+    assert proxy.transaction_status().get() == locks.values.LockResult("no_locks", ())
     locks.end_transaction(agent)
 
 
@@ -381,7 +385,7 @@ def server_locks() -> None:
     me = threading.current_thread()
     assert server.clients(A).get() == [me]
     (mine,) = server.agents(A).get()
-    assert isinstance(mine, locks.Agent)
+    assert isinstance(mine, locks.actors.Agent)
 
     def want() -> None:
         who.append(current_client())  # where threads are patched, it is their greenlet
@@ -410,7 +414,7 @@ def server_surrenders() -> None:
     with pytest.raises(locks.MisuseError, match="has no locks from"):
         server.surrender(A).get()
     server.lock(A).get(timeout=60)
-    with pytest.raises(locks.NotHeld, match="no transaction is waiting"):
+    with pytest.raises(locks.errors.NotHeld, match="no transaction is waiting"):
         server.surrender(A).get()
     agent = locks.spawn_agent()
     locks.lock_nowait(agent, A)
@@ -425,13 +429,13 @@ def server_surrenders() -> None:
 def server_watches() -> None:
     """As `locks.watch`."""
     server = locks.start().server.proxy()
-    views: list[locks.View] = []
+    views: list[locks.values.View] = []
     server.watch(A, views.append).get()
     eventually(lambda: len(views) == 1)
     assert server.watchers(A).get() == [views.append]
     server.unwatch(A, views.append).get()
     assert server.watchers(A).get() == []
-    with pytest.raises(locks.InvalidOption, match="as a watcher"):
+    with pytest.raises(locks.errors.InvalidOption, match="as a watcher"):
         server.watch(A).get()  # a thread has no inbox
 
 

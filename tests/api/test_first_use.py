@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 import locks
 import locks_leader
+from locks.form.moved import MOVED
 from tests.helpers import eventually, interpreted_only
 
 # What a program needs that meets other nodes, or that examines, serves or elects; by the first part of a module's name.
@@ -26,6 +28,8 @@ NOT_ALONE = {
 }
 OF_NODES = ("locks.node.original", "locks.node.peers", "locks.node.views", "locks.program.meeting")
 HEAVY = {"asyncio", "concurrent", "dataclasses", "inspect", "json", "socket", "ssl", "tomllib"}
+ROOT = Path(__file__).parents[2]
+PARTS = ["benchmarks", "docs", "examples", "locks", "locks_lab", "locks_leader", "tests"]
 LOADED = "import json, sys; print(json.dumps(sorted(sys.modules)), flush=True)\n"
 
 
@@ -97,26 +101,82 @@ def imported(package: ModuleType) -> dict[str, object]:
     for block in tree.body:
         if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
             for line in block.body:
+                if isinstance(line, ast.Assign):  # another name of what is there
+                    value = eval(ast.unparse(line.value), found | vars(package))
+                    found[ast.unparse(line.targets[0])] = value
+                    continue
                 assert isinstance(line, ast.ImportFrom)
                 assert line.module is not None
                 for alias in line.names:
                     there = import_module(line.module)
                     if not hasattr(there, alias.name):
                         import_module(f"{line.module}.{alias.name}")
-                    found[alias.name] = getattr(there, alias.name)
+                    found[alias.asname or alias.name] = getattr(there, alias.name)
     return found
 
 
 @pytest.mark.parametrize("package", [locks, locks_leader], ids=lambda each: str(each.__name__))
 def test_names_are_what_type_checkers_see(package: ModuleType) -> None:
     """Each name is the very object that the block for type checkers imports; `__all__` and `dir` have them all."""
-    seen = imported(package)
+    seen, old = imported(package), MOVED.get(package.__name__, {})
     assert set(package.__all__) <= seen.keys()
     for name, value in seen.items():
-        assert getattr(package, name) is value, name
+        if name not in old:
+            assert getattr(package, name) is value, name
     assert set(package.__all__) <= set(dir(package))
+    assert not old.keys() & {*package.__all__, *dir(package)}
     with pytest.raises(AttributeError, match=f"'{package.__name__}' has no attribute 'nothing'"):
         package.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("package", "name"), [(package, name) for package, names in MOVED.items() for name in names]
+)
+def test_an_old_name_works_and_says_the_new_one(package: str, name: str) -> None:
+    """It is what the new name stands for, and what type checkers see; the warning is about the line that uses it."""
+    module, new = import_module(package), MOVED[package][name]
+    text = re.escape(f"{package}.{name} is deprecated: use {new};")
+    with pytest.warns(DeprecationWarning, match=text) as caught:
+        found = getattr(module, name)
+    assert [warning.filename for warning in caught] == [__file__]
+    place, _, there = new.rpartition(".")
+    assert found is getattr(import_module(place), there) is imported(module)[name]
+    assert there in import_module(place).__all__
+
+
+def test_old_names_are_not_used_here() -> None:
+    """Neither in the code, nor in pages, examples and tests; decisions and the changelog are history."""
+    pattern = re.compile(
+        "|".join(
+            rf"(?<![\w./-]){package}\.(?!waits\b(?!\())(?:{'|'.join(names)})\b"  # there is a logger locks.waits
+            rf"|from {package} import [^\n(]*\b(?:{'|'.join(names)})\b(?! import)"
+            for package, names in MOVED.items()
+        )
+    )
+    used = [
+        f"{path.relative_to(ROOT)}:{number}: {line}"
+        for part in PARTS
+        for path in [ROOT / "README.md", *(ROOT / part).rglob("*.md"), *(ROOT / part).rglob("*.py")]
+        if "decisions" not in path.parts and path.name not in (Path(__file__).name, "old_names.py")
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert used == []
+
+
+def test_the_functions_of_the_original_are_a_module_of_their_own() -> None:
+    """`locks.original` has exactly these, the very same, and only the original's and four more."""
+    assert set(locks.original.__all__) <= set(locks.__all__)
+    for name in locks.original.__all__:
+        assert getattr(locks.original, name) is getattr(locks, name), name
+    page = (ROOT / "docs" / "upstream_map.md").read_text("utf-8")
+    rows = {
+        *re.findall(r"^\| `[^|]*\| `locks\.(\w+)`", page, re.M),
+        "lock_info",
+        "surrender_nowait",
+    }
+    more = {"ensure_held", "fencing_token", "fencing_token_nowait", "unlock"}
+    assert set(locks.original.__all__) == rows | more
 
 
 def test_names_are_there_before_they_are_used() -> None:
@@ -144,7 +204,7 @@ def use(name):
         getattr(locks, name)
     except BaseException as error:
         failed.append(error)
-names = ["Lock", "RemoteRef", "waits", "TLS", "transaction", "Barrier", "Semaphore", "Lock"]
+names = ["Lock", "node", "facts", "TLS", "transaction", "Barrier", "Semaphore", "Lock"]
 threads = [threading.Thread(target=use, args=(name,)) for name in names]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]

@@ -110,7 +110,7 @@ def test_no_method_of_an_id_runs_within_a_turn() -> None:
     def spied() -> Any:
         return (SpyText("a"), Spy("row"), ("in", Spy("depth")))
 
-    views: list[locks.View] = []
+    views: list[locks.values.View] = []
     locks.watch(spied(), watcher=views.append)
     with locks.transaction() as tx:
         tx.read_lock(spied()[:2])
@@ -119,7 +119,7 @@ def test_no_method_of_an_id_runs_within_a_turn() -> None:
         def other() -> None:
             with pytest.raises(locks.LockTimeout, match="Spy"), locks.transaction() as mine:
                 mine.write_lock(spied()[:2], timeout=0.01)
-            with pytest.raises(locks.NotHeld), locks.transaction() as mine:
+            with pytest.raises(locks.errors.NotHeld), locks.transaction() as mine:
                 mine.unlock(spied())
             assert not locks.Lock(spied()).acquire(blocking=False)
 
@@ -162,7 +162,9 @@ def test_a_key_that_begins_to_fail_takes_nobody_s_locks() -> None:
                 tx.write_lock(("rows", other))
                 tx.write_lock(("rows", key))
                 key.broken = True
-                with pytest.raises(locks.InvalidLockId, match="hashing or comparing it fails"):
+                with pytest.raises(
+                    locks.errors.InvalidLockId, match="hashing or comparing it fails"
+                ):
                     tx.unlock(("rows", key))
                 tx.unlock(("rows", other))
                 tx.write_lock(("rows",))
@@ -180,7 +182,7 @@ def test_a_long_id_takes_nobody_s_locks() -> None:
 
         def work() -> None:
             with locks.transaction() as tx:
-                with pytest.raises(locks.InvalidLockId, match="256"):
+                with pytest.raises(locks.errors.InvalidLockId, match="256"):
                     tx.write_lock(("path", *["x"] * 1000))
                 tx.write_lock(("path", *["x"] * 255))
 
@@ -224,7 +226,7 @@ def test_a_reference_of_an_agent_is_checked() -> None:
     """Where a program may make one up."""
     agent, _ = locks.begin_transaction([(A, "write")])
     with pytest.raises(locks.MisuseError, match="not an agent"):
-        locks.surrender_nowait(agent, A, locks.AgentId(1, Spy("x"), 1))  # type: ignore[arg-type]
+        locks.surrender_nowait(agent, A, locks.values.AgentId(1, Spy("x"), 1))  # type: ignore[arg-type]
     locks.end_transaction(agent)
 
 
@@ -329,9 +331,9 @@ def test_clients_are_known_by_who_they_are(kind: Any) -> None:
                     lambda: locks.end_transaction(agent),
                     lambda: locks.unlock(agent, A),
                 ):
-                    with pytest.raises(locks.NotClient):
+                    with pytest.raises(locks.errors.NotClient):
                         bad()
-                with pytest.raises(locks.NotHeld):
+                with pytest.raises(locks.errors.NotHeld):
                     lock.release()
                 assert not lock.owned()
                 seen.append("not stolen")
@@ -355,7 +357,7 @@ def test_clients_are_known_by_who_they_are(kind: Any) -> None:
 @pytest.mark.parametrize("wrong", [True, False, float("nan"), -1, "1", 1j], ids=repr)
 def test_seconds_are_numbers(wrong: Any) -> None:
     """`True` is no second, and NaN no time; also where a call needs no time."""
-    calls: list[Callable[[locks.Agent], Any]] = [
+    calls: list[Callable[[locks.actors.Agent], Any]] = [
         lambda agent: locks.lock(agent, A, timeout=wrong),
         lambda agent: locks.await_all_locks(agent, timeout=wrong),
         lambda agent: locks.begin_transaction(timeout=wrong),

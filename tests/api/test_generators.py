@@ -302,9 +302,9 @@ def test_in_one_thread_a_lock_covers_what_is_below_it() -> None:
 
 def test_in_one_thread_a_lock_within_a_transaction_is_refused() -> None:
     """A client would wait for itself: by a generator as by a function."""
-    with by_transaction(), pytest.raises(locks.WaitsForItself), dependency(by_lock):
+    with by_transaction(), pytest.raises(locks.errors.WaitsForItself), dependency(by_lock):
         pass
-    with dependency(by_lock), pytest.raises(locks.WaitsForItself), by_transaction():
+    with dependency(by_lock), pytest.raises(locks.errors.WaitsForItself), by_transaction():
         pass
     assert not is_held()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pydoc
 import re
+from pathlib import Path
 from types import GenericAlias
 
 import pytest
@@ -16,11 +17,11 @@ import locks_leader
 
 OWNERSHIP = "group_for groups hold join joined owned owns run statistics stop"
 SHOWN: dict[type, str] = {
-    locks.Agent: "client deadlocks id is_alive lock_info lost on_lost status stop",
+    locks.actors.Agent: "client deadlocks id is_alive lock_info lost on_lost status stop",
     locks.Barrier: "wait waiting",
     locks.Lock: "acquire locked owned release token",
-    locks.Monitor: "cancel",
-    locks.Node: "address agents await_nodes connect disconnect link monitor_nodes nodes register remote runs_original "
+    locks.actors.Monitor: "cancel",
+    locks.node.Node: "address agents await_nodes connect disconnect link monitor_nodes nodes register remote runs_original "
     "spawn_agent statistics stop trace view",
     locks.RWLock: "read_lock write_lock",
     locks.Transaction: "agent deadlocks ensure_held learned lock lock_all lost read_lock token unit unlock write_lock",
@@ -66,3 +67,12 @@ def test_all_that_is_exported_has_a_docstring() -> None:
         if not pydoc.getdoc(found)
     ]
     assert missing == []
+
+
+def test_the_reference_has_all_names() -> None:
+    """Each name of each public place of `locks` is on the page: shown by itself, with its module, or named in the text."""
+    page = (Path(__file__).parents[2] / "docs" / "reference.md").read_text("utf-8")
+    words = set(re.findall(r"\w+", page))
+    wholly = {*locks.errors.__all__, "Lock", "RWLock"}  # modules that are shown as they are
+    places = (locks, locks.actors, locks.facts, locks.node, locks.original, locks.values)
+    assert {name for place in places for name in place.__all__} - words - wholly == set()

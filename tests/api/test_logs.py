@@ -36,7 +36,7 @@ def events(caplog: pytest.LogCaptureFixture, event: str) -> list[logging.LogReco
 
 
 @contextmanager
-def held(*ids: locks.LockId) -> Iterator[None]:
+def held(*ids: locks.values.LockId) -> Iterator[None]:
     """Another client, "holder", has these ids."""
     ready, done = threading.Event(), threading.Event()
 
@@ -57,7 +57,7 @@ def held(*ids: locks.LockId) -> Iterator[None]:
         thread.join()
 
 
-def want(lock_id: locks.LockId, label: str = "waiter") -> threading.Thread:
+def want(lock_id: locks.values.LockId, label: str = "waiter") -> threading.Thread:
     """Another client waits for an id, gets it, and ends."""
 
     def run() -> None:
@@ -128,7 +128,7 @@ def test_short_waits_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
 def test_candidates_of_elections_are_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
     """They wait for as long as another one leads; who waits for something else is."""
     locks.start(log_waits_longer_than=0.05)
-    election = (locks.Atom("locks_leader"), "chief")
+    election = (locks.values.Atom("locks_leader"), "chief")
     with held(election, X):
         threads = [want(election), want(X)]
         eventually(lambda: events(caplog, "wait"))
@@ -152,7 +152,7 @@ def test_none_is_looked_for() -> None:
 @pytest.mark.parametrize("wrong", [0, -1, math.nan, "1", True])
 def test_a_wrong_limit(wrong: object) -> None:
     """It is refused."""
-    with pytest.raises(locks.InvalidOption, match="log_waits_longer_than"):
+    with pytest.raises(locks.errors.InvalidOption, match="log_waits_longer_than"):
         locks.start(log_waits_longer_than=wrong)  # type: ignore[arg-type]
 
 
@@ -204,7 +204,7 @@ def deadlock() -> None:
     """Two clients that want each other's lock; the younger one is aborted."""
     both = threading.Barrier(2)
 
-    def client(first: locks.LockId, second: locks.LockId) -> None:
+    def client(first: locks.values.LockId, second: locks.values.LockId) -> None:
         agent, _ = locks.begin_transaction(abort_on_deadlock=True)
         locks.lock(agent, first)
         both.wait()
@@ -261,7 +261,7 @@ class Soon:
 def test_an_end_from_outside(caplog: pytest.LogCaptureFixture) -> None:
     """It is logged who wanted it, and why."""
     agent, _ = locks.begin_transaction([(X, "write")])
-    locks.break_transaction(agent, reason="it sleeps", by="an operator")
+    locks.facts.break_transaction(agent, reason="it sleeps", by="an operator")
     eventually(lambda: events(caplog, "broken"))
     (record,) = events(caplog, "broken")
     assert (vars(record)["by"], vars(record)["reason"]) == ("an operator", "it sleeps")

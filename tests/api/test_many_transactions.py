@@ -89,7 +89,7 @@ def test_rings_of_clients_with_nested_transactions(run: Run, size: int) -> None:
     for _ in range(many(6, 60)):
         order = chance.sample(range(size), size)
         meeting = Meeting(run, size)
-        ids: list[locks.AgentId] = []
+        ids: list[locks.values.AgentId] = []
 
         def work(i: int, meeting: Meeting = meeting, ids: list[Any] = ids) -> str:
             with locks.transaction() as outer:

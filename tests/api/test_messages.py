@@ -208,7 +208,7 @@ def test_a_bad_message_to_an_agent_is_refused_to_its_sender(scene: Scene) -> Non
 
 def test_watching_by_messages(scene: Scene) -> None:
     """As by `locks.watch`: the same watcher is known again."""
-    views: list[locks.View] = []
+    views: list[locks.values.View] = []
     scene.server.ask(Watch(views.append, B), timeout=60)
     eventually(lambda: len(views) == 1)
     assert locks.watchers(B) == [views.append]

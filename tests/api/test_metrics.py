@@ -47,8 +47,8 @@ def test_a_wait_and_a_hold() -> None:
     """What waits and is held, now and in all, is what was done; a leader and candidates are neither."""
     locks.start()
     scraped = Scraped()
-    with held((locks.Atom("locks_leader"), "chief")):
-        candidate = want((locks.Atom("locks_leader"), "chief"))
+    with held((locks.values.Atom("locks_leader"), "chief")):
+        candidate = want((locks.values.Atom("locks_leader"), "chief"))
         eventually(lambda: locks.statistics().table.waiting)
         assert scraped.value("locks_waiting") in (None, 0)
         assert scraped.value("locks_longest_hold_seconds") == 0
@@ -89,7 +89,7 @@ def test_watches_are_counted() -> None:
     """Each id once for each of its watchers."""
     locks.start()
     scraped = Scraped()
-    views: list[list[locks.View]] = [[], []]
+    views: list[list[locks.values.View]] = [[], []]
     for seen in views:
         locks.watch(("x",), watcher=seen.append)
     locks.watch(("y",), watcher=views[0].append)
@@ -155,7 +155,7 @@ def test_all_metrics_are_told() -> None:
     node.counters.leading("jobs", "one", True, 17)
     node.counters.leading("jobs", "two", False, 17)
     scraped = Scraped()
-    with held((locks.Atom("locks_leader"), "jobs")):
+    with held((locks.values.Atom("locks_leader"), "jobs")):
         told = scraped.families()
         assert scraped.value("locks_election_held", name="jobs", leader=node.name) == 1
     assert told == METRICS.keys() - {"locks_certificate_expires_seconds"}  # of nodes with TLS
@@ -202,9 +202,9 @@ def test_a_name_that_is_none() -> None:
 @pytest.mark.parametrize("wrong", ["9464", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999", ":1"])
 def test_a_wrong_address(wrong: str) -> None:
     """It is refused, and so is one that is open to the network."""
-    with pytest.raises(locks.InvalidOption, match="host:port"):
+    with pytest.raises(locks.errors.InvalidOption, match="host:port"):
         parse_address(wrong, False)
-    with pytest.raises(locks.InvalidOption, match="open to the network"):
+    with pytest.raises(locks.errors.InvalidOption, match="open to the network"):
         parse_address("10.0.0.1:9464", False)
     assert parse_address("10.0.0.1:9464", True) == ("10.0.0.1", 9464)
     assert parse_address("[::1]:9464", False) == ("::1", 9464)

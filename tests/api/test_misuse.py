@@ -21,7 +21,7 @@ from tests.helpers import eventually
 
 A = ("a",)
 
-Bad = Callable[[locks.Agent, locks.Agent], Any]
+Bad = Callable[[locks.actors.Agent, locks.actors.Agent], Any]
 
 
 class Scene:
@@ -73,7 +73,7 @@ IDS = [
     ({"a"}, "{'a'}", "tuple or list"),
 ]
 
-CALLS: dict[str, Callable[[locks.Agent, Any], Any]] = {
+CALLS: dict[str, Callable[[locks.actors.Agent, Any], Any]] = {
     "lock": locks.lock,
     "lock_nowait": locks.lock_nowait,
     "lock_objects": lambda agent, i: locks.lock_objects(agent, [(("c",), "read"), (i, "write")]),
@@ -92,12 +92,14 @@ CALLS: dict[str, Callable[[locks.Agent, Any], Any]] = {
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_bad_lock_ids(run: Run, call: Callable[[locks.Agent, Any], Any]) -> None:
+def test_bad_lock_ids(run: Run, call: Callable[[locks.actors.Agent, Any], Any]) -> None:
     """Every function that takes a lock id refuses each bad one, and says what is wrong with it."""
     scene = Scene(run)
     agent = scene.one.agent
     for bad, *words in IDS:
-        error = refused(scene, scene.one, lambda i=bad: call(agent, i), locks.InvalidLockId, *words)
+        error = refused(
+            scene, scene.one, lambda i=bad: call(agent, i), locks.errors.InvalidLockId, *words
+        )
         assert isinstance(error, ValueError)
 
 
@@ -118,10 +120,10 @@ def test_bad_lock_ids_in_a_transaction(run: Run) -> None:
                     lambda i: tx.lock_all([("c",), i]),
                     lambda i: tx.lock_all(read=[("c",), i]),
                 ):
-                    with pytest.raises(locks.InvalidLockId) as caught:
+                    with pytest.raises(locks.errors.InvalidLockId) as caught:
                         call(bad)
                     assert all(word in str(caught.value) for word in words)
-            with pytest.raises(locks.InvalidLockId, match="plain str"):
+            with pytest.raises(locks.errors.InvalidLockId, match="plain str"):
                 tx.lock_all(write=("c", "d"))
             assert scene.state() == before
             assert locks.lock_info(tx.agent) == []
@@ -133,43 +135,43 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
     (
         "mode",
         lambda agent, other: locks.lock(agent, ("c",), "exclusive"),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["'exclusive'", '"read" or "write"'],
     ),
     (
         "mode of an object",
         lambda agent, other: locks.lock_objects(agent, [(("c",), "read"), (("d",), None)]),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["None", '"read" or "write"'],
     ),
     (
         "mode of a Lock",
         lambda agent, other: locks.Lock(("c",), "w"),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["'w'", '"read" or "write"'],
     ),
     (
         "require",
         lambda agent, other: locks.lock(agent, ("c",), "write", None, "most"),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["'most'", "all, any, majority, all_alive, majority_alive"],
     ),
     (
         "no nodes",
         lambda agent, other: locks.lock_nowait(agent, ("c",), "write", []),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["nodes is empty"],
     ),
     (
         "a node instead of nodes",
         lambda agent, other: locks.lock(agent, ("c",), "write", "a@b"),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["'a@b'", "list of node names"],
     ),
     (
         "nodes that are no names",
         lambda agent, other: locks.lock(agent, ("c",), "write", [1]),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["[1]", "list of node names"],
     ),
     (
@@ -189,151 +191,151 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
     (
         "surrender on a node that does not run",
         lambda agent, other: locks.surrender_nowait(agent, A, other, ["x@y"]),
-        locks.NodeNotRunning,
+        locks.errors.NodeNotRunning,
         ["x@y"],
     ),
     (
         "watch on a node that does not run",
         lambda agent, other: locks.watch(("c",), ["x@y"], watcher=print),
-        locks.NodeNotRunning,
+        locks.errors.NodeNotRunning,
         ["x@y"],
     ),
     (
         "object pattern",
         lambda agent, other: locks.lock_objects(agent, [(("c",), "read"), (("d",),)]),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["(('d',),)", "(lock_id, mode, nodes, require)"],
     ),
     (
         "object pattern that is a string",
         lambda agent, other: locks.lock_objects(agent, "cd"),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["'c'", "(lock_id, mode)"],
     ),
     (
         "requirement of an object",
         lambda agent, other: locks.lock_objects(agent, [(("c",), "read", None, "some")]),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["'some'", "majority_alive"],
     ),
     (
         "negative timeout",
         lambda agent, other: locks.lock(agent, ("c",), timeout=-1),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["timeout=-1", ">= 0", "None to wait for ever"],
     ),
     (
         "timeout that is no number",
         lambda agent, other: locks.lock(agent, ("c",), timeout="1"),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["timeout='1'", "seconds"],
     ),
     (
         "timeout that is not a number",
         lambda agent, other: locks.await_all_locks(agent, timeout=float("nan")),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["timeout=nan"],
     ),
     (
         "timeout that is larger than any float",
         lambda agent, other: locks.lock(agent, ("c",), timeout=10**400),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["timeout=1000", "None to wait for ever"],
     ),
     (
         "timeout of a lock that is larger than any float",
         lambda agent, other: locks.Lock(("c",)).acquire(timeout=10**5000),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["timeout=", "None to wait for ever"],
     ),
     (
         "timeout of a transaction",
         lambda agent, other: locks.transaction(timeout=-0.5),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["timeout=-0.5"],
     ),
     (
         "timeout of begin_transaction",
         lambda agent, other: locks.begin_transaction([(("c",), "read")], timeout=[]),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["timeout=[]"],
     ),
     (
         "timeout of run_transaction",
         lambda agent, other: locks.run_transaction(print, timeout="soon"),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["timeout='soon'"],
     ),
     (
         "retries",
         lambda agent, other: locks.run_transaction(print, retries=-1),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["retries=-1"],
     ),
     (
         "retries that are a truth value",
         lambda agent, other: locks.run_transaction(print, retries=True),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["retries=True"],
     ),
     (
         "retries that are no number",
         lambda agent, other: locks.run_transaction(print, retries=None),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["retries=None"],
     ),
     (
         "on_deadlock",
         lambda agent, other: locks.transaction(on_deadlock="wait"),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["'wait'", '"abort" or "surrender"'],
     ),
     (
         "flag",
         lambda agent, other: locks.change_flag(agent, "color", True),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["'color'", "abort_on_deadlock, await_nodes, monitor_nodes, notify"],
     ),
     (
         "flag that can't be changed",
         lambda agent, other: locks.change_flag(agent, "link", True),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["'link'"],
     ),
     (
         "value of a flag",
         lambda agent, other: locks.change_flag(agent, "await_nodes", 1),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["'await_nodes'", "1", "True and False"],
     ),
     (
         "value of notify",
         lambda agent, other: locks.change_flag(agent, "notify", "yes"),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["notify", "'yes'"],
     ),
     (
         "value of monitor_nodes",
         lambda agent, other: locks.change_flag(agent, "monitor_nodes", print),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["monitor_nodes", "True and False"],
     ),
     (
         "option",
         lambda agent, other: locks.spawn_agent(abort_on_deadlock="no"),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["abort_on_deadlock='no'", "use True or False"],
     ),
     (
         "option of begin_transaction",
         lambda agent, other: locks.begin_transaction(await_nodes=None),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["await_nodes=None"],
     ),
     (
         "option notify",
         lambda agent, other: locks.spawn_agent(notify="me"),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["notify='me'", "callable"],
     ),
     (
@@ -345,31 +347,31 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
     (
         "client",
         lambda agent, other: locks.spawn_agent(client="me"),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["'me'", "actor's reference, a greenlet, a thread or an owner"],
     ),
     (
         "thread that was not started",
         lambda agent, other: locks.spawn_agent(client=NOT_STARTED),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["not started"],
     ),
     (
         "link to a thread",
         lambda agent, other: locks.spawn_agent(client=threading.main_thread(), link=True),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["a thread can't be stopped from outside", "link=False"],
     ),
     (
         "is not an actor and has no inbox",
         lambda agent, other: locks.spawn_agent(client=threading.main_thread(), notify=True),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["MainThread", "no inbox", "notify=function"],
     ),
     (
         "no inbox to be told of nodes in",
         lambda agent, other: locks.spawn_agent(client=threading.main_thread(), monitor_nodes=True),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["has no inbox", "notify=function"],
     ),
     (
@@ -377,6 +379,18 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
         lambda agent, other: locks.lock((agent, None), ("c",)),
         locks.MisuseError,
         ["is not an agent", "pair (agent, result)"],
+    ),
+    (
+        "lock for Lock",
+        lambda agent, other: locks.lock(("c",), "write"),  # type: ignore[arg-type]
+        locks.MisuseError,
+        ["('c',) is not an agent", "use locks.Lock(lock_id)"],
+    ),
+    (
+        "locked for Lock.locked",
+        lambda agent, other: 1 if locks.locked(("c",)) else 0,
+        locks.MisuseError,
+        ["locks.locked() is a decorator", "use locks.Lock(lock_id).locked()"],
     ),
     (
         "None is not an agent",
@@ -387,43 +401,43 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
     (
         "watcher",
         lambda agent, other: locks.watch(("c",), watcher=17),
-        locks.InvalidOption,
+        locks.errors.InvalidOption,
         ["17", "neither an actor's reference nor a callable", "watcher=function"],
     ),
     (
         "unlock of what is not held",
         lambda agent, other: locks.unlock(agent, ("c", 1)),
-        locks.NotHeld,
+        locks.errors.NotHeld,
         ["agent-1@", "has neither locked nor requested c/1"],
     ),
     (
         "unlock of a part",
         lambda agent, other: locks.unlock(agent, ("a", 1)),
-        locks.NotHeld,
+        locks.errors.NotHeld,
         ["a/1"],
     ),
     (
         "token of what is not held",
         lambda agent, other: locks.fencing_token(agent, ("c",)),
-        locks.NotHeld,
+        locks.errors.NotHeld,
         ["c has no fencing token", "has neither locked nor requested it"],
     ),
     (
         "token of what is asked for",
         lambda agent, other: locks.fencing_token(other, A),
-        locks.NotHeld,
+        locks.errors.NotHeld,
         ["has requested, but does not hold it"],
     ),
     (
         "surrender of what nobody waits for",
         lambda agent, other: locks.surrender_nowait(agent, ("b",), other),
-        locks.NotHeld,
+        locks.errors.NotHeld,
         ["b", "agent-2@", "is not waiting"],
     ),
     (
         "surrender of what is not held",
         lambda agent, other: locks.surrender_nowait(agent, ("a", 1), other),
-        locks.NotHeld,
+        locks.errors.NotHeld,
         ["a/1"],
     ),
     (
@@ -435,7 +449,7 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
     (
         "other requirement",
         lambda agent, other: locks.lock(agent, A, "write", None, "any"),
-        locks.ConflictingRequest,
+        locks.errors.ConflictingRequest,
         ["a was requested before", "require='all'", "require='any'"],
     ),
     (
@@ -443,49 +457,49 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
         lambda agent, other: locks.lock_objects(
             agent, [(("c",), "read"), (("b",), "write", ["x@y"], "all_alive")]
         ),
-        locks.ConflictingRequest,
+        locks.errors.ConflictingRequest,
         ["b was requested before on", "x@y"],
     ),
     (
         "lock through another one's transaction",
         lambda agent, other: locks.lock(other, ("c",)),
-        locks.NotClient,
+        locks.errors.NotClient,
         ["agent-2@", "belongs to", "can't use transaction", "client=..."],
     ),
     (
         "begin for another client and lock",
         lambda agent, other: locks.lock_objects(other, [(("c",), "read")]),
-        locks.NotClient,
+        locks.errors.NotClient,
         ["agent-2@"],
     ),
     (
         "wait in another one's transaction",
         lambda agent, other: locks.await_all_locks(other),
-        locks.NotClient,
+        locks.errors.NotClient,
         ["agent-2@"],
     ),
     (
         "end another one's transaction",
         lambda agent, other: locks.end_transaction(other),
-        locks.NotClient,
+        locks.errors.NotClient,
         ["agent-2@"],
     ),
     (
         "unlock in another one's transaction",
         lambda agent, other: locks.unlock(other, A),
-        locks.NotClient,
+        locks.errors.NotClient,
         ["agent-2@"],
     ),
     (
         "change another one's flag",
         lambda agent, other: locks.change_flag(other, "notify", print),
-        locks.NotClient,
+        locks.errors.NotClient,
         ["agent-2@"],
     ),
     (
         "surrender for another one",
         lambda agent, other: locks.surrender_nowait(other, A, agent),
-        locks.NotClient,
+        locks.errors.NotClient,
         ["agent-2@"],
     ),
     (
@@ -494,10 +508,15 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
         locks.MisuseError,
         ["is already running", "locks.stop()", "nameless"],
     ),
-    ("kill of what is no GeventActor", lambda agent, other: locks.kill(agent), TypeError, []),
+    (
+        "kill of what is no GeventActor",
+        lambda agent, other: locks.actors.kill(agent),
+        TypeError,
+        [],
+    ),
     (
         "monitor of what does not live",
-        lambda agent, other: locks.monitor("me", print),
+        lambda agent, other: locks.actors.monitor("me", print),
         CannotMonitor,
         ["'me'"],
     ),
@@ -512,7 +531,7 @@ NOT_STARTED = threading.Thread()
 )
 def test_bad_calls(run: Run, bad: Bad, error: type[Exception], words: list[str]) -> None:
     """Each bad call raises its own error, which names the value and says what to do."""
-    if run.owned and error is locks.NotClient:
+    if run.owned and error is locks.errors.NotClient:
         pytest.skip("whoever has an owner's transaction acts for it")
     scene = Scene(run)
     agent, other = scene.one.agent, scene.two.agent
@@ -524,7 +543,7 @@ def test_a_refused_callable_is_not_used(run: Run) -> None:
     told: list[Any] = []
     client = run.client()
     client.begin(notify=told.append)
-    with pytest.raises(locks.InvalidOption):
+    with pytest.raises(locks.errors.InvalidOption):
         client.call(locks.change_flag, client.agent, "monitor_nodes", lambda n: told.append("no"))
     client.lock(A).get()
     eventually(lambda: told)
@@ -548,12 +567,14 @@ def test_a_refused_callable_is_not_used(run: Run) -> None:
         lambda agent: locks.end_transaction(agent),
     ],
 )
-def test_ended_agents(run: Run, call: Callable[[locks.Agent], Any]) -> None:
+def test_ended_agents(run: Run, call: Callable[[locks.actors.Agent], Any]) -> None:
     """Whatever is asked of a transaction that has ended: `AgentEnded`, and what to do."""
     scene = Scene(run)
     ended = scene.one.call(locks.spawn_agent)
     scene.one.call(locks.end_transaction, ended)
-    refused(scene, scene.one, lambda: call(ended), locks.AgentEnded, str(ended), "begin a new one")
+    refused(
+        scene, scene.one, lambda: call(ended), locks.TransactionEnded, str(ended), "begin a new one"
+    )
 
 
 def test_begin_that_fails_begins_nothing(run: Run) -> None:
@@ -579,13 +600,13 @@ def test_begin_that_fails_begins_nothing(run: Run) -> None:
 @pytest.mark.parametrize("name", ["", "node", "@", "a@", "@b", "a@b@c", 17, b"a@b"])
 def test_bad_node_names(name: Any) -> None:
     """A node's name has the form name@host."""
-    with pytest.raises(locks.InvalidOption, match="is not of the form"):
+    with pytest.raises(locks.errors.InvalidOption, match="is not of the form"):
         locks.start(name)
 
 
 def test_a_dead_watcher_is_not_kept(run: Run) -> None:
     """An actor that is dead already does not become a watcher."""
-    ref = pykka.ThreadingActor.start() if not run.in_hub else locks.GeventActor.start()
+    ref = pykka.ThreadingActor.start() if not run.in_hub else locks.actors.GeventActor.start()
     ref.stop()
     locks.watch(A, watcher=ref)
     assert locks.watchers(A) == []
@@ -599,7 +620,7 @@ def test_the_caller_can_not_watch(run: Run) -> None:
         assert locks.watchers(A) == [client.subject]
         client.call(locks.unwatch, A)
     else:
-        with pytest.raises(locks.InvalidOption, match="watcher=function"):
+        with pytest.raises(locks.errors.InvalidOption, match="watcher=function"):
             client.call(locks.watch, A)
     assert locks.watchers(A) == []
 
@@ -607,25 +628,25 @@ def test_the_caller_can_not_watch(run: Run) -> None:
 HIERARCHY = {
     locks.LocksError: Exception,
     locks.MisuseError: locks.LocksError,
-    locks.InvalidLockId: locks.MisuseError,
-    locks.InvalidOption: locks.MisuseError,
-    locks.ConflictingRequest: locks.MisuseError,
-    locks.NotClient: locks.MisuseError,
-    locks.BlocksEventLoop: locks.MisuseError,
-    locks.ReentrantCall: locks.MisuseError,
-    locks.NotHeld: locks.MisuseError,
-    locks.WaitsForItself: locks.MisuseError,
-    locks.OperatingError: locks.LocksError,
-    locks.NodeNotRunning: locks.OperatingError,
-    locks.CannotServe: locks.NodeNotRunning,
-    locks.LockTimeout: locks.OperatingError,
-    locks.TransactionEnded: locks.OperatingError,
-    locks.TransactionBroken: locks.TransactionEnded,
-    locks.LockLost: locks.OperatingError,
-    locks.BrokenBarrier: locks.OperatingError,
-    locks.AlreadyDone: locks.OperatingError,
-    locks.NotMarked: locks.OperatingError,
-    locks.RemoteError: locks.OperatingError,
+    locks.errors.InvalidLockId: locks.MisuseError,
+    locks.errors.InvalidOption: locks.MisuseError,
+    locks.errors.ConflictingRequest: locks.MisuseError,
+    locks.errors.NotClient: locks.MisuseError,
+    locks.errors.BlocksEventLoop: locks.MisuseError,
+    locks.errors.ReentrantCall: locks.MisuseError,
+    locks.errors.NotHeld: locks.MisuseError,
+    locks.errors.WaitsForItself: locks.MisuseError,
+    locks.errors.OperatingError: locks.LocksError,
+    locks.errors.NodeNotRunning: locks.errors.OperatingError,
+    locks.CannotServe: locks.errors.NodeNotRunning,
+    locks.LockTimeout: locks.errors.OperatingError,
+    locks.TransactionEnded: locks.errors.OperatingError,
+    locks.errors.TransactionBroken: locks.TransactionEnded,
+    locks.LockLost: locks.errors.OperatingError,
+    locks.errors.BrokenBarrier: locks.errors.OperatingError,
+    locks.AlreadyDone: locks.errors.OperatingError,
+    locks.errors.NotMarked: locks.errors.OperatingError,
+    locks.node.RemoteError: locks.errors.OperatingError,
     locks.DeadlockAborted: locks.LocksError,
 }
 
@@ -638,18 +659,20 @@ def test_hierarchy(error: type[locks.LocksError]) -> None:
 
 def test_kinds_of_pythons_own() -> None:
     """Wrong values are `ValueError`s and a timeout is a `TimeoutError`."""
-    assert issubclass(locks.InvalidLockId, ValueError)
-    assert issubclass(locks.InvalidOption, ValueError)
+    assert issubclass(locks.errors.InvalidLockId, ValueError)
+    assert issubclass(locks.errors.InvalidOption, ValueError)
     assert issubclass(locks.LockTimeout, TimeoutError)
-    exported = {e for e in vars(locks).values() if isinstance(e, type) and issubclass(e, Exception)}
-    assert exported == set(HIERARCHY)
+    exported = {
+        e for e in vars(locks.errors).values() if isinstance(e, type) and issubclass(e, Exception)
+    }
+    assert exported | {locks.node.RemoteError} == set(HIERARCHY)
 
 
 def test_one_batch_is_checked_against_itself(run: Run) -> None:
     """The same id on other terms within one call is refused, and nothing of the call is asked for."""
     (client,) = run.begin(1)
     batch = [(A, "read"), (("b",), "write"), (A, "read", [locks.start().name], "any")]
-    with pytest.raises(locks.ConflictingRequest, match="was requested before"):
+    with pytest.raises(locks.errors.ConflictingRequest, match="was requested before"):
         client.call(locks.lock_objects, client.agent, batch)
     assert not client.call(locks.lock_info, client.agent)
 
@@ -660,14 +683,14 @@ def test_objects_are_locked_for_the_caller_only(run: Run) -> None:
     other = two.call(current_client)
     if run.owned:
         pytest.skip("whoever names an owner acts for it")
-    with pytest.raises(locks.InvalidOption, match="spawn_agent"):
+    with pytest.raises(locks.errors.InvalidOption, match="spawn_agent"):
         one.call(lambda: locks.begin_transaction([(A, "write")], client=other))
 
 
 def test_nodes_that_are_no_list_are_refused(run: Run) -> None:
     """A number in the place of node names is refused with a message that says what is wanted."""
     (client,) = run.begin(1)
-    with pytest.raises(locks.InvalidOption, match="list of node names"):
+    with pytest.raises(locks.errors.InvalidOption, match="list of node names"):
         client.call(lambda: locks.lock(client.agent, A, nodes=5))  # type: ignore[arg-type]
 
 
@@ -682,7 +705,7 @@ def test_a_name_can_not_forge_lines_of_a_log(
         with locks.transaction() as tx:
             tx.write_lock(("named",))
             seen.extend(each.client for each in locks.holders(("named",)))
-            seen.extend(str(each) for each in locks.waits().requests)
+            seen.extend(str(each) for each in locks.facts.waits().requests)
             with pytest.raises(locks.LockTimeout) as told, locks.Owner("other"):
                 locks.transaction(owner=None).__enter__().write_lock(("named",), timeout=0)
             seen.append(str(told.value))

@@ -156,7 +156,7 @@ def test_coroutines() -> None:
 @pytest.mark.parametrize("remember", [0, 0.5, True, "1d", float("nan"), float("inf")])
 def test_times_that_are_none(remember: Any) -> None:
     """They are refused before anything happens."""
-    with pytest.raises(locks.InvalidOption, match="remember="):
+    with pytest.raises(locks.errors.InvalidOption, match="remember="):
         locks.once(("a",), remember=remember)
 
 
@@ -165,9 +165,9 @@ def test_misuse() -> None:
 
     async def coroutine() -> None: ...
 
-    with pytest.raises(locks.InvalidOption, match=r"aio\.once"):
+    with pytest.raises(locks.errors.InvalidOption, match=r"aio\.once"):
         locks.once(("a",))(coroutine)
-    with pytest.raises(locks.InvalidOption, match=r"locks\.once"):
+    with pytest.raises(locks.errors.InvalidOption, match=r"locks\.once"):
         aio.once(("a",))(lambda: None)  # type: ignore[arg-type,return-value]
     with pytest.raises(locks.MisuseError, match="has not begun"):
         _ = locks.once(("a",)).token

@@ -83,7 +83,7 @@ class Replay:
         answers = self.answers.pop(name)
         if answers and not answers[-1].ready:
             client.agent.stop()  # the client itself is blocked
-            with pytest.raises(locks.AgentEnded):
+            with pytest.raises(locks.TransactionEnded):
                 answers[-1].get()
         else:
             client.end()
@@ -116,7 +116,7 @@ class Replay:
         for lock_id in self.watched:
             locks.unwatch(lock_id, watcher=self._view)
 
-    def _view(self, view: locks.View) -> None:
+    def _view(self, view: locks.values.View) -> None:
         """A watcher that does nothing."""
 
 
@@ -250,7 +250,7 @@ def test_fault_5_readers_join(run: Run) -> None:
 
 def test_fault_6_versions_never_go_back(run: Run) -> None:
     """Versions rise when a lock was forgotten and is watched anew, and when the node restarts."""
-    views: list[locks.View] = []
+    views: list[locks.values.View] = []
     tokens = []
     client = run.client()
     for _ in range(3):
@@ -275,7 +275,7 @@ def test_fault_6_versions_never_go_back(run: Run) -> None:
 def test_fault_7_a_client_that_also_watches(run: Run) -> None:
     """A client that watches the lock that it surrenders crashes nothing; it sees each view."""
     a, b = ("a",), ("b",)
-    views: list[locks.View] = []
+    views: list[locks.values.View] = []
     one, two = run.begin(2)
     two.call(locks.watch, b, watcher=views.append)
     one.lock(a).get()
@@ -309,7 +309,9 @@ def test_fault_7_a_client_that_also_watches(run: Run) -> None:
         lambda agent: locks.end_transaction("agent-1"),
     ],
 )
-def test_fault_7_bad_requests_crash_nothing(run: Run, bad: Callable[[locks.Agent], Any]) -> None:
+def test_fault_7_bad_requests_crash_nothing(
+    run: Run, bad: Callable[[locks.actors.Agent], Any]
+) -> None:
     """A bad request is refused, and neither this transaction nor another one takes notice of it."""
     one, two = run.begin(2)
     one.lock(("held",)).get()
@@ -376,7 +378,7 @@ def test_fault_9_many_clients_of_one_lock(run: Run) -> None:
     one, two = run.begin(2)
     one.lock(("a",)).get()
 
-    def ask_all() -> list[locks.Agent]:
+    def ask_all() -> list[locks.actors.Agent]:
         agents = []
         for number in range(200):
             agent = locks.spawn_agent(notify=lambda n, i=number: note(n, i))
@@ -384,7 +386,7 @@ def test_fault_9_many_clients_of_one_lock(run: Run) -> None:
             agents.append(agent)
         return agents
 
-    def note(notification: locks.Notification, number: int) -> None:
+    def note(notification: locks.values.Notification, number: int) -> None:
         if notification.kind == "have_all_locks":
             order.append(number)
             agents[number].stop()
@@ -401,9 +403,9 @@ def count_objects() -> tuple[int, int]:
     node = locks.start()
     gc.collect()
     objects = gc.get_objects()
-    return sum(type(o) is locks.Agent and getattr(o, "node", None) is node for o in objects), len(
-        objects
-    )
+    return sum(
+        type(o) is locks.actors.Agent and getattr(o, "node", None) is node for o in objects
+    ), len(objects)
 
 
 def test_fault_10_transactions_leave_nothing(run: Run) -> None:
@@ -464,7 +466,7 @@ def test_fault_11_nobody_else_uses_a_transaction(run: Run) -> None:
         lambda: locks.lock_nowait(one.agent, ("a",)),
         lambda: locks.end_transaction(one.agent),
     ):
-        with pytest.raises(locks.NotClient, match="belongs to"):
+        with pytest.raises(locks.errors.NotClient, match="belongs to"):
             two.call(job)
     assert one.agent.is_alive()
     assert locks.lock_info(one.agent) == []
@@ -478,7 +480,7 @@ def test_fault_12_an_agent_that_is_killed_takes_nobody_along(run: Run) -> None:
     run.until_waiting(two, ("a",))
     one.agent.kill("for a test")
     answer.get()
-    with pytest.raises(locks.AgentEnded, match="for a test"):
+    with pytest.raises(locks.TransactionEnded, match="for a test"):
         one.lock(("b",)).get()
     assert three.lock(("b",)).get().status == "have_all_locks"
 

@@ -29,12 +29,12 @@ def waits(function: Callable[[], Any]) -> gevent.Greenlet[..., Any]:
     return greenlet
 
 
-def rlock(owner: locks.Owner, mode: locks.Mode) -> Callable[[], Any]:
+def rlock(owner: locks.Owner, mode: locks.values.Mode) -> Callable[[], Any]:
     """What acquires a lock by an `RLock`."""
     return locks.RLock(A, mode, owner=owner).acquire
 
 
-def one_transaction(owner: locks.Owner, mode: locks.Mode) -> Callable[[], Any]:
+def one_transaction(owner: locks.Owner, mode: locks.values.Mode) -> Callable[[], Any]:
     """The same in a transaction."""
     agent = locks.spawn_agent(client=owner)
     return lambda: locks.lock(agent, A, mode)
@@ -43,7 +43,7 @@ def one_transaction(owner: locks.Owner, mode: locks.Mode) -> Callable[[], Any]:
 @pytest.mark.parametrize("how", [rlock, one_transaction])
 @pytest.mark.parametrize("mode", ["read", "write"])
 def test_one_gives_up_and_another_one_waits_on(
-    how: Callable[[locks.Owner, locks.Mode], Callable[[], Any]], mode: locks.Mode
+    how: Callable[[locks.Owner, locks.values.Mode], Callable[[], Any]], mode: locks.values.Mode
 ) -> None:
     """The lock that both wait for is asked for still, and the other one does not believe that it has it."""
     owner, other = locks.Owner("job"), locks.Owner("other")
@@ -119,7 +119,7 @@ def test_what_one_waits_for_is_unlocked_by_another_one(before: str) -> None:
             locks.lock_nowait(tx.agent, A)  # by another one, that does not wait
         tx.unlock(A)
         with pytest.raises(
-            locks.NotHeld, match="in the same transaction while this call was waiting"
+            locks.errors.NotHeld, match="in the same transaction while this call was waiting"
         ):
             both.get(timeout=LIMIT)
         assert tx.agent.lock_info() == []
@@ -198,7 +198,7 @@ def test_two_threads_release_an_rlock_at_the_same_moment(monkeypatch: pytest.Mon
     between.do = lock.release
     lock.release()
     assert not lock.owned()
-    with pytest.raises(locks.NotHeld):
+    with pytest.raises(locks.errors.NotHeld):
         lock.release()
     owner.end()
 
@@ -251,12 +251,12 @@ def test_nothing_begins_on_a_node_that_another_thread_stops(
     node = locks.start()
     between = Between(monkeypatch, Agent, "__init__")
     between.do = locks.stop
-    with pytest.raises(locks.NodeNotRunning):
+    with pytest.raises(locks.errors.NodeNotRunning):
         locks.transaction().__enter__()
     assert between.do is None
     assert node.agents() == []
     between.do = locks.stop
-    with pytest.raises(locks.NodeNotRunning):
+    with pytest.raises(locks.errors.NodeNotRunning):
         locks.Lock(A).acquire()
     assert locks.Lock(A).acquire()
     locks.Lock(A).release()
@@ -267,7 +267,7 @@ def test_an_owner_that_ends_as_it_begins_leaves_nothing(monkeypatch: pytest.Monk
     owner = locks.Owner("job")
     between = Between(monkeypatch, Agent, "start_monitoring")
     between.do = owner.end
-    with pytest.raises(locks.AgentEnded, match="because its client job has ended"):
+    with pytest.raises(locks.TransactionEnded, match="because its client job has ended"):
         locks.Lock(A, owner=owner).acquire()
     node = locks.start()
     assert node.holders.get(owner) is None

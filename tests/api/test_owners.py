@@ -47,7 +47,7 @@ def test_a_block_acts_for_its_owner_and_ends_it() -> None:
         assert holder_of(A) == holder_of(B) == ["request 17"]
     assert owner.ended
     assert holder_of(A) == holder_of(B) == []
-    with pytest.raises(locks.AgentEnded, match="because its client request 17 has ended"):
+    with pytest.raises(locks.TransactionEnded, match="because its client request 17 has ended"):
         tx.write_lock(B)
 
 
@@ -108,7 +108,7 @@ def test_two_threads_of_one_owner_are_one_client() -> None:
     with locks.transaction(owner=owner) as tx:
         tx.write_lock(A)
         with pytest.raises(
-            locks.WaitsForItself, match="one would wait for itself: it requests write"
+            locks.errors.WaitsForItself, match="one would wait for itself: it requests write"
         ):
             in_thread(lambda: locks.run_transaction(lambda tx: tx.write_lock(A), owner=owner))
 
@@ -358,7 +358,7 @@ def test_who_waits_is_told_of_the_owners_end() -> None:
             waits = pool.submit(locks.run_transaction, lambda tx: tx.write_lock(A), owner=owner)
             eventually(lambda: bool(locks.queue(A).waiting))
             owner.end()
-            with pytest.raises(locks.AgentEnded, match="because its client waits has ended"):
+            with pytest.raises(locks.TransactionEnded, match="because its client waits has ended"):
                 waits.result(LIMIT)
 
 
@@ -459,7 +459,7 @@ def test_acting_goes_along_to_threads_of_asyncio_alone() -> None:
 @pytest.mark.parametrize("name", ["", "two\nlines", 7, "x" * 201])
 def test_names_that_are_none_are_refused(name: Any) -> None:
     """Others have to be able to read the name."""
-    with pytest.raises(locks.InvalidOption, match="is not one line of 1 to 200 characters"):
+    with pytest.raises(locks.errors.InvalidOption, match="is not one line of 1 to 200 characters"):
         locks.Owner(name)
 
 
@@ -469,9 +469,9 @@ def test_what_is_no_owner_is_refused() -> None:
         lambda: locks.transaction(owner="me"),  # type: ignore[arg-type]
         lambda: locks.Lock(A, owner=threading.current_thread()),  # type: ignore[arg-type]
     ):
-        with pytest.raises(locks.InvalidOption, match=r"is not a locks\.Owner; create one"):
+        with pytest.raises(locks.errors.InvalidOption, match=r"is not a locks\.Owner; create one"):
             use()
-    with pytest.raises(locks.InvalidOption, match="can't tie owner me to 7"):
+    with pytest.raises(locks.errors.InvalidOption, match="can't tie owner me to 7"):
         locks.Owner("me", tied_to=7)  # type: ignore[arg-type]
 
 
@@ -502,7 +502,7 @@ def test_a_coroutine_may_not_block() -> None:
             lambda: locks.run_transaction(lambda tx: tx.write_lock(A)),
             lambda: locks.begin_transaction([(A, "write")]),
         ):
-            with pytest.raises(locks.BlocksEventLoop, match=r"locks\.aio\.transaction"):
+            with pytest.raises(locks.errors.BlocksEventLoop, match=r"locks\.aio\.transaction"):
                 use()
 
     asyncio.run(main())

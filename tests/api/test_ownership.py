@@ -371,12 +371,12 @@ def test_all_must_have_the_same_groups(run: Run) -> None:
     """Another number of groups, or another function, would put a resource into two of them."""
     mine = join(run.client(), 2)
     for other in (Ownership("ingest", 3, group_for=int), Ownership("ingest", 2)):
-        with pytest.raises(locks.InvalidOption, match="groups"):
+        with pytest.raises(locks.errors.InvalidOption, match="groups"):
             run.client().call(other.join)
         assert not other.joined
-    with pytest.raises(locks.InvalidOption, match="give both the same"):
+    with pytest.raises(locks.errors.InvalidOption, match="give both the same"):
         run.client().call(mine.run, Backlog(groups=3), print)
-    with pytest.raises(locks.InvalidOption, match="not a Backlog"):
+    with pytest.raises(locks.errors.InvalidOption, match="not a Backlog"):
         run.client().call(mine.run, [1, 2], print)
     mine.stop()
     eventually(lambda: not mine.joined)
@@ -397,7 +397,7 @@ def test_all_must_have_the_same_groups(run: Run) -> None:
 )
 def test_wrong_types(make: Callable[[], object], text: str) -> None:
     """What can't be used is refused where it is given."""
-    with pytest.raises(locks.InvalidOption, match=text):
+    with pytest.raises(locks.errors.InvalidOption, match=text):
         make()
 
 
@@ -417,7 +417,9 @@ def test_a_backlog_has_workers_of_one_name(run: Run) -> None:
     """Those of another name share the same resources out among themselves: tasks would be done twice."""
     backlog = Backlog(range(3), groups=2)
     assert run.client().call(Ownership("a", 2).run, backlog, lambda task, token: None) == 3
-    with pytest.raises(locks.InvalidOption, match=r"workers of locks\.ownership\.Ownership\('a'\)"):
+    with pytest.raises(
+        locks.errors.InvalidOption, match=r"workers of locks\.ownership\.Ownership\('a'\)"
+    ):
         run.client().call(Ownership("b", 2).run, backlog, lambda task, token: None)
 
 

@@ -43,7 +43,7 @@ def test_workers_of_both_classes_share_no_backlog(run: Run, first: int) -> None:
     one, two = kinds[first]("x", 4), kinds[1 - first]("x", 4)
     answer = run.client().do(one.run, tasks, handle)
     eventually(lambda: done)
-    with pytest.raises(locks.InvalidOption, match="know nothing of those of"):
+    with pytest.raises(locks.errors.InvalidOption, match="know nothing of those of"):
         run.client().call(two.run, tasks, handle)
     assert not two.joined
     tasks.close()
@@ -59,7 +59,7 @@ def test_workers_of_two_nodes_share_no_backlog(kind: Any, nodes: Nodes) -> None:
     assert kind("x", 2, node=one).run(tasks, nothing) == 10
     assert kind("x", 2, node=one).run(tasks, nothing) == 0
     for other in (kind("x", 2, node=two), kind("x", 2)):
-        with pytest.raises(locks.InvalidOption, match="n1@127"):
+        with pytest.raises(locks.errors.InvalidOption, match="n1@127"):
             other.run(tasks, nothing)
         assert not other.joined
     one.stop()

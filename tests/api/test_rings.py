@@ -47,7 +47,7 @@ def resolve(
         client.lock(("ring", i)).get()
     youngest = max(client.agent.id for client in clients)
 
-    def finish(client: Client, lock_id: tuple[Any, ...]) -> tuple[locks.Deadlock, ...]:
+    def finish(client: Client, lock_id: tuple[Any, ...]) -> tuple[locks.values.Deadlock, ...]:
         try:
             deadlocks = locks.lock(client.agent, lock_id).deadlocks
         except locks.DeadlockAborted as error:

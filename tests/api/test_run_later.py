@@ -40,7 +40,7 @@ HANDED_OVER: dict[str, Callable[[Any], Any]] = {
     "transaction, on_lost": lambda given: locks.transaction(on_lost=given),
     "begin_transaction, notify": lambda given: locks.begin_transaction(notify=given),
     "locked, lock_id": locks.locked,
-    "monitor": lambda given: locks.monitor(threading.current_thread(), given),
+    "monitor": lambda given: locks.actors.monitor(threading.current_thread(), given),
     "watch": lambda given: locks.watch(("a",), watcher=given),
     "Election.run": lambda given: locks_leader.Election("e").run(given, timeout=5),
     "Election": lambda given: locks_leader.Election("e")(given),
@@ -63,7 +63,7 @@ async def _entered(**options: Any) -> None:
 @pytest.mark.parametrize("hand_over", HANDED_OVER.values(), ids=HANDED_OVER)
 def test_what_would_be_run_later_is_refused(hand_over: Callable[[Any], Any]) -> None:
     """A coroutine function where a function is called: nothing of it would be run while it has the lock, or ever."""
-    with pytest.raises(locks.InvalidOption, match="calling it does not run its body"):
+    with pytest.raises(locks.errors.InvalidOption, match="calling it does not run its body"):
         hand_over(_later)
     assert not locks.start().agents()
 
@@ -103,7 +103,9 @@ def test_a_plain_function_where_a_coroutine_function_is_wanted(
     async def answers(_: Any) -> str:
         return "awaited"
 
-    with pytest.raises(locks.InvalidOption, match=r"17 can't be called: pass a coroutine function"):
+    with pytest.raises(
+        locks.errors.InvalidOption, match=r"17 can't be called: pass a coroutine function"
+    ):
         asyncio.run(handed_over(17))
     with pytest.raises(locks.MisuseError, match=r"returned 17, which can't be awaited; pass a"):
         asyncio.run(handed_over(lambda _: 17))

@@ -275,7 +275,7 @@ def test_what_too_few_servers_are_up_for_is_left_to_the_function(run: Run) -> No
 
 def record(number: int, created: int, lock_id: Any = A) -> RequestRecord:
     """A request that waits."""
-    agent = locks.AgentId(created << SERIAL_BITS | number, "n@h", number)
+    agent = locks.values.AgentId(created << SERIAL_BITS | number, "n@h", number)
     return RequestRecord("n@h", number, agent, "c", lock_id, "write", "waiting", 1, 1, True, 1)
 
 
@@ -285,7 +285,7 @@ FAILED: Any = SimpleNamespace(agent=SimpleNamespace(id=record(9, 9).agent))
 def aborted_for(rival: RequestRecord) -> locks.DeadlockAborted:
     """The error of a transaction that had to give way."""
     mine = record(9, 9, B)
-    cycle = (locks.Edge(rival, mine), locks.Edge(mine, rival))
+    cycle = (locks.values.Edge(rival, mine), locks.values.Edge(mine, rival))
     report = Deadlock(mine.agent, A, "n@h", "aborted", cycle, "for a test")
     return locks.DeadlockAborted("aborted for a test", deadlock=report)
 
@@ -347,7 +347,7 @@ def test_a_livelock_ends() -> None:
 @pytest.mark.parametrize("wrong", [None, 1, "yes"])
 def test_whether_it_learns_is_checked(wrong: Any) -> None:
     """Before anything is run, in both forms."""
-    with pytest.raises(locks.InvalidOption, match="learn="):
+    with pytest.raises(locks.errors.InvalidOption, match="learn="):
         locks.run_transaction(lambda tx: None, learn=wrong)
 
     async def nothing(tx: aio.Transaction) -> None:
@@ -356,7 +356,7 @@ def test_whether_it_learns_is_checked(wrong: Any) -> None:
     async def main() -> None:
         await aio.run_transaction(nothing, learn=wrong)
 
-    with pytest.raises(locks.InvalidOption, match="learn="):
+    with pytest.raises(locks.errors.InvalidOption, match="learn="):
         asyncio.run(main())
 
 

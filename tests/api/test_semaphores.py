@@ -14,7 +14,7 @@ from tests.helpers import eventually
 from tests.simulated import Simulation, simulate
 
 POOL = ("pool",)
-UNITS = locks.units(POOL, 2)
+UNITS = locks.values.units(POOL, 2)
 
 
 def until_waiting(lock_id: tuple[Any, ...], number: int = 1) -> None:
@@ -63,7 +63,7 @@ def test_a_holder_that_ends_frees_its_unit_at_once(run: Run) -> None:
     pool = locks.Semaphore(POOL, 1)
     one.call(pool.acquire)
     waits = two.do(pool.acquire)
-    until_waiting(locks.units(POOL, 1))
+    until_waiting(locks.values.units(POOL, 1))
     run.stop(one)
     assert waits.get()
     two.call(pool.release)
@@ -137,7 +137,7 @@ def test_one_client_with_two_transactions(run: Run) -> None:
     one = run.client()
 
     def twice(value: int) -> int:
-        lock_id = locks.units(POOL, value)
+        lock_id = locks.values.units(POOL, value)
         with locks.transaction() as outer:
             outer.write_lock(lock_id)
             with locks.transaction() as inner:
@@ -159,13 +159,13 @@ def test_misuse(run: Run) -> None:
         for word in words:
             assert word in str(error)
 
-    refused(one, pool.release, locks.NotHeld, "pool*2")
-    refused(one, pool.unit, locks.NotHeld, "pool*2")
+    refused(one, pool.release, locks.errors.NotHeld, "pool*2")
+    refused(one, pool.unit, locks.errors.NotHeld, "pool*2")
     one.call(pool.acquire)
     refused(one, pool.acquire, locks.MisuseError, "pool*2", "already")
     other = locks.Semaphore(POOL, 3)
-    refused(two, other.acquire, locks.ConflictingRequest, "with 3 units", "with 2 units")
-    refused(two, pool.release, locks.NotHeld)
+    refused(two, other.acquire, locks.errors.ConflictingRequest, "with 3 units", "with 2 units")
+    refused(two, pool.release, locks.errors.NotHeld)
     assert two.call(pool.acquire)
     for client in (one, two):
         client.call(pool.release)
@@ -176,10 +176,10 @@ def test_misuse(run: Run) -> None:
 @pytest.mark.parametrize("value", [0, -1, 10_001, True, 2.0, "2", None])
 def test_what_is_no_number_of_units(value: Any) -> None:
     """It is refused with the value, before anything is asked for."""
-    with pytest.raises(locks.InvalidOption, match=r"value=.* is wrong"):
+    with pytest.raises(locks.errors.InvalidOption, match=r"value=.* is wrong"):
         locks.Semaphore(POOL, value)
-    with pytest.raises(locks.InvalidOption, match="already a counted lock"):
-        locks.units(UNITS, 2)
+    with pytest.raises(locks.errors.InvalidOption, match="already a counted lock"):
+        locks.values.units(UNITS, 2)
 
 
 def test_coroutines() -> None:

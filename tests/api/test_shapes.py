@@ -37,10 +37,10 @@ def test_rlock_is_acquired_again_and_released_as_often(run: Run) -> None:
         assert first.locked()
         one.call(second.release)
     assert two.call(first.acquire)
-    with pytest.raises(locks.NotHeld):
+    with pytest.raises(locks.errors.NotHeld):
         one.call(first.release)
     two.call(first.release)
-    with pytest.raises(locks.NotHeld):
+    with pytest.raises(locks.errors.NotHeld):
         two.call(first.release)
 
 
@@ -69,7 +69,7 @@ def test_rlock_that_times_out_keeps_what_there_was(run: Run) -> None:
     assert not two.call(read.acquire, blocking=False)
     one.call(write.release)
     one.call(read.release)
-    with pytest.raises(locks.NotHeld):
+    with pytest.raises(locks.errors.NotHeld):
         one.call(read.release)
     assert two.call(write.acquire)
     two.call(write.release)
@@ -87,14 +87,14 @@ def test_rlock_is_lost_by_an_abort(run: Run) -> None:
     with pytest.raises(locks.DeadlockAborted):
         two.call(a.acquire)
     assert answer.get()
-    with pytest.raises(locks.NotHeld):
+    with pytest.raises(locks.errors.NotHeld):
         two.call(b.release)
     one.call(b.release)
     one.call(a.release)
     one.call(a.release)
     assert two.call(b.acquire)
     two.call(b.release)
-    with pytest.raises(locks.NotHeld):
+    with pytest.raises(locks.errors.NotHeld):
         two.call(b.release)
 
 
@@ -138,7 +138,7 @@ def test_threads_of_one_owner_count_together() -> None:
 
 
 @pytest.mark.parametrize("mode", ["read", "write"])
-def test_a_lock_is_not_released_by_an_rlock_of_its_id(run: Run, mode: locks.Mode) -> None:
+def test_a_lock_is_not_released_by_an_rlock_of_its_id(run: Run, mode: locks.values.Mode) -> None:
     """Who has an id by a `Lock` does not get it by an `RLock`, whose release would be the `Lock`'s: others stay out."""
     one, two = run.client(), run.client()
     lock, again = locks.Lock(A, mode), locks.RLock(A)
@@ -151,7 +151,7 @@ def test_a_lock_is_not_released_by_an_rlock_of_its_id(run: Run, mode: locks.Mode
         one.call(again.acquire)
     assert not one.call(again.acquire, blocking=False)
     assert not one.call(again.acquire, timeout=0.01)
-    with pytest.raises(locks.NotHeld, match="the caller holds it by a Lock"):
+    with pytest.raises(locks.errors.NotHeld, match="the caller holds it by a Lock"):
         one.call(again.release)
     assert one.call(lock.owned)
     assert not two.call(again.acquire, blocking=False)
@@ -166,7 +166,7 @@ def test_an_rlock_is_not_released_by_a_lock_of_its_id(run: Run) -> None:
     lock, again = locks.Lock(A), locks.RLock(A)
     for _ in range(2):
         assert one.call(again.acquire)
-    with pytest.raises(locks.NotHeld, match="the caller holds it by an RLock"):
+    with pytest.raises(locks.errors.NotHeld, match="the caller holds it by an RLock"):
         one.call(lock.release)
     for _ in range(2):
         assert not two.call(lock.acquire, blocking=False)
@@ -256,12 +256,12 @@ def test_locked_readers_run_together(run: Run) -> None:
 
 def test_what_can_not_be_run_with_a_lock() -> None:
     """Ids and options are looked at when the function is defined; generators are refused."""
-    with pytest.raises(locks.InvalidLockId):
+    with pytest.raises(locks.errors.InvalidLockId):
         locks.locked("report")
     for lock_id in (A, lambda *_: A):
-        with pytest.raises(locks.InvalidOption, match="timeout=-2"):
+        with pytest.raises(locks.errors.InvalidOption, match="timeout=-2"):
             locks.locked(lock_id, timeout=-2)
-        with pytest.raises(locks.InvalidOption, match="mode 'wrote'"):
+        with pytest.raises(locks.errors.InvalidOption, match="mode 'wrote'"):
             locks.locked(lock_id, "wrote")  # type: ignore[arg-type]
 
     def numbers() -> Any:
@@ -272,11 +272,11 @@ def test_what_can_not_be_run_with_a_lock() -> None:
 
     for function in (numbers, more, 17):
         with pytest.raises(
-            locks.InvalidOption, match=r"can't be called|calling it does not run its body"
+            locks.errors.InvalidOption, match=r"can't be called|calling it does not run its body"
         ):
             locks.locked(A)(function)  # type: ignore[type-var]
     calls = locks.locked(lambda: "report")(lambda: None)
-    with pytest.raises(locks.InvalidLockId):
+    with pytest.raises(locks.errors.InvalidLockId):
         calls()
 
 
@@ -322,5 +322,5 @@ def test_labels_of_locks(lock: Any) -> None:
     with lock, locks.Lock(B, label="another"):
         assert [each.client for each in locks.holders(lock.lock_id)] == ["nightly import"]
         assert [each.client for each in locks.holders(B)] == ["nightly import"]
-    with pytest.raises(locks.InvalidOption, match="label="):
+    with pytest.raises(locks.errors.InvalidOption, match="label="):
         locks.Lock(A, label="two\nlines")

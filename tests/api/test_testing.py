@@ -222,7 +222,7 @@ def test_transfers(simulation: Simulation) -> None:
 def test_there_are_deadlocks() -> None:
     """Schedules bring deadlocks about, and report them; an aborted client keeps its age."""
     ages: list[set[int]] = []
-    reports: list[locks.Deadlock] = []
+    reports: list[locks.values.Deadlock] = []
 
     def scenario(simulation: Simulation) -> None:
         bank = Bank(simulation)
@@ -372,7 +372,7 @@ def test_leak_is_found(simulation: Simulation) -> None:
     """Nothing may be left in the lock table when all have ended."""
 
     def leak() -> None:
-        nobody = locks.AgentId(1, "node@localhost", 1000)
+        nobody = locks.values.AgentId(1, "node@localhost", 1000)
         server = default_node().server
         server.machine.handle(Request(nobody, "nobody", ("a",), "write"))
 
@@ -608,7 +608,7 @@ def test_suicide_and_link(simulation: Simulation) -> None:
 def test_transaction_of_the_dead(simulation: Simulation) -> None:
     """A transaction that is begun for a client that has ended ends at once, too."""
 
-    def begin() -> locks.Agent:
+    def begin() -> locks.actors.Agent:
         simulation.sleep(10)
         agent = locks.spawn_agent(client=dead)
         simulation.sleep(10)
@@ -642,7 +642,7 @@ def test_primitives(simulation: Simulation) -> None:
                 most_readers = max(most_readers, inside.count("reader"))
                 assert inside.count("writer") <= 1
                 inside.remove(kind)
-        with pytest.raises(locks.NotHeld):
+        with pytest.raises(locks.errors.NotHeld):
             held.release()
 
     for kind in ("reader", "reader", "reader", "writer", "writer"):
@@ -673,7 +673,7 @@ def test_functions_of_the_original(simulation: Simulation) -> None:
         assert locks.transaction_status(agent).status == "have_all_locks"
         (waiting,) = locks.queue(("b",)).waiting
         assert waiting.client == other.name
-        with pytest.raises(locks.NotClient):
+        with pytest.raises(locks.errors.NotClient):
             locks.unlock(agents[0], ("b",))
         locks.surrender_nowait(agent, ("b",), waiting.agent)
         assert locks.holders(("b",))[0].agent == agents[0].id
@@ -682,10 +682,10 @@ def test_functions_of_the_original(simulation: Simulation) -> None:
         locks.unlock(agent, ("b",))
         assert locks.holders(("b",)) == ()
         locks.end_transaction(agent)
-        with pytest.raises(locks.AgentEnded):
+        with pytest.raises(locks.TransactionEnded):
             locks.lock(agent, ("b",))
 
-    agents: list[locks.Agent] = []
+    agents: list[locks.actors.Agent] = []
 
     def two() -> None:
         agents.append(locks.spawn_agent())
@@ -828,7 +828,7 @@ def test_notified_may_not_wait(simulation: Simulation) -> None:
     """What is notified of something is no client: it can't wait for anything."""
     caught: list[BaseException] = []
 
-    def notified(view: locks.View) -> None:
+    def notified(view: locks.values.View) -> None:
         with pytest.raises(locks.MisuseError, match="can't have a transaction") as error:
             locks.begin_transaction([(("b",), "write")])
         with pytest.raises(locks.MisuseError, match="only a client"):
@@ -930,7 +930,7 @@ def test_operations_of_agents_are_simulated_and_answers_that_come_later_are_not(
         seen.append(len(agent.proxy().lock_info().get()))
         with pytest.raises(locks.MisuseError, match=r"use locks\.lock"):
             agent.proxy().lock(("b",)).get()
-        seen.append(pykka.ActorRegistry.get_by_class(locks.LockServer))
+        seen.append(pykka.ActorRegistry.get_by_class(locks.actors.LockServer))
         agent.proxy().end_transaction().get()
 
     simulation.client(client)

@@ -14,7 +14,7 @@ from locks.ownership import Ownership
 from locks.testing import Simulation, Violation, simulate
 
 
-class Printer(locks.GeventActor):
+class Printer(locks.actors.GeventActor):
     """Counts its pages."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ def test_a_member_that_is_killed_leaves() -> None:
             groups.join("printers", printer)
             simulation.sleep(10)
             if name == "short":
-                locks.kill(printer)
+                locks.actors.kill(printer)
             else:
                 survivors.append(printer)
             simulation.sleep(100)
@@ -119,7 +119,7 @@ def test_coroutines_may_begin_actors() -> None:
 def test_what_actors_share_is_seen() -> None:
     """Two actors that count in shared state without a lock are found."""
 
-    class Counting(locks.GeventActor):
+    class Counting(locks.actors.GeventActor):
         def on_receive(self, message: Any) -> None:
             message["sum"] += 1
 
@@ -140,7 +140,7 @@ def test_what_actors_share_is_seen() -> None:
 def test_an_answer_is_waited_for_in_virtual_time() -> None:
     """`ask` has its timeout in virtual time."""
 
-    class Slow(locks.GeventActor):
+    class Slow(locks.actors.GeventActor):
         def on_receive(self, message: Any) -> None:
             simulations[-1].sleep(7200)
 
@@ -213,7 +213,7 @@ def test_actors_from_outside_are_refused() -> None:
 
 def test_another_node_is_refused() -> None:
     """A worker of a node that is not simulated would wait for ever."""
-    node = locks.Node("elsewhere@localhost")
+    node = locks.node.Node("elsewhere@localhost")
 
     def scenario(simulation: Simulation) -> None:
         simulation.client(Ownership("x", 4, node=node).join)
@@ -229,7 +229,7 @@ def test_another_node_is_refused() -> None:
 def test_nothing_is_left_of_a_run() -> None:
     """Actors that nobody stops end with the run, whether it fails or not."""
 
-    class Printer(locks.GeventActor):
+    class Printer(locks.actors.GeventActor):
         pass
 
     def scenario(simulation: Simulation, error: Exception | None) -> None:
@@ -260,7 +260,9 @@ def test_the_end_of_a_client_is_told_to_its_monitors() -> None:
 
         def watch() -> None:
             for client in (ends, dies):
-                locks.monitor(client, lambda down: told.append((down.subject, simulation.time)))
+                locks.actors.monitor(
+                    client, lambda down: told.append((down.subject, simulation.time))
+                )
             simulation.sleep(2)
             simulation.kill(dies)
             simulation.sleep(2)

@@ -332,7 +332,7 @@ def test_a_callback_that_fails_ends_the_part() -> None:
 def test_a_worker_may_be_an_actor() -> None:
     """An actor that a client has begun joins; when it is stopped, its groups are free."""
 
-    class Worker(locks.GeventActor):
+    class Worker(locks.actors.GeventActor):
         def __init__(self) -> None:
             super().__init__()
             self.mine = Ownership("x", GROUPS)

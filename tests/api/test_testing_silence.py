@@ -215,7 +215,7 @@ def test_wait_for_a_loss_is_in_virtual_time() -> None:
             with locks.transaction() as tx:
                 tx.write_lock(A)
                 waited.append((tx.lost.wait(7200), simulation.time))
-            with suppress(locks.AgentEnded), locks.transaction() as tx:
+            with suppress(locks.TransactionEnded), locks.transaction() as tx:
                 ended.append(tx)
                 waited.append((tx.lost.wait(7200), simulation.time))
 

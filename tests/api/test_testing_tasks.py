@@ -718,10 +718,10 @@ def test_blocking_calls_are_refused(simulation: Simulation) -> None:
     """A call that may wait, in a coroutine without `await`: refused as in a program, before it has asked."""
 
     async def client() -> None:
-        with pytest.raises(locks.BlocksEventLoop), locks.transaction() as tx:
+        with pytest.raises(locks.errors.BlocksEventLoop), locks.transaction() as tx:
             tx.write_lock(A)
         assert not (await aio.call(locks.queue, A)).waiting
-        with pytest.raises(locks.BlocksEventLoop):
+        with pytest.raises(locks.errors.BlocksEventLoop):
             locks.Lock(A).acquire()
 
     simulation.client(client)

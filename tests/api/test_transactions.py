@@ -84,11 +84,11 @@ def test_only_within_its_block(run: Run) -> None:
             with pytest.raises(locks.MisuseError, match="can't enter a transaction twice"), tx:
                 pass
             tx.lock(A)
-        with pytest.raises(locks.AgentEnded, match="begin a new one"):
+        with pytest.raises(locks.TransactionEnded, match="begin a new one"):
             tx.lock(A)
-        with pytest.raises(locks.AgentEnded):
+        with pytest.raises(locks.TransactionEnded):
             tx.unlock(A)
-        with pytest.raises(locks.AgentEnded):
+        with pytest.raises(locks.TransactionEnded):
             tx.token(A)
         with pytest.raises(locks.MisuseError, match="create a new one"), tx:
             pass
@@ -107,7 +107,7 @@ def test_block_of_a_transaction_that_was_ended_from_outside(run: Run) -> None:
                 raise error
 
     def work() -> None:
-        with pytest.raises(locks.AgentEnded, match="stopped: enough"):
+        with pytest.raises(locks.TransactionEnded, match="stopped: enough"):
             end_badly(None)
         with pytest.raises(KeyError):  # the body's own exception is not hidden
             end_badly(KeyError())
@@ -140,14 +140,16 @@ def test_nested_transaction_wants_what_the_outer_one_holds(run: Run) -> None:
             with locks.transaction() as inner:
                 inner.lock(C)
                 for wanted in (A, ("a", 1)):
-                    with pytest.raises(locks.WaitsForItself, match="in another transaction") as it:
+                    with pytest.raises(
+                        locks.errors.WaitsForItself, match="in another transaction"
+                    ) as it:
                         inner.read_lock(wanted)
                     assert it.value.holder == outer.agent.id
-                with pytest.raises(locks.WaitsForItself):
+                with pytest.raises(locks.errors.WaitsForItself):
                     inner.lock_all([("d",), B])
                 inner.read_lock(B)  # nothing against reading twice
                 assert {info.lock_id for info in locks.lock_info(inner.agent)} == {B, C}
-                with pytest.raises(locks.WaitsForItself):
+                with pytest.raises(locks.errors.WaitsForItself):
                     locks.Lock(A).acquire()
             assert not locks.queue(A).waiting
         assert locks.statistics().agents == 0
@@ -271,7 +273,7 @@ def test_unlock(run: Run) -> None:
     held.client.call(held.tx.unlock, A)
     answer.get()
     assert locks.holders(B)
-    with pytest.raises(locks.NotHeld, match="has neither locked nor requested a"):
+    with pytest.raises(locks.errors.NotHeld, match="has neither locked nor requested a"):
         held.client.call(held.tx.unlock, A)
     held.client.call(held.tx.lock, A)
     held.leave()
@@ -320,7 +322,7 @@ def test_token_after_a_surrender(run: Run) -> None:
     run.until_waiting(one, B)
     second = two.lock(A)
     first.get()
-    with pytest.raises(locks.NotHeld, match="does not hold it"):
+    with pytest.raises(locks.errors.NotHeld, match="does not hold it"):
         two.agent.token(B)
     between = locks.fencing_token(one.agent, B)
     one.end()
@@ -379,7 +381,7 @@ def test_deadlock_aborted_survives_pickle(run: Run) -> None:
     assert type(copy) is locks.DeadlockAborted
     assert str(copy) == str(error)
     assert copy.deadlock == error.deadlock
-    assert [type(edge) for edge in copy.deadlock.cycle] == [locks.Edge, locks.Edge]
+    assert [type(edge) for edge in copy.deadlock.cycle] == [locks.values.Edge, locks.values.Edge]
 
 
 def test_deadlock_with_surrender(run: Run) -> None:
@@ -487,7 +489,7 @@ def test_run_transaction_runs_again(run: Run) -> None:
     """An aborted function is run again in a new transaction of the same age."""
     older, younger = run.client(), run.client()
     held = Held(older, A)
-    tries: list[locks.AgentId] = []
+    tries: list[locks.values.AgentId] = []
 
     def work(tx: locks.Transaction) -> str:
         tries.append(tx.agent.id)
@@ -509,7 +511,7 @@ def test_run_transaction_keeps_its_age(run: Run) -> None:
     """A transaction that is run again becomes the oldest of all: it can't be aborted for ever."""
     first, client, third = run.client(), run.client(), run.client()
     held = Held(first, A)
-    tries: list[locks.AgentId] = []
+    tries: list[locks.values.AgentId] = []
 
     def work(tx: locks.Transaction) -> str:
         tries.append(tx.agent.id)
@@ -546,9 +548,9 @@ def test_run_transaction_gives_up(run: Run, retries: int) -> None:
     assert rival.call(locks.statistics).agents == 0
 
 
-def _report(tx: locks.Transaction) -> locks.Deadlock:
+def _report(tx: locks.Transaction) -> locks.values.Deadlock:
     agent = tx.agent
-    return locks.Deadlock(agent.id, A, agent.node.name, "aborted", (), "for a test")
+    return locks.values.Deadlock(agent.id, A, agent.node.name, "aborted", (), "for a test")
 
 
 def test_run_transaction_within_another(run: Run) -> None:
@@ -657,7 +659,7 @@ def test_lock_blocking_and_timeout(run: Run) -> None:
         assert lock.acquire(timeout=0.01) is False
         assert lock.acquire(True, 0.01) is False
         for bad in ({"blocking": False, "timeout": 1}, {"timeout": -2}, {"timeout": "1"}):
-            with pytest.raises(locks.InvalidOption, match="timeout"):
+            with pytest.raises(locks.errors.InvalidOption, match="timeout"):
                 lock.acquire(**bad)
         assert len(locks.queue(A).requests) == 1
         assert locks.statistics().agents == 1
@@ -723,23 +725,23 @@ def test_release_of_what_is_not_held_is_a_runtime_error(run: Run) -> None:
     """As that of a `threading.Lock` is: programs that catch that one go on."""
     with pytest.raises(RuntimeError, match="does not hold it") as caught:
         run.client().call(locks.Lock(A).release)
-    assert type(caught.value) is locks.NotHeld
+    assert type(caught.value) is locks.errors.NotHeld
 
 
 def test_lock_is_released_by_its_owner_only(run: Run) -> None:
     """A lock that the caller doesn't hold can't be released."""
     lock = locks.Lock(A)
     one, two = run.client(), run.client()
-    with pytest.raises(locks.NotHeld, match="can't release a: the caller does not hold it"):
+    with pytest.raises(locks.errors.NotHeld, match="can't release a: the caller does not hold it"):
         one.call(lock.release)
     one.call(lock.acquire)
-    with pytest.raises(locks.NotHeld, match="can't release a: the caller does not hold it"):
+    with pytest.raises(locks.errors.NotHeld, match="can't release a: the caller does not hold it"):
         two.call(lock.release)
-    with pytest.raises(locks.NotHeld):
+    with pytest.raises(locks.errors.NotHeld):
         two.call(lock.token)
     assert one.call(lock.owned)
     one.call(lock.release)
-    with pytest.raises(locks.NotHeld):
+    with pytest.raises(locks.errors.NotHeld):
         one.call(lock.release)
 
 
@@ -767,7 +769,7 @@ def test_deadlock_between_locks(run: Run) -> None:
         two.call(a.acquire)
     assert answer.get() is True
     assert not two.call(b.owned)
-    with pytest.raises(locks.NotHeld):
+    with pytest.raises(locks.errors.NotHeld):
         two.call(b.release)
     one.call(a.release)
     one.call(b.release)
@@ -880,7 +882,7 @@ def test_rwlock_in_with_statements(run: Run) -> None:
 @pytest.mark.parametrize("bad", ["a", (), ([],), None])
 def test_locks_of_bad_ids(make: Callable[[Any], Any], bad: Any) -> None:
     """A lock of a bad id can't be made."""
-    with pytest.raises(locks.InvalidLockId, match="lock id"):
+    with pytest.raises(locks.errors.InvalidLockId, match="lock id"):
         make(bad)
 
 
@@ -897,7 +899,7 @@ def test_a_label_is_shown_in_the_place_of_the_name(begin: str) -> None:
             (holder,) = locks.holders(A)
     elif begin == "run_transaction":
 
-        def held(tx: locks.Transaction) -> locks.Contender:
+        def held(tx: locks.Transaction) -> locks.values.Contender:
             tx.write_lock(A)
             return locks.holders(A)[0]
 
@@ -913,7 +915,7 @@ def test_a_label_is_shown_in_the_place_of_the_name(begin: str) -> None:
 @pytest.mark.parametrize("label", ["", 3, "two\nlines", "x" * 201])
 def test_a_label_is_a_line_of_text(label: Any) -> None:
     """Others show it."""
-    with pytest.raises(locks.InvalidOption, match="label="):
+    with pytest.raises(locks.errors.InvalidOption, match="label="):
         locks.transaction(label=label)
 
 
@@ -941,7 +943,7 @@ def test_what_failed_is_run_again_if_the_program_says_so() -> None:
             raise locks.LockLost("as if a server was lost")
         return len(tries)
 
-    assert locks.run_transaction(lose, retry_on=locks.OperatingError) == 3
+    assert locks.run_transaction(lose, retry_on=locks.errors.OperatingError) == 3
     assert len({created >> 12 for created in tries}) == 1  # it keeps its age
     tries.clear()
     with pytest.raises(locks.LockLost):
@@ -956,5 +958,5 @@ def test_what_failed_is_run_again_if_the_program_says_so() -> None:
 @pytest.mark.parametrize("wrong", [ValueError, (locks.LockLost, 3), "LockLost"])
 def test_what_it_is_run_again_after_is_checked(wrong: Any) -> None:
     """Before anything is run."""
-    with pytest.raises(locks.InvalidOption, match="retry_on="):
+    with pytest.raises(locks.errors.InvalidOption, match="retry_on="):
         locks.run_transaction(lambda tx: None, retry_on=wrong)

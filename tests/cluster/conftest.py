@@ -40,7 +40,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool:
                 arguments["nodes"].stop()
             for actor in pykka.ActorRegistry.get_all():
                 if (
-                    actor.actor_class is not locks.LockServer
+                    actor.actor_class is not locks.actors.LockServer
                 ):  # a node that several tests use goes on
                     actor.stop(block=False)
             hub = get_hub_if_exists()  # a GeventActor of the test lives there

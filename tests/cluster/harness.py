@@ -63,7 +63,7 @@ class Answer:
         message = self.message(timeout)
         if "error" in message:
             kind, text, about = message["error"]
-            found = getattr(locks, kind, None)
+            found = getattr(locks.errors, kind, getattr(locks.node, kind, None))
             if found is None:
                 raise WorkerError(f"{self._what}: {kind}: {text}")
             raise found(text, **about)

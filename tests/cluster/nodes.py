@@ -27,10 +27,10 @@ class Nodes:
     """The nodes of one test."""
 
     def __init__(self) -> None:
-        self.started: list[locks.Node] = []
+        self.started: list[locks.node.Node] = []
         self.proxies: list[Proxy] = []
 
-    def start(self, name: str, **given: Any) -> locks.Node:
+    def start(self, name: str, **given: Any) -> locks.node.Node:
         """Start a node; what is not given is as `locks.start` has it."""
         defaults: dict[str, Any] = {
             "cookie": COOKIE,
@@ -45,11 +45,11 @@ class Nodes:
         if given.get("listen") is None:
             given["listen"] = True  # without it, and without mesh, it would be a client node
         options = Options.check(name, **{**defaults, **given})
-        node = locks.Node(name, None, options)
+        node = locks.node.Node(name, None, options)
         self.started.append(node)
         return node
 
-    def client(self, *servers: locks.Node, name: str = "", **given: Any) -> locks.Node:
+    def client(self, *servers: locks.node.Node, name: str = "", **given: Any) -> locks.node.Node:
         """Start a client node, and wait until it can ask its servers."""
         made = self.start(
             name or client_name(),
@@ -61,7 +61,7 @@ class Nodes:
         until_members(made, *(server.name for server in servers))
         return made
 
-    def meet(self, *names: str, **given: Any) -> list[locks.Node]:
+    def meet(self, *names: str, **given: Any) -> list[locks.node.Node]:
         """Start nodes that are connected, each with all others."""
         made = [self.start(name, **given) for name in names]
         for number, node in enumerate(made):
@@ -71,7 +71,7 @@ class Nodes:
             until_members(node, *names)
         return made
 
-    def proxy(self, node: locks.Node) -> Proxy:
+    def proxy(self, node: locks.node.Node) -> Proxy:
         """Put a proxy before a node."""
         made = Proxy(node.address)
         self.proxies.append(made)
@@ -85,23 +85,23 @@ class Nodes:
             proxy.close()
 
 
-def peer(node: locks.Node) -> str:
+def peer(node: locks.node.Node) -> str:
     """How others are told of a node."""
     assert node.address is not None
     return f"{node.name}:{node.address[1]}"
 
 
-def until_members(node: locks.Node, *names: str) -> None:
+def until_members(node: locks.node.Node, *names: str) -> None:
     """Wait until a node can ask the lock servers of these nodes, its own included, and no others."""
     eventually(lambda: node.alive == {node.name, *names})
 
 
-def until_connected(node: locks.Node, *names: str) -> None:
+def until_connected(node: locks.node.Node, *names: str) -> None:
     """Wait until a node is connected with these nodes and no others."""
     eventually(lambda: node.nodes() == sorted(names))
 
 
-def link(node: locks.Node, other: str) -> Link:
+def link(node: locks.node.Node, other: str) -> Link:
     """The connection of a node with another one."""
     assert node.cluster is not None
     return node.cluster.distribution.links[other]
@@ -115,10 +115,10 @@ class Tx:
         **options: As for `locks.spawn_agent`; it is notified in `told`, and of losses in `losses`.
     """
 
-    def __init__(self, node: locks.Node, **options: Any) -> None:
+    def __init__(self, node: locks.node.Node, **options: Any) -> None:
         self.node = node
         self._thread = futures.ThreadPoolExecutor(1)
-        self.told: list[locks.Notification] = []
+        self.told: list[locks.values.Notification] = []
         self.losses: list[locks.LockLost] = []
         options.setdefault("notify", self.told.append)
         self.agent = self.do(lambda: node.spawn_agent(**options))
@@ -140,7 +140,7 @@ class Tx:
         *,
         mode: Any = "write",
         timeout: float | None = LIMIT,
-    ) -> futures.Future[locks.LockResult]:
+    ) -> futures.Future[locks.values.LockResult]:
         """Lock; returns at once."""
         return self.later(
             lambda: locks.lock(
@@ -153,7 +153,7 @@ class Tx:
             )
         )
 
-    def lock(self, *args: Any, **options: Any) -> locks.LockResult:
+    def lock(self, *args: Any, **options: Any) -> locks.values.LockResult:
         """Lock, and wait for it."""
         return self.ask(*args, **options).result(LIMIT)
 
@@ -185,7 +185,7 @@ class Tx:
 class News:
     """What a node's monitor is told."""
 
-    def __init__(self, *nodes: locks.Node) -> None:
+    def __init__(self, *nodes: locks.node.Node) -> None:
         self.told: list[Any] = []
         for node in nodes:
             node.monitor_nodes(self.told.append)
@@ -197,7 +197,7 @@ class News:
 
     def reasons(self) -> list[str]:
         """Why nodes went down."""
-        return [each.reason for each in self.told if isinstance(each, locks.NodeDown)]
+        return [each.reason for each in self.told if isinstance(each, locks.node.NodeDown)]
 
 
 class Stranger:

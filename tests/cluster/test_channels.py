@@ -32,7 +32,7 @@ def spokes(nodes: Nodes, servers: Sequence[str], reached: Sequence[Sequence[str]
     return [Tx(node) for node in made]
 
 
-def ring(txs: Sequence[Tx], where: Sequence[str]) -> list[futures.Future[locks.LockResult]]:
+def ring(txs: Sequence[Tx], where: Sequence[str]) -> list[futures.Future[locks.values.LockResult]]:
     """Each one has a lock, and asks for the next one's; `where` says on which node each lock is."""
     for number, tx in enumerate(txs):
         tx.lock((f"lock {number}",), [where[number]])
@@ -43,7 +43,7 @@ def ring(txs: Sequence[Tx], where: Sequence[str]) -> list[futures.Future[locks.L
     ]
 
 
-def resolved(txs: Sequence[Tx], asked: Sequence[futures.Future[locks.LockResult]]) -> int:
+def resolved(txs: Sequence[Tx], asked: Sequence[futures.Future[locks.values.LockResult]]) -> int:
     """End each one that has all it asked for, until all have; how often one has yielded."""
     left = dict(zip(asked, txs, strict=True))
     yielded = set()
@@ -56,12 +56,12 @@ def resolved(txs: Sequence[Tx], asked: Sequence[futures.Future[locks.LockResult]
     return len(yielded)
 
 
-def relayed(*servers: locks.Node) -> int:
+def relayed(*servers: locks.node.Node) -> int:
     """How many tunnels they relay; one over two servers counts twice."""
     return sum(len(each.cluster.tunnels.relay) for each in servers if each.cluster is not None)
 
 
-def channels_of(node: locks.Node) -> channels.Channels:
+def channels_of(node: locks.node.Node) -> channels.Channels:
     """Its channels."""
     assert node.cluster is not None
     return node.cluster.channels

@@ -88,7 +88,7 @@ def test_a_client_node_is_asked_for_nothing(nodes: Nodes) -> None:
     tx = Tx(a)
     with pytest.raises(locks.CannotServe, match="is a client node"):
         tx.lock(X, [client.name])
-    with pytest.raises(locks.NodeNotRunning, match="is a client node"):
+    with pytest.raises(locks.errors.NodeNotRunning, match="is a client node"):
         a.view(X, client.name)
     assert not a.await_nodes([client.name], timeout=0)
     tx.end()

@@ -47,7 +47,7 @@ class Pair:
         # The client sends its reference, and is given that of its agent.
         self.b.remote("keeper", A).tell(self.client)
         there = eventually(lambda: keeper.ask(lambda self: self.told))[0]
-        assert isinstance(there, locks.RemoteRef)
+        assert isinstance(there, locks.node.RemoteRef)
         self.agent = self.a.spawn_agent(there, **options)
         there.tell(("agent", self.agent))
         ((_, self.ref),) = eventually(lambda: self.told)
@@ -76,7 +76,7 @@ class Pair:
 
 
 @contextmanager
-def program_of(node: locks.Node) -> Iterator[None]:
+def program_of(node: locks.node.Node) -> Iterator[None]:
     """Let the functions of `locks` work on a node."""
     with stand_in(node):
         yield
@@ -86,9 +86,9 @@ def test_a_client_on_another_node(nodes: Nodes) -> None:
     """A client uses an agent of another node with the same functions as one of its own."""
     pair = Pair(nodes)
     with program_of(pair.b):
-        assert isinstance(pair.ref, locks.RemoteRef)
+        assert isinstance(pair.ref, locks.node.RemoteRef)
         result = pair.do(lambda ref: locks.lock(ref, X, "read", [A, B], timeout=5))
-        assert result == locks.LockResult("have_all_locks", ())
+        assert result == locks.values.LockResult("have_all_locks", ())
         pair.do(lambda ref: locks.lock_nowait(ref, ("y",), "write", [A]))
         pair.do(lambda ref: locks.await_all_locks(ref, timeout=5))
         assert pair.do(locks.transaction_status).status == "have_all_locks"
@@ -103,7 +103,7 @@ def test_a_client_on_another_node(nodes: Nodes) -> None:
         pair.do(lambda ref: locks.change_flag(ref, "abort_on_deadlock", True))
         assert pair.a.view(("y",)).holders[0].agent == pair.agent.id
         pair.do(locks.end_transaction)
-        with pytest.raises(locks.AgentEnded):
+        with pytest.raises(locks.TransactionEnded):
             pair.do(lambda ref: locks.lock(ref, X, timeout=5))
     eventually(lambda: pair.a.statistics().agents == 0)
 
@@ -121,12 +121,12 @@ def test_only_the_client(nodes: Nodes) -> None:
     """Nobody but the client may use the agent, on its own node or another one."""
     pair = Pair(nodes)
     with program_of(pair.b):
-        with pytest.raises(locks.NotClient):
+        with pytest.raises(locks.errors.NotClient):
             locks.lock(pair.ref, X, timeout=5)
-        with pytest.raises(locks.NotClient):
+        with pytest.raises(locks.errors.NotClient):
             locks.end_transaction(pair.ref)
         assert locks.transaction_status(pair.ref).status == "no_locks"  # to be seen by everybody
-    with program_of(pair.a), pytest.raises(locks.NotClient):
+    with program_of(pair.a), pytest.raises(locks.errors.NotClient):
         locks.lock(pair.agent, X, timeout=5)
     assert pair.agent.lock_info() == []
 
@@ -136,14 +136,14 @@ def test_misuse_by_a_client_elsewhere(nodes: Nodes) -> None:
     pair = Pair(nodes)
     with program_of(pair.b):
         for error, wrong in (
-            (locks.InvalidLockId, lambda ref: locks.lock(ref, "x")),
-            (locks.InvalidOption, lambda ref: locks.lock(ref, X, "both")),  # type: ignore[arg-type]
-            (locks.InvalidOption, lambda ref: locks.lock(ref, X, nodes=[])),
-            (locks.InvalidOption, lambda ref: locks.lock(ref, X, timeout=-1)),
-            (locks.NotHeld, lambda ref: locks.unlock(ref, X)),
-            (locks.NotHeld, lambda ref: locks.fencing_token(ref, X)),
+            (locks.errors.InvalidLockId, lambda ref: locks.lock(ref, "x")),
+            (locks.errors.InvalidOption, lambda ref: locks.lock(ref, X, "both")),  # type: ignore[arg-type]
+            (locks.errors.InvalidOption, lambda ref: locks.lock(ref, X, nodes=[])),
+            (locks.errors.InvalidOption, lambda ref: locks.lock(ref, X, timeout=-1)),
+            (locks.errors.NotHeld, lambda ref: locks.unlock(ref, X)),
+            (locks.errors.NotHeld, lambda ref: locks.fencing_token(ref, X)),
             (locks.CannotServe, lambda ref: locks.lock(ref, X, nodes=["none@127.0.0.1"])),
-            (locks.InvalidOption, lambda ref: locks.change_flag(ref, "notify", print)),
+            (locks.errors.InvalidOption, lambda ref: locks.change_flag(ref, "notify", print)),
             (locks.MisuseError, lambda ref: locks.change_flag(ref, "no flag", True)),  # type: ignore[arg-type]
         ):
             with pytest.raises(error):
@@ -183,7 +183,7 @@ def test_the_end_of_the_client(nodes: Nodes, end: str) -> None:
         else:
             pair.a.disconnect(B)
         eventually(lambda: not pair.agent.is_alive())
-        with pytest.raises(locks.AgentEnded):
+        with pytest.raises(locks.TransactionEnded):
             waits.get(timeout=5)
     eventually(lambda: not pair.a.view(X).requests)
     eventually(lambda: not pair.b.view(X).requests)
@@ -197,7 +197,11 @@ def test_notifications(nodes: Nodes) -> None:
         pair.do(lambda ref: locks.lock(ref, X, "write", [A], timeout=5))
 
         def kinds() -> list[str]:
-            return [message[2] for message in pair.told if message[0] == locks.Atom("locks_agent")]
+            return [
+                message[2]
+                for message in pair.told
+                if message[0] == locks.values.Atom("locks_agent")
+            ]
 
         eventually(lambda: "have_all_locks" in kinds())
         assert "lock_info" in kinds()
@@ -217,7 +221,7 @@ def test_nothing_is_left_of_transactions(nodes: Nodes) -> None:
             ((_, ref),) = pair.told
             pair.forget()
             pair.do(lambda _, ref=ref: locks.lock(ref, X, "write", [A], timeout=5))  # type: ignore[misc]
-            with pytest.raises(locks.NotHeld):
+            with pytest.raises(locks.errors.NotHeld):
                 pair.do(lambda _, ref=ref: locks.fencing_token(ref, ("z",)))  # type: ignore[misc]
             pair.do(lambda _, ref=ref: locks.end_transaction(ref))  # type: ignore[misc]
     eventually(lambda: pair.a.statistics().agents == 0)
@@ -231,14 +235,14 @@ def test_nothing_is_left_of_transactions(nodes: Nodes) -> None:
 # --- Watching -----------------------------------------------------------------------------------
 
 
-def _holders(views: list[locks.View]) -> list[Any]:
+def _holders(views: list[locks.values.View]) -> list[Any]:
     return [tuple(contender.mode for contender in view.holders) for view in views]
 
 
 def test_watching_a_lock_of_another_node(nodes: Nodes) -> None:
     """A watcher is told the state now, each change, and nothing any more when it has enough."""
     a, b = nodes.meet(A, B)
-    views: list[locks.View] = []
+    views: list[locks.values.View] = []
     watcher = views.append
     agent = b.spawn_agent()
     agent.lock_all([(X, "read", (B,), "all")], 5)
@@ -254,7 +258,7 @@ def test_watching_a_lock_of_another_node(nodes: Nodes) -> None:
         eventually(lambda: len(views) == 3)
         locks.unwatch(X, [B], watcher=watcher)
         eventually(lambda: b.server.machine.watchers(X) == [])
-        with pytest.raises(locks.NodeNotRunning):
+        with pytest.raises(locks.errors.NodeNotRunning):
             locks.watch(X, ["none@127.0.0.1"], watcher=watcher)
     another = b.spawn_agent()
     another.lock_all([(X, "write", (B,), "all")], 5)
@@ -264,7 +268,7 @@ def test_watching_a_lock_of_another_node(nodes: Nodes) -> None:
 def test_watching_across_a_restart(nodes: Nodes) -> None:
     """After the node is back, its views come again."""
     a, b = nodes.meet(A, B)
-    views: list[locks.View] = []
+    views: list[locks.values.View] = []
     with program_of(a):
         locks.watch(X, [B], watcher=views.append)
     eventually(lambda: views)
@@ -302,7 +306,7 @@ def test_an_actor_that_watches(nodes: Nodes) -> None:
 def test_views_of_requests_between_others(nodes: Nodes) -> None:
     """A view is sent whatever places its requests have: one that goes ahead of others, too."""
     a, b = nodes.meet(A, B)
-    views: list[locks.View] = []
+    views: list[locks.values.View] = []
     with program_of(a):
         locks.watch(X, [B], watcher=views.append)
     reader, writer = b.spawn_agent(), b.spawn_agent(threading.current_thread())

@@ -41,7 +41,7 @@ while True:
         with locks.transaction(timeout=30) as tx:
             print(tx.write_lock(("a",)), flush=True)
             break
-    except locks.OperatingError as error:
+    except locks.errors.OperatingError as error:
         print(error, file=sys.stderr)
         time.sleep(0.1)
 """
@@ -284,7 +284,7 @@ while True:
         with locks.transaction(timeout=10) as tx:
             print(tx.write_lock(("a",)), *locks.start().scope.nodes, flush=True)
             sys.stdin.readline()
-    except locks.OperatingError as error:
+    except locks.errors.OperatingError as error:
         time.sleep(0.1)
 """
 

@@ -106,7 +106,7 @@ def test_the_longest_name(nodes: Nodes) -> None:
     longest = "x" * (255 - len("@127.0.0.1")) + "@127.0.0.1"
     a, b = nodes.meet(A, longest)
     assert a.nodes() == [longest]
-    with pytest.raises(locks.InvalidOption):
+    with pytest.raises(locks.errors.InvalidOption):
         nodes.start("x" + longest)
     del b
 
@@ -172,7 +172,7 @@ def test_too_many_strangers(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> No
     eventually(lambda: room.strangers == 0)
 
 
-def _door(node: locks.Node) -> door.Door:
+def _door(node: locks.node.Node) -> door.Door:
     assert node.cluster is not None
     made = node.cluster.distribution
     found = eventually(lambda: made._door)  # the system accepts connections before there is one
@@ -246,7 +246,7 @@ def test_a_frame_that_is_too_long(nodes: Nodes, monkeypatch: pytest.MonkeyPatch)
     eventually(lambda: any("5001 bytes" in reason for reason in news.reasons()))
 
 
-def _messages(a: locks.Node) -> st.SearchStrategy[bytes]:
+def _messages(a: locks.node.Node) -> st.SearchStrategy[bytes]:
     """Well-formed frames for the processes of a node, most of them nonsense."""
     assert a.cluster is not None
     creation = a.cluster.distribution.creation

@@ -61,7 +61,7 @@ def test_a_server_that_moves_is_found_again() -> None:
         first = world.server(NAME, port=port)
         assert first.address
         source = Source({NAME: ("127.0.0.1", port)})
-        assert isinstance(source, locks.Discovery)
+        assert isinstance(source, locks.node.Discovery)
         locks.start(servers=source, cookie=COOKIE)
         with locks.transaction(timeout=30) as tx:
             before = tx.write_lock(("a",))
@@ -91,7 +91,7 @@ def test_start_waits_until_all_are_found(monkeypatch: pytest.MonkeyPatch) -> Non
     thread.join()
     source.found = {NAME: ("127.0.0.1", 9100)}
     with pytest.raises(
-        locks.OperatingError,
+        locks.errors.OperatingError,
         match=r"^timed out after 0.05 s searching for the servers with the test's source: found 1 of 2: a@127.0.0.1$",
     ):
         discovering.find_servers(source, 0.05)
@@ -112,14 +112,14 @@ def test_start_waits_until_all_are_found(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_what_a_source_says_is_checked(found: Any, said: str) -> None:
     """It is foreign code: names, addresses, and how many."""
-    with pytest.raises(locks.InvalidOption, match=said):
+    with pytest.raises(locks.errors.InvalidOption, match=said):
         found_by(Source(found))
 
 
 @pytest.mark.parametrize("size", [0, -1, 100, "3", 1.0, True, None])
 def test_how_many_a_source_wants_is_checked(size: Any) -> None:
     """With none, a program would go on with locks of its own."""
-    with pytest.raises(locks.InvalidOption, match=r"is .*; it must be 1 to 99"):
+    with pytest.raises(locks.errors.InvalidOption, match=r"is .*; it must be 1 to 99"):
         locks.start(servers=Source({}, size), cookie="x" * 16)
 
 
@@ -128,7 +128,7 @@ def test_how_often_a_source_is_to_be_asked_is_checked(interval: Any) -> None:
     """Without a pause it would be asked all the time, and with a wrong one never."""
     source = Source({NAME: ("127.0.0.1", 9100)})
     source.interval = interval  # type: ignore[attr-defined]
-    with pytest.raises(locks.InvalidOption, match="it must be a number of seconds > 0"):
+    with pytest.raises(locks.errors.InvalidOption, match="it must be a number of seconds > 0"):
         locks.start(servers=source, cookie="x" * 16)
 
 

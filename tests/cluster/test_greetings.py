@@ -31,7 +31,7 @@ from tests.helpers import eventually
 NOBODY = ("127.0.0.1", 1)  # nobody listens there
 
 
-def peer_of(node: locks.Node) -> Peer:
+def peer_of(node: locks.node.Node) -> Peer:
     """A peer that says what a test wants it to say, connected with a node."""
     return Peer(node.address, node.name)
 
@@ -43,13 +43,13 @@ def greetings(odd: Peer) -> Iterator[Greeting]:
         yield unpack_greeting(call[2])
 
 
-def addresses(node: locks.Node) -> dict[str, Any]:
+def addresses(node: locks.node.Node) -> dict[str, Any]:
     """The nodes that a node knows of."""
     assert node.cluster is not None
     return node.cluster.distribution.addresses
 
 
-def knows(node: locks.Node, *names: str) -> Callable[[], bool]:
+def knows(node: locks.node.Node, *names: str) -> Callable[[], bool]:
     """Whether a node knows of these nodes, and no others."""
     return lambda: set(addresses(node)) == set(names)
 

@@ -27,7 +27,7 @@ from tests.helpers import eventually
 BAD = "bad@127.0.0.1"
 
 
-class Member(locks.GeventActor):
+class Member(locks.actors.GeventActor):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
@@ -50,24 +50,24 @@ class Plain(pykka.ThreadingActor):
         return message
 
 
-def pid(node: locks.Node, member: pykka.ActorRef[Any]) -> Pid:
+def pid(node: locks.node.Node, member: pykka.ActorRef[Any]) -> Pid:
     """The pid by which others know an actor."""
     assert node.cluster is not None
     return node.turn.ask(node.cluster.remotes.pid_of, member)
 
 
-def seen(node: locks.Node, group: Any, **options: Any) -> Counter[Pid]:
+def seen(node: locks.node.Node, group: Any, **options: Any) -> Counter[Pid]:
     """The members of a group by pid, as a node knows them."""
     return Counter(pid(node, member) for member in groups.members(group, node=node, **options))
 
 
-def meet(node: locks.Node, other: locks.Node) -> None:
+def meet(node: locks.node.Node, other: locks.node.Node) -> None:
     """Connect two nodes, of which each may have disconnected the other on purpose."""
     other.connect(peer(node), timeout=0)
     assert node.connect(peer(other), timeout=10)
 
 
-def watch(node: locks.Node, group: Any) -> tuple[groups.GroupMonitor, list[Any]]:
+def watch(node: locks.node.Node, group: Any) -> tuple[groups.GroupMonitor, list[Any]]:
     """A monitor, and what it is told."""
     told: list[Any] = []
     return groups.monitor(group, told.append, node=node), told
@@ -77,13 +77,13 @@ def watch(node: locks.Node, group: Any) -> tuple[groups.GroupMonitor, list[Any]]
 
 
 @pytest.fixture
-def alone() -> Iterator[locks.Node]:
+def alone() -> Iterator[locks.node.Node]:
     """This program's node, without a cluster."""
     yield locks.start(A)
     locks.stop()
 
 
-def test_a_node_that_is_alone(alone: locks.Node) -> None:
+def test_a_node_that_is_alone(alone: locks.node.Node) -> None:
     """Groups need no cluster; the functions use the program's node."""
     one, two = Member.start(), Plain.start()
     assert groups.members("g") == groups.which_groups() == []
@@ -101,7 +101,7 @@ def test_a_node_that_is_alone(alone: locks.Node) -> None:
     one.stop()
 
 
-def test_members_of_every_kind_leave_when_they_end(alone: locks.Node) -> None:
+def test_members_of_every_kind_leave_when_they_end(alone: locks.node.Node) -> None:
     """However an actor ends, it leaves: the two kinds of actors, and a transaction."""
     for start in (Member.start, Plain.start, locks.spawn_agent):
         monitor, told = watch(alone, "g")
@@ -118,7 +118,7 @@ def test_members_of_every_kind_leave_when_they_end(alone: locks.Node) -> None:
         monitor.cancel()
 
 
-def test_who_has_ended_joins_and_leaves_at_once(alone: locks.Node) -> None:
+def test_who_has_ended_joins_and_leaves_at_once(alone: locks.node.Node) -> None:
     """The dead are no members; monitors hear of both."""
     _, told = watch(alone, "g")
     member = Member.start()
@@ -129,7 +129,7 @@ def test_who_has_ended_joins_and_leaves_at_once(alone: locks.Node) -> None:
     assert told == [groups.Joined("g", [member]), groups.Left("g", [member])]
 
 
-def test_scopes_are_apart(alone: locks.Node) -> None:
+def test_scopes_are_apart(alone: locks.node.Node) -> None:
     """A group of one scope has nothing to do with that of another."""
     one, two = Member.start(), Member.start()
     groups.join("g", one)
@@ -141,27 +141,27 @@ def test_scopes_are_apart(alone: locks.Node) -> None:
         actor.stop()
 
 
-def test_what_is_refused(alone: locks.Node) -> None:
+def test_what_is_refused(alone: locks.node.Node) -> None:
     """Bad input is refused with the reason, and changes nothing."""
     member = Member.start()
     proxy: Any = member.proxy()
     for call in (groups.join, groups.leave):
-        with pytest.raises(locks.InvalidOption, match="as a group"):
+        with pytest.raises(locks.errors.InvalidOption, match="as a group"):
             call(object(), member)
-        with pytest.raises(locks.InvalidOption, match="no member"):
+        with pytest.raises(locks.errors.InvalidOption, match="no member"):
             call("g")
         bad: list[Any] = ["name", None, [member], proxy, threading.current_thread()]
         for wrong in bad:
-            with pytest.raises(locks.InvalidOption, match="not an actor's reference"):
+            with pytest.raises(locks.errors.InvalidOption, match="not an actor's reference"):
                 call("g", member, wrong)
     for scope in ("", 1, None, "x" * 256):
-        with pytest.raises(locks.InvalidOption):
+        with pytest.raises(locks.errors.InvalidOption):
             groups.members("g", scope=scope)  # type: ignore[arg-type]
-    with pytest.raises(locks.InvalidOption, match="watcher"):
+    with pytest.raises(locks.errors.InvalidOption, match="watcher"):
         groups.monitor("g", "nobody")  # type: ignore[arg-type]
     assert groups.which_groups() == []
     locks.stop()
-    with pytest.raises(locks.NodeNotRunning):
+    with pytest.raises(locks.errors.NodeNotRunning):
         groups.join("g", member, node=alone)
     member.stop()
 
@@ -169,7 +169,7 @@ def test_what_is_refused(alone: locks.Node) -> None:
 # --- Monitors -----------------------------------------------------------------------------------
 
 
-def test_an_actor_is_told(alone: locks.Node) -> None:
+def test_an_actor_is_told(alone: locks.node.Node) -> None:
     """An actor gets the changes as messages, in order, after the members of the beginning."""
     watcher, one, two = Member.start(), Member.start(), Member.start()
     groups.join("g", one)
@@ -190,7 +190,7 @@ def test_an_actor_is_told(alone: locks.Node) -> None:
         actor.stop()
 
 
-def test_a_group_is_called_as_its_watcher_calls_it(alone: locks.Node) -> None:
+def test_a_group_is_called_as_its_watcher_calls_it(alone: locks.node.Node) -> None:
     """What a monitor says of its group is what it was given, whatever others call the same group."""
     member = Member.start()
     for mine, others in ((b"g", "g"), (Atom("true"), True), (["list"], [b"list"])):
@@ -203,7 +203,7 @@ def test_a_group_is_called_as_its_watcher_calls_it(alone: locks.Node) -> None:
     member.stop()
 
 
-def test_a_monitor_that_is_cancelled(alone: locks.Node) -> None:
+def test_a_monitor_that_is_cancelled(alone: locks.node.Node) -> None:
     """Nothing is told after `cancel`, not even what was about to be; other monitors go on."""
     held = threading.Event()
     blocks = gevent.monkey.get_original("threading", "Event")()
@@ -227,7 +227,7 @@ def test_a_monitor_that_is_cancelled(alone: locks.Node) -> None:
     member.stop()
 
 
-def test_a_monitor_ends_with_its_actor(alone: locks.Node) -> None:
+def test_a_monitor_ends_with_its_actor(alone: locks.node.Node) -> None:
     """Who has ended is told nothing, and nothing is kept for it."""
     watcher, member = Member.start(), Member.start()
     groups.monitor("g", watcher)
@@ -242,7 +242,7 @@ def test_a_monitor_ends_with_its_actor(alone: locks.Node) -> None:
 
 
 def test_a_watcher_that_fails_harms_nobody(
-    alone: locks.Node, caplog: pytest.LogCaptureFixture
+    alone: locks.node.Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A callable that raises is logged, and others are told as ever."""
 
@@ -258,7 +258,7 @@ def test_a_watcher_that_fails_harms_nobody(
     member.stop()
 
 
-def test_snapshot_and_news_fit_under_load(alone: locks.Node) -> None:
+def test_snapshot_and_news_fit_under_load(alone: locks.node.Node) -> None:
     """While many threads join and leave, each monitor's beginning and news make the end."""
     members = [Member.start() for _ in range(8)]
 
@@ -308,9 +308,9 @@ def test_members_of_several_nodes(nodes: Nodes) -> None:
         member.tell("hello")
     eventually(lambda: theirs.ask("told") == ["hello", "hello"])
     eventually(lambda: mine.ask("told") == ["hello"])
-    with pytest.raises(locks.InvalidOption, match="another node"):
+    with pytest.raises(locks.errors.InvalidOption, match="another node"):
         groups.leave("g", *groups.members("g", node=c), node=c)
-    with pytest.raises(locks.InvalidOption, match="watcher"):
+    with pytest.raises(locks.errors.InvalidOption, match="watcher"):
         groups.monitor("g", groups.members("g", node=c)[0], node=c)
     theirs.stop()
     for node in (a, b, c):
@@ -549,7 +549,7 @@ def test_random_changes_on_three_nodes(nodes: Nodes, seed: int) -> None:
         eventually(lambda node=node: seen(node, "g") == expected)  # type: ignore[misc]
         monitor, told = monitors[node.name]
 
-        def view(told: list[Any] = told, node: locks.Node = node) -> Counter[Pid]:
+        def view(told: list[Any] = told, node: locks.node.Node = node) -> Counter[Pid]:
             found: Counter[Pid] = Counter()
             for news in told:
                 change = found.update if isinstance(news, groups.Joined) else found.subtract

@@ -49,7 +49,10 @@ class Place:
         self.agent.ensure_held()
 
 
-KEYS: dict[str, Callable[[int], Any]] = {"int": int, "atom": lambda row: locks.Atom(f"row{row}")}
+KEYS: dict[str, Callable[[int], Any]] = {
+    "int": int,
+    "atom": lambda row: locks.values.Atom(f"row{row}"),
+}
 
 
 @pytest.mark.parametrize(
@@ -67,9 +70,9 @@ def test_a_watch_of_a_table_with_12000_rows(
     """The watcher is told whole views, in order, and in the end all rows (issue 15, point 1)."""
     place = Place(world, nodes)
     told: list[tuple[int, int]] = []  # of each view how many rows it has, and its version
-    last: list[locks.View] = []
+    last: list[locks.values.View] = []
 
-    def watcher(view: locks.View) -> None:
+    def watcher(view: locks.values.View) -> None:
         told.append((len(view.requests), view.version))
         last[:] = [view]
 

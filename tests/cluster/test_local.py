@@ -453,21 +453,21 @@ def test_a_folder_that_is_not_the_users_alone_is_refused(runtime: Path) -> None:
     folder.make()
     folder.path.chmod(0o750)
     with pytest.raises(
-        locks.OperatingError, match=r"is open to other users \(mode 750\); chmod 700"
+        locks.errors.OperatingError, match=r"is open to other users \(mode 750\); chmod 700"
     ):
         folder.make()
     folder.path.rmdir()
     folder.path.symlink_to(runtime)
-    with pytest.raises(locks.OperatingError, match="is a symbolic link"):
+    with pytest.raises(locks.errors.OperatingError, match="is a symbolic link"):
         folder.make()
     folder.path.unlink()
     folder.path.touch()
-    with pytest.raises(locks.OperatingError, match="is not a folder"):
+    with pytest.raises(locks.errors.OperatingError, match="is not a folder"):
         folder.make()
     status = os.stat(runtime)
-    with pytest.raises(locks.OperatingError, match=f"belongs to user {status.st_uid}, but"):
+    with pytest.raises(locks.errors.OperatingError, match=f"belongs to user {status.st_uid}, but"):
         check_owner(runtime, status, status.st_uid + 1)
-    with pytest.raises(locks.OperatingError, match="for a socket: the path has"):
+    with pytest.raises(locks.errors.OperatingError, match="for a socket: the path has"):
         Folder(runtime / ("x" * 90) / "locks" / "default").make()
 
 
@@ -523,16 +523,16 @@ def test_another_user_is_sent_away() -> None:
 )
 def test_a_domain_has_a_simple_name(text: str) -> None:
     """It is the name of a folder."""
-    with pytest.raises(locks.InvalidOption, match="has a wrong domain: use 1 to 32 letters"):
+    with pytest.raises(locks.errors.InvalidOption, match="has a wrong domain: use 1 to 32 letters"):
         discovery_of(text)
 
 
 def test_what_goes_with_it() -> None:
     """Nothing that is for other machines."""
     for given in ({"cookie": "x" * 20}, {"peers": ["a@127.0.0.1:1"]}, {"listen": 9100}):
-        with pytest.raises(locks.InvalidOption, match='combined with servers="local"'):
+        with pytest.raises(locks.errors.InvalidOption, match='combined with servers="local"'):
             locks.start(servers="local", **given)
-    with pytest.raises(locks.InvalidOption, match="the lock server has it"):
+    with pytest.raises(locks.errors.InvalidOption, match="the lock server has it"):
         locks.start("default@local", servers="local")
     assert discovery_of("local") == LocalServer("default") != discovery_of("local:other")
 

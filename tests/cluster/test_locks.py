@@ -18,7 +18,7 @@ DEAD = "dead@127.0.0.1"
 ALL = (A, B, C)
 
 
-def requests(node: locks.Node, lock_id: Any = X) -> tuple[locks.Contender, ...]:
+def requests(node: locks.node.Node, lock_id: Any = X) -> tuple[locks.values.Contender, ...]:
     """All requests for a lock id on a node."""
     return node.view(lock_id).requests
 
@@ -59,7 +59,7 @@ def test_all(nodes: Nodes) -> None:
     """`all` has the lock on every node; who comes second waits for the first to end."""
     made = nodes.meet(*ALL)
     first, second = Tx(made[0]), Tx(made[1])
-    assert first.lock(X, ALL) == locks.LockResult("have_all_locks", ())
+    assert first.lock(X, ALL) == locks.values.LockResult("have_all_locks", ())
     assert first.granted(X) == ALL
     waits = second.ask(X, ALL)
     eventually(lambda: all(len(requests(node)) == 2 for node in made))
@@ -164,9 +164,9 @@ def test_ids_that_can_not_be_sent(nodes: Nodes) -> None:
     (a,) = nodes.meet(A)
     tx = Tx(a)
     for wrong in ((object(),), (float("nan"),), ("\ud800",), (frozenset(),)):
-        with pytest.raises(locks.InvalidLockId):
+        with pytest.raises(locks.errors.InvalidLockId):
             tx.lock(wrong)
-    nested: Any = ("x", (1, 2.5, b"b", None, locks.Atom("a")))
+    nested: Any = ("x", (1, 2.5, b"b", None, locks.values.Atom("a")))
     assert tx.lock(nested)
     assert tx.agent.lock_info()[0].lock_id == nested
 

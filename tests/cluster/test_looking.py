@@ -38,7 +38,7 @@ PRINTERS = """
 import sys, locks
 from locks import groups
 sys.argv[0] = "printers.py"
-class Printer(locks.GeventActor): pass
+class Printer(locks.actors.GeventActor): pass
 printers = [Printer.start() for _ in range(2)]
 locks.start()
 groups.join("printers", *printers)
@@ -179,7 +179,7 @@ sys.stdin.readline()
 """
     asker = f"""
 import locks
-request, *_ = [each for each in locks.waits().requests if each.label == "here"]
+request, *_ = [each for each in locks.facts.waits().requests if each.label == "here"]
 node = request.request.agent.node
 print(node, locks.statistics(node=node).transactions)
 print(locks.statistics(node={NAMES[1]!r}).table.requests >= 1)
@@ -215,7 +215,7 @@ def test_a_lock_server_asks_its_own_clients() -> None:
             "import locks, sys",
             "from locks import groups",
             f"locks.start(cookie={'x' * 20!r}, servers=['s@127.0.0.1:{node.address[1]}'])",
-            "groups.join('printers', locks.GeventActor.start())",
+            "groups.join('printers', locks.actors.GeventActor.start())",
             "print('ready', flush=True)",
             "sys.stdin.readline()",
         ])

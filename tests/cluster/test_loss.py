@@ -221,9 +221,9 @@ def test_no_token_where_two_may_have_it(nodes: Nodes, require: Any) -> None:
     a, _ = nodes.meet(A, B)
     tx = Tx(a)
     tx.lock(X, (A, B), require)
-    with pytest.raises(locks.InvalidOption, match=require):
+    with pytest.raises(locks.errors.InvalidOption, match=require):
         tx.token(X)
-    with pytest.raises(locks.NotHeld):
+    with pytest.raises(locks.errors.NotHeld):
         tx.token(Y)
 
 

@@ -18,7 +18,7 @@ from tests.helpers import LIMIT, eventually
 X = ("x",)
 
 
-def holders(node: locks.Node) -> list[AgentId]:
+def holders(node: locks.node.Node) -> list[AgentId]:
     """Who holds `x` there."""
     return [contender.agent for contender in node.view(X).holders]
 

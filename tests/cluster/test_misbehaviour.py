@@ -54,7 +54,7 @@ class Place:
         agent.end_transaction()
         return time.perf_counter() - begin
 
-    def queue(self, *lock_id: object) -> tuple[locks.Contender, ...]:
+    def queue(self, *lock_id: object) -> tuple[locks.values.Contender, ...]:
         """Who is at a lock id there."""
         return self.node.view(lock_id, A, LIMIT).requests
 

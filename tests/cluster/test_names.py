@@ -40,7 +40,7 @@ S = "s@127.0.0.1"
 # --- Names that nobody has proven ---------------------------------------------------------------
 
 
-def _claim(node: locks.Node, name: str) -> Stranger:
+def _claim(node: locks.node.Node, name: str) -> Stranger:
     """Say at a node's door that one is somebody else, and nothing more."""
     stranger = Stranger(node.address)
     shake = Handshake(name=name, creation=5, cookie="unknown", challenge=1, peer=node.name)

@@ -42,7 +42,7 @@ def _erlang(mapper: int, port: int, program: str) -> Iterator[IO[bytes]]:
         yield output
 
 
-def _answers(node: locks.Node) -> bool:
+def _answers(node: locks.node.Node) -> bool:
     """Whether the Erlang node answers over the connection."""
     if node.nodes() != [E]:
         return False

@@ -113,7 +113,7 @@ def test_a_wrong_cookie(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
 def test_the_own_name(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
     """A node does not connect to itself, and no other node may have its name."""
     a = nodes.start(A)
-    with pytest.raises(locks.InvalidOption, match="itself"):
+    with pytest.raises(locks.errors.InvalidOption, match="itself"):
         a.connect(peer(a))
     double = nodes.start(A)
     assert not double.connect(peer(a).replace(A, B), timeout=0.2)  # who is there is not b
@@ -131,7 +131,7 @@ def test_who_is_there_must_have_the_name(nodes: Nodes, caplog: pytest.LogCapture
 
 def test_a_node_that_is_alone() -> None:
     """Without a cookie a node has nothing to do with others, and says how to change that."""
-    node = locks.Node("alone@localhost")
+    node = locks.node.Node("alone@localhost")
     try:
         assert node.nodes() == []
         assert node.address is None
@@ -171,7 +171,7 @@ def test_simultaneous_connects(nodes: Nodes) -> None:
         until_connected(b)
 
 
-def _same_connection(a: locks.Node, b: locks.Node) -> bool:
+def _same_connection(a: locks.node.Node, b: locks.node.Node) -> bool:
     """Whether both have a link, and these are the two ends of one connection."""
     assert a.cluster is not None
     assert b.cluster is not None
@@ -216,7 +216,7 @@ def test_disconnect_is_not_logged_for_ever(nodes: Nodes, caplog: pytest.LogCaptu
     assert caplog.text.count("not_allowed") <= 2
 
 
-def _count_dials(node: locks.Node) -> list[str]:
+def _count_dials(node: locks.node.Node) -> list[str]:
     """Note each attempt of a node to connect to another one."""
     assert node.cluster is not None
     distribution = node.cluster.distribution
@@ -233,7 +233,7 @@ def _count_dials(node: locks.Node) -> list[str]:
 # --- News ---------------------------------------------------------------------------------------
 
 
-class Listener(locks.GeventActor):
+class Listener(locks.actors.GeventActor):
     """An actor that keeps what it is told."""
 
     def __init__(self) -> None:
@@ -262,7 +262,9 @@ def test_monitor_nodes(nodes: Nodes) -> None:
     assert all(news.reasons())
     assert ended.told == []
     actor.stop()
-    with pytest.raises(locks.InvalidOption, match="must be an actor's reference or a callable"):
+    with pytest.raises(
+        locks.errors.InvalidOption, match="must be an actor's reference or a callable"
+    ):
         a.monitor_nodes("me")  # type: ignore[arg-type]
 
 
@@ -342,7 +344,7 @@ def test_a_stopped_node_is_forgotten(nodes: Nodes) -> None:
 
     a = nodes.start(A)
 
-    def past() -> weakref.ref[locks.Node]:
+    def past() -> weakref.ref[locks.node.Node]:
         node = locks.start(B, cookie=COOKIE, peers=[peer(a)])
         assert node.await_nodes([A], timeout=LIMIT)
         locks.stop()

@@ -17,12 +17,12 @@ KINDS: dict[str, Any] = {  # and how the value of each looks
     "have_all_locks": lambda value: value == (),
     "no_locks": lambda value: value is None,
     "cannot_serve": lambda value: value is None,
-    "lock_info": lambda value: isinstance(value, locks.RequestRecord),
+    "lock_info": lambda value: isinstance(value, locks.values.RequestRecord),
     "lost": lambda value: value == (X,),
     "token": lambda value: value[0] == Y and isinstance(value[1], int),
     "nodeup": lambda value: value == B,
     "nodedown": lambda value: value == B,
-    "aborted": lambda value: isinstance(value, locks.Deadlock),
+    "aborted": lambda value: isinstance(value, locks.values.Deadlock),
     "ended": lambda value: isinstance(value, locks.LockLost),
 }
 
@@ -31,13 +31,13 @@ def test_each_kind_is_told(nodes: Nodes) -> None:
     """And looks as it is documented."""
     news: dict[str, list[Any]] = {}
 
-    def told(each: locks.Notification) -> None:
+    def told(each: locks.values.Notification) -> None:
         news.setdefault(each.kind, []).append(each.value)
 
     def has(*kinds: str) -> None:
         eventually(lambda: set(kinds) <= set(news))
 
-    def until_it_has_all(agent: locks.Agent) -> None:
+    def until_it_has_all(agent: locks.actors.Agent) -> None:
         eventually(lambda: locks.transaction_status(agent).status == "have_all_locks")
 
     a = nodes.start(A)
@@ -82,7 +82,7 @@ def test_each_kind_is_told(nodes: Nodes) -> None:
 
 def test_the_list_is_complete() -> None:
     """On the page, and here."""
-    kinds = get_args(get_type_hints(locks.Notification)["kind"])
+    kinds = get_args(get_type_hints(locks.values.Notification)["kind"])
     page = (Path(__file__).parents[2] / "docs" / "notifications.md").read_text()
     table = page[page.index("| `kind` | What happened |") :].split("\n\n")[0]
     rows = re.findall(r"^\| `(\w+)` \| .+ \| .+ \| `.+` \|$", table, re.M)

@@ -145,7 +145,7 @@ def test_the_mark_is_lost_with_a_majority_after_the_work(servers: Servers) -> No
         with locks.once(("job",)):
             print("ready", flush=True)
             sys.stdin.readline()
-    except locks.NotMarked as error:
+    except locks.errors.NotMarked as error:
         print(type(error.__cause__).__name__, error.lock_id, flush=True)
     """
     program = servers.program("\n".join(line[4:] for line in code.splitlines()))
@@ -191,7 +191,7 @@ def job(book, number, seed):
         said = "failed"
     except locks.AlreadyDone as error:
         said = f"done {error.token}"
-    except locks.NotMarked:
+    except locks.errors.NotMarked:
         said = "unmarked"
     except locks.LocksError as error:
         said = type(error).__name__

@@ -44,7 +44,7 @@ def work():
             print("ready", flush=True)
             sys.stdin.readline()  # it sleeps
             tx.read_lock(("accounts", "bob"))
-    except locks.TransactionBroken as error:
+    except locks.errors.TransactionBroken as error:
         print(error.reason, "/", error.by, flush=True)
 threading.Thread(target=work).start()
 """
@@ -278,7 +278,7 @@ sys.stdin.readline()
 
 
 OBSERVERS = {
-    "waits": "import locks, sys; print('ready', flush=True); locks.waits(); print('3 of 3', flush=True); input()",
+    "waits": "import locks, sys; print('ready', flush=True); locks.facts.waits(); print('3 of 3', flush=True); input()",
     "top": """
 import sys
 from locks_leader import command

@@ -60,7 +60,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_options_that_are_refused(options: dict[str, Any], why: str) -> None:
     """What is wrong is said, and no node and no thread is left of it."""
     before = threading.active_count()
-    with pytest.raises(locks.InvalidOption, match=why):
+    with pytest.raises(locks.errors.InvalidOption, match=why):
         locks.start(A, **{"cookie": COOKIE, **options})
     eventually(lambda: threading.active_count() == before)
     node = locks.start("other@localhost")  # nothing runs
@@ -85,7 +85,7 @@ def test_a_cookie_is_not_shown(options: dict[str, Any], cookie: str) -> None:
     """Whatever is refused: the cookie is in no message, and in no variable of our frames in the traceback."""
     try:
         node = locks.start(A, **{"cookie": cookie, **options})
-    except locks.InvalidOption as error:
+    except locks.errors.InvalidOption as error:
         shown = traceback.TracebackException.from_exception(error, capture_locals=True)
         frames = [frame for frame in shown.stack if frame.filename != __file__]
         assert frames
@@ -112,7 +112,7 @@ def test_a_short_cookie_if_one_says_so() -> None:
 )
 def test_names_that_are_refused(name: Any) -> None:
     """A node's name has the form name@host, and at most 255 bytes."""
-    with pytest.raises(locks.InvalidOption, match="name@host"):
+    with pytest.raises(locks.errors.InvalidOption, match="name@host"):
         locks.start(name, cookie=COOKIE)
 
 
@@ -120,7 +120,7 @@ def test_a_port_that_is_taken(nodes: Nodes) -> None:
     """A node that can't listen says so, and nothing is left of it."""
     a = nodes.start(A)
     before = threading.active_count()
-    with pytest.raises(locks.InvalidOption, match="port 0"):
+    with pytest.raises(locks.errors.InvalidOption, match="port 0"):
         nodes.start(B, listen=a.address)
     eventually(lambda: threading.active_count() == before)
 
@@ -143,15 +143,15 @@ def test_names_of_nodes_are_checked(nodes: Nodes) -> None:
     """A text in the place of a list, or a name with its port, is no node that will come some day."""
     a = nodes.start(A)
     for wrong in (B, [f"{B}:9100"], [None], b"b"):
-        with pytest.raises(locks.InvalidOption, match=r"^nodes"):
+        with pytest.raises(locks.errors.InvalidOption, match=r"^nodes"):
             a.await_nodes(wrong, timeout=0)  # type: ignore[arg-type]
-    with pytest.raises(locks.InvalidOption, match="has a port"):
+    with pytest.raises(locks.errors.InvalidOption, match="has a port"):
         a.disconnect(f"{B}:9100")
     assert a.await_nodes(name for name in [A])
     assert a.await_nodes([])
     assert not a.disconnect(B)
     for servers in ([f"{A}:9100", B], [f"{A}:9100"]):
-        with pytest.raises(locks.InvalidOption, match="has a port"):
+        with pytest.raises(locks.errors.InvalidOption, match="has a port"):
             locks_leader.Election("x", policy="majority", nodes=servers).start()
 
 
@@ -171,11 +171,11 @@ def test_peers_that_connect_refuses(nodes: Nodes) -> None:
     """`connect` and `disconnect` check what they are given before they do anything."""
     a = nodes.start(A)
     for wrong in ("b@127.0.0.1", "b:1", "", None, 17):
-        with pytest.raises(locks.InvalidOption, match="peer"):
+        with pytest.raises(locks.errors.InvalidOption, match="peer"):
             a.connect(wrong)  # type: ignore[arg-type]
-    with pytest.raises(locks.InvalidOption, match="allow_plaintext"):
+    with pytest.raises(locks.errors.InvalidOption, match="allow_plaintext"):
         a.connect("b@192.0.2.1:9100")
-    with pytest.raises(locks.InvalidOption, match="timeout"):
+    with pytest.raises(locks.errors.InvalidOption, match="timeout"):
         a.connect("b@127.0.0.1:9100", timeout=-1)
     assert a.cluster is not None
     assert a.cluster.distribution.addresses == {}

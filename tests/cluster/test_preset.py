@@ -41,7 +41,7 @@ def test_what_is_preset(then: str, printed: str) -> None:
 def test_nothing_is_preset_any_more() -> None:
     """Then it is as before: the environment counts, which is wrong here."""
     script = "    program.preset(say); program.preset(None)\n    try:\n        locks.start()\n"
-    script += "    except locks.InvalidOption as error:\n        print(error)\n"
+    script += "    except locks.errors.InvalidOption as error:\n        print(error)\n"
     assert "peer 'nonsense' has the wrong form" in run_script(PRESET + script)
 
 

@@ -14,7 +14,7 @@ from tests.cluster.nodes import A, B, Nodes, link, peer, until_connected, until_
 from tests.helpers import LIMIT, eventually
 
 
-class Echo(locks.GeventActor):
+class Echo(locks.actors.GeventActor):
     """Answers with what it is told; or does what it is told."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Echo(locks.GeventActor):
         if message == "told":
             return list(self.told)
         if message == "fail":
-            raise locks.NotHeld("not this one", lock_id=("x", 1))
+            raise locks.errors.NotHeld("not this one", lock_id=("x", 1))
         if message == "break":
             raise ZeroDivisionError("by zero")
         if message == "die":
@@ -83,7 +83,7 @@ MESSAGES = [
     (1, "two", (3.0,)),
     [1, [2], []],
     {"key": [1], 2: (None,)},
-    locks.Atom("atom"),
+    locks.values.Atom("atom"),
     "x" * 100_000,
 ]
 
@@ -123,7 +123,7 @@ def test_references_in_messages(nodes: Nodes) -> None:
     assert back == {"me": [mine]}  # it came home as what it was
     (told,) = actor.ask("told", timeout=5)
     there = told["me"][0]
-    assert isinstance(there, locks.RemoteRef)
+    assert isinstance(there, locks.node.RemoteRef)
     assert there.ask("hello", timeout=5) == "hello"
     assert a.remote("echo", B).ask(mine, timeout=5) is mine
     with pytest.raises(locks.MisuseError, match="only its name is known"):
@@ -137,14 +137,14 @@ def test_errors_of_calls(nodes: Nodes) -> None:
     actor = Echo.start()
     b.register("echo", actor)
     ref = a.remote("echo", B)
-    with pytest.raises(locks.NotHeld, match="not this one") as held:
+    with pytest.raises(locks.errors.NotHeld, match="not this one") as held:
         ref.ask("fail", timeout=5)
     assert held.value.lock_id == ("x", 1)
     b.register("echo2", Echo.start())
-    with pytest.raises(locks.RemoteError, match="ZeroDivisionError: by zero") as broken:
+    with pytest.raises(locks.node.RemoteError, match="ZeroDivisionError: by zero") as broken:
         a.remote("echo2", B).ask("break", timeout=5)
     assert broken.value.kind == "ZeroDivisionError"
-    with pytest.raises(locks.RemoteError, match="can't send"):  # the answer has no term
+    with pytest.raises(locks.node.RemoteError, match="can't send"):  # the answer has no term
         ref.ask("object", timeout=5)
 
 
@@ -160,7 +160,7 @@ def test_calls_without_an_answer(nodes: Nodes) -> None:
     with pytest.raises(pykka.Timeout):
         a.remote("slow", B).ask("wait", timeout=0.1)
     future = a.remote("slow", B).ask("wait", block=False)
-    locks.kill(slow, "enough")
+    locks.actors.kill(slow, "enough")
     with pytest.raises(pykka.ActorDeadError):
         future.get(timeout=5)
     another = Echo.start()
@@ -169,7 +169,7 @@ def test_calls_without_an_answer(nodes: Nodes) -> None:
     a.disconnect(B)
     with pytest.raises(pykka.ActorDeadError, match="noconnection"):
         future.get(timeout=5)
-    locks.kill(another, "enough")
+    locks.actors.kill(another, "enough")
 
 
 def test_who_takes_its_time_holds_up_nobody_else(nodes: Nodes, capfd: Any) -> None:
@@ -183,7 +183,7 @@ def test_who_takes_its_time_holds_up_nobody_else(nodes: Nodes, capfd: Any) -> No
     patient._actor_weakref().may.set()
     assert [future.get(timeout=LIMIT) for future in futures] == list(range(30))
     b.register("broken", Broken.start())
-    with pytest.raises(locks.RemoteError, match="ZeroDivisionError: by zero"):
+    with pytest.raises(locks.node.RemoteError, match="ZeroDivisionError: by zero"):
         a.remote("broken", B).ask(1, timeout=LIMIT)
     assert "by zero" not in capfd.readouterr().err
 
@@ -213,7 +213,7 @@ def test_names(nodes: Nodes) -> None:
         b.register("echo", actor)
     with pytest.raises(locks.MisuseError, match=r"can't use the name 'locks_server': .* has it"):
         b.register("locks_server", actor)
-    with pytest.raises(locks.InvalidOption):
+    with pytest.raises(locks.errors.InvalidOption):
         b.register("thing", "no actor")  # type: ignore[arg-type]
     actor.stop()
     other = Echo.start()
@@ -236,7 +236,7 @@ def test_names(nodes: Nodes) -> None:
 def _down(ref: Any) -> list[Any]:
     """Monitor something; why it is down will be in the list."""
     reasons: list[Any] = []
-    locks.monitor(ref, lambda down: reasons.append((down.subject, down.reason)))
+    locks.actors.monitor(ref, lambda down: reasons.append((down.subject, down.reason)))
     return reasons
 
 
@@ -245,8 +245,8 @@ def test_monitors(nodes: Nodes) -> None:
     a, b = nodes.meet(A, B)
     for end, reason in (
         (lambda ref: ref.stop(), "normal"),
-        (lambda ref: locks.kill(ref, "enough"), "enough"),
-        (lambda ref: ref.tell("break"), (locks.Atom("ZeroDivisionError"), "by zero")),
+        (lambda ref: locks.actors.kill(ref, "enough"), "enough"),
+        (lambda ref: ref.tell("break"), (locks.values.Atom("ZeroDivisionError"), "by zero")),
     ):
         actor = Echo.start()
         b.register("echo", actor)
@@ -321,7 +321,7 @@ def test_a_monitor_that_is_cancelled(nodes: Nodes) -> None:
     b.register("echo", actor)
     ref = a.remote("echo", B)
     told: list[Any] = []
-    cancelled = locks.monitor(ref, told.append)
+    cancelled = locks.actors.monitor(ref, told.append)
     kept = _down(ref)
     cancelled.cancel()
     actor.stop()
@@ -347,7 +347,7 @@ def test_links(nodes: Nodes, dies: str) -> None:
     if dies == "connection":
         a.disconnect(B)
     else:
-        locks.kill(mine if dies == "here" else theirs, "enough")
+        locks.actors.kill(mine if dies == "here" else theirs, "enough")
     eventually(lambda: ends_here and ends_there)
     expected = "noconnection" if dies == "connection" else "enough"
     assert ends_here[0][1] == ends_there[0][1] == expected
@@ -377,7 +377,7 @@ def test_links_that_can_not_be(nodes: Nodes) -> None:
     mine = Echo.start()
     with pytest.raises(locks.MisuseError, match="only its name is known"):
         a.link(mine, a.remote("echo", B))
-    with pytest.raises(locks.InvalidOption, match="can't link"):
+    with pytest.raises(locks.errors.InvalidOption, match="can't link"):
         a.link(threading.current_thread(), a.remote("echo", B))
     mine.stop()
 
@@ -391,11 +391,11 @@ def test_killing_from_another_node(nodes: Nodes) -> None:
     b.remote("mine", A).tell(actor)
     (ref,) = eventually(lambda: mine.ask("told", timeout=5))
     reasons = _down(ref)
-    locks.kill(ref, "enough")
+    locks.actors.kill(ref, "enough")
     eventually(lambda: reasons)
     assert reasons == [(ref, "enough")]
     with pytest.raises(locks.MisuseError, match="only its name is known"):
-        locks.kill(a.remote("echo", B), "enough")
+        locks.actors.kill(a.remote("echo", B), "enough")
     mine.stop()
 
 
@@ -407,7 +407,7 @@ def test_nothing_is_left_of_what_is_over(nodes: Nodes) -> None:
     for number in range(20):
         ref = a.remote("echo", B)
         assert ref.ask(number, timeout=5) == number
-        locks.monitor(ref, print).cancel()
+        locks.actors.monitor(ref, print).cancel()
         with pytest.raises(pykka.ActorDeadError):
             a.remote("nobody", B).ask(1, timeout=5)
     here, there = (node.cluster.processes for node in (a, b))  # type: ignore[union-attr]

@@ -35,7 +35,7 @@ class Counter(pykka.ThreadingActor):
         return "secret"
 
 
-def remote(nodes: Nodes) -> tuple[pykka.ActorRef[Counter], locks.RemoteRef]:
+def remote(nodes: Nodes) -> tuple[pykka.ActorRef[Counter], locks.node.RemoteRef]:
     """A counter on one node, and its reference on another one."""
     a, b = nodes.meet(A, B)
     counter = Counter.start()
@@ -58,7 +58,7 @@ def test_a_proxy_calls_methods(nodes: Nodes) -> None:
 def test_an_exception_goes_to_the_caller(nodes: Nodes) -> None:
     """And the actor lives on."""
     counter, ref = remote(nodes)
-    with pytest.raises(locks.RemoteError, match="ValueError: no"):
+    with pytest.raises(locks.node.RemoteError, match="ValueError: no"):
         ref.proxy().fail().get(timeout=60)
     assert counter.is_alive()
 
@@ -86,8 +86,8 @@ def test_attributes_are_not_to_be_had(nodes: Nodes) -> None:
 def test_a_stopped_actor_is_known_to_be(nodes: Nodes) -> None:
     """By its proxy it can be stopped, and a monitor says that it is."""
     counter, ref = remote(nodes)
-    downs: list[locks.Down] = []
-    locks.monitor(ref, downs.append)
+    downs: list[locks.actors.Down] = []
+    locks.actors.monitor(ref, downs.append)
     ref.proxy().stop()
     eventually(lambda: not counter.is_alive())
     eventually(lambda: downs)
@@ -105,7 +105,7 @@ def test_a_monitor_is_there_before_what_is_sent_next(nodes: Nodes) -> None:
         assert lets_go.wait(60)
 
     def monitor() -> bool:
-        locks.monitor(ref, print)
+        locks.actors.monitor(ref, print)
         return ref.watch._reference is not None  # it was sent
 
     with ThreadPoolExecutor(2) as pool:
@@ -126,11 +126,11 @@ def test_agents_and_clients_of_other_nodes(nodes: Nodes) -> None:
     server = a.server.proxy()
     eventually(lambda: len(server.agents(("x",)).get()) == 1)
     (ref,) = server.agents(("x",)).get()
-    assert isinstance(ref, locks.RemoteRef)
+    assert isinstance(ref, locks.node.RemoteRef)
     assert ref.node == B
     assert server.clients(("x",)).get() == [ref]
-    downs: list[locks.Down] = []
-    locks.monitor(ref, downs.append)
+    downs: list[locks.actors.Down] = []
+    locks.actors.monitor(ref, downs.append)
     agent.end_transaction()
     eventually(lambda: len(downs) == 1)
     assert server.agents(("x",)).get() == []

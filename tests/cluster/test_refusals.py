@@ -32,7 +32,7 @@ def _warnings(caplog: pytest.LogCaptureFixture, begin: str) -> list[str]:
     return [text for text in texts if text.startswith(begin)]
 
 
-def _left_out(node: locks.Node) -> int:
+def _left_out(node: locks.node.Node) -> int:
     """How many lines a node has not logged."""
     return sum(kind.left_out for kind in node.notices._kinds.values())
 
@@ -65,7 +65,7 @@ def test_who_cannot_serve_is_told_why(nodes: Nodes) -> None:
             ask()
         assert raised.value.nodes == (A,)
         assert "is not running" not in str(raised.value)
-    with pytest.raises(locks.NodeNotRunning, match="has another cookie"):
+    with pytest.raises(locks.errors.NodeNotRunning, match="has another cookie"):
         b.view(("x",), A)
     a.stop()
     eventually(lambda: A not in b.refusals)

@@ -37,7 +37,7 @@ OTHER = """
 import locks
 try:
     locks.Semaphore(("pool",), 3).acquire()
-except locks.ConflictingRequest as error:
+except locks.errors.ConflictingRequest as error:
     print(error)
 """
 

@@ -181,7 +181,7 @@ import sys, time, locks
 def on(node):
     try:
         return locks.holders(("report",), node=node)
-    except locks.NodeNotRunning:  # not yet connected again
+    except locks.errors.NodeNotRunning:  # not yet connected again
         return ()
 
 with locks.transaction(timeout=60) as tx:
@@ -382,7 +382,7 @@ def test_what_is_said_of_servers_is_checked(names: object) -> None:
         unpack_servers((*good[:2], names, good[3]))
 
 
-@pytest.mark.parametrize("require", [None, "majority", 3, locks.Atom("most")])
+@pytest.mark.parametrize("require", [None, "majority", 3, locks.values.Atom("most")])
 def test_what_is_said_of_how_many_is_checked(require: object) -> None:
     """One of the words of `Require`."""
     with pytest.raises(BadMessage):

@@ -131,7 +131,7 @@ for _ in range(200):
     wrong += lock.locked() or bool(locks.holders(("z",)))
     with lock:
         pass
-    wrong += any(each.request.lock_id == ("z",) for each in locks.waits().requests)
+    wrong += any(each.request.lock_id == ("z",) for each in locks.facts.waits().requests)
 print(wrong)
 """
 

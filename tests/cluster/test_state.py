@@ -270,7 +270,9 @@ def test_no_room_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         pages.execute("pragma max_page_count = 1")  # as many as there are
         long = ("x" * 50_000,)
         with (
-            pytest.raises(locks.NotMarked, match=f"{NAME} can't write its state file: .*full"),
+            pytest.raises(
+                locks.errors.NotMarked, match=f"{NAME} can't write its state file: .*full"
+            ),
             locks.once(long),
         ):
             pass

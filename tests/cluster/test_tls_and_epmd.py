@@ -167,7 +167,7 @@ def test_the_first_words_come_with_the_end_of_the_tls_handshake(
 @needs_openssl
 def test_other_addresses_demand_tls(nodes: Nodes, certify: Certify) -> None:
     """A node may listen on all addresses with TLS, or with an explicit word."""
-    with pytest.raises(locks.InvalidOption, match="open to the network"):
+    with pytest.raises(locks.errors.InvalidOption, match="open to the network"):
         nodes.start(A, listen="0.0.0.0:0")
     secured = nodes.start(A, listen="0.0.0.0:0", tls=certify("ours", "127.0.0.1"))
     assert secured.address is not None
@@ -292,7 +292,7 @@ def test_epmd(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
         assert a.connect(B)
         until_members(a, B)
         until_members(b, A)
-        with pytest.raises(locks.OperatingError, match="a"):
+        with pytest.raises(locks.errors.OperatingError, match="a"):
             nodes.start(A, epmd=True)
         b.stop()
         until_connected(a)
@@ -320,7 +320,7 @@ def test_epmd_that_goes_away(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> N
 def test_no_epmd(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an epmd a node that wants one does not start, and says what to do."""
     monkeypatch.setenv("ERL_EPMD_PORT", str(free_port()))
-    with pytest.raises(locks.OperatingError, match="epmd -daemon"):
+    with pytest.raises(locks.errors.OperatingError, match="epmd -daemon"):
         nodes.start(A, epmd=True)
 
 
@@ -357,10 +357,10 @@ def test_a_forked_child_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> No
             process.wait(10)
             monkeypatch.setenv("ERL_EPMD_PORT", str(port))
 
-            def start() -> locks.Node | None:
+            def start() -> locks.node.Node | None:
                 try:
                     return locks.start("forks@127.0.0.1", cookie="cookie-of-the-tests", epmd=True)
-                except locks.OperatingError:
+                except locks.errors.OperatingError:
                     return None
 
             assert eventually(start)

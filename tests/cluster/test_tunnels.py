@@ -46,7 +46,7 @@ class Echo(pykka.ThreadingActor):
         return message
 
 
-def pair(nodes: Nodes, *servers: locks.Node) -> tuple[locks.Node, locks.Node]:
+def pair(nodes: Nodes, *servers: locks.node.Node) -> tuple[locks.node.Node, locks.node.Node]:
     """Two client nodes of these servers, with a tunnel between them."""
     x, y = nodes.client(*servers, name=X), nodes.client(*servers, name=Y)
     assert x.connect(Y)
@@ -54,13 +54,13 @@ def pair(nodes: Nodes, *servers: locks.Node) -> tuple[locks.Node, locks.Node]:
     return x, y
 
 
-def tunnels(node: locks.Node) -> int:
+def tunnels(node: locks.node.Node) -> int:
     """How many a node relays."""
     assert node.cluster is not None
     return len(node.cluster.tunnels.relay)
 
 
-def ends(node: locks.Node) -> int:
+def ends(node: locks.node.Node) -> int:
     """How many end at a node."""
     assert node.cluster is not None
     return len(node.cluster.tunnels)
@@ -83,8 +83,8 @@ def test_all_that_works_over_a_connection_works_over_a_tunnel(nodes: Nodes) -> N
     large = bytes(range(256)) * 10_000 + b"\xff"
     assert there.ask([large, large]) == [large, large]
     downs: list[Any] = []
-    locks.monitor(there, downs.append)
-    locks.monitor(x.remote("other", Y), downs.append)
+    locks.actors.monitor(there, downs.append)
+    locks.actors.monitor(x.remote("other", Y), downs.append)
     assert x.remote("other", Y).ask(1) == 1
     echo.stop()
     eventually(lambda: len(downs) == 1)
@@ -119,7 +119,7 @@ def test_many_clients_and_messages_at_one_time(nodes: Nodes) -> None:
             assert one.connect(other.name)
     wrong: list[Any] = []
 
-    def ask(one: locks.Node, other: locks.Node) -> None:
+    def ask(one: locks.node.Node, other: locks.node.Node) -> None:
         there = one.remote("echo", other.name)
         for number in range(20):
             message = (one.name, number, "x" * (number * 4000))
@@ -160,7 +160,7 @@ def test_when_the_server_is_lost_there_is_a_tunnel_over_another_one(nodes: Nodes
     x, y = pair(nodes, *servers)
     lost: list[Any] = []
     y.register("echo", Echo.start())
-    locks.monitor(x.remote("echo", Y), lost.append)
+    locks.actors.monitor(x.remote("echo", Y), lost.append)
     relay = link(x, Y).relay
     (gone,) = [server for server in servers if server.name == relay]
     (left,) = [server for server in servers if server is not gone]
@@ -204,7 +204,7 @@ def test_over_two_servers(nodes: Nodes) -> None:
     assert x.remote("echo", Y).ask([large]) == [large]
     assert (tunnels(one), tunnels(two)) == (1, 1)
     downs: list[Any] = []
-    locks.monitor(x.remote("echo", Y), downs.append)
+    locks.actors.monitor(x.remote("echo", Y), downs.append)
     two.stop()
     eventually(lambda: len(downs) == 1)
     eventually(lambda: tunnels(one) == ends(x) == 0)
@@ -214,7 +214,7 @@ def test_over_two_servers(nodes: Nodes) -> None:
 def test_others_need_an_address(nodes: Nodes) -> None:
     """Only client nodes open tunnels: from a server, a name without a port is still an error."""
     server = nodes.start(A)
-    with pytest.raises(locks.InvalidOption, match="name@host:port"):
+    with pytest.raises(locks.errors.InvalidOption, match="name@host:port"):
         server.connect(Y)
 
 
@@ -301,7 +301,7 @@ def test_whom_the_program_has_named_stays_connected(
 class Bad:
     """A node with the cookie that says what it likes about tunnels."""
 
-    def __init__(self, server: locks.Node, name: str = BAD) -> None:
+    def __init__(self, server: locks.node.Node, name: str = BAD) -> None:
         self.peer = Stranger(server.address)
         self.peer.shake_hands(server.name, name)
         eventually(lambda: name in server.nodes())

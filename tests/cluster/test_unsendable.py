@@ -26,7 +26,7 @@ X = ("x",)
 WRONG = "\ud800"  # text that has no form in UTF-8
 
 
-def check_alive(a: locks.Node, b: locks.Node, news: News) -> None:
+def check_alive(a: locks.node.Node, b: locks.node.Node, news: News) -> None:
     """Both nodes live, are connected as before, and lock on each other."""
     assert news.told == []
     for node in (a, b):
@@ -89,8 +89,8 @@ def test_why_an_actor_has_ended(nodes: Nodes, caplog: pytest.LogCaptureFixture) 
     for error in (ValueError(WRONG), ValueError("x" * 10**7), Broken()):
         actor = Fails.start()
         b.register("fails", actor)
-        downs: list[locks.Down] = []
-        locks.monitor(a.remote("fails", B), downs.append)
+        downs: list[locks.actors.Down] = []
+        locks.actors.monitor(a.remote("fails", B), downs.append)
         eventually(lambda: b.cluster is not None and b.cluster.processes._monitored)
         actor.tell(error)
         eventually(lambda downs=downs: downs)  # type: ignore[misc]
@@ -105,7 +105,7 @@ def test_a_name_that_no_process_can_have(nodes: Nodes, name: str) -> None:
     """It is refused when it is first used; a monitor of it would be made in a turn of its own."""
     a, b = nodes.meet(A, B)
     news = News(a, b)
-    with pytest.raises(locks.InvalidOption):
+    with pytest.raises(locks.errors.InvalidOption):
         a.remote(name, B)
     check_alive(a, b, news)
 
@@ -123,7 +123,7 @@ def test_asking_an_actor_elsewhere_to_exit(nodes: Nodes) -> None:
         b.remote("receiver", A).tell(actor)
         sent = eventually(lambda: receiver.ask(lambda self: list(self.told)))
         ref = sent[-1]
-        assert isinstance(ref, locks.RemoteRef)
+        assert isinstance(ref, locks.node.RemoteRef)
         ref.kill(reason)
         eventually(lambda actor=actor: not actor.is_alive())  # type: ignore[misc]
         actor = Client.start()
@@ -157,7 +157,7 @@ def test_an_answer_that_can_not_be_sent(nodes: Nodes) -> None:
 
     b.register("answers", Answers.start())
     for what in ("object", "large", "many"):
-        with pytest.raises(locks.RemoteError, match="EncodeError"):
+        with pytest.raises(locks.node.RemoteError, match="EncodeError"):
             a.remote("answers", B).ask(what, timeout=20)
     check_alive(a, b, news)
 
@@ -180,7 +180,10 @@ def test_a_message_that_can_not_be_sent_all_the_same(
 
     monkeypatch.setattr(cluster_module, "pack", pack_all_but)
     tx = Tx(a)
-    with caplog.at_level(logging.ERROR, "locks"), pytest.raises(locks.AgentEnded, match="no term"):
+    with (
+        caplog.at_level(logging.ERROR, "locks"),
+        pytest.raises(locks.TransactionEnded, match="no term"),
+    ):
         tx.lock(("wrong",), [B])
     waiting = Tx(a)
     asked = waiting.ask(("unsaid",), [B], timeout=1)
@@ -234,7 +237,7 @@ def test_a_request_that_watchers_can_not_be_told(
     monkeypatch.setattr(pages, "contender_term", all_but)
     agent = b.spawn_agent()
     agent.lock_all([(("t", row), "write", (B,), "all") for row in range(5)], 20)
-    views: list[locks.View] = []
+    views: list[locks.values.View] = []
     with program_of(a):
         locks.watch(("t",), [B], watcher=views.append)
     eventually(lambda: views)

@@ -29,7 +29,7 @@ def wanted(*rows: Any, mode: Any = "write") -> list[Any]:
 class Reader(Stranger):
     """A raw peer that reads views, and says itself what it has taken in."""
 
-    def __init__(self, node: locks.Node) -> None:
+    def __init__(self, node: locks.node.Node) -> None:
         super().__init__(node.address)
         self.node = node
         self.shake_hands(node.name, "reader@127.0.0.1")
@@ -60,7 +60,7 @@ class Reader(Stranger):
         self.cast(Atom("taken"), page.reading, page.number)
 
 
-def readings(node: locks.Node) -> list[Any]:
+def readings(node: locks.node.Node) -> list[Any]:
     """What is read of a node."""
     assert node.cluster is not None
     return list(node.cluster.readers._readings.values())
@@ -163,7 +163,7 @@ def test_readers_of_one_id_share_the_work(nodes: Nodes, monkeypatch: pytest.Monk
 def test_watchers_of_one_node_share_a_reading(nodes: Nodes) -> None:
     """There is one for each id that is watched there; each watcher is told, also the late ones."""
     a, b = nodes.meet(A, B)
-    told: list[list[locks.View]] = [[] for _ in range(5)]
+    told: list[list[locks.values.View]] = [[] for _ in range(5)]
     agent = b.spawn_agent()
     agent.lock_all(wanted(1), 20)
     with program_of(a):
@@ -187,7 +187,7 @@ def test_watchers_of_one_node_share_a_reading(nodes: Nodes) -> None:
 def test_who_watches(nodes: Nodes) -> None:
     """`watchers` names those on other nodes, too."""
     a, b = nodes.meet(A, B)
-    own: list[locks.View] = []
+    own: list[locks.values.View] = []
     with program_of(a):
         locks.watch(TABLE, [B], watcher=print)
     eventually(lambda: readings(b))
@@ -207,8 +207,8 @@ def test_each_view_is_one_that_there_was(
     rng = random.Random(SEED)
     monkeypatch.setattr(pages, "MOST_ITEMS", items)
     a, b, c = nodes.meet(A, B, C)
-    own: list[locks.View] = []
-    told: dict[str, list[locks.View]] = {A: [], C: []}
+    own: list[locks.values.View] = []
+    told: dict[str, list[locks.values.View]] = {A: [], C: []}
     with program_of(b):
         locks.watch(TABLE, watcher=own.append)
     for node in (a, c):
@@ -247,7 +247,7 @@ def test_pages_that_are_wrong_end_the_connection(
     """A view could not be relied on any more; it is read anew over the next connection."""
     a, b = nodes.meet(A, B)
     news = News(a)
-    views: list[locks.View] = []
+    views: list[locks.values.View] = []
     with program_of(a):
         locks.watch(TABLE, [B], watcher=views.append)
     eventually(lambda: views)
@@ -296,7 +296,7 @@ def test_a_queue_that_is_not_answered(nodes: Nodes, monkeypatch: pytest.MonkeyPa
         eventually(lambda: readings(b))
         b.disconnect(A)
         thread.join()
-        assert isinstance(done[0], locks.NodeNotRunning)
+        assert isinstance(done[0], locks.errors.NodeNotRunning)
         assert a.cluster.views._once == {}
 
 
@@ -319,5 +319,5 @@ def test_whether_a_lock_is_wanted_elsewhere(nodes: Nodes) -> None:
     assert ask() is True
     b.stop()
     until_connected(a)
-    with pytest.raises(locks.NodeNotRunning):
+    with pytest.raises(locks.errors.NodeNotRunning):
         a.turn.run(views.ask_whether_wanted, B, TABLE, print)

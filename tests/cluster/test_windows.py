@@ -73,7 +73,7 @@ with ownership.Ownership("accounts", groups=64) as mine:
     mine.run(backlog, lambda task, token: done.append(task))
 assert sorted(done) == ["ann", "bob"]
 
-class Member(locks.GeventActor):
+class Member(locks.actors.GeventActor):
     pass
 
 member = Member.start()
@@ -163,7 +163,7 @@ from locks.cli import top
 for call, argument in ((locks.start, "local"), (locks.start, "local:project"), (top._Live, Namespace())):
     try:
         call(argument) if call is top._Live else call(servers=argument)
-    except locks.OperatingError as error:
+    except locks.errors.OperatingError as error:
         print(error)
 """
 

@@ -34,7 +34,7 @@ from tests.cluster.ledger import Ledger
 
 _printing = threading.Lock()
 _started = threading.Event()
-_node: list[locks.Node] = []
+_node: list[locks.node.Node] = []
 
 
 def say(**answer: Any) -> None:
@@ -80,7 +80,7 @@ class Client:
         _started.set()
         return _node[0].address
 
-    def _node(self) -> locks.Node:
+    def _node(self) -> locks.node.Node:
         return _node[0]
 
     def connect(self, peer: str, timeout: float = 5) -> bool:

@@ -136,7 +136,9 @@ def test_a_scheduler_of_an_event_loop_keeps_one_mark_for_each_job(
     runs: list[int] = []
 
     def marks() -> int:
-        return sum(each.request.lock_id[:2] == ("loop", "marks") for each in locks.waits().requests)
+        return sum(
+            each.request.lock_id[:2] == ("loop", "marks") for each in locks.facts.waits().requests
+        )
 
     async def main() -> None:
         scheduler = AsyncIOScheduler()

@@ -219,7 +219,7 @@ def test_a_single_task_of_nothing_is_refused() -> None:
     """What is no lock id, or no timeout, is said where it stands."""
     from locks.engines.celery import single
 
-    with pytest.raises(locks.InvalidLockId):
+    with pytest.raises(locks.errors.InvalidLockId):
         single("report")
-    with pytest.raises(locks.InvalidOption):
+    with pytest.raises(locks.errors.InvalidOption):
         single(("report",), timeout=-1)

@@ -293,9 +293,9 @@ with Client({client.scheduler.address!r}) as client:
 
 def test_what_is_wrong_is_said(client: Client) -> None:
     """Numbers that can't be, other lock servers than there are, a cluster without any: nothing has changed then."""
-    with pytest.raises(locks.InvalidOption, match="workers=-1 is wrong"):
+    with pytest.raises(locks.errors.InvalidOption, match="workers=-1 is wrong"):
         engine.install(client, workers=-1)
-    with pytest.raises(locks.InvalidOption, match="port=70000 is not a port"):
+    with pytest.raises(locks.errors.InvalidOption, match="port=70000 is not a port"):
         engine.install(client, port=70000)
     with pytest.raises(locks.MisuseError, match="already has lock servers beside the scheduler"):
         engine.install(client, workers=3)
@@ -309,7 +309,9 @@ def test_majority_on_workers(tmp_path: Path) -> None:
     The server is replaced beside the worker that comes instead; when another one is killed, locks are still had.
     """
     with running() as client:
-        with pytest.raises(locks.InvalidOption, match="workers=4, but the cluster has only 3"):
+        with pytest.raises(
+            locks.errors.InvalidOption, match="workers=4, but the cluster has only 3"
+        ):
             engine.install(client, workers=4)
         with pytest.raises(locks.MisuseError, match="has no lock servers"):
             engine.join(client)

@@ -47,9 +47,9 @@ class PythonClient:
         options.setdefault("timeout", 15)
         return self.do(locks.lock, self.agent, lock_id, mode, list(nodes), **options)
 
-    def lock(self, lock_id: Any, mode: str, *nodes: str, **options: Any) -> locks.LockResult:
+    def lock(self, lock_id: Any, mode: str, *nodes: str, **options: Any) -> locks.values.LockResult:
         """Get a lock."""
-        result: locks.LockResult = self.ask(lock_id, mode, *nodes, **options).result(20)
+        result: locks.values.LockResult = self.ask(lock_id, mode, *nodes, **options).result(20)
         return result
 
     def end(self) -> None:
@@ -63,7 +63,7 @@ class PythonClient:
         self._thread.join(5)
 
 
-def is_waiting(agent: locks.Agent) -> bool:
+def is_waiting(agent: locks.actors.Agent) -> bool:
     """Whether an agent is known to wait for a lock."""
     return bool(agent.machine.lock_info()) and not all(i.held for i in agent.machine.lock_info())
 

@@ -79,7 +79,7 @@ def more_erlang(mapper: None, driver: Path) -> Iterator[Callable[..., Erlang]]:
 
 
 @pytest.fixture
-def alone(mapper: None) -> Iterator[locks.Node]:
+def alone(mapper: None) -> Iterator[locks.node.Node]:
     """A Python node in this process."""
     node = locks.start(PYTHON, cookie=COOKIE, epmd=True)
     yield node
@@ -87,7 +87,7 @@ def alone(mapper: None) -> Iterator[locks.Node]:
 
 
 @pytest.fixture
-def node(alone: locks.Node, erlang: Erlang) -> locks.Node:
+def node(alone: locks.node.Node, erlang: Erlang) -> locks.node.Node:
     """A Python node that is connected with the Erlang node, and can ask its lock server."""
     assert alone.connect(erlang.name)
     eventually(lambda: erlang.name in alone.alive)

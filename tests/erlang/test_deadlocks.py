@@ -79,7 +79,7 @@ def play(erlang: Erlang, parties: list[Party], ring: list[Place], order: Any) ->
 @pytest.mark.parametrize("closing", ["erlang", "python"])
 @pytest.mark.parametrize("servers", list(itertools.product([PYTHON, ERLANG], repeat=2)))
 def test_deadlock_of_two(
-    node: locks.Node, erlang: Erlang, fresh: Fresh, servers: tuple[str, str], closing: str
+    node: locks.node.Node, erlang: Erlang, fresh: Fresh, servers: tuple[str, str], closing: str
 ) -> None:
     """The Python client yields, and both are told which lock was surrendered."""
     parties = [Party("theirs", erlang), Party("mine")]
@@ -97,7 +97,9 @@ def test_deadlock_of_two(
 
 
 @pytest.mark.parametrize("server", [PYTHON, ERLANG])
-def test_abort_on_deadlock(node: locks.Node, erlang: Erlang, fresh: Fresh, server: str) -> None:
+def test_abort_on_deadlock(
+    node: locks.node.Node, erlang: Erlang, fresh: Fresh, server: str
+) -> None:
     """A Python client that was told that it has the lock is aborted, and has nothing any more."""
     first, second = fresh(), fresh()
     theirs = ErlangClient(erlang, "theirs")
@@ -116,7 +118,7 @@ def test_abort_on_deadlock(node: locks.Node, erlang: Erlang, fresh: Fresh, serve
     theirs.end()
 
 
-def test_two_readers_who_both_upgrade(node: locks.Node, erlang: Erlang, fresh: Fresh) -> None:
+def test_two_readers_who_both_upgrade(node: locks.node.Node, erlang: Erlang, fresh: Fresh) -> None:
     """On a Python lock server the Python client yields; the Erlang one never lost its read lock."""
     lock_id = fresh()
     theirs, mine = Party("theirs", erlang), Party("mine")
@@ -133,7 +135,7 @@ def test_two_readers_who_both_upgrade(node: locks.Node, erlang: Erlang, fresh: F
     mine.end()
 
 
-def test_hierarchical_deadlock(node: locks.Node, erlang: Erlang, fresh: Fresh) -> None:
+def test_hierarchical_deadlock(node: locks.node.Node, erlang: Erlang, fresh: Fresh) -> None:
     """Rows against a table on a Python lock server: both rows are given up at once."""
     table, other = fresh(), fresh()
     theirs, mine = ErlangClient(erlang, "theirs"), PythonClient()
@@ -158,7 +160,7 @@ PLACES = [[PYTHON] * 3, [ERLANG] * 3, [PYTHON, ERLANG, PYTHON], [ERLANG, PYTHON,
 @pytest.mark.parametrize("places", PLACES)
 @pytest.mark.parametrize("kinds", ["eep", "epp"])
 def test_deadlock_of_three_in_every_order(
-    node: locks.Node, erlang: Erlang, fresh: Fresh, places: list[str], kinds: str
+    node: locks.node.Node, erlang: Erlang, fresh: Fresh, places: list[str], kinds: str
 ) -> None:
     """Two clients of one kind and one of the other, in both directions and in all orders."""
     for direction in (1, -1):
@@ -211,7 +213,7 @@ def random_wishes(
 
 
 def test_random_transactions_of_both_kinds(
-    node: locks.Node, erlang: Erlang, more_erlang: Callable[..., Erlang], fresh: Fresh
+    node: locks.node.Node, erlang: Erlang, more_erlang: Callable[..., Erlang], fresh: Fresh
 ) -> None:
     """Nobody gets stuck, and nobody has what another one has, with clients on three nodes.
 

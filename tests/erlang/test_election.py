@@ -71,7 +71,7 @@ class Candidate:
         requests: What the leader was asked to do.
     """
 
-    def __init__(self, node: locks.Node, resource: str) -> None:
+    def __init__(self, node: locks.node.Node, resource: str) -> None:
         assert node.cluster is not None
         self._node = node
         self._processes = node.cluster.processes
@@ -95,7 +95,7 @@ class Candidate:
     def _introduce(self) -> None:
         self._pids.append(self._processes.pid_of(self._client, self._deliver))
 
-    def _viewed(self, view: locks.View) -> None:
+    def _viewed(self, view: locks.values.View) -> None:
         self._node.turn.post(lambda: self._perform(self._originals.granted(holder_in(view))))
 
     def ask(self, *nodes: str) -> None:
@@ -234,7 +234,7 @@ class Theirs:
 
 
 @pytest.fixture
-def other(node: locks.Node, more_erlang: Callable[..., Erlang]) -> Erlang:
+def other(node: locks.node.Node, more_erlang: Callable[..., Erlang]) -> Erlang:
     """A second node with the original, connected with all."""
     other = more_erlang("f@127.0.0.1")
     assert node.connect(other.name)
@@ -261,7 +261,7 @@ def start() -> Iterator[Start]:
 
 
 @pytest.fixture
-def mine(node: locks.Node) -> Iterator[Candidate]:
+def mine(node: locks.node.Node) -> Iterator[Candidate]:
     """One of ours."""
     candidate = Candidate(node, f"election {next(_elections)}")
     yield candidate
@@ -324,7 +324,7 @@ def test_a_worker_of_the_original_follows_ours(
 
 
 def test_when_ours_resigns_or_dies_one_of_the_original_leads(
-    node: locks.Node, erlang: Erlang, start: Start
+    node: locks.node.Node, erlang: Erlang, start: Start
 ) -> None:
     """With the state that it had from us."""
     for end in (Candidate.resign, Candidate.stop):
@@ -363,7 +363,7 @@ def test_ours_follows_a_leader_of_the_original(
 
 
 def test_terms_rise_from_a_leader_of_one_kind_to_one_of_the_other(
-    node: locks.Node, mine: Candidate, erlang: Erlang, start: Start
+    node: locks.node.Node, mine: Candidate, erlang: Erlang, start: Start
 ) -> None:
     """On each Python node: the token of ours, then the version of the original's grant, then a token."""
     lead(mine, ERLANG)
@@ -412,7 +412,7 @@ def test_the_vector_is_what_the_original_sees(
     mine: Candidate, erlang: Erlang, start: Start
 ) -> None:
     """Of our lock server it is the version of the last change, of its own what our agent is told."""
-    views: list[locks.View] = []
+    views: list[locks.values.View] = []
     locks.watch(mine.lock_id, watcher=views.append)
     theirs = start(erlang, "sees", mine)
     mine.ask(PYTHON, ERLANG)

@@ -40,7 +40,7 @@ def eventually_queued(erlang: Erlang, lock_id: tuple[Any, ...], server: str, cou
 
 @SERVERS
 def test_a_lock_is_handed_on_from_one_kind_of_client_to_the_other(
-    node: locks.Node, erlang: Erlang, fresh: Fresh, server: str
+    node: locks.node.Node, erlang: Erlang, fresh: Fresh, server: str
 ) -> None:
     """Erlang has it, Python waits; Python gets it when Erlang lets go; and the other way round."""
     lock_id = fresh()
@@ -64,7 +64,7 @@ def test_a_lock_is_handed_on_from_one_kind_of_client_to_the_other(
 
 @SERVERS
 def test_readers_of_both_kinds_share_a_lock(
-    node: locks.Node, erlang: Erlang, fresh: Fresh, server: str
+    node: locks.node.Node, erlang: Erlang, fresh: Fresh, server: str
 ) -> None:
     """Both read at the same time; a writer waits for both."""
     lock_id = fresh()
@@ -83,7 +83,9 @@ def test_readers_of_both_kinds_share_a_lock(
     writer.end()
 
 
-def test_a_table_covers_its_rows_for_both(node: locks.Node, erlang: Erlang, fresh: Fresh) -> None:
+def test_a_table_covers_its_rows_for_both(
+    node: locks.node.Node, erlang: Erlang, fresh: Fresh
+) -> None:
     """On a Python lock server: a table lock waits for row locks of the other kind, and back."""
     table = fresh()
     row = (*table, "row")
@@ -105,7 +107,7 @@ def test_a_table_covers_its_rows_for_both(node: locks.Node, erlang: Erlang, fres
 
 
 def test_lock_ids_of_all_kinds_mean_the_same_on_both_sides(
-    node: locks.Node, erlang: Erlang, fresh: Fresh
+    node: locks.node.Node, erlang: Erlang, fresh: Fresh
 ) -> None:
     """Atoms, text, numbers, tuples and lists within an id of Erlang's are found by Python's id."""
     ids: list[list[Any]] = [
@@ -127,7 +129,7 @@ def test_lock_ids_of_all_kinds_mean_the_same_on_both_sides(
 
 
 def test_one_transaction_over_both_kinds_of_servers(
-    node: locks.Node, erlang: Erlang, fresh: Fresh
+    node: locks.node.Node, erlang: Erlang, fresh: Fresh
 ) -> None:
     """One lock on both nodes at once, by a client of each kind; each has it on both or waits."""
     lock_id = fresh()
@@ -150,7 +152,7 @@ def test_one_transaction_over_both_kinds_of_servers(
 
 
 def test_majority_of_three_lock_servers_of_both_kinds(
-    node: locks.Node, erlang: Erlang, more_erlang: Callable[..., Erlang], fresh: Fresh
+    node: locks.node.Node, erlang: Erlang, more_erlang: Callable[..., Erlang], fresh: Fresh
 ) -> None:
     """Two of three are enough; when one of them dies it is lost, and another majority serves."""
     other = more_erlang("f@127.0.0.1")
@@ -176,14 +178,14 @@ def test_majority_of_three_lock_servers_of_both_kinds(
 
 
 def test_unlock_and_fencing_tokens_are_refused_on_the_original(
-    node: locks.Node, erlang: Erlang, fresh: Fresh
+    node: locks.node.Node, erlang: Erlang, fresh: Fresh
 ) -> None:
     """Both say why, and change nothing; the lock goes when the transaction ends."""
     lock_id = fresh()
     agent, _ = locks.begin_transaction([(lock_id, "write", [ERLANG])], timeout=5)
     with pytest.raises(locks.MisuseError, match="runs the Erlang original"):
         locks.unlock(agent, lock_id)
-    with pytest.raises(locks.InvalidOption, match="runs the Erlang original"):
+    with pytest.raises(locks.errors.InvalidOption, match="runs the Erlang original"):
         locks.fencing_token(agent, lock_id)
     locks.ensure_held(agent, lock_id)
     locks.end_transaction(agent)
@@ -191,7 +193,7 @@ def test_unlock_and_fencing_tokens_are_refused_on_the_original(
 
 
 def test_a_wish_given_up_at_the_original_goes_with_the_transaction(
-    node: locks.Node, erlang: Erlang, fresh: Fresh
+    node: locks.node.Node, erlang: Erlang, fresh: Fresh
 ) -> None:
     """After a timeout the request stays in the queue; a later grant does no harm, asking again works."""
     lock_id, other = fresh(), fresh()
@@ -211,7 +213,7 @@ def test_a_wish_given_up_at_the_original_goes_with_the_transaction(
 
 
 def test_each_side_sees_the_clients_of_the_other(
-    node: locks.Node, erlang: Erlang, fresh: Fresh
+    node: locks.node.Node, erlang: Erlang, fresh: Fresh
 ) -> None:
     """In a queue, the client of a Python agent is the actor that asks, on both kinds of servers."""
     lock_id = fresh()
@@ -259,7 +261,7 @@ class Keeper(pykka.ThreadingActor):
 
 @SERVERS
 def test_the_death_of_an_erlang_client_frees_its_locks(
-    node: locks.Node, erlang: Erlang, fresh: Fresh, server: str
+    node: locks.node.Node, erlang: Erlang, fresh: Fresh, server: str
 ) -> None:
     """A Python client that waits gets the lock when the Erlang client is killed, or its agent."""
     for who in ("client", "agent"):
@@ -279,7 +281,7 @@ def test_the_death_of_an_erlang_client_frees_its_locks(
 
 @SERVERS
 def test_the_death_of_a_python_client_frees_its_locks(
-    node: locks.Node, erlang: Erlang, fresh: Fresh, server: str
+    node: locks.node.Node, erlang: Erlang, fresh: Fresh, server: str
 ) -> None:
     """An Erlang client that waits gets the lock when the Python thread ends."""
     lock_id = fresh()
@@ -294,7 +296,7 @@ def test_the_death_of_a_python_client_frees_its_locks(
 
 
 def test_the_death_of_an_erlang_node(
-    node: locks.Node, more_erlang: Callable[..., Erlang], fresh: Fresh
+    node: locks.node.Node, more_erlang: Callable[..., Erlang], fresh: Fresh
 ) -> None:
     """What its agents had on ours is free; who had a lock on its lock server is told of the loss."""
     mortal = more_erlang("mortal@127.0.0.1")
@@ -320,7 +322,7 @@ def test_the_death_of_an_erlang_node(
 
 
 def test_the_death_of_a_lock_server_of_the_original(
-    node: locks.Node, more_erlang: Callable[..., Erlang], fresh: Fresh
+    node: locks.node.Node, more_erlang: Callable[..., Erlang], fresh: Fresh
 ) -> None:
     """Its node stays: the loss is told all the same, and a new lock server is found."""
     other = more_erlang("g@127.0.0.1")
@@ -338,7 +340,7 @@ def test_the_death_of_a_lock_server_of_the_original(
 
 
 def test_the_death_of_a_python_node(
-    node: locks.Node, erlang: Erlang, world: World, fresh: Fresh
+    node: locks.node.Node, erlang: Erlang, world: World, fresh: Fresh
 ) -> None:
     """An Erlang agent is told that its locks there can't be served; what Python had is free."""
     mortal = world.worker("q@127.0.0.1", epmd=True)
@@ -361,7 +363,7 @@ def test_the_death_of_a_python_node(
 
 
 def test_an_erlang_agent_awaits_a_python_node(
-    node: locks.Node, erlang: Erlang, world: World, fresh: Fresh
+    node: locks.node.Node, erlang: Erlang, world: World, fresh: Fresh
 ) -> None:
     """With `await_nodes`, it asks to be told when there is a lock server again, and claims anew."""
     mortal = world.worker("r@127.0.0.1", epmd=True)
@@ -382,7 +384,7 @@ def test_an_erlang_agent_awaits_a_python_node(
 
 
 def test_an_erlang_process_watches_a_lock_of_a_python_node(
-    node: locks.Node, erlang: Erlang, fresh: Fresh
+    node: locks.node.Node, erlang: Erlang, fresh: Fresh
 ) -> None:
     """First it is told that somebody has it, then each change; a lock that nobody has is silent."""
     lock_id, free = fresh(), fresh()

@@ -10,7 +10,7 @@ import pytest
 
 import locks
 import locks_leader
-from locks import Atom
+from locks.values import Atom
 from locks_leader import Behaviour, Caller, ElectionState
 from tests.erlang.erlang import Erlang
 from tests.erlang.test_election import ERLANG, PUT, Theirs
@@ -52,7 +52,7 @@ class Dictionary(Behaviour):
 class Ours:
     """A candidate of ours, looked at as one of theirs is."""
 
-    def __init__(self, node: locks.Node, name: str, resource: str) -> None:
+    def __init__(self, node: locks.node.Node, name: str, resource: str) -> None:
         self._ref = locks_leader.start(Dictionary, {name: 1}, resource=resource)
         assert node.cluster is not None
         self.pid = node.turn.ask(node.cluster.remotes.pid_of, self._ref)
@@ -63,7 +63,7 @@ class Ours:
         leader = locks_leader.info(self._ref).leader
         if leader == self._ref:
             return self.pid
-        return leader.target if isinstance(leader, locks.RemoteRef) else None
+        return leader.target if isinstance(leader, locks.node.RemoteRef) else None
 
     @property
     def state(self) -> Any:
@@ -83,14 +83,14 @@ Member = Ours | Theirs
 
 
 @pytest.fixture
-def other(node: locks.Node, more_erlang: Callable[..., Erlang]) -> Erlang:
+def other(node: locks.node.Node, more_erlang: Callable[..., Erlang]) -> Erlang:
     """A second node with the original, connected with all."""
     other = more_erlang("g@127.0.0.1")
     meet(node, other)
     return other
 
 
-def meet(node: locks.Node, other: Erlang) -> None:
+def meet(node: locks.node.Node, other: Erlang) -> None:
     """Let all three nodes be connected."""
     assert node.connect(ERLANG)
     assert node.connect(other.name)
@@ -123,7 +123,7 @@ def agreed(members: list[Member]) -> Member:
 
 @pytest.mark.parametrize("order", list(itertools.permutations("oef")), ids="".join)
 def test_they_elect_one_leader_and_share_its_state(
-    node: locks.Node, erlang: Erlang, other: Erlang, started: list[Member], order: str
+    node: locks.node.Node, erlang: Erlang, other: Erlang, started: list[Member], order: str
 ) -> None:
     """In whatever order they start; what one writes all have, and a successor goes on with it."""
     resource = f"mixed {next(_elections)}"
@@ -150,7 +150,7 @@ def test_they_elect_one_leader_and_share_its_state(
 
 @pytest.mark.parametrize("apart", ["ours", "theirs"])
 def test_after_a_split_each_part_has_a_leader_and_they_meet_again(
-    node: locks.Node, erlang: Erlang, other: Erlang, started: list[Member], apart: str
+    node: locks.node.Node, erlang: Erlang, other: Erlang, started: list[Member], apart: str
 ) -> None:
     """What was written on both sides is there after the heal."""
     resource = f"mixed {next(_elections)}"

@@ -41,7 +41,7 @@ def told() -> list[Any]:
 
 
 @pytest.fixture
-def actor(node: locks.Node, told: list[Any]) -> Iterator[pykka.ActorRef[Kept]]:
+def actor(node: locks.node.Node, told: list[Any]) -> Iterator[pykka.ActorRef[Kept]]:
     """An actor that Erlang knows as `kept`."""
     ref = Kept.start(told)
     node.register("kept", ref)
@@ -52,7 +52,7 @@ def actor(node: locks.Node, told: list[Any]) -> Iterator[pykka.ActorRef[Kept]]:
 # --- Nodes
 
 
-def test_net_adm_ping_reaches_a_python_node(alone: locks.Node, erlang: Erlang) -> None:
+def test_net_adm_ping_reaches_a_python_node(alone: locks.node.Node, erlang: Erlang) -> None:
     """`net_adm:ping` from Erlang connects the two, and each is in the other's `nodes()`."""
     assert erlang.call("main", "net_adm", "ping", P) == Atom("pong")
     assert P in erlang.call("main", "erlang", "nodes")
@@ -60,7 +60,7 @@ def test_net_adm_ping_reaches_a_python_node(alone: locks.Node, erlang: Erlang) -
     eventually(lambda: erlang.name in alone.alive)
 
 
-def test_a_python_node_connects_to_an_erlang_node(alone: locks.Node, erlang: Erlang) -> None:
+def test_a_python_node_connects_to_an_erlang_node(alone: locks.node.Node, erlang: Erlang) -> None:
     """The other way round; after `disconnect` neither has the other in its list."""
     assert alone.connect(erlang.name)
     assert alone.nodes() == [erlang.name]
@@ -81,7 +81,7 @@ def test_another_cookie_is_refused(mapper: None, erlang: Erlang) -> None:
 
 
 def test_an_erlang_node_without_the_original_has_no_lock_server(
-    alone: locks.Node, more_erlang: Callable[..., Erlang]
+    alone: locks.node.Node, more_erlang: Callable[..., Erlang]
 ) -> None:
     """It is connected but can't be asked, until the original is started there."""
     bare = more_erlang("bare@127.0.0.1", locks=False)
@@ -98,7 +98,7 @@ def test_an_erlang_node_without_the_original_has_no_lock_server(
 
 
 def test_messages_to_a_python_actor(
-    node: locks.Node, erlang: Erlang, actor: pykka.ActorRef[Kept], told: list[Any]
+    node: locks.node.Node, erlang: Erlang, actor: pykka.ActorRef[Kept], told: list[Any]
 ) -> None:
     """`!`, `gen_server:cast` and `gen_server:call` reach an actor by its name, in this order."""
     to = (Atom("kept"), P)
@@ -111,7 +111,7 @@ def test_messages_to_a_python_actor(
 
 
 def test_messages_to_an_erlang_process(
-    node: locks.Node, erlang: Erlang, actor: pykka.ActorRef[Kept]
+    node: locks.node.Node, erlang: Erlang, actor: pykka.ActorRef[Kept]
 ) -> None:
     """A `gen_server` is told and asked like an actor; it gets a Python actor's pid as a pid."""
     assert erlang.call("main", "driver", "echo_server", Atom("echo"))[0] == Atom("ok")
@@ -125,7 +125,7 @@ def test_messages_to_an_erlang_process(
 
 
 def test_erlang_monitors_a_python_actor(
-    node: locks.Node, erlang: Erlang, actor: pykka.ActorRef[Kept]
+    node: locks.node.Node, erlang: Erlang, actor: pykka.ActorRef[Kept]
 ) -> None:
     """A normal end and a crash are told with their reasons; a name that is not there is `noproc`."""
     to = (Atom("kept"), P)
@@ -142,29 +142,29 @@ def test_erlang_monitors_a_python_actor(
     assert "as it was told" in str(erlang.call("monitors", "driver", "down", crash))
 
 
-def test_python_monitors_an_erlang_process(node: locks.Node, erlang: Erlang) -> None:
+def test_python_monitors_an_erlang_process(node: locks.node.Node, erlang: Erlang) -> None:
     """The end of an Erlang process is a `Down` with its reason; an unknown name is `noproc`."""
     erlang.call("main", "driver", "echo_server", Atom("mortal"))
-    downs: list[locks.Down] = []
+    downs: list[locks.actors.Down] = []
     ref = node.remote("mortal", erlang.name)
-    locks.monitor(ref, downs.append)
+    locks.actors.monitor(ref, downs.append)
     assert ref.ask(Atom("kept"), timeout=5) == []
     ref.ask(Atom("stop"), timeout=5)
     eventually(lambda: [str(down.reason) for down in downs] == ["asked_to"])
-    locks.monitor(node.remote("nobody", erlang.name), downs.append)
+    locks.actors.monitor(node.remote("nobody", erlang.name), downs.append)
     eventually(lambda: [str(down.reason) for down in downs] == ["asked_to", "noproc"])
 
 
 def test_the_death_of_an_erlang_node_is_noticed(
-    node: locks.Node, more_erlang: Callable[..., Erlang]
+    node: locks.node.Node, more_erlang: Callable[..., Erlang]
 ) -> None:
     """Monitors over a connection that is lost are told `noconnection`; so is who watches nodes."""
     mortal = more_erlang("mortal@127.0.0.1")
     news: list[object] = []
     node.monitor_nodes(news.append)
     assert node.connect(mortal.name)
-    downs: list[locks.Down] = []
-    locks.monitor(node.remote("locks_server", mortal.name), downs.append)
+    downs: list[locks.actors.Down] = []
+    locks.actors.monitor(node.remote("locks_server", mortal.name), downs.append)
     eventually(lambda: mortal.name in node.alive)
     mortal.kill()
     eventually(lambda: [down.reason for down in downs] == ["noconnection"])
@@ -174,7 +174,7 @@ def test_the_death_of_an_erlang_node_is_noticed(
 
 
 def test_the_end_of_a_python_node_is_noticed_by_erlang(
-    node: locks.Node, erlang: Erlang, actor: pykka.ActorRef[Kept]
+    node: locks.node.Node, erlang: Erlang, actor: pykka.ActorRef[Kept]
 ) -> None:
     """Erlang's monitors of its processes are told `noconnection`, and it leaves `nodes()`."""
     watching = erlang.call("monitors", "driver", "monitor_process", (Atom("kept"), P))
@@ -186,7 +186,7 @@ def test_the_end_of_a_python_node_is_noticed_by_erlang(
 # --- The order of references
 
 
-def test_both_sides_order_references_alike(node: locks.Node, erlang: Erlang) -> None:
+def test_both_sides_order_references_alike(node: locks.node.Node, erlang: Erlang) -> None:
     """Pids of agents of both kinds stand in the same order in Erlang and in Python."""
     pids = [erlang.call("main", "locks", "spawn_agent", [])[1] for _ in range(5)]
     mine = [locks.spawn_agent() for _ in range(5)]

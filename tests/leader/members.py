@@ -33,7 +33,7 @@ NAMES = [f"m{number}@127.0.0.1" for number in range(5)]
 class Member(NamedTuple):
     """An instance, its node and its journal."""
 
-    node: locks.Node
+    node: locks.node.Node
     ref: Ref
     journal: Journal
 
@@ -52,7 +52,7 @@ class Member(NamedTuple):
         assert locks_leader.leader_call(self.ref, ("store", key, value)) == "ok"
 
 
-def start_member(node: locks.Node, behaviour: type[GDict] = GDict, **options: Any) -> Member:
+def start_member(node: locks.node.Node, behaviour: type[GDict] = GDict, **options: Any) -> Member:
     """Start an instance."""
     journal = Journal()
     options.setdefault("resource", "r")

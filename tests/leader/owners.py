@@ -63,7 +63,7 @@ class Diary:
             assert tokens == sorted(set(tokens)), (group, tokens)
 
 
-def hire(node: locks.Node, **options: Any) -> Ownership:
+def hire(node: locks.node.Node, **options: Any) -> Ownership:
     """A worker that has joined, on a node of this process, for the calling thread."""
     options.setdefault("groups", GROUPS)
     worker = Ownership("ingest", group_for=int, node=node, **options)
@@ -105,14 +105,14 @@ def leader_of(workers: Iterable[Ownership]) -> Ownership:
     return found
 
 
-def part(one: Iterable[locks.Node], other: Iterable[locks.Node]) -> None:
+def part(one: Iterable[locks.node.Node], other: Iterable[locks.node.Node]) -> None:
     """Cut the links between two parts."""
     for a, b in [(a, b) for a in one for b in other]:
         a.disconnect(b.name)
         b.disconnect(a.name)
 
 
-def join(one: Iterable[locks.Node], other: Iterable[locks.Node]) -> None:
+def join(one: Iterable[locks.node.Node], other: Iterable[locks.node.Node]) -> None:
     """Connect two parts."""
     for a, b in [(a, b) for a in one for b in other]:
         b.connect(peer(a), timeout=0)

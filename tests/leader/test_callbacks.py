@@ -188,7 +188,7 @@ def test_options_that_are_wrong(
 @pytest.mark.parametrize("number", [0, -1, 1.5, True, "2"])
 def test_a_quorum_that_is_none(number: Any) -> None:
     """A quorum is a positive number."""
-    with pytest.raises(locks.InvalidOption, match="1 or more"):
+    with pytest.raises(locks.errors.InvalidOption, match="1 or more"):
         quorum(number)
 
 

@@ -195,7 +195,7 @@ def test_the_simple_face(nodes: Nodes) -> None:
         ran.append((name, leadership.term))
         running.remove(name)
 
-    def program(node: locks.Node) -> None:
+    def program(node: locks.node.Node) -> None:
         for _ in range(3):
             election = locks_leader.Election("job", policy="majority", nodes=SERVERS, node=node)
             election.run(work, node.name, timeout=LIMIT)
@@ -230,7 +230,7 @@ def test_when_the_election_is_over_its_connections_are_closed(
 def test_a_client_program_must_name_servers(nodes: Nodes, options: dict[str, Any]) -> None:
     """An election on its own node alone would make it a leader of nobody, beside others."""
     client = nodes.client(nodes.start(SERVERS[0]), name="me@127.0.0.1")
-    with pytest.raises(locks.InvalidOption, match="client node"):
+    with pytest.raises(locks.errors.InvalidOption, match="client node"):
         start_member(client, **options)
 
 

@@ -22,13 +22,13 @@ from tests.leader.members import NAMES, Member, agreed, have, start_member
 ROUNDS = 300 if EXPLORE else 15
 
 
-def connect(one: locks.Node, other: locks.Node) -> None:
+def connect(one: locks.node.Node, other: locks.node.Node) -> None:
     """Let two nodes be connected soon."""
     one.connect(peer(other), timeout=0)
     other.connect(peer(one), timeout=0)
 
 
-def change_some(made: list[locks.Node], chance: random.Random) -> None:
+def change_some(made: list[locks.node.Node], chance: random.Random) -> None:
     """Break some links, and mend some."""
     for _ in range(chance.randrange(1, 12)):
         one, other = chance.sample(made, 2)
@@ -39,7 +39,7 @@ def change_some(made: list[locks.Node], chance: random.Random) -> None:
             connect(one, other)
 
 
-def connect_all(made: list[locks.Node]) -> None:
+def connect_all(made: list[locks.node.Node]) -> None:
     """Mend all links, and wait for them."""
     for one, other in itertools.combinations(made, 2):
         connect(one, other)

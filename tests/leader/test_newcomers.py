@@ -13,7 +13,7 @@ from tests.cluster.nodes import Nodes
 from tests.helpers import SEED, eventually
 from tests.leader.harness import Cluster, agreed
 
-ELECTION = (locks.Atom("locks_leader"), "r")  # the lock of the election about "r"
+ELECTION = (locks.values.Atom("locks_leader"), "r")  # the lock of the election about "r"
 SOME = 20
 MANY = 300
 
@@ -48,11 +48,11 @@ def test_a_newcomer_begins_where_the_lock_is_asked_for(nodes: Nodes) -> None:
     """
     own, first, second = nodes.meet("m0@127.0.0.1", "m1@127.0.0.1", "m2@127.0.0.1")
 
-    def begin(node: locks.Node) -> None:
+    def begin(node: locks.node.Node) -> None:
         ref = locks_leader.start(Behaviour, resource="r", node=node)
         eventually(lambda: locks_leader.info(ref).leader is not None)
 
-    def who_asks(node: locks.Node) -> list[str]:
+    def who_asks(node: locks.node.Node) -> list[str]:
         return [request.agent.node for request in node.view(ELECTION).requests]
 
     begin(first)

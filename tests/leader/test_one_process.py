@@ -110,7 +110,7 @@ def test_surrender_to_somebody_who_is_no_candidate(nodes: Nodes) -> None:
     a, b = nodes.meet(*NAMES[:2], mesh=False)
     bad = start_member(a, Errs)
     eventually(lambda: not bad.ref.is_alive())
-    eventually(lambda: isinstance(bad.journal.reason, locks.InvalidOption))
+    eventually(lambda: isinstance(bad.journal.reason, locks.errors.InvalidOption))
     good = start_member(b)
     agreed([good])
 
@@ -227,7 +227,7 @@ def test_nothing_is_left_behind(nodes: Nodes, end: str) -> None:
         if end == "stop":
             member.ref.stop()
         else:
-            locks.kill(member.ref)
+            locks.actors.kill(member.ref)
     for node in made:
         eventually(lambda node=node: node.agents_by_id == {})  # type: ignore[misc]
         eventually(lambda node=node: node.statistics().table.entries == 0)  # type: ignore[misc]
@@ -237,7 +237,7 @@ def test_nothing_is_left_behind(nodes: Nodes, end: str) -> None:
 def test_elections_do_not_disturb_each_other(nodes: Nodes) -> None:
     """Instances of different resources know nothing of each other, not even of prefixes."""
     node = nodes.start(NAMES[0])
-    resources: list[Any] = ["r", ("r", 1), ("r",), 17, locks.Atom("r")]
+    resources: list[Any] = ["r", ("r", 1), ("r",), 17, locks.values.Atom("r")]
     members = [start_member(node, resource=resource) for resource in resources]
     for member in members:
         leader, _ = agreed([member])
@@ -311,7 +311,7 @@ def test_who_leads_is_logged_and_counted(nodes: Nodes, caplog: pytest.LogCapture
     members = [start_member(a), start_member(b)]
     leader, (other,) = agreed(members)
 
-    def leads(node: locks.Node) -> list[bool]:
+    def leads(node: locks.node.Node) -> list[bool]:
         return [each.leads for each in node.statistics().leaders]
 
     def said(event: str) -> list[str]:

@@ -11,7 +11,9 @@ import pykka
 import pytest
 
 import locks_leader
-from locks import Atom, GeventActor, groups
+from locks import groups
+from locks.actors import GeventActor
+from locks.values import Atom
 from tests.cluster.nodes import Nodes
 from tests.helpers import eventually
 from tests.leader.members import NAMES

@@ -40,7 +40,7 @@ def gained(*workers: Ownership) -> list[int]:
 def kill(worker: Ownership) -> None:
     """Kill its candidate."""
     assert worker._participant is not None
-    locks.kill(worker._participant)
+    locks.actors.kill(worker._participant)
 
 
 def oldest(worker: Ownership) -> int:
@@ -377,7 +377,7 @@ def test_another_number_of_groups(nodes: Nodes) -> None:
     said = "12 groups, but this one has groups=13"
     with pytest.raises(OwnershipEnded, match=said) as caught, wrong.hold(0):
         pass
-    assert isinstance(caught.value.__cause__, locks.InvalidOption)
+    assert isinstance(caught.value.__cause__, locks.errors.InvalidOption)
     eventually(lambda: shared([first]))
 
 
@@ -398,7 +398,7 @@ def test_another_number_of_groups(nodes: Nodes) -> None:
 )
 def test_bad_arguments(options: dict[str, Any], text: str) -> None:
     """Each is refused when the worker is made, with a message that says what was wrong."""
-    with pytest.raises(locks.InvalidOption, match=text):
+    with pytest.raises(locks.errors.InvalidOption, match=text):
         Ownership(**{"name": "ingest", **options})
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locks import OperatingError
+from locks.errors import OperatingError
 from tests.helpers import EXPLORE, SEED
 from tests.leader.sessions import GROUPS, Place, World
 

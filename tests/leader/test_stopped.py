@@ -19,7 +19,7 @@ from tests.cluster.servers import LIMIT, Servers
 from tests.helpers import eventually
 from tests.leader.harness import Member
 
-ELECTION = (locks.Atom("locks_leader"), "r")  # the lock of the election about "r"
+ELECTION = (locks.values.Atom("locks_leader"), "r")  # the lock of the election about "r"
 TICKTIME = 8  # seconds for which a stopped node counts as there
 TOO_LONG = TICKTIME / 2
 
@@ -72,7 +72,7 @@ def test_a_node_without_instances_is_not_asked(nodes: Nodes) -> None:
     """Not when it is first there, nor when it comes later; but as soon and as long as somebody takes part."""
     alone, here, there = everywhere = nodes.meet("m0@127.0.0.1", "m1@127.0.0.1", "m2@127.0.0.1")
 
-    def begin(node: locks.Node) -> pykka.ActorRef[Any]:
+    def begin(node: locks.node.Node) -> pykka.ActorRef[Any]:
         return locks_leader.start(Behaviour, resource="r", node=node)
 
     def asked() -> list[str]:

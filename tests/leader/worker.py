@@ -53,7 +53,7 @@ class Candidate(Client):
 
     @staticmethod
     def _seen(news: Any) -> None:
-        if isinstance(news, locks.NodeUp):
+        if isinstance(news, locks.node.NodeUp):
             _ups.append(time.monotonic())
 
     def meet(self, peers: list[str]) -> None:
@@ -139,7 +139,7 @@ class Candidate(Client):
         locks_leader.cast(_instances[key].ref, "crash")
 
     def kill(self, key: str = "a") -> None:
-        locks.kill(_instances[key].ref)
+        locks.actors.kill(_instances[key].ref)
 
     def end_instance(self, key: str = "a") -> None:
         _instances.pop(key).ref.stop()

@@ -45,7 +45,7 @@ class Member(pykka.ThreadingActor):
 class Otp:
     """A node of OTP, in the hands of a Python node of its own that has nothing to do with groups."""
 
-    def __init__(self, control: locks.Node) -> None:
+    def __init__(self, control: locks.node.Node) -> None:
         self._control = control
         self.scope: Any = None
 
@@ -94,14 +94,14 @@ class Otp:
 
 def as_pids(value: Any) -> Any:
     """References to processes as their pids, wherever they are in a value."""
-    if isinstance(value, locks.RemoteRef):
+    if isinstance(value, locks.node.RemoteRef):
         return value.target
     if type(value) in (list, tuple):
         return type(value)([as_pids(each) for each in value])
     return value
 
 
-def start(name: str) -> locks.Node:
+def start(name: str) -> locks.node.Node:
     """A Python node that finds others through epmd."""
     options = Options.check(
         name,
@@ -114,11 +114,11 @@ def start(name: str) -> locks.Node:
         mesh=False,
         allow_plaintext=False,
     )
-    return locks.Node(name, None, options)
+    return locks.node.Node(name, None, options)
 
 
 @pytest.fixture(scope="module")
-def control() -> Iterator[locks.Node]:
+def control() -> Iterator[locks.node.Node]:
     """A node of OTP, an epmd, and a Python node that is connected with it."""
     before = os.environ.get("ERL_EPMD_PORT")
     with port_mapper() as port, erlang_node(OTP, port):
@@ -134,7 +134,7 @@ def control() -> Iterator[locks.Node]:
 
 
 @pytest.fixture
-def otp(control: locks.Node) -> Iterator[Otp]:
+def otp(control: locks.node.Node) -> Iterator[Otp]:
     """The node of OTP, without a scope; if a test starts one, it must live until the end."""
     found = Otp(control)
     yield found
@@ -142,10 +142,10 @@ def otp(control: locks.Node) -> Iterator[Otp]:
 
 
 @pytest.fixture
-def node(control: locks.Node) -> Iterator[locks.Node]:
+def node(control: locks.node.Node) -> Iterator[locks.node.Node]:
     """A Python node that is not connected; epmd may not have noticed yet that the last one of its name has ended."""
 
-    def started() -> locks.Node | None:
+    def started() -> locks.node.Node | None:
         try:
             return start(PYTHON)
         except Refused:
@@ -157,23 +157,23 @@ def node(control: locks.Node) -> Iterator[locks.Node]:
     made.stop()
 
 
-def pid(node: locks.Node, member: pykka.ActorRef[Any]) -> Pid:
+def pid(node: locks.node.Node, member: pykka.ActorRef[Any]) -> Pid:
     """The pid by which others know an actor."""
     assert node.cluster is not None
     return node.turn.ask(node.cluster.remotes.pid_of, member)
 
 
-def seen(node: locks.Node, group: Any) -> list[Pid]:
+def seen(node: locks.node.Node, group: Any) -> list[Pid]:
     """The members of a group as a Python node knows them, in order of pids."""
     return sorted(pid(node, member) for member in groups.members(group, node=node))
 
 
-def until_same(node: locks.Node, otp: Otp, group: Any, *expected: Pid) -> None:
+def until_same(node: locks.node.Node, otp: Otp, group: Any, *expected: Pid) -> None:
     """Wait until both nodes know these members of a group."""
     eventually(lambda: seen(node, group) == sorted(expected) == otp.members(group))
 
 
-def news_of(node: locks.Node, group: Any) -> list[tuple[str, list[Any]]]:
+def news_of(node: locks.node.Node, group: Any) -> list[tuple[str, list[Any]]]:
     """What a monitor of a group is told: of own members their references, of others their pids."""
     told: list[tuple[str, list[Any]]] = []
 
@@ -185,7 +185,7 @@ def news_of(node: locks.Node, group: Any) -> list[tuple[str, list[Any]]]:
 
 
 @pytest.mark.parametrize("first", ["scope of OTP", "connection", "scope of Python"])
-def test_both_see_all_members(node: locks.Node, otp: Otp, first: str) -> None:
+def test_both_see_all_members(node: locks.node.Node, otp: Otp, first: str) -> None:
     """Members from before the nodes and scopes have met, and after, are seen by both sides."""
     ours, theirs = Member.start(), otp.spawn()
 
@@ -216,7 +216,7 @@ def test_both_see_all_members(node: locks.Node, otp: Otp, first: str) -> None:
     ours.stop()
 
 
-def test_joining_and_leaving_several_times(node: locks.Node, otp: Otp) -> None:
+def test_joining_and_leaving_several_times(node: locks.node.Node, otp: Otp) -> None:
     """Who has joined twice is a member twice, on both sides, and is one until it has left twice."""
     otp.start_scope()
     assert node.connect(OTP)
@@ -246,7 +246,7 @@ def test_joining_and_leaving_several_times(node: locks.Node, otp: Otp) -> None:
     ours.stop()
 
 
-def test_the_dead_leave_on_both_sides(node: locks.Node, otp: Otp) -> None:
+def test_the_dead_leave_on_both_sides(node: locks.node.Node, otp: Otp) -> None:
     """A member that dies leaves all its groups, as often as it has joined, on both sides."""
     otp.start_scope()
     assert node.connect(OTP)
@@ -266,7 +266,7 @@ def test_the_dead_leave_on_both_sides(node: locks.Node, otp: Otp) -> None:
     eventually(lambda: told[-2:] == [("Left", [theirs]), ("Left", [ours, ours])])
 
 
-def test_members_can_be_talked_to(node: locks.Node, otp: Otp) -> None:
+def test_members_can_be_talked_to(node: locks.node.Node, otp: Otp) -> None:
     """What one side knows of a member of the other is enough to send it messages and to watch it."""
     otp.start_scope()
     assert node.connect(OTP)
@@ -277,16 +277,16 @@ def test_members_can_be_talked_to(node: locks.Node, otp: Otp) -> None:
     assert otp.call("erlang", "send", otp.members("g")[0], "one") == "one"
     assert otp.call("erlang", "send", otp.members("g")[1], "one") == "one"
     eventually(lambda: ours.ask("told") == ["one"])
-    downs: list[locks.Down] = []
+    downs: list[locks.actors.Down] = []
     (ref,) = [ref for ref in groups.members("g", node=node) if ref is not ours]
-    locks.monitor(ref, downs.append)
-    locks.kill(ref, "enough")
+    locks.actors.monitor(ref, downs.append)
+    locks.actors.kill(ref, "enough")
     eventually(lambda: downs)
     until_same(node, otp, "g", pid(node, ours))
     ours.stop()
 
 
-def test_a_lost_connection(node: locks.Node, otp: Otp) -> None:
+def test_a_lost_connection(node: locks.node.Node, otp: Otp) -> None:
     """Nodes that are cut off lose each other's members, and get the present ones when they are back."""
     otp.start_scope()
     assert node.connect(OTP)
@@ -317,7 +317,7 @@ def test_a_lost_connection(node: locks.Node, otp: Otp) -> None:
         actor.stop()
 
 
-def test_the_scope_of_otp_ends(node: locks.Node, otp: Otp) -> None:
+def test_the_scope_of_otp_ends(node: locks.node.Node, otp: Otp) -> None:
     """When the scope there ends, its members leave; when it is started again, all is exchanged."""
     otp.start_scope()
     assert node.connect(OTP)
@@ -337,7 +337,7 @@ def test_the_scope_of_otp_ends(node: locks.Node, otp: Otp) -> None:
 
 
 def test_without_a_scope_on_the_other_side(
-    node: locks.Node, otp: Otp, caplog: pytest.LogCaptureFixture
+    node: locks.node.Node, otp: Otp, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A node without the scope, of either kind, takes no harm and does none."""
     ours = Member.start()
@@ -369,7 +369,7 @@ def test_without_a_scope_on_the_other_side(
     ],
     ids=repr,
 )
-def test_names_of_groups(node: locks.Node, otp: Otp, group: Any) -> None:
+def test_names_of_groups(node: locks.node.Node, otp: Otp, group: Any) -> None:
     """A name is the same group on both sides, whatever it is made of, and no other one."""
     otp.start_scope()
     assert node.connect(OTP)
@@ -383,7 +383,7 @@ def test_names_of_groups(node: locks.Node, otp: Otp, group: Any) -> None:
     ours.stop()
 
 
-def test_the_default_scope_of_otp(node: locks.Node, otp: Otp) -> None:
+def test_the_default_scope_of_otp(node: locks.node.Node, otp: Otp) -> None:
     """The scope `pg` is one like others."""
     ok, scope = otp.call("pg", "start", Atom("pg"))
     assert ok == Atom("ok")
@@ -397,7 +397,7 @@ def test_the_default_scope_of_otp(node: locks.Node, otp: Otp) -> None:
     otp.kill(scope)
 
 
-def test_many_groups_at_once(node: locks.Node, otp: Otp) -> None:
+def test_many_groups_at_once(node: locks.node.Node, otp: Otp) -> None:
     """What is too much for one message arrives in several."""
     otp.start_scope()
     ours = Member.start()

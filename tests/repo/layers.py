@@ -76,7 +76,7 @@ LIBRARY = [
         (*GROUND, "core", "wire", "otp bytes"),
         "node/original/: the messages of the Erlang original",
     ),
-    Layer("node", ("locks.node*",), (*NODES, "original"), "node/: the actors"),
+    Layer("node", ("locks.node.*",), (*NODES, "original"), "node/: the actors"),
     Layer(
         "program",
         ("locks.program*",),
@@ -124,6 +124,13 @@ LIBRARY = [
         ("form", *GROUND, "runtime", "node", "program", "face"),
         "aio/: the same for asyncio and trio",
     ),
+    # Where a name is looked for that is not one of `import locks`; nothing but names.
+    Layer(
+        "places",
+        ("locks.node", "locks.original", "locks.values"),
+        ("form", *GROUND, "otp", "otp bytes", "node", "face"),
+        "original.py, values.py, node/__init__.py: names by subject",
+    ),
     # What `import locks` gives: names of the face, and, when it is first used, `locks.aio`, which stands on the face.
     # A decorator for both kinds of functions stands on both.
     Layer(
@@ -131,7 +138,7 @@ LIBRARY = [
         ("locks", "locks.shapes.decorator"),
         (
             *(*GROUND, "core", "runtime", "otp", "otp bytes", "node", "program", "metrics"),
-            *("form", "tracing", "face", "aio"),
+            *("form", "tracing", "face", "aio", "places"),
         ),
         "import locks: all of it, and the decorator",
     ),
@@ -167,13 +174,14 @@ LIBRARY = [
         ("locks.cli*", "locks.__main__"),
         (
             *(*GROUND, "core", "runtime", "otp bytes", "otp", "program", "metrics"),
-            *("form", "face", "package", "web"),
+            *("form", "face", "places", "package", "web"),
         ),
         "cli/: the command line",
     ),
 ]
 PUBLIC = (  # for locks_leader
-    *("form", *GROUND, "runtime", "program", "groups", "ownership", "face", "aio", "package"),
+    *("form", *GROUND, "runtime", "program", "groups", "ownership", "face", "aio", "places"),
+    "package",
 )
 LEADER = [
     Layer(

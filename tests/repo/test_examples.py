@@ -111,7 +111,7 @@ def load(name: str) -> ModuleType:
 
 
 @pytest.fixture
-def node() -> Iterator[locks.Node]:
+def node() -> Iterator[locks.node.Node]:
     """This program's node, with a cookie: it can have named actors."""
     yield locks.start("examples@127.0.0.1", cookie="cookie-of-the-examples")
     locks.stop()
@@ -133,7 +133,7 @@ def test_gdict_survives_its_leader_and_a_split(outputs: dict[str, str]) -> None:
     assert whole[0]["greeting"] in ("good day", "good night")
 
 
-def test_gdict_has_the_operations_of_the_original(node: locks.Node) -> None:
+def test_gdict_has_the_operations_of_the_original(node: locks.node.Node) -> None:
     """Each operation does what the original's does; one that fails changes nothing."""
     gdict = load("gdict")
     shared, other = gdict.GDict(), gdict.GDict()
@@ -151,11 +151,11 @@ def test_gdict_has_the_operations_of_the_original(node: locks.Node) -> None:
     expected = {"a": 15, "list": [1, 2, 3], "new": 7, "count": -3}
     assert other.to_dict() == expected
     eventually(lambda: shared.to_dict() == expected)
-    with pytest.raises((KeyError, locks.RemoteError)):
+    with pytest.raises((KeyError, locks.node.RemoteError)):
         shared.update("absent", "add", 1)
-    with pytest.raises((KeyError, locks.RemoteError)):
+    with pytest.raises((KeyError, locks.node.RemoteError)):
         shared.update("a", "unknown", 1)
-    with pytest.raises((TypeError, locks.RemoteError)):
+    with pytest.raises((TypeError, locks.node.RemoteError)):
         shared.update_counter("list", 1)
     assert shared.to_dict() == other.to_dict() == expected
 
@@ -203,7 +203,7 @@ def test_workers_have_one_result_for_each_task(outputs: dict[str, str]) -> None:
     assert len(re.findall(r"\d+", again[0])) <= 2
 
 
-def test_workers_reports_count_once(node: locks.Node) -> None:
+def test_workers_reports_count_once(node: locks.node.Node) -> None:
     """A report made twice counts once; one without the ticket of the assignment does not count."""
     module = load("workers")
     todo: Any = queue.SimpleQueue()

@@ -78,13 +78,13 @@ def test_who_does_not_wait_looks_first() -> None:
 
 def test_a_node_is_made_of_what_it_is_given() -> None:
     """Its clocks and the first version of its lock table are arguments; by default, versions go on from the time."""
-    node = locks.Node("one@localhost", clocks=(lambda: 5_000_000, lambda: 7.0))
+    node = locks.node.Node("one@localhost", clocks=(lambda: 5_000_000, lambda: 7.0))
     try:
         assert (node.now(), node.clock()) == (5_000_000, 7.0)
         assert node.server.machine.version == 5_000
     finally:
         node.stop()
-    node = locks.Node("one@localhost", first_version=17)
+    node = locks.node.Node("one@localhost", first_version=17)
     try:
         assert node.server.machine.version == 17
     finally:

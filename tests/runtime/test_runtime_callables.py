@@ -85,16 +85,18 @@ def test_what_is_run_later(function: Callable[..., Any]) -> None:
     """Coroutine functions and generators, as functions, methods, partial functions and objects."""
     assert is_run_later(function)
     with pytest.raises(
-        locks.InvalidOption, match=r"calling it does not run its body.*Pass a function"
+        locks.errors.InvalidOption, match=r"calling it does not run its body.*Pass a function"
     ):
         check_callable(function, "handler")
 
 
 def test_what_can_not_be_called() -> None:
     """It is said what to pass, and shown what was passed, if it can be."""
-    with pytest.raises(locks.InvalidOption, match="handler=5 can't be called: pass a function"):
+    with pytest.raises(
+        locks.errors.InvalidOption, match="handler=5 can't be called: pass a function"
+    ):
         check_callable(5, "handler")
-    with pytest.raises(locks.InvalidOption, match="handler=<Shy> can't be called"):
+    with pytest.raises(locks.errors.InvalidOption, match="handler=<Shy> can't be called"):
         check_callable(Shy(), "handler")
 
 

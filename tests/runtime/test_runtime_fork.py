@@ -154,7 +154,7 @@ def work(number):
             with locks.transaction() as tx:
                 tx.lock(("a", number % 3))
                 gevent.sleep(0)
-        except locks.AgentEnded:
+        except locks.TransactionEnded:
             assert os.getpid() != parent
         gevent.sleep(0)
 
@@ -279,7 +279,7 @@ def test_who_waits_in_the_child_is_told(run_script: Callable[..., str]) -> None:
             try:
                 with locks.transaction() as tx:
                     tx.lock(("a",))
-            except locks.AgentEnded as error:
+            except locks.TransactionEnded as error:
                 print(str(error).partition(": ")[2], flush=True)
 
         waiting = gevent.spawn(wait)

@@ -137,7 +137,7 @@ def test_greenlets_that_a_function_begins_run_on(executor: Executor) -> None:
     done = threading.Event()
     actors: list[Any] = []
 
-    class Counting(locks.GeventActor):
+    class Counting(locks.actors.GeventActor):
         def on_receive(self, message: int) -> int:
             return message + 1
 
@@ -197,7 +197,7 @@ def test_a_watcher_that_waits_for_a_lock_holds_up_nothing() -> None:
     held.acquire()
     waits, through = threading.Event(), threading.Event()
 
-    def watcher(view: locks.View) -> None:
+    def watcher(view: locks.values.View) -> None:
         if view.holders:
             waits.set()
             with locks.Lock(("held",), timeout=LIMIT):
@@ -214,7 +214,7 @@ def test_a_watcher_that_waits_for_a_lock_holds_up_nothing() -> None:
     agent = locks.spawn_agent(
         notify=lambda news: told.set() if news.kind == "have_all_locks" else None
     )
-    locks.monitor(agent, lambda _: gone.set())
+    locks.actors.monitor(agent, lambda _: gone.set())
     locks.lock(agent, ("other",))
     assert seen.wait(LIMIT)
     assert told.wait(LIMIT)
@@ -243,11 +243,11 @@ def test_a_monitor_that_waits_for_the_lock_of_the_ended_thread() -> None:
     thread = threading.Thread(target=run)
     thread.start()
 
-    def told(_: locks.Down) -> None:
+    def told(_: locks.actors.Down) -> None:
         with locks.Owner("heir"):
             got.append(locks.Lock(("left",)).acquire(timeout=LIMIT))
 
-    locks.monitor(thread, told)
+    locks.actors.monitor(thread, told)
     go_on.set()
     thread.join(LIMIT)
     assert eventually(lambda: got) == [True]
@@ -256,8 +256,8 @@ def test_a_monitor_that_waits_for_the_lock_of_the_ended_thread() -> None:
 def test_a_monitor_that_is_cancelled_is_not_called_later() -> None:
     """It was handed over already, and is not called any more."""
     called: list[object] = []
-    watching = locks.Monitor(called.append, is_programs=True)
-    watching(locks.Down(None, "before"))
+    watching = locks.actors.Monitor(called.append, is_programs=True)
+    watching(locks.actors.Down(None, "before"))
     watching.cancel()
-    watching(locks.Down(None, "after"))
-    assert called == [locks.Down(None, "before")]
+    watching(locks.actors.Down(None, "after"))
+    assert called == [locks.actors.Down(None, "before")]

@@ -51,8 +51,8 @@ class Stage:
     def __init__(self, kind: str = "threads") -> None:
         self.node = locks.start()
         self.kind = kind
-        self.agents: list[locks.Agent] = []
-        self.begun: locks.Agent | None = None
+        self.agents: list[locks.actors.Agent] = []
+        self.begun: locks.actors.Agent | None = None
         self.over = False
         self.problems: list[str] = []
         self.keep: dict[str, Any] = {}
@@ -70,7 +70,7 @@ class Stage:
 
     # --- For the cases --------------------------------------------------------------------------
 
-    def begin(self, *ids: str, mode: str = "write", **options: Any) -> locks.Agent:
+    def begin(self, *ids: str, mode: str = "write", **options: Any) -> locks.actors.Agent:
         """A transaction of the client under test, that holds some ids."""
         agent = locks.spawn_agent(**options)
         self.agents.append(agent)
@@ -164,7 +164,7 @@ class Stage:
         for answer, expected in self._waits:
             self._collect(answer, expected)
         for client in self._others.values():
-            with suppress(locks.AgentEnded):  # aborted, for a deadlock
+            with suppress(locks.TransactionEnded):  # aborted, for a deadlock
                 client.call(
                     lambda client=client: client.agent.is_alive() and client.agent.end_transaction()
                 )

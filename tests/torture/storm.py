@@ -131,7 +131,7 @@ def timeouts(storm: Storm) -> None:
 def kills(storm: Storm) -> None:
     """Greenlets and actors are killed and replaced."""
 
-    class Victim(locks.GeventActor):
+    class Victim(locks.actors.GeventActor):
         def on_receive(self, message: Any) -> Any:
             message()
 
@@ -144,7 +144,7 @@ def kills(storm: Storm) -> None:
             gevent.sleep(rng.random() * 0.004)
             for greenlet in greenlets:
                 greenlet.kill(block=rng.random() < 0.5)
-            locks.kill(actor, "no longer needed")
+            locks.actors.kill(actor, "no longer needed")
             gevent.joinall(greenlets)
 
     storm.greenlets(body)
@@ -159,7 +159,7 @@ def collector(storm: Storm) -> None:
             self.rows = rows
 
     class Finaliser:
-        def __init__(self, agent: locks.Agent) -> None:
+        def __init__(self, agent: locks.actors.Agent) -> None:
             self.me = self
             self.agent = agent
 
@@ -203,7 +203,7 @@ def collector(storm: Storm) -> None:
 
 def handlers(storm: Storm) -> None:
     """Signal handlers that lock and release."""
-    kept: list[locks.Agent] = []
+    kept: list[locks.actors.Agent] = []
     rng = storm.fork()
 
     def handle(signum: int, frame: object) -> None:

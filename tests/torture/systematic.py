@@ -192,13 +192,13 @@ def _viewing(case: Case, stage: Stage, at: int) -> Disturbed:
         lambda: locks.Lock(name_id("elsewhere")).locked(),
         lambda: locks.Lock(name_id("elsewhere")).owned(),
         locks.statistics,
-        locks.waits,
+        locks.facts.waits,
     ]
     answered: list[object] = []
 
     def strike() -> None:
         for view in views:
-            with suppress(locks.ReentrantCall):
+            with suppress(locks.errors.ReentrantCall):
                 answered.append(view())
 
     done = _at_instruction(case, stage, at, strike)

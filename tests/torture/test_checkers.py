@@ -38,7 +38,7 @@ def node() -> Iterator[Node]:
     threading.current_thread().__dict__.pop("_locks_watch", None)
 
 
-def _agent(node: Node) -> locks.Agent:
+def _agent(node: Node) -> locks.actors.Agent:
     (agent,) = node.agents_by_id.values()
     return agent
 
@@ -57,7 +57,7 @@ def _deadlock(node: Node) -> None:
     machine.table.request(_first(node).id, "me", ("t", "c"), "write")
 
 
-def _first(node: Node) -> locks.Agent:
+def _first(node: Node) -> locks.actors.Agent:
     return next(iter(node.agents_by_id.values()))
 
 

@@ -48,9 +48,11 @@ def test_a_million_transactions_leave_nothing() -> None:
 
 def test_growth_is_noticed() -> None:
     """The judge can fail: it sees a type that becomes more, and memory that does."""
-    flat = [Round("x", i, 50 << 20, {"locks.Agent": 2}, []) for i in range(9)]
+    flat = [Round("x", i, 50 << 20, {"locks.actors.Agent": 2}, []) for i in range(9)]
     assert growing(flat) == []
-    more = [each._replace(objects={"locks.Agent": 2 + 20 * i}) for i, each in enumerate(flat)]
+    more = [
+        each._replace(objects={"locks.actors.Agent": 2 + 20 * i}) for i, each in enumerate(flat)
+    ]
     assert len(growing(more)) == 1
     fat = [each._replace(resident=(50 + 10 * i) << 20) for i, each in enumerate(flat)]
     assert len(growing(fat)) == 1

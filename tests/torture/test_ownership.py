@@ -232,7 +232,7 @@ def test_tasks_begin_and_end_while_groups_come_and_go() -> None:
 
 
 @pytest.fixture
-def node() -> Iterator[locks.Node]:
+def node() -> Iterator[locks.node.Node]:
     """A node."""
     yield locks.start()
     locks.stop()
@@ -272,13 +272,13 @@ def judge(tries: int | None) -> None:
         assert not mine.joined, where
 
 
-def test_a_worker_whose_block_is_torn_has_left(node: locks.Node) -> None:
+def test_a_worker_whose_block_is_torn_has_left(node: locks.node.Node) -> None:
     """At a few positions of joining and leaving: nobody takes part, and the next one gets the groups."""
     in_thread(lambda: judge(150))
 
 
 @pytest.mark.explore
 @pytest.mark.skipif(not EXPLORE, reason="takes long: set LOCKS_EXPLORE=1")
-def test_a_worker_whose_block_is_torn_anywhere_has_left(node: locks.Node) -> None:
+def test_a_worker_whose_block_is_torn_anywhere_has_left(node: locks.node.Node) -> None:
     """At each position."""
     in_thread(lambda: judge(None if EXPLORE else 2000))

@@ -250,7 +250,7 @@ def test_point_5_work_that_was_posted_meanwhile_is_not_left_lying() -> None:
         def act():
             try:
                 locks.unlock(mine, ("nothing",))
-            except locks.NotHeld:
+            except locks.errors.NotHeld:
                 print("refused")
 
         tracer = Tracer(None, None, within("agent/ledger.py", "request"), die)

@@ -178,7 +178,7 @@ class Storm:
     def _green_actor(self) -> None:
         storm = self
 
-        class Green(locks.GeventActor):
+        class Green(locks.actors.GeventActor):
             def on_receive(self, message: Any) -> Any:
                 storm._guarded(storm.green_work)
 

@@ -220,7 +220,7 @@ def _anybody() -> bool:
 def _free_all() -> None:
     node = locks.start()
     for agent in list(node.clients.get(current_client(), ())):
-        with contextlib.suppress(locks.AgentEnded):
+        with contextlib.suppress(locks.TransactionEnded):
             agent.end_transaction()
     if _anybody():
         locks.stop()  # nothing else frees it

@@ -28,7 +28,7 @@ class Note(NamedTuple):
 
     lock_id: LockId
     mode: Mode
-    agent: locks.Agent
+    agent: locks.actors.Agent
 
     @property
     def true(self) -> bool:
@@ -50,7 +50,7 @@ class Book:
         self.violations: list[str] = []
         self.steps = 0
 
-    def enter(self, lock_id: LockId, mode: Mode, agent: locks.Agent) -> int:
+    def enter(self, lock_id: LockId, mode: Mode, agent: locks.actors.Agent) -> int:
         """The caller's transaction was told that it holds an id."""
         mine = Note(lock_id, mode, agent)
         for number, note in list(self._notes.items()):

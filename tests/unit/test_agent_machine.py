@@ -78,7 +78,7 @@ def test_a_node_that_goes_down_aborts_what_can_not_be_served() -> None:
     assert isinstance(net.answers[2], locks.CannotServe)
     assert agent.ended is not None
     assert not net.servers[N1].view(A).requests
-    with pytest.raises(locks.AgentEnded, match="n3@h"):
+    with pytest.raises(locks.TransactionEnded, match="n3@h"):
         agent.ask(A, "read", (N1,), "all")
 
 
@@ -118,7 +118,7 @@ def test_new_nodes_are_added_to_what_was_asked() -> None:
     net.do(agent, agent.ask(A, "write", (N1, N2), "all", 2))
     assert agent.lock_info()[0].granted == (N1, N2)
     before = agent.lock_info()
-    with pytest.raises(locks.ConflictingRequest, match="any"):
+    with pytest.raises(locks.errors.ConflictingRequest, match="any"):
         agent.ask(A, "write", (N1, N2), "any")
     assert agent.lock_info() == before
 
@@ -209,7 +209,7 @@ def test_notify_tells_an_end_that_the_client_did_not_ask_for() -> None:
     """With why; its own end is no news to it, and without `notify` nothing is told."""
     net = Net(N1)
     agent, own, silent = net.agent(notify=True), net.agent(notify=True), net.agent()
-    reason = locks.AgentEnded("why", agent=agent.id)
+    reason = locks.TransactionEnded("why", agent=agent.id)
     net.do(agent, agent.end_transaction(reason))
     net.do(own, own.end_transaction())
     net.do(silent, silent.end_transaction(reason))

@@ -27,23 +27,23 @@ REPORT = Deadlock(ME, ID, "a@x", "aborted", (Edge(*RECORDS), Edge(*RECORDS[::-1]
 CONTENDER = Contender(OTHER, "bob", ID, "write", True, 5)
 EXAMPLES: list[LocksError] = [
     locks.MisuseError("wrong"),
-    locks.InvalidLockId("wrong", lock_id="''"),
-    locks.InvalidOption("wrong", value="7"),
-    locks.ConflictingRequest("again", lock_id=ID),
-    locks.NotClient("not yours", agent=ME),
-    locks.WaitsForItself("itself", lock_id=ID, holder=OTHER),
-    locks.ReentrantCall("within"),
-    locks.BlocksEventLoop("in a coroutine"),
-    locks.BrokenBarrier("broken", lock_id=ID),
-    locks.NotHeld("not held", lock_id=ID),
-    locks.NotMarked("not marked", lock_id=ID),
+    locks.errors.InvalidLockId("wrong", lock_id="''"),
+    locks.errors.InvalidOption("wrong", value="7"),
+    locks.errors.ConflictingRequest("again", lock_id=ID),
+    locks.errors.NotClient("not yours", agent=ME),
+    locks.errors.WaitsForItself("itself", lock_id=ID, holder=OTHER),
+    locks.errors.ReentrantCall("within"),
+    locks.errors.BlocksEventLoop("in a coroutine"),
+    locks.errors.BrokenBarrier("broken", lock_id=ID),
+    locks.errors.NotHeld("not held", lock_id=ID),
+    locks.errors.NotMarked("not marked", lock_id=ID),
     locks.AlreadyDone("done", lock_id=ID, by="ann", at=1.5, token=7),
-    locks.OperatingError("down"),
-    locks.NodeNotRunning("down", nodes=["b@x"]),
+    locks.errors.OperatingError("down"),
+    locks.errors.NodeNotRunning("down", nodes=["b@x"]),
     locks.CannotServe("down", lock_id=ID, nodes=["b@x"]),
     locks.LockTimeout("late", lock_ids=[ID], holders=[CONTENDER], timeout=0.5, lost=[("x",)]),
     locks.TransactionEnded("over", agent=ME),
-    locks.TransactionBroken("broken", agent=ME, reason="it sleeps", by="ann"),
+    locks.errors.TransactionBroken("broken", agent=ME, reason="it sleeps", by="ann"),
     locks.LockLost("lost", lock_ids=[ID], nodes=["b@x"]),
     locks.DeadlockAborted("again", deadlock=REPORT),
 ]
@@ -56,13 +56,13 @@ def sent(error: Exception) -> Exception | None:
 
 def test_each_kind_is_here() -> None:
     """A kind of error without an example can't be added."""
-    kinds: set[type] = {value for value in vars(locks).values() if _is_error(value)}
-    assert {type(error) for error in EXAMPLES} == kinds - {RemoteError, LocksError}
+    kinds: set[type] = {value for value in vars(locks.errors).values() if _is_error(value)}
+    assert {type(error) for error in EXAMPLES} == kinds - {LocksError}
 
 
 def test_a_renamed_error_is_known_to_older_nodes() -> None:
     """`TransactionEnded` is the class that was `AgentEnded`; other nodes are told, and may tell, the former name."""
-    assert locks.AgentEnded is locks.TransactionEnded
+    assert locks.errors.AgentEnded is locks.TransactionEnded
     error = locks.TransactionEnded("over", agent=ME)
     term: Any = ERRORS.raised(error)
     assert term[1] == "AgentEnded"

@@ -35,7 +35,7 @@ from locks.core.messages import Release, Remove, Request, ServerMessage, Surrend
 from locks.core.server.machine import ServerMachine
 from locks.core.server.tree import Entry
 from locks.facts.around import group_name
-from locks.facts.graph import Waits, waits_of
+from locks.facts.graph import WaitReport, waits_of
 from locks.facts.pictures import FORMATS
 from locks.facts.stories import duration, why
 from locks.lock_ids import check_lock_id
@@ -259,7 +259,7 @@ def test_the_locks_of_elections_have_names() -> None:
     assert show(parse_id("election chief merge")) == 'election "chief" merge'
     assert group_name((Atom("locks_leader"), list(lock_id))) == 'candidates of election "chief"'
     for wrong in ("election ", "election 'a", 'election "a", "b"'):
-        with pytest.raises(locks.InvalidLockId, match=r"is not an election"):
+        with pytest.raises(locks.errors.InvalidLockId, match=r"is not an election"):
             parse_id(wrong)
 
 
@@ -389,7 +389,7 @@ def test_what_is_no_answer() -> None:
 # --- The graph ----------------------------------------------------------------------------------
 
 
-def table_of(*requests: tuple[AgentId, LockId, Any]) -> Waits:
+def table_of(*requests: tuple[AgentId, LockId, Any]) -> WaitReport:
     """The graph of a lock table that was asked for these."""
     machine = ServerMachine("a@x", 1)
     recorded = recording(machine)
@@ -502,15 +502,15 @@ def program() -> Iterator[None]:
 def test_a_transaction_is_ended_from_outside() -> None:
     """Its lock is free, its client is told at its next call by whom and why, and `tx.lost` is open."""
     agent, _ = locks.begin_transaction([(("broken", 1), "write")])
-    locks.break_transaction(agent, reason="it sleeps", by="an operator")
+    locks.facts.break_transaction(agent, reason="it sleeps", by="an operator")
     assert agent.lost.is_open
     assert not locks.holders(("broken",))
-    with pytest.raises(locks.TransactionBroken) as caught:
+    with pytest.raises(locks.errors.TransactionBroken) as caught:
         locks.lock(agent, ("broken", 2))
     assert (caught.value.reason, caught.value.by) == ("it sleeps", "an operator")
     assert caught.value.agent == agent.id
-    with pytest.raises(locks.NodeNotRunning, match="had already ended"):
-        locks.break_transaction(agent.id, reason="again")
+    with pytest.raises(locks.errors.NodeNotRunning, match="had already ended"):
+        locks.facts.break_transaction(agent.id, reason="again")
 
 
 @pytest.mark.usefixtures("program")
@@ -519,6 +519,6 @@ def test_a_reason_is_needed(reason: Any) -> None:
     """Nothing is ended without one."""
     with locks.transaction() as tx:
         tx.write_lock(("kept",))
-        with pytest.raises(locks.InvalidOption):
-            locks.break_transaction(tx.agent, reason=reason)
+        with pytest.raises(locks.errors.InvalidOption):
+            locks.facts.break_transaction(tx.agent, reason=reason)
         tx.ensure_held()

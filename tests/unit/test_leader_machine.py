@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from locks import InvalidOption
+from locks.errors import InvalidOption
 from locks_leader import LeaderDied, NotLeader, quorum
 from locks_leader.core.events import (
     NOTHING,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locks import AgentId, Contender, View
 from locks.errors import LocksError
 from locks.otp.bytes.etf import decode, encode
 from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference
+from locks.values import AgentId, Contender, View
 from locks_leader.core import messages as ours
 from locks_leader.core.events import Resync
 from locks_leader.errors import LeaderDied

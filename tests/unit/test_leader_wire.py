@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locks import Atom, MisuseError
+from locks import MisuseError
 from locks.ranges import Version
+from locks.values import Atom
 from locks_leader.core.messages import (
     Affirm,
     Announce,

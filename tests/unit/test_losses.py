@@ -196,10 +196,10 @@ def test_what_is_being_surrendered_is_not_held_if_the_client_was_not_told() -> N
     net.do(other, other.ask(A, "write", (N1,), "all"))
     agent.ensure_held(A)
     surrender = agent.surrender(A, other.id, (N1,))
-    with pytest.raises(locks.NotHeld):
+    with pytest.raises(locks.errors.NotHeld):
         agent.ensure_held(A)
     net.do(agent, surrender)
-    with pytest.raises(locks.NotHeld):
+    with pytest.raises(locks.errors.NotHeld):
         agent.ensure_held(A)
     other.ensure_held(A)
 
@@ -211,7 +211,7 @@ def test_what_was_never_held_or_told_is_not_held() -> None:
     net.do(other, other.ask(A, "write", (N1,), "all"))
     net.do(agent, agent.ask(A, "write", (N1,), "all"))
     for lock_id in (A, B):
-        with pytest.raises(locks.NotHeld):
+        with pytest.raises(locks.errors.NotHeld):
             agent.ensure_held(lock_id)
     agent.ensure_held(None)
 
@@ -253,7 +253,7 @@ def test_a_surrendered_lock_is_lost_until_the_client_is_told() -> None:
     net.do(older, list(effects))
     assert net.answers["older a"].status == "have_all_locks"
     assert "surrendered" in str(lost(agent))
-    with pytest.raises(locks.NotHeld):
+    with pytest.raises(locks.errors.NotHeld):
         agent.token(A)
     net.do(older, older.end_transaction())
     agent.ensure_held(A)  # the wait for b was answered, and names the deadlock

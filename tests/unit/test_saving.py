@@ -191,14 +191,14 @@ def test_a_history_makes_its_machine_anew() -> None:
 
 
 @pytest.fixture
-def node() -> Iterator[locks.Node]:
+def node() -> Iterator[locks.node.Node]:
     """The program's node, until the test is over."""
     yield default_node()
     locks.stop()
 
 
 def test_a_long_history_that_is_over_is_freed_in_parts(
-    node: locks.Node, monkeypatch: pytest.MonkeyPatch
+    node: locks.node.Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No turn frees more than a few hundred events: to free 10,000 takes longer than a turn may."""
     monkeypatch.setattr(dispatch, "AT_ONCE", 10)

@@ -97,7 +97,10 @@ def test_a_line_as_json(logger: logging.Logger) -> None:
 
 def test_levels() -> None:
     """One for all, or for a logger; what does not exist is refused by name."""
-    assert parse_levels(["info", "locks.waits=ERROR"]) == {"locks": "INFO", "locks.waits": "ERROR"}
+    assert parse_levels(["info", "locks.waits=ERROR"]) == {
+        "locks": "INFO",
+        "locks.waits": "ERROR",
+    }
     with pytest.raises(InvalidOption, match=r"there is no logger lock\.waits"):
         parse_levels(["lock.waits=INFO"])
     with pytest.raises(InvalidOption, match="there is no level LOUD"):

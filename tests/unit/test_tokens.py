@@ -139,7 +139,7 @@ def test_no_token_where_two_may_have_the_lock(require: Require) -> None:
     agent = held(net, ALL, require)
     for call in (lambda: agent.token(A), lambda: agent.establish_token(A, "token")):
         with pytest.raises(
-            locks.InvalidOption, match=rf"3 nodes with require='{require}'.*Request it"
+            locks.errors.InvalidOption, match=rf"3 nodes with require='{require}'.*Request it"
         ):
             call()
     net.do(agent, agent.end_transaction())
@@ -201,9 +201,9 @@ def test_who_waits_for_a_token_is_answered_when_nodes_go() -> None:
 @pytest.mark.parametrize(
     ("how", "error"),
     [
-        ("unlock", locks.NotHeld),
-        ("end", locks.AgentEnded),
-        ("surrender", locks.NotHeld),
+        ("unlock", locks.errors.NotHeld),
+        ("end", locks.TransactionEnded),
+        ("surrender", locks.errors.NotHeld),
         ("abandon", None),
     ],
 )
@@ -237,10 +237,10 @@ def test_what_is_not_held_has_no_token() -> None:
     net.do(other, other.ask(A, "write", (N1, N2), "all"))
     net.do(agent, agent.ask(A, "write", (N1, N2), "all"))
     for lock_id, what in ((A, "requested, but does not hold"), (B, "neither locked nor requested")):
-        with pytest.raises(locks.NotHeld, match=what):
+        with pytest.raises(locks.errors.NotHeld, match=what):
             agent.establish_token(lock_id, "token")
     net.do(agent, agent.end_transaction())
-    with pytest.raises(locks.AgentEnded):
+    with pytest.raises(locks.TransactionEnded):
         agent.establish_token(A, "token")
     assert "token" not in net.answers
 

@@ -68,9 +68,9 @@ class LocksDriver(
         self._label = (text if text.isprintable() and text.strip() else ascii(text))[:LONGEST_NAME]
         self._owner = locks.Owner(self._label)
         self._owner.end()  # until `start`
-        self._kept: dict[bytes, locks.Agent] = {}
-        self._joined: dict[bytes, locks.Agent] = {}
-        self._leads: dict[bytes, locks.Agent] = {}
+        self._kept: dict[bytes, locks.actors.Agent] = {}
+        self._joined: dict[bytes, locks.actors.Agent] = {}
+        self._leads: dict[bytes, locks.actors.Agent] = {}
 
     @staticmethod
     def _servers_of(netloc: str) -> str | list[str] | None:
@@ -140,21 +140,21 @@ class LocksDriver(
             alone.lock_all(write=[self._ids(group).change])
             yield self._look(group)
 
-    def _begin(self, *wanted: tuple[LockId, locks.Mode]) -> locks.Agent:
+    def _begin(self, *wanted: tuple[LockId, locks.values.Mode]) -> locks.actors.Agent:
         """Lock something for as long as the coordinator runs; locks again when lost lock servers are back."""
         agent, _ = locks.begin_transaction(
             wanted, client=self._owner, timeout=self._timeout, await_nodes=True
         )
         return agent
 
-    def _end(self, agent: AgentId, own: locks.Agent | None, why: str) -> None:
+    def _end(self, agent: AgentId, own: locks.actors.Agent | None, why: str) -> None:
         """End a transaction, also of another coordinator; `_await` waits until it is gone."""
         if own is not None and own.id == agent:
             own.let_go()
         else:
-            with suppress(locks.NodeNotRunning):  # it may already have ended
+            with suppress(locks.errors.NodeNotRunning):  # it may already have ended
                 reason = f"{self._label} {why}"
-                locks.break_transaction(agent, reason=reason, timeout=self._timeout)
+                locks.facts.break_transaction(agent, reason=reason, timeout=self._timeout)
 
     def _await(self, group: bytes, is_so: Callable[[Group], bool]) -> None:
         """Wait until releases have taken effect: a question that arrives together with a release is answered before it."""

@@ -22,7 +22,7 @@ def in_words_of_tooz() -> Iterator[None]:
         yield
     except locks.LockTimeout as error:
         raise coordination.OperationTimedOut(str(error)) from error
-    except locks.NodeNotRunning as error:
+    except locks.errors.NodeNotRunning as error:
         raise coordination.ToozConnectionError(str(error)) from error
     except locks.LocksError as error:
         raise tooz.ToozError(str(error)) from error
@@ -71,7 +71,9 @@ class Lock(locking.Lock):
         self._coordinator = coordinator
         self._member = member
         self._timeout = timeout
-        self._held: list[tuple[locks.Agent, locks.Owner]] = []  # more than one if it is shared
+        self._held: list[
+            tuple[locks.actors.Agent, locks.Owner]
+        ] = []  # more than one if it is shared
 
     @property
     def acquired(self) -> bool:
@@ -124,20 +126,20 @@ class Lock(locking.Lock):
         with in_words_of_tooz():
             for agent in self._holders():
                 try:
-                    locks.break_transaction(agent, reason=reason, timeout=self._timeout)
+                    locks.facts.break_transaction(agent, reason=reason, timeout=self._timeout)
                     broken = True
-                except locks.NodeNotRunning:
+                except locks.errors.NodeNotRunning:
                     if agent in self._holders():  # otherwise it has already ended
                         raise
         return broken
 
-    def _holders(self) -> set[locks.AgentId]:
+    def _holders(self) -> set[locks.values.AgentId]:
         told = ask_servers(lambda: requests(self._lock_id, timeout=self._timeout))
         same = (each for each in told.facts if each.request.lock_id == self._lock_id)
         return {each.request.agent for each in same if each.granted}
 
 
-def _is_held(agent: locks.Agent) -> bool:
+def _is_held(agent: locks.actors.Agent) -> bool:
     try:
         agent.ensure_held()
     except locks.LocksError:

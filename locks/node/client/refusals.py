@@ -119,7 +119,7 @@ def reasons(nodes: Iterable[str], refusals: Mapping[str, str]) -> str:
 def no_units(lock_id: LockId) -> InvalidOption:
     """The error for a query for the unit of a lock that is not counted."""
     return InvalidOption(
-        f"{show(lock_id)} has no units: it is not a counted lock; make the id of one with locks.units()",
+        f"{show(lock_id)} has no units: it is not a counted lock; make the id of one with locks.values.units()",
         lock_id=lock_id,
     )
 

@@ -1,6 +1,6 @@
 """References to processes of other nodes, and messages between actors of different nodes.
 
-A `RemoteRef` is a Pykka actor reference. It supports `tell`, `ask`, monitors (`locks.monitor`),
+A `RemoteRef` is a Pykka actor reference. It supports `tell`, `ask`, monitors (`locks.actors.monitor`),
 links and exits, and can be passed on. It stands for an actor, a greenlet or a thread of another
 Python node, or for any process of an Erlang node. A `gen_server` receives an `ask` as a call.
 

@@ -40,7 +40,7 @@ class Client:
     def set(self, name: str, value: str) -> None:
         """Somebody else has it now."""
         for each in locks.holders(("redis", name)):
-            locks.break_transaction(each.agent, reason="taken")
+            locks.facts.break_transaction(each.agent, reason="taken")
         other = Lock(None, name)
         assert other.acquire()
         self.made.append(other)

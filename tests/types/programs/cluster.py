@@ -11,7 +11,7 @@ import locks
 from locks import groups
 
 node = locks.start(servers=["a@10.0.0.1:9100"], cookie="x" * 16, require="all")
-assert_type(node, locks.Node)
+assert_type(node, locks.node.Node)
 locks.start("a@10.0.0.1", listen="10.0.0.1:9100", tls=locks.TLS("cert", "key", "ca"), peers=[])
 locks.start(server=["a@10.0.0.1:9100"])  # E
 locks.start(servers=17)  # E
@@ -24,11 +24,11 @@ assert_type(node.refusals, dict[str, str])
 assert_type(node.address, tuple[str, int] | None)
 
 
-def told(news: locks.NodeUp | locks.NodeDown) -> None:
+def told(news: locks.node.NodeUp | locks.node.NodeDown) -> None:
     match news:
-        case locks.NodeUp(name):
+        case locks.node.NodeUp(name):
             assert_type(name, str)
-        case locks.NodeDown(name, reason):
+        case locks.node.NodeDown(name, reason):
             print(name, reason)
 
 
@@ -42,8 +42,8 @@ class Greeter(pykka.ThreadingActor):
 node.register("greeter", Greeter.start())
 node.register("greeter", Greeter)  # E
 ref = node.remote("greeter", "b@10.0.0.2")
-assert_type(ref, locks.RemoteRef)
-ref.tell(("hello", locks.Atom("world")))
+assert_type(ref, locks.node.RemoteRef)
+ref.tell(("hello", locks.values.Atom("world")))
 node.link(Greeter.start(), ref)
 groups.join("workers", Greeter.start())
 assert_type(groups.members("workers"), list[pykka.ActorRef[Any]])

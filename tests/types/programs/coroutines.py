@@ -33,7 +33,7 @@ async def transfer(tx: aio.Transaction, amount: int) -> int:
 
 
 async def program() -> None:
-    assert_type(await aio.start(servers=SERVERS, cookie="x" * 20), locks.Node)
+    assert_type(await aio.start(servers=SERVERS, cookie="x" * 20), locks.node.Node)
     await aio.start(serves=SERVERS)  # E
     await aio.start(tls="cert.pem")  # E
     async with aio.transaction(timeout=5, on_deadlock="surrender", label="nightly") as one:

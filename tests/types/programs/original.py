@@ -10,17 +10,17 @@ from typing_extensions import assert_type
 import locks
 
 
-class Worker(locks.GeventActor):
+class Worker(locks.actors.GeventActor):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
 
     def on_receive(self, message: Any) -> Any:
         match message:
-            case locks.Notification(agent, "aborted" | "ended", why):
-                assert_type(agent, locks.AgentId)
+            case locks.values.Notification(agent, "aborted" | "ended", why):
+                assert_type(agent, locks.values.AgentId)
                 print(why)
-            case locks.Down(_, reason):
+            case locks.actors.Down(_, reason):
                 print(reason)
         return None
 
@@ -34,27 +34,27 @@ class Threaded(pykka.ThreadingActor):
 worker = Worker.start("ann")
 assert_type(worker, pykka.ActorRef[Worker])
 agent, result = locks.begin_transaction([(("a",), "write")], notify=print, label="importer")
-assert_type(agent, locks.Agent)
-assert_type(result.deadlocks, tuple[locks.Deadlock, ...])
+assert_type(agent, locks.actors.Agent)
+assert_type(result.deadlocks, tuple[locks.values.Deadlock, ...])
 locks.begin_transaction(notfy=True)  # E
 locks.begin_transaction(abort_on_deadlock="yes")  # E
 locks.spawn_agent(client=worker, notify=True, abort_on_deadlock=True)
-assert_type(locks.lock(agent, ("b",), "read", timeout=0), locks.LockResult)
+assert_type(locks.lock(agent, ("b",), "read", timeout=0), locks.values.LockResult)
 locks.lock("agent", ("b",))  # E
 locks.lock_nowait(agent, ("c",), nodes=["a@127.0.0.1"], require="all")
-assert_type(locks.await_all_locks(agent), locks.LockResult)
+assert_type(locks.await_all_locks(agent), locks.values.LockResult)
 locks.change_flag(agent, "notify", print)
 locks.change_flag(agent, "notfy", True)  # E
 assert_type(locks.fencing_token(agent, ("b",)), int)
 for info in locks.lock_info(agent):
-    assert_type(info.lock_id, locks.LockId)
+    assert_type(info.lock_id, locks.values.LockId)
 for holder in locks.holders(("a",)):
-    assert_type(holder, locks.Contender)
+    assert_type(holder, locks.values.Contender)
     assert_type(holder.version, int)
 view = locks.queue(("a",), node="a@127.0.0.1")
-assert_type(view.waiting, tuple[locks.Contender, ...])
+assert_type(view.waiting, tuple[locks.values.Contender, ...])
 locks.watch(("a",), watcher=worker)
 locks.watch(("a",), watcher=17)  # E
-assert_type(locks.monitor(worker, print), locks.Monitor)
+assert_type(locks.actors.monitor(worker, print), locks.actors.Monitor)
 assert_type(locks.statistics().name, str)
 locks.end_transaction(agent)

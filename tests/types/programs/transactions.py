@@ -22,7 +22,7 @@ def transfer(tx: locks.Transaction, amount: int) -> int:
     if tx.lost.wait(0.1):
         tx.ensure_held(("accounts",))
     for report in tx.deadlocks:
-        assert_type(report, locks.Deadlock)
+        assert_type(report, locks.values.Deadlock)
         assert_type(report.cycle[0].waiter.client, str)
     tx.unlock(("a",))
     assert_type(tx.learned, tuple[tuple[Hashable, ...], ...])
