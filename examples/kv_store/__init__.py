@@ -28,7 +28,7 @@ five rules:
 * **Moving up takes the reads along.** The transaction checks whether what it has read is still the
   same at the new timestamp. If not, it has to be run again (`Restart`). So after each request all its
   reads hold at its timestamp, and when it commits there is nothing left to check.
-* **A cycle of waits** is found by the lock table: one transaction of it gets `DeadlockAborted`.
+* **A cycle of waits** is found by the lock table: one transaction of it gets `TxnDeadlockAborted`.
   `Store.run` runs transactions again that got one of the two errors.
 
 The path of a *read* (`Transaction._read`): take shared *latches* on its keys; ask the lock table
@@ -45,7 +45,7 @@ The path of a *commit*: write the record of the transaction to the disk. That is
 which it becomes committed. Then make versions of its intents, and tell the lock table
 (`update_locks`), which lets waiting transactions go on. An *abort* removes the intents instead.
 
-**Time limits.** A request that has waited too long gives its place up (`LockTimeout`). A transaction that
+**Time limits.** A request that has waited too long gives its place up (`TxnLockTimeout`). A transaction that
 has taken too long is aborted with its next request (`TransactionTimeout`). If its client makes none, it is
 aborted by the first request that it is in the way of: whoever has waited for a while in the lock table
 looks whether the other one's time is over (a *push*).
@@ -54,7 +54,7 @@ The files, from below: `keys`, `storage` (SQLite), `latches`, `timestamps` (orac
 (transactions); for the REPL `sessions` and `repl`; and `bench`.
 """
 
-from locks.mvcc import DeadlockAborted, LockTimeout
+from locks.mvcc import TxnDeadlockAborted, TxnLockTimeout
 
 from .keys import END
 from .storage import Storage, StoreFailed
@@ -63,8 +63,6 @@ from .timestamps import Oracle, ReadCache
 
 __all__ = [
     "END",
-    "DeadlockAborted",
-    "LockTimeout",
     "Oracle",
     "ReadCache",
     "Restart",
@@ -74,4 +72,6 @@ __all__ = [
     "Transaction",
     "TransactionOver",
     "TransactionTimeout",
+    "TxnDeadlockAborted",
+    "TxnLockTimeout",
 ]

@@ -18,14 +18,14 @@ from locks.model import check_timeout
 from locks.mvcc import (
     Aborted,
     Committed,
-    DeadlockAborted,
     LockTable,
-    LockTimeout,
     Moved,
     Request,
     Span,
     TransactionFinished,
     Txn,
+    TxnDeadlockAborted,
+    TxnLockTimeout,
 )
 from locks.runtime.waiter import Waiter
 
@@ -102,9 +102,9 @@ class Transaction:
         """Return a key's value; None if it has none.
 
         Raises:
-            Restart, DeadlockAborted: The transaction was aborted; run it again.
+            Restart, TxnDeadlockAborted: The transaction was aborted; run it again.
             TransactionTimeout: It was aborted, for it took too long.
-            LockTimeout: The request has waited too long. The transaction is open as before.
+            TxnLockTimeout: The request has waited too long. The transaction is open as before.
             TransactionOver: It has ended before, or another thread has aborted it meanwhile.
             InvalidOption: The key is not a string, or not a valid one.
         """
@@ -253,19 +253,19 @@ class Transaction:
             self._store.count("restarts")
             self.lost = error
             raise
-        except DeadlockAborted as error:
+        except TxnDeadlockAborted as error:
             self._store.count("deadlocks")
             circle = (
                 " and ".join(str(wait) for wait in error.deadlock.cycle)
                 if error.deadlock
                 else str(error)
             )
-            self.lost = DeadlockAborted(
+            self.lost = TxnDeadlockAborted(
                 f"transaction {self.id} was aborted to resolve a deadlock: {circle}; run it again",
                 deadlock=error.deadlock,
             )
             raise self.lost from error
-        except LockTimeout:
+        except TxnLockTimeout:
             self.expire()
             self._check_open()
             raise
@@ -289,8 +289,8 @@ class Transaction:
                 # Without the latches: those that are waited for must get through.
                 left = max(0.0, deadline - time.monotonic())
                 table.wait_for(guard, None if left == INFINITY else left)
-        except LockTimeout as error:
-            raise LockTimeout(
+        except TxnLockTimeout as error:
+            raise TxnLockTimeout(
                 f"transaction {self.id} has waited {self.lock_timeout} s for {error.key!r}, which "
                 f"transaction {error.holder.id} has. Try again, or abort it",
                 key=error.key,
@@ -437,8 +437,8 @@ class Store:
             What the function returned.
 
         Raises:
-            Restart, DeadlockAborted: It was aborted once more than `retries` times.
-            TransactionTimeout, LockTimeout: It took too long; it is not run again.
+            Restart, TxnDeadlockAborted: It was aborted once more than `retries` times.
+            TransactionTimeout, TxnLockTimeout: It took too long; it is not run again.
             MisuseError: This thread or greenlet is in `run` already.
         """
         if not isinstance(retries, int) or retries < 0:
@@ -460,7 +460,7 @@ class Store:
             try:
                 with self.begin(priority=failed) as tx:
                     return function(tx)
-            except (DeadlockAborted, Restart):
+            except (TxnDeadlockAborted, Restart):
                 if failed == retries:
                     raise
                 # Blocks only this thread or greenlet.

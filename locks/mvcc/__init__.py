@@ -14,14 +14,14 @@ from locks.form.first_use import at_first_use
 if TYPE_CHECKING:
     from locks.mvcc.errors import (
         BadTimestamp,
-        DeadlockAborted,
         InvalidKey,
         LockedByOther,
         LockNotAvailable,
-        LockTimeout,
         TableFull,
         TableStopped,
         TransactionFinished,
+        TxnDeadlockAborted,
+        TxnLockTimeout,
         UnknownGuard,
     )
     from locks.mvcc.lock_table import LockTable
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
         Aborted,
         Committed,
         Contention,
-        Deadlock,
         Intent,
         LockState,
         LongWait,
@@ -39,24 +38,28 @@ if TYPE_CHECKING:
         Span,
         Statistics,
         Txn,
-        Wait,
+        TxnDeadlock,
+        TxnWait,
     )
     from locks.mvcc.records import Guard
+
+    # The old names.
+    Deadlock = TxnDeadlock
+    DeadlockAborted = TxnDeadlockAborted
+    LockTimeout = TxnLockTimeout
+    Wait = TxnWait
 
 __all__ = [
     "Aborted",
     "BadTimestamp",
     "Committed",
     "Contention",
-    "Deadlock",
-    "DeadlockAborted",
     "Guard",
     "Intent",
     "InvalidKey",
     "LockNotAvailable",
     "LockState",
     "LockTable",
-    "LockTimeout",
     "LockedByOther",
     "LongWait",
     "Moved",
@@ -68,8 +71,11 @@ __all__ = [
     "TableStopped",
     "TransactionFinished",
     "Txn",
+    "TxnDeadlock",
+    "TxnDeadlockAborted",
+    "TxnLockTimeout",
+    "TxnWait",
     "UnknownGuard",
-    "Wait",
 ]
 
 _get, __dir__ = at_first_use(

@@ -22,7 +22,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 
-from locks.mvcc.model import Deadlock, Txn, TxnId, Wait
+from locks.mvcc.model import Txn, TxnDeadlock, TxnId, TxnWait
 from locks.mvcc.records import Guard, KeyLock, by_number
 from locks.mvcc.waiting import Party, Waits
 
@@ -65,7 +65,7 @@ class Deadlocks:
     """
 
     def __init__(
-        self, waits: Waits, give_up: Callable[[Deadlock], object], steps: int = STEPS
+        self, waits: Waits, give_up: Callable[[TxnDeadlock], object], steps: int = STEPS
     ) -> None:
         self.found = 0
         self.searches: dict[TxnId, Search] = {}
@@ -83,7 +83,7 @@ class Deadlocks:
             else:
                 self.searches[txn_id] = Search(self._waits.parties[txn_id])
 
-    def go_on(self) -> Deadlock | None:
+    def go_on(self) -> TxnDeadlock | None:
         """Search, as far as one turn goes; return the last deadlock that was found."""
         report, self._left = None, self._steps
         while self.searches and self._left > 0:
@@ -168,9 +168,9 @@ class Deadlocks:
             reached += [other.txn.id for other in some]
         return begin + len(some) >= end
 
-    def _cycle(self, txn_id: TxnId, path: dict[TxnId, Guard]) -> tuple[Wait, ...]:
+    def _cycle(self, txn_id: TxnId, path: dict[TxnId, Guard]) -> tuple[TxnWait, ...]:
         """The edges of a path as they are now; none if one of them is gone."""
-        cycle: list[Wait] = []
+        cycle: list[TxnWait] = []
         other = txn_id
         while not cycle or other != txn_id:
             guard = path[other]
@@ -181,12 +181,12 @@ class Deadlocks:
             other = guard.txn.id
         return tuple(reversed(cycle))
 
-    def _resolve(self, cycle: tuple[Wait, ...]) -> Deadlock:
+    def _resolve(self, cycle: tuple[TxnWait, ...]) -> TxnDeadlock:
         """Choose the victim of a cycle, and end its waits."""
         txns = [self._waits.parties[wait.waiter.id].txn for wait in cycle]
         victim, rule = choose_victim(txns)
         begin = [wait.waiter.id for wait in cycle].index(victim.id)
-        report = Deadlock(victim, cycle[begin:] + cycle[:begin], rule)
+        report = TxnDeadlock(victim, cycle[begin:] + cycle[:begin], rule)
         self.found += 1
         self._give_up(report)
         return report

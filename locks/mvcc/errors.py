@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from locks import errors
 from locks.errors import LocksError, MisuseError, OperatingError
-from locks.mvcc.model import Deadlock, Key, Outcome, Timestamp, Txn
+from locks.mvcc.model import Key, Outcome, Timestamp, Txn, TxnDeadlock
 
 __all__ = [
     "BadTimestamp",
-    "DeadlockAborted",
     "InvalidKey",
     "LockNotAvailable",
-    "LockTimeout",
     "LockedByOther",
     "TableFull",
     "TableStopped",
     "TransactionFinished",
+    "TxnDeadlockAborted",
+    "TxnLockTimeout",
     "UnknownGuard",
 ]
 
@@ -130,20 +130,20 @@ class TableStopped(OperatingError):
     """The lock table was stopped."""
 
 
-class DeadlockAborted(errors.DeadlockAborted):
+class TxnDeadlockAborted(errors.DeadlockAborted):
     """The transaction was given up to resolve a deadlock; run it again, with a new id.
 
     Attributes:
         deadlock: The report; `None` if it was a `push` that found the deadlock.
     """
 
-    deadlock: Deadlock | None  # type: ignore[assignment]
+    deadlock: TxnDeadlock | None  # type: ignore[assignment]
 
-    def __init__(self, message: str, *, deadlock: Deadlock | None = None) -> None:
+    def __init__(self, message: str, *, deadlock: TxnDeadlock | None = None) -> None:
         LocksError.__init__(self, message, deadlock=deadlock)
 
 
-class LockTimeout(errors.LockTimeout):
+class TxnLockTimeout(errors.LockTimeout):
     """A wait ran out; the request is still in the queue.
 
     Attributes:

@@ -28,7 +28,7 @@ from locks.form.forked import in_forked_children
 from locks.lock_ids import shown
 from locks.model import check_timeout, is_seconds
 from locks.mvcc.actor import OPERATIONS, LockTableActor
-from locks.mvcc.errors import LockTimeout, TableStopped
+from locks.mvcc.errors import TableStopped, TxnLockTimeout
 from locks.mvcc.journal import Journal
 from locks.mvcc.model import (
     Intent,
@@ -183,7 +183,7 @@ class LockTable(InlineActor, metaclass=Shown):
             UnknownGuard: The guard is not in this table.
             BadTimestamp: A negative timestamp, or an earlier one than at the last scan.
             InvalidKey: A key cannot be compared with those in the table.
-            DeadlockAborted: The transaction is the victim of a deadlock.
+            TxnDeadlockAborted: The transaction is the victim of a deadlock.
             TransactionFinished: It was committed or aborted.
             MisuseError: The guard is of another request, or something is not what it should be.
         """
@@ -217,7 +217,7 @@ class LockTable(InlineActor, metaclass=Shown):
             LockedByOther: Another transaction holds the lock.
             MisuseError: The key is not one of the request.
             TableFull: There are as many locks as there may be.
-            BadTimestamp, InvalidKey, DeadlockAborted, TransactionFinished: See
+            BadTimestamp, InvalidKey, TxnDeadlockAborted, TransactionFinished: See
                 `scan_and_enqueue`.
         """
         return self._ask(self._states.add_discovered_lock, guard, intent)
@@ -236,7 +236,7 @@ class LockTable(InlineActor, metaclass=Shown):
         Raises:
             TableFull: There are as many locks as there may be.
             LockedByOther: Another transaction holds the lock.
-            BadTimestamp, InvalidKey, DeadlockAborted, TransactionFinished: See
+            BadTimestamp, InvalidKey, TxnDeadlockAborted, TransactionFinished: See
                 `scan_and_enqueue`.
         """
         self._ask(self._states.acquire_lock, key, txn, strength)
@@ -281,8 +281,8 @@ class LockTable(InlineActor, metaclass=Shown):
             timeout: Seconds, or `None` to wait without limit.
 
         Raises:
-            LockTimeout: The time ran out.
-            DeadlockAborted: The transaction is the victim of a deadlock: it has to abort.
+            TxnLockTimeout: The time ran out.
+            TxnDeadlockAborted: The transaction is the victim of a deadlock: it has to abort.
             TransactionFinished: It was committed or aborted meanwhile.
             UnknownGuard: The guard is not in this table, or is no more.
             MisuseError: Another caller waits with this guard.
@@ -300,7 +300,7 @@ class LockTable(InlineActor, metaclass=Shown):
                 holder, key = wait
                 now = time.monotonic()
                 if now >= deadline:
-                    raise LockTimeout(
+                    raise TxnLockTimeout(
                         f"transaction {guard.txn.id} has waited {timeout} s for {key!r}, which "
                         f"transaction {holder.id} has. Wait again, or dequeue the guard",
                         key=key,

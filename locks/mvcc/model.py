@@ -18,7 +18,6 @@ __all__ = [
     "Aborted",
     "Committed",
     "Contention",
-    "Deadlock",
     "Intent",
     "Key",
     "LockState",
@@ -32,9 +31,10 @@ __all__ = [
     "Strength",
     "Timestamp",
     "Txn",
+    "TxnDeadlock",
     "TxnId",
+    "TxnWait",
     "Update",
-    "Wait",
     "WaitPolicy",
 ]
 
@@ -196,7 +196,7 @@ Update = Committed | Aborted | Moved
 # --- Deadlocks ----------------------------------------------------------------------------------
 
 
-class Wait(NamedTuple):
+class TxnWait(NamedTuple):
     """One edge of the wait-for graph.
 
     Attributes:
@@ -216,7 +216,7 @@ class Wait(NamedTuple):
         return f"{self.waiter.id} waits for {self.key!r}, where {self.holder.id} {has}"
 
 
-class Deadlock(NamedTuple):
+class TxnDeadlock(NamedTuple):
     """Report of one deadlock that was resolved.
 
     Attributes:
@@ -226,7 +226,7 @@ class Deadlock(NamedTuple):
     """
 
     victim: Txn
-    cycle: tuple[Wait, ...]
+    cycle: tuple[TxnWait, ...]
     rule: str
 
     @property

@@ -15,7 +15,6 @@ from locks.errors import MisuseError
 from locks.lock_ids import shown
 from locks.mvcc.errors import InvalidKey, TableFull
 from locks.mvcc.model import (
-    Deadlock,
     Key,
     LockState,
     Outcome,
@@ -25,11 +24,12 @@ from locks.mvcc.model import (
     Strength,
     Timestamp,
     Txn,
+    TxnDeadlock,
 )
 
 __all__ = ["Ending", "Guard", "KeyLock", "LockMap", "Standing", "by_number"]
 
-Ending = Outcome | Deadlock
+Ending = Outcome | TxnDeadlock
 """How a transaction ended: by an update, or as the victim of a deadlock, which must abort."""
 
 by_number = attrgetter("number")

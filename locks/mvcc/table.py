@@ -55,7 +55,6 @@ from locks.mvcc.lines import Lines
 from locks.mvcc.model import (
     Aborted,
     Committed,
-    Deadlock,
     Intent,
     Key,
     LockState,
@@ -67,6 +66,7 @@ from locks.mvcc.model import (
     Strength,
     Timestamp,
     Txn,
+    TxnDeadlock,
     TxnId,
     Update,
 )
@@ -281,7 +281,7 @@ class LockStates:
             return self._move(self._held(where, txn), txn, update.timestamp)
         return assert_never(update)
 
-    def resolve_deadlocks(self, txn_id: TxnId) -> Deadlock | None:
+    def resolve_deadlocks(self, txn_id: TxnId) -> TxnDeadlock | None:
         """Look for cycles that go through a transaction, and break them; as far as one turn goes.
 
         Returns:
@@ -320,7 +320,7 @@ class LockStates:
 
         Raises:
             UnknownGuard: It is not in this table.
-            DeadlockAborted: Its transaction is the victim of a deadlock.
+            TxnDeadlockAborted: Its transaction is the victim of a deadlock.
             TransactionFinished: Its transaction was committed or aborted while it waited.
         """
         self.check_guard(guard)
@@ -418,7 +418,7 @@ class LockStates:
                 self._lines.lose(guard)
                 guard.ending = ending
 
-    def _give_up(self, deadlock: Deadlock) -> None:
+    def _give_up(self, deadlock: TxnDeadlock) -> None:
         self._end(deadlock.victim.id, deadlock)
 
     def _look_for_deadlocks(self, txn_id: TxnId, other_id: TxnId | None = None) -> None:

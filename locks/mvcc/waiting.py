@@ -44,12 +44,12 @@ from collections.abc import Container
 from locks.errors import LocksError, MisuseError
 from locks.mvcc.errors import (
     BadTimestamp,
-    DeadlockAborted,
     LockedByOther,
     LockNotAvailable,
     TransactionFinished,
+    TxnDeadlockAborted,
 )
-from locks.mvcc.model import Deadlock, Key, Outcome, Timestamp, Txn, TxnId, Wait
+from locks.mvcc.model import Key, Outcome, Timestamp, Txn, TxnDeadlock, TxnId, TxnWait
 from locks.mvcc.records import Ending, Guard, KeyLock, by_number
 
 __all__ = [
@@ -184,19 +184,19 @@ class Waits:
         assert lock.reservation is not None, "somebody waits for nobody"
         return lock.reservation.txn
 
-    def edge(self, guard: Guard, txn_id: TxnId) -> Wait | None:
+    def edge(self, guard: Guard, txn_id: TxnId) -> TxnWait | None:
         """The edge from a request to a transaction, if there is one."""
         lock = guard.waits_at
         if lock is None:
             return None
         me, front = guard.txn, self.front(lock)
         if front.id == txn_id:
-            return Wait(me, front, lock.key, lock.holder is not None)
+            return TxnWait(me, front, lock.key, lock.holder is not None)
         party = self.parties.get(txn_id)
         if lock in guard.places and party is not None:
             theirs, mine = party.places.get(lock), self.parties[me.id].places[lock]
             if theirs is not None and theirs[0].number < mine[0].number:
-                return Wait(me, theirs[0].txn, lock.key, False)
+                return TxnWait(me, theirs[0].txn, lock.key, False)
         return None
 
     def both_ways(self, txn_id: TxnId) -> bool:
@@ -229,7 +229,7 @@ class Endings:
     def outcome(self, txn_id: TxnId) -> Outcome | None:
         """How a transaction was finished; `None` for one that is not, or only has to abort."""
         ending = self._endings.get(txn_id)
-        return None if isinstance(ending, Deadlock) else ending
+        return None if isinstance(ending, TxnDeadlock) else ending
 
     def check(self, txn: Txn) -> None:
         """Raise if a transaction has ended, or has to."""
@@ -253,8 +253,8 @@ class Endings:
 
 def ended_error(txn: Txn, ending: Ending) -> LocksError:
     """The error for a transaction that has ended, or must abort."""
-    if isinstance(ending, Deadlock):
-        return DeadlockAborted(
+    if isinstance(ending, TxnDeadlock):
+        return TxnDeadlockAborted(
             f"transaction {txn.id} was given up to resolve a deadlock: {ending.rule}. Abort it "
             "(update_locks with Aborted for each of its keys), and run it again with a new id",
             deadlock=ending,

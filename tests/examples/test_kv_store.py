@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from examples.kv_store import DeadlockAborted, Restart, Store, Transaction
+from examples.kv_store import Restart, Store, Transaction, TxnDeadlockAborted
 from locks.errors import InvalidOption
 from tests.examples.kv_oracle import LIMIT, content, put, waits
 from tests.helpers import eventually
@@ -207,7 +207,7 @@ def test_deadlock(store: Store, pool: ThreadPoolExecutor) -> None:
     two.put("b", "2")
     waiting = pool.submit(one.put, "b", "1")
     eventually(lambda: waits(store, one))
-    with pytest.raises(DeadlockAborted, match=r"transaction 2 was aborted .* run it again"):
+    with pytest.raises(TxnDeadlockAborted, match=r"transaction 2 was aborted .* run it again"):
         two.put("a", "2")
     waiting.result(LIMIT)
     one.commit()
@@ -223,7 +223,7 @@ def test_priority_decides_in_a_deadlock(store: Store, pool: ThreadPoolExecutor) 
     waiting = pool.submit(one.put, "b", "1")
     eventually(lambda: waits(store, one))
     two.put("a", "2")
-    with pytest.raises(DeadlockAborted):
+    with pytest.raises(TxnDeadlockAborted):
         waiting.result(LIMIT)
     two.commit()
     assert content(store) == {"a": "2", "b": "2"}

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from examples.kv_store import (
     END,
-    DeadlockAborted,
     Oracle,
     ReadCache,
     Restart,
@@ -24,6 +23,7 @@ from examples.kv_store import (
     StoreFailed,
     Transaction,
     TransactionOver,
+    TxnDeadlockAborted,
 )
 from examples.kv_store.latches import Latches, overlap
 from locks.errors import InvalidOption
@@ -138,7 +138,7 @@ def test_close_while_others_write(tmp_path: Path, pool: ThreadPoolExecutor) -> N
         eventually(lambda committed=committed: len(committed) > 3)
         store.close()
         for done in clients:
-            with pytest.raises((StoreFailed, DeadlockAborted)):
+            with pytest.raises((StoreFailed, TxnDeadlockAborted)):
                 done.result(LIMIT)
         with Store(path) as store:
             assert set(committed) <= set(content(store))

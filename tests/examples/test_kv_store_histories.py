@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples.kv_store import DeadlockAborted, ReadCache, Restart, Store, Transaction
+from examples.kv_store import ReadCache, Restart, Store, Transaction, TxnDeadlockAborted
 from examples.kv_store.sessions import Session, settle
 from locks.mvcc import Span
 from tests.examples.kv_oracle import Record, Step, complaints, content, judge, perform
@@ -91,7 +91,7 @@ class Runner:
             records.append(self.record)
             counted["retried, then committed"] += self.attempt > 0
             self.finished = True
-        elif result == "gave up" or isinstance(result, (DeadlockAborted, Restart)):
+        elif result == "gave up" or isinstance(result, (TxnDeadlockAborted, Restart)):
             counted[str(type(result).__name__)] += 1
             self.record = None
             self.attempt += 1
@@ -208,7 +208,7 @@ def test_random_histories_have_deadlocks_and_retries_in_them() -> None:
             left_nothing_behind(store)
             counted += seen + store.counted
     print(counted)
-    for what in ("DeadlockAborted", "Restart", "str", "waits", "moved up", "removed"):
+    for what in ("TxnDeadlockAborted", "Restart", "str", "waits", "moved up", "removed"):
         assert counted[what] > number / 20, counted
     assert counted["retried, then committed"] > number / 10, counted
 

@@ -12,14 +12,14 @@ import gevent
 import pytest
 
 from examples.kv_store import (
-    DeadlockAborted,
-    LockTimeout,
     Restart,
     Store,
     StoreFailed,
     Transaction,
     TransactionOver,
     TransactionTimeout,
+    TxnDeadlockAborted,
+    TxnLockTimeout,
 )
 from examples.kv_store.keys import LONGEST_KEY
 from examples.kv_store.storage import SMALL, Storage, checksum
@@ -205,10 +205,12 @@ def test_wait_has_a_limit(tmp_path: Path) -> None:
     with Store(lock_timeout=0.01) as store:
         holder, other = store.begin(), store.begin()
         holder.put("a", "1")
-        with pytest.raises(LockTimeout, match=r"transaction 2 has waited 0.01 s for 'a'") as caught:
+        with pytest.raises(
+            TxnLockTimeout, match=r"transaction 2 has waited 0.01 s for 'a'"
+        ) as caught:
             other.put("a", "2")
         assert (caught.value.key, caught.value.holder.id, caught.value.timeout) == ("a", 1, 0.01)
-        with pytest.raises(LockTimeout):
+        with pytest.raises(TxnLockTimeout):
             other.scan()
         assert not waits(store, other)
         assert other.get("b") is None
@@ -224,7 +226,7 @@ def test_run_does_not_repeat_what_has_waited_too_long(store: Store) -> None:
     store.lock_timeout = 0.0
     holder = store.begin()
     holder.put("a", "1")
-    with pytest.raises(LockTimeout):
+    with pytest.raises(TxnLockTimeout):
         store.run(lambda tx: tx.put("a", "2"))
     assert list(store.active.values()) == [holder]
     holder.commit()
@@ -303,9 +305,9 @@ def test_money_stays_where_times_run_out(seed: int) -> None:
 
                 try:
                     store.run(transfer)
-                except (TransactionTimeout, LockTimeout, TransactionOver) as error:
+                except (TransactionTimeout, TxnLockTimeout, TransactionOver) as error:
                     failed.append(error)
-                except (Restart, DeadlockAborted):
+                except (Restart, TxnDeadlockAborted):
                     pass
 
         threads = [threading.Thread(target=client, args=(n,)) for n in range(4)]
@@ -355,7 +357,7 @@ def test_other_threads_greenlets_and_stores_may_run_meanwhile(
 
 def test_storage_errors_are_ours() -> None:
     """One root for all of them."""
-    for error in (StoreFailed, TransactionTimeout, LockTimeout, InvalidOption):
+    for error in (StoreFailed, TransactionTimeout, TxnLockTimeout, InvalidOption):
         assert issubclass(error, LocksError)
     assert issubclass(TransactionTimeout, TimeoutError)
     Storage(":memory:").close()

@@ -9,7 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from locks.mvcc import Aborted, Committed, Deadlock, Intent, LockState, Moved, Place, Request, Txn
+from locks.mvcc import (
+    Aborted,
+    Committed,
+    Intent,
+    LockState,
+    Moved,
+    Place,
+    Request,
+    Txn,
+    TxnDeadlock,
+)
 from locks.mvcc.model import Update
 
 
@@ -240,7 +250,7 @@ class Oracle:
                     paths.append((*path, holder))
         return found
 
-    def lose(self, report: Deadlock, txns: dict[Any, Txn]) -> None:
+    def lose(self, report: TxnDeadlock, txns: dict[Any, Txn]) -> None:
         """Check what the table says about a deadlock, and carry it out.
 
         Args:

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from locks.mvcc import Aborted, Committed, Deadlock, Guard, Intent, Moved, Request, Span, Txn
+from locks.mvcc import Aborted, Committed, Guard, Intent, Moved, Request, Span, Txn, TxnDeadlock
 from locks.mvcc.table import LockStates
 from tests.mvcc.invariants import check_invariants
 from tests.mvcc.oracle import Oracle
@@ -24,11 +24,11 @@ def ring(table: LockStates, order: tuple[int, ...], priorities: dict[int, int]) 
     return [table.scan_and_enqueue(Request(writes=[(n + 1) % size]), txns[n])[1] for n in order]
 
 
-def victims(table: LockStates, guards: list[Guard]) -> list[Deadlock]:
+def victims(table: LockStates, guards: list[Guard]) -> list[TxnDeadlock]:
     """The reports of those that have to abort; without detection, each one pushes first."""
     for guard in guards:
         table.resolve_deadlocks(guard.txn.id)
-    return [guard.ending for guard in guards if isinstance(guard.ending, Deadlock)]
+    return [guard.ending for guard in guards if isinstance(guard.ending, TxnDeadlock)]
 
 
 @WAYS
@@ -116,7 +116,7 @@ def test_all_waits_of_a_victim_are_lost() -> None:
     table.scan_and_enqueue(Request(writes=["c"]), t1)
     _, closing = table.scan_and_enqueue(Request(reads=["a"]), t3)
     assert elsewhere.ending == closing.ending
-    assert isinstance(closing.ending, Deadlock)
+    assert isinstance(closing.ending, TxnDeadlock)
     assert table.state("b").queued_writers == ()
 
 
@@ -145,7 +145,7 @@ def test_a_deadlock_through_a_reservation_is_found() -> None:
     table.woken.clear()
     table.scan_and_enqueue(Request(writes=["a"]), t3)
     (lost,) = table.woken
-    assert isinstance(lost.ending, Deadlock)
+    assert isinstance(lost.ending, TxnDeadlock)
     assert [wait.held for wait in lost.ending.cycle] == [False, True]
     assert "is ahead" in str(lost.ending)
 
@@ -310,7 +310,7 @@ def test_edges_that_come_during_a_search_are_looked_at_after_it() -> None:
     while table.searches:
         table.go_on_searching()
     (lost,) = table.woken
-    assert isinstance(lost.ending, Deadlock)
+    assert isinstance(lost.ending, TxnDeadlock)
     assert lost.ending.ids == (4, 3)
     check_invariants(table)
 
@@ -345,7 +345,7 @@ def test_who_roams_is_found_in_a_queue() -> None:
     table.scan_and_enqueue(Request(writes=["z"]), txns[2])
     table.scan_and_enqueue(Request(writes=["hot"]), txns[9])
     (lost,) = table.woken
-    assert isinstance(lost.ending, Deadlock)
+    assert isinstance(lost.ending, TxnDeadlock)
     assert lost.ending.ids == (9, 2)
     check_invariants(table)
 
@@ -369,7 +369,7 @@ def test_random_graphs_are_left_without_a_cycle(seed: int) -> None:
         assert oracle.scan(request, txn, None) is not None
         cycles = oracle.cycles()
         reports = {
-            g.ending.victim.id: g.ending for g in table.woken if isinstance(g.ending, Deadlock)
+            g.ending.victim.id: g.ending for g in table.woken if isinstance(g.ending, TxnDeadlock)
         }
         table.woken.clear()
         assert bool(cycles) == bool(reports)

@@ -22,7 +22,6 @@ from locks.errors import LocksError
 from locks.mvcc import (
     Aborted,
     Committed,
-    Deadlock,
     Guard,
     Intent,
     LockNotAvailable,
@@ -30,6 +29,7 @@ from locks.mvcc import (
     Request,
     Span,
     Txn,
+    TxnDeadlock,
 )
 from locks.mvcc.deadlocks import Deadlocks
 from locks.mvcc.lines import Lines
@@ -213,9 +213,9 @@ class Lockstep(RuleBasedStateMachine):
 
     def take_victims(self) -> None:
         """Let the oracle check the deadlocks, and see to it that none is left."""
-        reports: dict[Any, Deadlock] = {}
+        reports: dict[Any, TxnDeadlock] = {}
         for guard in self.table.woken:
-            if isinstance(guard.ending, Deadlock):
+            if isinstance(guard.ending, TxnDeadlock):
                 reports[guard.ending.victim.id] = guard.ending
         self.table.woken.clear()
         if self.table.searches:
@@ -257,7 +257,7 @@ class LockstepInSmallTurns(Lockstep):
             reports = {
                 guard.ending.victim.id: guard.ending
                 for guard in self.table.woken
-                if isinstance(guard.ending, Deadlock)
+                if isinstance(guard.ending, TxnDeadlock)
             }
             self.table.woken.clear()
             for report in reports.values():
@@ -280,7 +280,7 @@ class LockstepWithoutDetection(Lockstep):
         reports = {
             guard.ending.victim.id: guard.ending
             for guard in self.table.woken
-            if isinstance(guard.ending, Deadlock)
+            if isinstance(guard.ending, TxnDeadlock)
         }
         self.table.woken.clear()
         known = {i: party.txn for i, party in self.table._waits.parties.items()}
@@ -290,7 +290,7 @@ class LockstepWithoutDetection(Lockstep):
         assert not [cycle for cycle in self.oracle.cycles() if txn.id in cycle]
 
     def take_victims(self) -> None:
-        assert not any(isinstance(guard.ending, Deadlock) for guard in self.table.woken)
+        assert not any(isinstance(guard.ending, TxnDeadlock) for guard in self.table.woken)
         self.table.woken.clear()
 
 

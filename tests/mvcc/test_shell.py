@@ -17,17 +17,17 @@ from locks.errors import InvalidOption, MisuseError
 from locks.mvcc import (
     Aborted,
     Committed,
-    DeadlockAborted,
     Guard,
     InvalidKey,
     LockTable,
-    LockTimeout,
     Moved,
     Request,
     Span,
     TableStopped,
     TransactionFinished,
     Txn,
+    TxnDeadlockAborted,
+    TxnLockTimeout,
     UnknownGuard,
 )
 from locks.runtime import monitor as runtime
@@ -102,7 +102,9 @@ def test_a_timeout_leaves_the_place_as_it_is(crew: Crew) -> None:
     table.acquire_lock("a", T1)
     guard, client = waiting(table, T2, "a"), crew.client()
     for timeout in (0, 0.01):
-        with pytest.raises(LockTimeout, match=r"transaction 2 has waited .* s for 'a'") as caught:
+        with pytest.raises(
+            TxnLockTimeout, match=r"transaction 2 has waited .* s for 'a'"
+        ) as caught:
             client.call(table.wait_for, guard, timeout)
         assert (caught.value.key, caught.value.holder) == ("a", T1)
     answer = asleep(client, table, guard)
@@ -240,7 +242,7 @@ def test_a_ring_has_exactly_one_victim(crew: Crew, size: int, deadlocks: Any) ->
                 table.wait_for(guard, 10)
                 must_wait, _ = table.scan_and_enqueue(request, txn, guard)
             outcome: Committed | Aborted = Committed(txn, txn.timestamp)
-        except DeadlockAborted as error:
+        except TxnDeadlockAborted as error:
             lost.append(error.deadlock)
             outcome = Aborted(txn)
         finally:
@@ -275,7 +277,7 @@ def test_who_sleeps_goes_on_with_a_search_that_nobody_waits_for(crew: Crew, asks
         assert table.scan_and_enqueue(request, txns[0])[0]
     else:
         table.tell(("scan_and_enqueue", request, txns[0]))
-    with pytest.raises(DeadlockAborted) as caught:
+    with pytest.raises(TxnDeadlockAborted) as caught:
         answers[-1].get()
     assert caught.value.deadlock is not None
     assert len(caught.value.deadlock.cycle) == size
@@ -313,13 +315,13 @@ def test_a_victim_is_told_again_until_it_has_aborted(crew: Crew) -> None:
     guard = waiting(table, T2, "a")  # it must wait, as it is told: the wait says why not
     client = crew.client()
     for _ in range(2):
-        with pytest.raises(DeadlockAborted, match="run it again with a new id"):
+        with pytest.raises(TxnDeadlockAborted, match="run it again with a new id"):
             client.call(table.wait_for, guard)
-    with pytest.raises(DeadlockAborted):
+    with pytest.raises(TxnDeadlockAborted):
         table.scan_and_enqueue(guard.request, T2, guard)
-    with pytest.raises(DeadlockAborted):
+    with pytest.raises(TxnDeadlockAborted):
         table.scan_and_enqueue(Request(reads=["c"]), T2)
-    with pytest.raises(DeadlockAborted):
+    with pytest.raises(TxnDeadlockAborted):
         table.acquire_lock("c", T2)
     table.dequeue(guard)
     table.update_locks("b", Aborted(T2))
@@ -370,11 +372,11 @@ def test_a_push_may_move_the_holder(crew: Crew) -> None:
 
 def test_a_push_may_abort_the_pusher(crew: Crew) -> None:
     """What it raises, `wait_for` raises; the guard keeps its place until it is dequeued."""
-    push = Pushes(DeadlockAborted("a circle over three stores"))
+    push = Pushes(TxnDeadlockAborted("a circle over three stores"))
     table = LockTable(deadlocks="push", push_after=0.005, push=push)
     table.acquire_lock("a", T1)
     guard = waiting(table, T2, "a")
-    with pytest.raises(DeadlockAborted, match="a circle over three stores"):
+    with pytest.raises(TxnDeadlockAborted, match="a circle over three stores"):
         crew.client().call(table.wait_for, guard, 10)
     assert len(table.state("a").queued_writers) == 1
     table.dequeue(guard)
@@ -466,7 +468,7 @@ def test_a_timeout_comes_between_pushes(crew: Crew) -> None:
 
     def pushes_in(timeout: float) -> int:
         before = len(push.asked)
-        with pytest.raises(LockTimeout):
+        with pytest.raises(TxnLockTimeout):
             client.call(table.wait_for, guard, timeout)
         return len(push.asked) - before
 
@@ -520,7 +522,7 @@ class Store:
             for key, amount in ((source, -1), (target, 1)):
                 intents[key] = self.write(txn, key, intents.get(key), amount)
                 pause()
-        except DeadlockAborted:
+        except TxnDeadlockAborted:
             self.aborts += 1
             for key in self.table.locks(txn):
                 self.table.update_locks(key, Aborted(txn))
