@@ -38,12 +38,29 @@ def test_addresses_are_made_of_one_setting(tmp_path: Path, monkeypatch: pytest.M
     readme = told["long_description"]
     links = re.findall(r'\]\(([^)]*)\)|src="([^"]*)"', readme)
     there = {one or other for one, other in links} | set(told["project_urls"].values())
-    assert len(there) > 40
+    assert len(there) > 30
     for link in there:
         assert link.startswith(("https://", "#")), link
         path = re.fullmatch(rf"{HOME}/(?:blob|raw)/HEAD/([^#]*)(?:#.*)?", link)
         assert path is None or (ROOT / path[1]).exists(), link
     assert f"{HOME}/raw/HEAD/docs/img/" in readme
+
+
+def test_the_readme_is_short() -> None:
+    """Whoever looks for twenty seconds sees what it is, how it is installed, a program, and where to read on."""
+    lines = (ROOT / "README.md").read_text("utf-8").splitlines()
+    assert len(lines) <= 100
+    parts = [line for line in lines if line.startswith("#")]
+    assert parts == [
+        *(
+            "# locks",
+            "## Install",
+            "## A first program",
+            "## Four tasks",
+            "## Read on",
+            "## Credits",
+        )
+    ]
 
 
 def test_without_a_home_nothing_is_invented(
