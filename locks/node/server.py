@@ -6,7 +6,7 @@ a slow watcher does not block others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -204,7 +204,7 @@ class Server(Door):
             effects = machine.handle(message)
             self.changed += machine.changed
             if type(message) is Surrender and message.report is not None:
-                self._surrendered(message.report, effects[-1])
+                self._surrendered(message.report, effects)
             if effects:
                 self.node.perform(self, effects)
 
@@ -231,13 +231,10 @@ class Server(Door):
         assert not isinstance(told, Refused)  # that is of counted locks
         return told
 
-    def _surrendered(self, report: Deadlock, last: ServerEffect) -> None:
+    def _surrendered(self, report: Deadlock, effects: Sequence[ServerEffect]) -> None:
         """Record a deadlock if a surrender has broken it."""
-        if (
-            isinstance(last, ToAgent)
-            and isinstance(last.message, Surrendered)
-            and last.message.done
-        ):
+        told = [each.message for each in effects if isinstance(each, ToAgent)]
+        if any(isinstance(each, Surrendered) and each.done for each in told):
             self.broken.append(report)
 
     def put_down(self) -> None:

@@ -18,8 +18,10 @@ from datetime import datetime, timezone
 from itertools import pairwise
 from math import inf
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import Any, Final
+from queue import Empty
+from typing import TYPE_CHECKING, Any, Final
+
+from gevent import monkey
 
 from locks.errors import InvalidOption, OperatingError
 from locks.form import shown
@@ -28,6 +30,11 @@ from locks.node.node import Node
 from locks.node.observing.audit import Audit, Hold, as_fields
 from locks.runtime.logs import listeners
 from locks.runtime.native import start_thread
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
+else:
+    SimpleQueue = monkey.get_original("queue", "SimpleQueue")  # of native threads
 
 __all__ = ["FILES", "SIZE", "AuditLog", "files_of"]
 
