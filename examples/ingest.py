@@ -175,10 +175,10 @@ def start_process(
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not within 30 s: {what}")
+            raise TimeoutError(f"not within 90 s: {what}")
         time.sleep(0.002)
 
 

@@ -193,8 +193,10 @@ class AuditLog:
         """Write all of it, or nothing."""
         written = 0
         try:
-            while written < len(text):
+            while True:
                 written += os.write(self._file, text[written:])
+                if written == len(text):
+                    break
         except OSError:
             with suppress(OSError):
                 os.ftruncate(self._file, self._size)

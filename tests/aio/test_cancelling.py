@@ -59,6 +59,12 @@ async def _rwlock() -> None:
         await pause()
 
 
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`once` is refused where nothing says that this program has locks of its own."""
+    monkeypatch.setenv("LOCKS_SERVERS", "here")
+
+
 async def _rlock() -> None:
     async with aio.RLock(A):
         async with aio.RLock(A):

@@ -387,6 +387,7 @@ def test_once_is_marked_in_a_cancelled_scope() -> None:
     """Work that was done before its scope was cancelled: the lock is released, and nothing waits for ever."""
 
     async def main() -> None:
+        locks.start(servers=locks.HERE)
         with trio.CancelScope() as scope:
             async with aio.once(("import",)):
                 scope.cancel()

@@ -241,8 +241,9 @@ class ServerMachine:
             self.node, message, bool(changed), tuple(own.values()), self.table.version, gone
         )
         effects: list[ServerEffect] = []
-        if message.aborts:
-            # First, so that what the agent has at other nodes is free before the next one requests it.
+        # So that what an agent of another node has elsewhere is free before the next one requests it.
+        is_first = message.aborts and agent.node != self.node
+        if is_first:
             effects.append(ToAgent(agent, answer))
         if resolved is not None:
             for member in resolved.agents:
@@ -252,7 +253,7 @@ class ServerMachine:
         effects += self._notify(news)
         if self._watchers.any:
             effects += self._views(changed)
-        if not message.aborts:
+        if not is_first:
             effects.append(ToAgent(agent, answer))
         return effects
 
