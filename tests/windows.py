@@ -16,6 +16,7 @@ import socket
 import sys
 import sysconfig
 import time
+from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -91,6 +92,9 @@ def take_away() -> None:
 
 def main() -> None:
     """Run a program or a module."""
+    if sys.argv[1:3] == ["-m", "pytest"]:
+        with suppress(ImportError):
+            import_module("trio")  # plugins load it, and it looks at the system it is on
     take_away()
     sys.argv = sys.argv[1:]
     if sys.argv[0] == "-m":

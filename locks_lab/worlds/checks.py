@@ -302,11 +302,12 @@ def _edge_stands(server: ServerMachine, message: Surrender) -> bool:
 def _check_answers(message: Surrender, stood: bool, mail: list[ToAgent]) -> None:
     """A surrender is carried out if its edge stood, answered, and reported.
 
-    The answer to one that aborts comes before all else, others come last.
+    The answer to an agent of another node that aborts comes before all else, others come last.
     """
     assert message.report is not None
     answers = [e.message for e in mail if isinstance(e.message, Surrendered)]
-    ends = mail[:1] if message.aborts else mail[-1:]
+    is_first = message.aborts and any(each.node != message.agent.node for each in answers)
+    ends = mail[:1] if is_first else mail[-1:]
     if answers != [e.message for e in ends] or answers[0].message != message:
         raise Violation(f"{message} is answered by {answers}")
     if answers[0].done != stood:
