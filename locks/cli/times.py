@@ -9,7 +9,7 @@ from locks.shapes.once import DAY
 
 __all__ = ["parse_time"]
 
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": DAY, "w": 7 * DAY}
+UNITS: dict[str, float] = {"s": 1, "m": 60, "h": 3600, "d": DAY, "w": 7 * DAY}
 
 
 def parse_time(option: str, text: str) -> float:
