@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from locks import __version__, form
+from locks import form
 
 __all__ = ["Command", "main"]
 
@@ -116,7 +116,7 @@ def _parsed(arguments: Sequence[str], prog: str, more: Mapping[str, Command]) ->
     from locks.cli.parser import Parser
 
     parser = Parser(prog=prog, description="Deadlock-resolving, hierarchical read/write locks.")
-    parser.add_argument("--version", action="version", version=f"locks {form.shown(__version__)}")
+    parser.add_argument("--version", action="version", version=f"locks {form.version()}")
     parser.set_defaults(root=parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     named = next((each for each in arguments if not each.startswith("-")), "")

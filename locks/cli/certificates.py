@@ -1,6 +1,6 @@
 """`locks certificates`: make an authority, and certificates for servers and programs.
 
-The package `cryptography`, of the extra `locks[certificates]`, makes them.
+The package `cryptography`, of the extra `pykka-locks[certificates]`, makes them.
 """
 
 from __future__ import annotations
@@ -245,9 +245,7 @@ class _Authority:
         key, signer = _new_key(), self._certificate
         now = datetime.now(timezone.utc)
         until = min(now + timedelta(days), signer.not_valid_after_utc)
-        name = _name(
-            wanted.hosts[0][:64]
-        )  # the most that the field may have; what counts are `names`
+        name = _name(wanted.hosts[0][:64])  # no more fit there; what counts are `names`
         made = _signed(name, signer.subject, key.public_key(), self._key, (now, until), extensions)
         wanted.folder.mkdir(mode=0o700, exist_ok=True)
         files = {"tls.key": _pem_of_key(key), "tls.crt": _pem(made), "ca.crt": _pem(signer)}

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from locks.cli.ids import ID_HELP, parse_id
-from locks.cli.observing import FAILED, NOTHING, WRONG, print_json, table
-from locks.errors import InvalidOption, LocksError, MisuseError, OperatingError
+from locks.cli.observing import NOTHING, print_json, refused, table
+from locks.errors import InvalidOption, LocksError, OperatingError
 from locks.facts.stories import duration
 from locks.model import related
 from locks.program.audit_log import files_of
@@ -78,18 +78,14 @@ def _run(options: argparse.Namespace) -> int:
         at = None if options.at is None else _moment(options.at, datetime.now().astimezone())
         found = _read((line for path in options.audit for line in _lines(path)), lock_id, at)
     except LocksError as error:
-        if options.json:
-            print_json({"error": str(error)})
-        print(f"locks history: {error}", file=sys.stderr)
-        return WRONG if isinstance(error, MisuseError) else FAILED
+        return refused("history", error, options)
     nobody = "" if found.holds else f"The audit logs have nobody who held {options.id}."
     if options.json:
-        data = found._asdict()
-        print_json(data | ({"error": nobody} if nobody else {}))
-        return NOTHING if nobody else 0
-    print(nobody or table(HEADS, map(_as_row, found.holds)))
-    for event in found.events:
-        print(_told(event))
+        print_json(found._asdict() | ({"error": nobody} if nobody else {}))
+    else:
+        print(nobody or table(HEADS, map(_as_row, found.holds)))
+        for event in found.events:
+            print(_told(event))
     return NOTHING if nobody else 0
 
 

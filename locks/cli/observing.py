@@ -22,12 +22,12 @@ __all__ = [
     "FAILED",
     "NOTHING",
     "PATIENCE",
-    "WRONG",
     "add_looking",
     "answer",
     "find_agent",
     "joined",
     "print_json",
+    "refused",
     "say_silent",
     "table",
 ]
@@ -89,12 +89,17 @@ def joined(name: str, run: Callable[[argparse.Namespace], int], options: argpars
         join(options)
         return run(options)
     except LocksError as error:
-        if options.json:
-            print_json({"error": str(error)})
-        print(f"locks {name}: {error}", file=sys.stderr)
-        return WRONG if isinstance(error, MisuseError) else FAILED
+        return refused(name, error, options)
     finally:
         stop()
+
+
+def refused(name: str, error: LocksError, options: argparse.Namespace) -> int:
+    """Print why a command fails, as one sentence; return the exit status."""
+    if options.json:
+        print_json({"error": str(error)})
+    print(f"locks {name}: {error}", file=sys.stderr)
+    return WRONG if isinstance(error, MisuseError) else FAILED
 
 
 def answer(

@@ -41,18 +41,13 @@ import heapq
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from locks.core.agent.requests import needed
 from locks.core.facts import AskMark, Mark, MarkFact
+from locks.model import majority
 from locks.words import LockId
 
-__all__ = ["Marks", "Reading", "Recovery", "Told", "are_set", "majority", "moved", "read"]
+__all__ = ["Marks", "Reading", "Recovery", "Told", "are_set", "moved", "read"]
 
 MOST_MARKS = 100  # in one page
-
-
-def majority(servers: Collection[str]) -> int:
-    """How many of the servers are a majority."""
-    return needed("majority", servers, ())
 
 
 def moved(mark: Mark, then: int, now: int) -> Mark:
@@ -213,8 +208,8 @@ class Recovery:
 
     def round_over(self, told: Mapping[str, Told]) -> None:
         """Take in the answers of one round; the marks in them were added."""
-        servers = (*self.others, self._own[0])
-        if sum(each.complete for each in told.values()) > len(servers) - majority(servers):
+        number = len(self.others) + 1
+        if sum(each.complete for each in told.values()) > number - majority(number):
             self.complete = True
         incomplete = {name: each.started for name, each in told.items() if not each.complete}
         if incomplete.keys() == self.others and incomplete == self._incomplete:
@@ -250,7 +245,7 @@ def read(servers: Collection[str], told: Mapping[str, MarkFact]) -> Reading | No
         told: The answers. The times of their marks are by the client's clock.
     """
     grants = {name: fact.since for name, fact in told.items() if fact.counts(servers)}
-    if len(grants) < majority(servers):
+    if len(grants) < majority(len(servers)):
         return None
     marks = [fact.mark for name, fact in told.items() if name in grants and fact.mark is not None]
     return Reading(grants, max(marks, key=lambda mark: mark.token, default=None))
@@ -275,4 +270,4 @@ def are_set(
     """
     same = {name for name, fact in told.items() if fact.since == grants.get(name) and fact.mark}
     again = {name for name in same if name in had and told[name].had}
-    return len(again) >= majority(servers), same
+    return len(again) >= majority(len(servers)), same

@@ -36,7 +36,7 @@ from locks.facts.around import Around
 from locks.facts.graph import WaitReport, waits_of
 from locks.facts.look import Look
 from locks.lock_ids import shown
-from locks.model import AgentId, check_lock_id, check_node_name, check_timeout, majority, plain_text
+from locks.model import AgentId, check_lock_id, check_node_name, check_timeout, plain_text
 from locks.node.client.agent import Agent
 from locks.node.client.clients import this_program
 from locks.node.client.scope import scope_of
@@ -179,8 +179,8 @@ def lock_server_names() -> tuple[str, ...]:
 
 def quorum() -> tuple[int, int]:
     """The number of this program's lock servers, and how many of them a lock needs."""
-    nodes, require = scope_of(default_node())
-    return len(nodes), majority(len(nodes)) if require == "majority" else len(nodes)
+    scope = scope_of(default_node())
+    return len(scope.nodes), scope.needed
 
 
 def look(before: Look | None = None, *, timeout: float = PATIENCE) -> Look:

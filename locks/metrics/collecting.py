@@ -15,10 +15,10 @@ from locks.errors import MisuseError
 from locks.form import version
 from locks.form.first_use import Unloaded
 from locks.metrics.names import METRICS
-from locks.model import majority
 from locks.node.node import Node
 from locks.node.observing.elections import is_contest
 from locks.node.observing.times import MOST_NAMES, OTHERS, first_name
+from locks.node.ports import Scope
 from locks.program.default import default_node, is_at_hand
 from locks.ranges import LONGEST_TEXT
 from locks.words import is_held_up_id, show
@@ -186,8 +186,7 @@ class Metrics:
 
 def _others(node: Node) -> Iterator[tuple[str, Labels, float]]:
     """The metrics of connections with other nodes."""
-    scope = node.scope
-    servers = {node.name} if scope is None else set(scope.nodes)
+    servers = _scope(node).nodes
     connected = node.nodes()
     yield "locks_connections", {"kind": "server"}, sum(each in servers for each in connected)
     yield "locks_connections", {"kind": "peer"}, sum(each not in servers for each in connected)
@@ -203,11 +202,13 @@ def _others(node: Node) -> Iterator[tuple[str, Labels, float]]:
 
 def servers_of(node: Node) -> tuple[int, int, int]:
     """How many servers the program has, how many of them can be asked now, and how many a lock needs."""
-    scope = node.scope
-    servers = {node.name} if scope is None else set(scope.nodes)
-    by_majority = scope is not None and scope.require == "majority"
-    needed = majority(len(servers)) if by_majority else len(servers)
-    return len(servers), len(servers & node.alive), needed
+    scope = _scope(node)
+    return len(scope.nodes), len(node.alive.intersection(scope.nodes)), scope.needed
+
+
+def _scope(node: Node) -> Scope:
+    """Where the program's locks are taken; a node that has taken none yet is not asked to choose."""
+    return node.scope or Scope((node.name,), "all")
 
 
 def family(name: str) -> prometheus.Metric:

@@ -74,9 +74,8 @@ class Memory:
         self._open: dict[str, Reference] = {}  # the calls of this round
         self._pages = 0  # that were read
         self._state = None if file is None else State(file, node.name)
-        self._kept_for: tuple[
-            str, ...
-        ] = ()  # the servers, if it is written that this one is complete
+        # The servers, if it is written that this one is complete.
+        self._kept_for: tuple[str, ...] = ()
         self._trouble = ""
         self._writes = False
         self._waiting: list[tuple[AskMark, Callable[[MarkFact], object]]] = []

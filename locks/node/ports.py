@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from locks.core.agent.lines import Lines
 from locks.core.agent.machine import AgentMachine
+from locks.core.agent.requests import needed
 from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerMessage
 from locks.model import AgentId, LockId, LockResult, Mode, RequestRecord, Require, View
 from locks.node.observing.statistics import Counters
@@ -120,6 +121,11 @@ class Scope(NamedTuple):
 
     nodes: tuple[str, ...]
     require: Require
+
+    @property
+    def needed(self) -> int:
+        """How many of the nodes a lock needs while all are up."""
+        return needed(self.require, self.nodes, self.nodes)
 
 
 class OriginalGuard(Protocol):

@@ -286,6 +286,11 @@ class Distribution:
             self.named.add(name)
             self.ask_for({name: address})
 
+    def address_of(self, name: str) -> str | None:
+        """The address from which a node is connected; `None` if it is not."""
+        link = self.links.get(name)
+        return None if link is None else f"{link.address[0]}:{link.address[1]}"[:255]
+
     def disconnect(self, name: str) -> bool:
         """Close the link to a node, and stay disconnected until `connect` is called."""
         self._shunned.add(name)

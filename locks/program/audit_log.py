@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final
 from gevent import monkey
 
 from locks.errors import InvalidOption, OperatingError
-from locks.form import shown
 from locks.model import Deadlock
 from locks.node.node import Node
 from locks.node.observing.audit import Audit, Hold, as_fields
@@ -74,9 +73,7 @@ class AuditLog:
         self._path, self._most = path, most
         self._largest = size * 2**20 / FILES
         self._records: SimpleQueue[tuple[float, Any] | None] = SimpleQueue()
-        self._left_out = self._told = (
-            0  # lines that were left out; of these, how many the file says
-        )
+        self._left_out = self._told = 0  # lines left out; of these, how many the file says
         self._works = True
         try:
             self._open()
@@ -91,8 +88,7 @@ class AuditLog:
         def address(name: str) -> str | None:
             if name == node.name:
                 return ""
-            link = None if node.cluster is None else node.cluster.distribution.links.get(name)
-            return None if link is None else shown(f"{link.address[0]}:{link.address[1]}")
+            return None if node.cluster is None else node.cluster.distribution.address_of(name)
 
         def wall(at: float) -> str:
             return _text(time.time() - clock() + at)

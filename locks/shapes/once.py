@@ -98,8 +98,8 @@ class Once(ClientBlock, metaclass=Shown):
     """Work that is to be done once; `locks.once` creates it.
 
     At the start of the block it raises `AlreadyDone` if the work is done, `LockTimeout` if the wait for another client timed out,
-    `CannotServe` if a majority of the servers does not know what is done, and `MisuseError` if the program has no lock servers. At its end it raises `NotMarked` if the servers could
-    not be told.
+    `CannotServe` if a majority of the servers does not know what is done, and `MisuseError` if the program has no lock servers. At
+    its end it raises `NotMarked` if the servers could not be told.
 
     Attributes:
         lock_id: The lock id.

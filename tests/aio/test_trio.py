@@ -500,7 +500,7 @@ def test_runs_and_loops_in_threads() -> None:
 
 
 def test_the_node_is_stopped_while_tasks_wait() -> None:
-    """`locks.stop()`: who waits is told."""
+    """`locks.stop()` tells those who wait."""
 
     async def main() -> None:
         lock = aio.Lock(A)

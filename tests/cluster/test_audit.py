@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from tests.cluster.commands import locks, running
@@ -41,6 +42,7 @@ def test_who_had_it_when_the_server_was_killed(tmp_path: Path) -> None:
             servers.start_again(0)
             done = locks(servers, "history", "--audit", str(path), "a", "--json")
             holds = json.loads(done.out)["holds"]
+            assert re.fullmatch(r"127\.0\.0\.1:\d+", holds[1]["address"])
             clients = [each["client"].split(" (")[0] for each in holds]
             ended = [each["ended"] for each in holds]
             assert (clients[:2], ended[:2]) == (

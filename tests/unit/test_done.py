@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from locks.core.done import MOST_MARKS, Marks, Recovery, Told, are_set, majority, moved, read
+from locks.core.done import MOST_MARKS, Marks, Recovery, Told, are_set, moved, read
 from locks.core.facts import AskMark, Mark, MarkFact
+from locks.model import majority
 from locks.words import AgentId
 from tests.helpers import SEED
 
@@ -145,7 +146,7 @@ def test_how_many_must_tell_a_server_that_has_forgotten() -> None:
             for count in range(number)
             if _recovered(names, {name: Told(1, True) for name in names[1 : count + 1]})
         )
-        assert needed + majority(names) == number + 1
+        assert needed + majority(len(names)) == number + 1
     assert Recovery("a", 1, ["a"]).complete
 
 

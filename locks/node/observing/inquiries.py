@@ -143,9 +143,8 @@ class Witness:
 
 
 def _address(cluster: _Connections | None, node: str) -> str:
-    """The address from which a node is connected."""
-    link = None if cluster is None else cluster.distribution.links.get(node)
-    return "" if link is None else f"{link.address[0]}:{link.address[1]}"[:255]
+    """The address from which a node is connected; empty if it is not."""
+    return "" if cluster is None else cluster.distribution.address_of(node) or ""
 
 
 def _clients(cluster: _Connections | None, after: str) -> ClientPage:
