@@ -48,7 +48,7 @@ def main() -> int:
                 browser.look(1280, 720, dark)
                 browser.open(page.address)
                 browser.wait_for("#tree", "monthly report")
-                browser.wait_for("#deadlocks .deadlock", "a circle of 3")
+                browser.wait_for("#deadlocks .deadlock", "a cycle of 3")
                 time.sleep(3)  # rates have a line then
                 browser.save(FOLDER / f"web-{kind}.png")
                 browser.save(FOLDER / f"web-deadlock-{kind}.png", "#deadlocks .deadlock")

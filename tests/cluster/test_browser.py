@@ -6,8 +6,10 @@ Pictures of it for the documentation are made by `python -m tests.cluster.screen
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,6 +43,26 @@ with locks.transaction(label="many") as tx:
     print("ready", flush=True)
     sys.stdin.readline()
 """
+
+RINGS = """
+import threading, locks
+both = threading.Barrier(2)
+def work(mine, other):
+    with locks.Owner(f"the transfer from {mine} to {other}"):
+        def transfer(tx):
+            tx.write_lock(("accounts of the bank", mine))
+            if first:
+                first.pop()
+                both.wait()
+            tx.write_lock(("accounts of the bank", other))
+        for _ in range(30):
+            first = [True]
+            locks.run_transaction(transfer, learn=False)
+            both.wait()
+threads = [threading.Thread(target=work, args=each) for each in (("ann", "bob"), ("bob", "ann"))]
+for each in threads: each.start()
+"""
+AXE = os.environ.get("LOCKS_AXE", "")  # the file axe.min.js of the npm package axe-core
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +115,7 @@ def test_what_somebody_sees_and_does(processes: Servers, all_processes: Browser)
             (label,) = set(re.findall(rf"(wants \w) \([^()]*\) \({re.escape(yielding)}\)", told))
             assert browser.text("#deadlocks .step").startswith(f"3. {label} is aborted: ")
             names = "[...document.querySelectorAll('.ring text:not(.soft)')]"
-            at = browser.run(f"{names}.findIndex((each) => each.textContent === '{label}')")
+            at = browser.run(f"{names}.findIndex((each) => each.firstChild.textContent === '{label}')")
             assert browser.run(f"{names}[{at} - 1].previousSibling.matches('circle.yields')")
             browser.run("document.querySelectorAll('#deadlocks button')[1].click()")
             browser.wait_for("#deadlocks .step", "2. wants ")
@@ -194,7 +216,7 @@ def test_leaders_and_groups(processes: Servers, all_processes: Browser) -> None:
         term = int(re.findall(r"term (\d+)", browser.text("#leaders"))[0])
         browser.wait_for("#groups", "printers")
         assert "2 members on 1 node" in browser.text("#groups")
-        browser.run("document.querySelector('#leaders li').click()")
+        browser.run("document.querySelector('#leaders button').click()")
         browser.wait_for("#details", f"chief.py, pid {programs[0].pid}")
         programs[0].kill()
         browser.wait_for("#leaders", "chief the second")
@@ -225,3 +247,50 @@ def test_ten_thousand_locks(processes: Servers, all_processes: Browser) -> None:
         browser.run("document.querySelector('#search').value = ''")
         browser.run("document.querySelector('#search').dispatchEvent(new Event('input'))")
         assert browser.errors == []
+
+
+@pytest.mark.explore
+def test_deadlocks_push_nothing_away(processes: Servers, all_processes: Browser) -> None:
+    """Of many, the newest are in a panel of one height; a card that is played stays, as all do while the panel is paused.
+
+    The longest waits and who holds up others are seen without scrolling, and each panel has a key.
+    """
+    browser = all_processes
+    holder = HOLDER.format(label="night", lock_id=("accounts", "ann"))
+    with web(processes) as page, running(processes, holder, WAITER):
+        browser.look(1280, 800)
+        browser.open(page.address)
+        browser.wait_for("#waits", "morning")
+        browser.wait_for("#roots", "night")
+        browser.wait_for("#roots", "1 behind it")
+        processes.run(RINGS)
+        browser.wait("/the last 20 of [3-9]\\d/.test(document.querySelector('#deadlocks-note').innerText)")
+        assert browser.run("document.querySelectorAll('#deadlocks .deadlock').length") == 20
+        bottom = "document.querySelector('{}').getBoundingClientRect().bottom"
+        for panel in ("#waits", "#roots", "#deadlocks"):
+            assert browser.run(bottom.format(panel)) <= 800, panel
+        assert browser.run("document.documentElement.scrollHeight") < 2_000
+        assert browser.run(
+            """[...document.querySelectorAll('.ring text')].every((each) => {
+            const [text, ring] = [each, each.closest('svg')].map((part) => part.getBoundingClientRect());
+            return text.left >= ring.left - 1 && text.right <= ring.right + 1; })"""
+        )
+        first = browser.run("document.querySelector('.deadlock').dataset.key")
+        browser.run("document.querySelector('#pause').click()")
+        processes.run(RING)
+        browser.wait_for("#deadlocks-note", "paused, 1 more since then")
+        assert browser.run("document.querySelector('.deadlock').dataset.key") == first
+        browser.run("document.querySelector('#pause').click()")
+        browser.wait(f"document.querySelector('.deadlock').dataset.key !== {json.dumps(first)}")
+        for number, panel in enumerate(("waits", "roots", "tree", "deadlocks", "graph"), 1):
+            browser.press(str(number), f"Digit{number}")
+            assert browser.run(
+                f"document.querySelector('#{panel}').contains(document.activeElement)"
+            ), panel
+        assert browser.errors == []
+        if AXE:
+            browser.run(Path(AXE).read_text(encoding="utf-8") + "; 0")
+            browser.run("axe.run().then((found) => { window.found = found.violations; }); 0")
+            browser.wait("window.found !== undefined")
+            found = browser.run("found.map((each) => [each.id, each.nodes.map((n) => n.html)])")
+            assert found == []

@@ -4,6 +4,9 @@
 const ROW = 26; // the height of a row of the tree, as in page.css
 const FEW = 300; // up to this many requests, the tree is unfolded at first
 const MOST_BOXES = 60; // in the graph
+const MOST_CARDS = 20; // deadlocks
+const LONGEST = 8; // rows of each list of ages
+const LETTER = 6.4; // the mean width of a letter in pictures, in their units
 const SAMPLES = 120; // of each rate
 const TABLES = ["state", "servers", "agents", "locks", "waits", "deadlocks", "elections", "groups"];
 
@@ -23,6 +26,9 @@ const view = {
   flashing: new Set(), // agents
   opened: new Map(), // deadlocks that the user has opened or closed
   steps: new Map(), // the shown step of each deadlock
+  newest: 0, // when the newest deadlock was that has a card
+  playing: null, // the deadlock whose steps are being played
+  paused: false, // whether the user keeps new deadlocks away
   rates: new Map(),
   before: null, // the previous counters of the servers, and their time
 };
@@ -332,6 +338,14 @@ function ring(deadlock, step) {
     const angle = (2 * Math.PI * index) / count - (count < 3 ? Math.PI : Math.PI / 2);
     return [middle + Math.cos(angle) * 108, centre + Math.sin(angle) * (centre - 40)];
   };
+  const sideOf = (x) => (x > middle + 20 ? "start" : x < middle - 20 ? "end" : "middle");
+  // A text beside the ring, as long as there is room for it; the whole text is its title.
+  const caption = (text, most, x, y, kind) => {
+    const side = sideOf(x);
+    const room = { start: width - x, end: x, middle: 2 * Math.min(x, width - x) }[side];
+    const shown = short(text, Math.max(2, Math.min(most, Math.floor(room / LETTER))));
+    return draw("text", { class: kind, x, y, "text-anchor": side }, shown, draw("title", {}, text));
+  };
   const lowest = Math.max(...names.map((_, index) => place(index)[1])) + (count < 3 ? 60 : 40);
   const svg = draw("svg", { class: "ring", viewBox: `0 0 ${width} ${lowest}`, role: "img", "aria-label": steps[step] });
   const tip = addTip(svg);
@@ -353,19 +367,18 @@ function ring(deadlock, step) {
     if (count > 8) return;
     const beyond = count < 3 ? 12 : 18;
     const [x, y] = [bend[0] + uy * beyond, bend[1] - ux * beyond];
-    const side = x > middle + 20 ? "start" : x < middle - 20 ? "end" : "middle";
-    svg.append(draw("text", { class: `soft${later}`, x, y: y + 4, "text-anchor": side }, short(wishOf(edge.waiter), 24)));
+    svg.append(caption(wishOf(edge.waiter), 24, x, y + 4, `soft${later}`));
   });
   names.forEach((name, index) => {
     const [x, y] = place(index);
-    const side = x > middle + 20 ? "start" : x < middle - 20 ? "end" : "middle";
+    const side = sideOf(x);
     const aside = { start: radius + 8, end: -radius - 8, middle: 0 }[side];
     const above = side !== "middle" ? 4 : y < centre ? -radius - 8 : radius + 16;
     svg.append(
       draw("circle", { cx: x, cy: y, r: radius, class: last && agents[index] === deadlock.agent_key ? "yields" : "" }),
       draw("text", { x, y: y + 4, "text-anchor": "middle" }, String(index + 1)),
     );
-    if (count <= 12) svg.append(draw("text", { x: x + aside, y: y + above, "text-anchor": side }, short(name, 16)));
+    if (count <= 12) svg.append(caption(name, 16, x + aside, y + above, ""));
   });
   return svg;
 }
@@ -385,20 +398,25 @@ function card(key, deadlock, open) {
     show();
   };
   const play = (step) => {
+    const goesOn = step < steps.length - 1;
+    view.playing = goesOn ? key : null; // meanwhile no new card pushes this one away
     go(step);
-    if (step < steps.length - 1) playing = setTimeout(play, 1300, step + 1);
+    if (goesOn) playing = setTimeout(play, 1300, step + 1);
+    else showDeadlocks([]);
   };
   const show = () => {
     const step = view.steps.get(key) ?? steps.length - 1;
     const button = (text, act) => {
       const onclick = () => {
         clearTimeout(playing);
+        view.playing = null;
         act();
+        showDeadlocks([]);
         [...body.querySelectorAll("button")].find((each) => each.textContent === text).focus();
       };
       return make("button", { type: "button", onclick }, text);
     };
-    const buttons = [button("Play", () => play(0)), " ", button("Back", () => go(step - 1)), " ", button("On", () => go(step + 1))];
+    const buttons = [button("Play", () => play(0)), " ", button("Back", () => go(step - 1)), " ", button("Next", () => go(step + 1))];
     const report = make("details", { class: "report" }, make("summary", {}, `As ${deadlock.servers.join(", ")} reported it`), make("pre", {}, deadlock.text));
     const place = make("span", { class: "soft" }, ` ${step + 1} of ${steps.length}`);
     fill(body, ring(deadlock, step), make("p", { class: "step", "aria-live": "polite" }, `${step + 1}. ${steps[step]}`), make("div", {}, ...buttons, place), report);
@@ -413,8 +431,15 @@ function card(key, deadlock, open) {
 }
 
 function showDeadlocks(fresh) {
-  const newest = [...tables.deadlocks].sort(([, a], [, b]) => b.at - a.at);
+  const all = [...tables.deadlocks].sort(([, a], [, b]) => b.at - a.at);
   const old = new Map([...$("deadlocks").children].map((each) => [each.dataset.key, each]));
+  if (view.paused || view.playing !== null) {
+    const hidden = all.filter(([, deadlock]) => deadlock.at > view.newest).length;
+    $("deadlocks-note").textContent = hidden ? `paused, ${hidden} more since then` : "paused";
+    return;
+  }
+  const newest = all.slice(0, MOST_CARDS);
+  view.newest = newest[0]?.[1].at ?? 0;
   const cards = newest.map(([key, deadlock], index) => {
     const open = view.opened.get(key) ?? index === 0;
     const known = old.get(key);
@@ -426,7 +451,7 @@ function showDeadlocks(fresh) {
     }
     return element;
   });
-  $("deadlocks-note").textContent = newest.length > 1 ? `the last ${newest.length}` : "";
+  $("deadlocks-note").textContent = all.length > newest.length ? `the last ${newest.length} of ${all.length}` : "";
   if (!cards.length) cards.push(make("p", { class: "none" }, view.at ? "The servers remember none." : ""));
   // Existing cards are not touched: one of them may have the focus.
   let next = $("deadlocks").firstChild;
@@ -447,21 +472,45 @@ function showAges() {
   // Elections have a separate list: candidates wait for as long as another one leads.
   const all = [...tables.locks].filter(([, lock]) => lock.since && lock.election === undefined && matches(lock));
   for (const [id, held] of [["waits", false], ["holds", true]]) {
-    const longest = all.map(([, lock]) => lock).filter((lock) => lock.held === held).sort((a, b) => age(b) - age(a)).slice(0, 8);
+    const longest = all.map(([, lock]) => lock).filter((lock) => lock.held === held).sort((a, b) => age(b) - age(a)).slice(0, LONGEST);
     const items = longest.map((lock) => {
       const what = make("span", { class: "what" }, make("span", { class: "typed" }, pathOf(lock)), ` ${labelOf(lock.agent)}`);
-      return make("li", { tabindex: 0, role: "button", "data-agent": lock.agent }, what, make("span", { class: "age" }, ageText(lock)));
+      return opens(lock.agent, what, make("span", { class: "age" }, ageText(lock)));
     });
     list(id, items);
   }
 }
 
+// Who waits for nobody, with the number of those that wait for it, directly or not: they would get on if it did.
+function showRoots() {
+  const behind = new Map();
+  for (const { holder, waiter, election } of tables.waits.values()) {
+    if (election !== undefined) continue; // candidates stand by
+    behind.has(holder) ? behind.get(holder).push(waiter) : behind.set(holder, [waiter]);
+  }
+  const blocked = (root) => {
+    const seen = new Set([root]);
+    for (const each of seen) for (const waiter of behind.get(each) ?? []) seen.add(waiter);
+    return seen.size - 1;
+  };
+  const roots = [...behind.keys()].filter((key) => tables.agents.get(key)?.root).map((key) => [key, blocked(key)]);
+  const items = roots.sort(([, a], [, b]) => b - a).slice(0, LONGEST).map(([key, number]) => {
+    const agent = tables.agents.get(key);
+    const what = make("span", { class: "what" }, [agent.label, program(agent)].filter(Boolean).join(", "));
+    return opens(key, what, make("span", { class: "age" }, `${number.toLocaleString("en")} behind it`));
+  });
+  list("roots", items);
+}
+
+// A row that opens the details of an agent.
+const opens = (agent, ...parts) => make("li", {}, make("button", { type: "button", "data-agent": agent }, ...parts));
+
 // Replaces the contents of a list and keeps the focus.
 function list(id, items) {
   if (!items.length) items.push(make("li", { class: "none" }, view.at ? "None." : ""));
-  const focused = [...$(id).children].indexOf(document.activeElement);
+  const focused = [...$(id).children].findIndex((each) => each.contains(document.activeElement));
   fill($(id), ...items);
-  if (focused >= 0) items[Math.min(focused, items.length - 1)].focus();
+  if (focused >= 0) items[Math.min(focused, items.length - 1)].querySelector("button")?.focus();
 }
 
 function showLeaders() {
@@ -478,8 +527,7 @@ function showLeaders() {
     const names = election.followers.map(({ role, member, program, pid, node }) => `${role}: ${member}, ${program}, pid ${pid}, ${node}`);
     const more = make("span", { class: "soft", title: names.join("\n") }, followers.filter(Boolean).join(", "));
     if (!agent) return make("li", {}, what, more);
-    const attributes = { tabindex: 0, role: "button", "data-agent": election.leader };
-    return make("li", attributes, what, more, make("span", { class: "age" }, ageText(election)));
+    return opens(election.leader, what, more, make("span", { class: "age" }, ageText(election)));
   });
   list("leaders", items);
   const groups = [...tables.groups.values()].sort((a, b) => byName.compare(a.name, b.name));
@@ -495,7 +543,7 @@ function showLeaders() {
 }
 
 function showServers() {
-  const head = ["", "up for", "clients", "locks", "waiting", "deadlocks", "clock"];
+  const head = ["server", "up for", "clients", "locks", "waiting", "deadlocks", "clock"];
   const number = (text) => make("td", { class: "number" }, String(text));
   const rows = [...tables.servers].sort().map(([name, server]) => {
     if (server.silent) return make("tr", { class: "bad" }, make("td", {}, name), make("td", { colspan: 6 }, server.silent));
@@ -516,9 +564,9 @@ function showState() {
   pill.className = !view.live ? "" : state.enough && !silent.length ? "good" : "bad";
   const lacks = silent.length ? `, without ${silent.join(", ")}` : "";
   pill.textContent = view.live ? (state.enough ? text + lacks : `${text}: locks can NOT be taken, ${state.needed} are needed`) : "connecting";
-  let waiting = 0;
-  for (const lock of tables.locks.values()) waiting += !lock.held;
-  $("counts").textContent = `${plural(tables.locks.size - waiting, "lock", "locks")} held, ${waiting.toLocaleString("en")} waited for`;
+  let [held, waiting] = [0, 0];
+  for (const lock of tables.locks.values()) lock.held ? (held += 1) : (waiting += lock.election === undefined); // candidates stand by
+  $("counts").textContent = `${plural(held, "lock", "locks")} held, ${waiting.toLocaleString("en")} waited for`;
   $("locks-note").textContent = [view.search && `${tree.shown.toLocaleString("en")} found`, state.left_out && `${state.left_out.toLocaleString("en")} more are not shown`].filter(Boolean).join(", ");
   if (state.error) notice(state.error);
 }
@@ -664,6 +712,7 @@ function show() {
   }
   showTree();
   if (has("waits", "agents") || view.flashing.size) showGraph();
+  if (has("waits", "agents")) showRoots();
   if (has("deadlocks")) {
     showDeadlocks(fresh);
     if (fresh.length) $("said").textContent = `${plural(fresh.length, "deadlock", "deadlocks")} resolved`;
@@ -752,18 +801,32 @@ $("search").addEventListener("input", () => {
   changed.add("locks");
   show();
 });
-for (const id of ["graph", "waits", "holds", "leaders"]) {
-  const open = (event) => {
+for (const id of ["graph", "waits", "roots", "holds", "leaders"]) {
+  $(id).addEventListener("click", (event) => {
     const key = event.target.closest("[data-agent]")?.dataset.agent;
     if (key) showDetails(key);
-  };
-  $(id).addEventListener("click", open);
-  $(id).addEventListener("keydown", (event) => event.key === "Enter" && open(event));
+  });
 }
+$("pause").addEventListener("click", () => {
+  view.paused = !view.paused;
+  $("pause").setAttribute("aria-pressed", view.paused);
+  showDeadlocks([]);
+});
+// The digits are the panels, in their order.
+const panels = [...document.querySelectorAll("main > section")];
+panels.forEach((panel, index) => {
+  panel.tabIndex = -1;
+  panel.setAttribute("aria-keyshortcuts", index + 1);
+});
 document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.altKey || event.metaKey || $("details").open) return;
   if (event.key === "/" && !event.target.closest("input")) {
     event.preventDefault();
     $("search").focus();
+  }
+  if (/^[1-9]$/.test(event.key) && !event.target.closest("input")) {
+    const panel = panels[event.key - 1];
+    (panel?.querySelector("[tabindex='0'], .ages button") ?? panel)?.focus();
   }
   if (event.key === "Escape" && event.target === $("search")) {
     $("search").value = "";
