@@ -115,7 +115,9 @@ def test_what_somebody_sees_and_does(processes: Servers, all_processes: Browser)
             (label,) = set(re.findall(rf"(wants \w) \([^()]*\) \({re.escape(yielding)}\)", told))
             assert browser.text("#deadlocks .step").startswith(f"3. {label} is aborted: ")
             names = "[...document.querySelectorAll('.ring text:not(.soft)')]"
-            at = browser.run(f"{names}.findIndex((each) => each.firstChild.textContent === '{label}')")
+            at = browser.run(
+                f"{names}.findIndex((each) => each.firstChild.textContent === '{label}')"
+            )
             assert browser.run(f"{names}[{at} - 1].previousSibling.matches('circle.yields')")
             browser.run("document.querySelectorAll('#deadlocks button')[1].click()")
             browser.wait_for("#deadlocks .step", "2. wants ")
@@ -264,7 +266,9 @@ def test_deadlocks_push_nothing_away(processes: Servers, all_processes: Browser)
         browser.wait_for("#roots", "night")
         browser.wait_for("#roots", "1 behind it")
         processes.run(RINGS)
-        browser.wait("/the last 20 of [3-9]\\d/.test(document.querySelector('#deadlocks-note').innerText)")
+        browser.wait(
+            "/the last 20 of [3-9]\\d/.test(document.querySelector('#deadlocks-note').innerText)"
+        )
         assert browser.run("document.querySelectorAll('#deadlocks .deadlock').length") == 20
         bottom = "document.querySelector('{}').getBoundingClientRect().bottom"
         for panel in ("#waits", "#roots", "#deadlocks"):
@@ -278,7 +282,7 @@ def test_deadlocks_push_nothing_away(processes: Servers, all_processes: Browser)
         first = browser.run("document.querySelector('.deadlock').dataset.key")
         browser.run("document.querySelector('#pause').click()")
         processes.run(RING)
-        browser.wait_for("#deadlocks-note", "paused, 1 more since then")
+        browser.wait("/paused, [1-9]/.test(document.querySelector('#deadlocks-note').innerText)")
         assert browser.run("document.querySelector('.deadlock').dataset.key") == first
         browser.run("document.querySelector('#pause').click()")
         browser.wait(f"document.querySelector('.deadlock').dataset.key !== {json.dumps(first)}")
