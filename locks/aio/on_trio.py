@@ -29,6 +29,7 @@ from trio.lowlevel import (
 )
 
 from locks.aio.loops import new_owner, no_task
+from locks.node.client.leaks import TIED
 from locks.node.client.owner import Owner
 from locks.runtime.interrupts import whole
 from locks.runtime.native import insist
@@ -143,7 +144,7 @@ class _Run(trio.abc.Instrument):
     def _end_owner(self, task: Task) -> None:
         owner = self.owners.get(task)
         if owner is not None:
-            owner.end()
+            owner.end(TIED)
             del self.owners[task]  # last: after an interruption the call is repeated
 
     def after_run(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
@@ -15,6 +17,7 @@ from locks.form.first_use import Unloaded
 from locks.form.forked import in_forked_children
 from locks.lock_ids import shown
 from locks.model import NODE_NAME, Require, check_node_name, is_seconds
+from locks.node.client.leaks import warn_of_leak
 from locks.node.client.refusals import check_may_wait
 from locks.node.client.scope import HERE, HERE_WORD, Here
 from locks.node.node import Node, Trace
@@ -24,6 +27,7 @@ from locks.program.handed_down import hand_down, handed_down
 from locks.program.settings import arguments, read_settings
 from locks.program.several import one_of_several
 from locks.runtime.executor import check_interpreter_lasts
+from locks.runtime.identity import client_key
 from locks.runtime.native import native_lock
 from locks.runtime.port import is_simulated
 
@@ -480,6 +484,16 @@ def stand_in(node: Node) -> Iterator[None]:
         yield
     finally:
         _default = before
+
+
+@atexit.register
+def _at_exit() -> None:
+    """The main thread ends: it should have released its locks."""
+    node = _default
+    if node is not None and node.running and _started_in == os.getpid():
+        for agent in list(node.clients.get(client_key(threading.main_thread()), ())):
+            if held := node.turn.ask(agent.forgotten):
+                warn_of_leak(agent.machine.client, held)
 
 
 def _forget_node() -> None:

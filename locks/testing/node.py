@@ -22,6 +22,7 @@ from locks.errors import MisuseError
 from locks.model import AgentId, LockId, LockResult, Mode, RequestRecord, show
 from locks.node.client.agent import Agent
 from locks.node.client.clients import label_of
+from locks.node.client.leaks import Held
 from locks.node.client.one_client import interrupt_others
 from locks.node.client.owner import Owner
 from locks.node.node import Node, Service
@@ -40,14 +41,14 @@ from locks.testing.spawned import Spawned
 from locks_lab.applications.application import Application, Client
 from locks_lab.applications.event_loop import Tasks
 from locks_lab.applications.places import Place, entry_of
-from locks_lab.worlds.host import Host
+from locks_lab.worlds.host import Host, Violation
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVarTuple, Unpack
 
     Ts = TypeVarTuple("Ts")
 
-__all__ = ["Neighbours", "SimulatedAgent", "SimulatedNode", "greenlet_of"]
+__all__ = ["Leak", "Neighbours", "SimulatedAgent", "SimulatedNode", "greenlet_of"]
 
 T = TypeVar("T")
 
@@ -57,9 +58,11 @@ class Neighbours(Protocol):
 
     Attributes:
         names: Their names.
+        may_leak: Whether clients may end while they hold locks.
     """
 
     names: tuple[str, ...]
+    may_leak: bool
 
     @property
     def application(self) -> Application:
@@ -67,6 +70,21 @@ class Neighbours(Protocol):
 
     def line(self) -> Place | None:
         """The place in the user's code where the running client is."""
+
+
+class Leak(Violation):
+    """A client, task or owner has ended, and has not released its locks.
+
+    Attributes:
+        place: The line that took the first one.
+    """
+
+    def __init__(self, client: str, held: Sequence[Held]) -> None:
+        super().__init__(
+            f"{client} ended while it held {', '.join(map(str, held))}; only its end released that. Release it in a finally block, or use "
+            "with; if it is meant, say so with run(leaks=True)"
+        )
+        self.place = held[0].line
 
 
 def not_simulated() -> MisuseError:
@@ -142,6 +160,7 @@ class SimulatedAgent(Agent):
         super().__init__(node, agent, client, **options)
         self.host = self.node.application.host(self.machine, self._effect)
         self.abandons = False  # a wait, just now
+        self._taken_at: dict[LockId, Place | None] = {}
         # An instance of an election, which gets notifications of its locks, reports more itself.
         self._tells = not (isinstance(client, pykka.ActorRef) and options.get("notify"))
 
@@ -156,6 +175,9 @@ class SimulatedAgent(Agent):
         given: tuple[Any, ...] = args
         if which == self.machine.unlock:
             self.host.let_go(given[0])
+        if which == self.machine.ask_all:
+            for lock_id, *_ in given[0]:
+                self._taken_at.setdefault(lock_id, self.node.neighbours.line())
         if self._tells and (words := _in_words(event.__name__, given)):
             self.node.note(self.client, words)
         self.abandons = which == self.machine.abandon_wait
@@ -207,6 +229,12 @@ class SimulatedAgent(Agent):
             if isinstance(self.client, Client):
                 end = (self.node.application.kill, self.client, Killed(ended.reason))
             self.node.executor.run_soon(*end)
+
+    def has_leaked(self, held: list[Held]) -> None:
+        """Its client has ended, and has not released these: the run fails, unless that is meant."""
+        if not self.node.neighbours.may_leak:
+            held = [each._replace(line=self._taken_at.get(each.lock_id)) for each in held]
+            self.node.application.fail(Leak(_name_of(self.client), held))
 
     def _effect(self, host: Host, effect: Any) -> None:
         application = self.node.application

@@ -62,9 +62,11 @@ class SimulatedNodes(World):
     Attributes:
         application: The application that runs on them.
         by_name: The nodes.
+        may_leak: Whether clients may end while they hold locks.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
+        self.may_leak = False
         self.names = tuple(names)
         self.by_name: dict[str, SimulatedNode] = {}
         self.application = Application(self, names)

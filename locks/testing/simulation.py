@@ -160,6 +160,7 @@ class Simulation:
         crashes: int = 0,
         limit: int = 100_000,
         watchdog: float = PATIENCE,
+        leaks: bool = False,
     ) -> None:
         """Run until all clients have ended, and check all along that all is as it should be.
 
@@ -173,10 +174,12 @@ class Simulation:
             limit: The most events; it takes more only if clients go round in circles.
             watchdog: After so many seconds of real time in which nothing happens it fails, and says
                 where each client stands.
+            leaks: Whether clients, tasks and owners may end while they hold locks. By default, that
+                is a forgotten release, and fails.
 
         Raises:
-            Violation: Clients wait for each other and will never go on, there is no end, or the
-                locks themselves are wrong.
+            Violation: Clients wait for each other and will never go on, there is no end, a client
+                has not released its locks, or the locks themselves are wrong.
             Exception: What a client's function has raised, or a thread that it has begun; the
                 others are killed.
         """
@@ -206,6 +209,7 @@ class Simulation:
                 strategy = Again(rng, exact != schedules.LATE, exact == schedules.EXACT)
             agenda = Chosen(strategy, self._script.steps, bool(exact))
         try:
+            self._nodes.may_leak = leaks
             with self._nodes.stand_in():
                 self._agenda = agenda
                 with watched(self._application, watchdog), self._seeing_threads():

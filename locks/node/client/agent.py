@@ -44,6 +44,7 @@ from locks.node.client.clients import (
     plain_label,
 )
 from locks.node.client.door import Door
+from locks.node.client.leaks import Held, held_at, is_forgetful, warn_of_leak
 from locks.node.client.one_client import hold_up_others, interrupt_others, note_wait
 from locks.node.client.owner import Owner
 from locks.node.client.refusals import (
@@ -300,12 +301,29 @@ class Agent(Door, metaclass=Shown):
     def client_ended(self, down: Down) -> None:
         """The client has ended, and the transaction ends with it, except for what blocks of generators hold; in a turn."""
         blocks = self._open_blocks()
+        if is_forgetful(down) and (held := self.forgotten()):
+            self.has_leaked(held)
         if not blocks or self.machine.ended is not None:
             self.event(self.machine.end_transaction, client_has_ended(self, down))
             return
         for lock_id in self._beside(blocks):
             self.event(self.machine.unlock, lock_id)
         self.part()
+
+    def forgotten(self) -> list[Held]:
+        """What its client, which ends, has not released, but for blocks of generators; in a turn."""
+        in_blocks = set(self._open_blocks().values())
+        if None in in_blocks or self.machine.ended is not None:
+            return []
+        left = [each for each in self.machine.lock_info() if each.held]
+        return held_at(
+            [each for each in left if each.lock_id not in in_blocks],
+            *(self.history, self, self.client),
+        )
+
+    def has_leaked(self, held: list[Held]) -> None:
+        """Its client has ended, and has not released these."""
+        self.node.executor.run_soon(warn_of_leak, self.machine.client, held)
 
     # --- Blocks of generators -------------------------------------------------------------------
 

@@ -13,8 +13,9 @@ from typing import Any, Protocol, runtime_checkable
 from locks.errors import InvalidOption, MisuseError
 from locks.lock_ids import shown
 from locks.node.client.clients import checked_label
+from locks.node.client.leaks import LEFT, TIED, is_forgetful
 from locks.runtime.leaving import Block, entering
-from locks.runtime.monitor import CannotMonitor, Client, Ending, Monitor, acting
+from locks.runtime.monitor import CannotMonitor, Client, Down, Ending, Monitor, acting
 from locks.runtime.native import start_new_thread
 
 __all__ = ["Acting", "Owner", "checked_owner"]
@@ -102,8 +103,12 @@ class Owner(Ending, Block):
             tie.cancel()
             self._tie = None  # last: after an interruption the call is repeated
 
-    def _tied_has_ended(self, _: object) -> None:
-        self.end("the object that it was tied to has ended")
+    def _tied_has_ended(self, tied_to: Any) -> None:
+        if isinstance(tied_to, Down):
+            by_itself = is_forgetful(tied_to)
+        else:
+            by_itself = not tied_to.cancelled()
+        self.end(TIED if by_itself else f"{TIED}, by force")
 
     def acting(self) -> Acting:
         """Act for it within a block: `with owner.acting(): ...`. What is locked there is the owner's.
@@ -132,7 +137,8 @@ class Owner(Ending, Block):
         """The block is left; see `Block`."""
         if acting.get() is self:  # here: if `__enter__` had enough stack, this has, too
             acting.set(self._before)
-        self.end()
+        by_itself = error is None or isinstance(error, Exception)
+        self.end(LEFT if by_itself else f"{LEFT}, by force")
 
     def _let_go(self, held: Owner) -> None:
         """The block was left, and this was not noted; see `Block`."""
