@@ -3,8 +3,10 @@
 A call takes effect at some point in time between its begin and its end. A history is linearizable
 (Herlihy, Wing: Linearizability: A Correctness Condition for Concurrent Objects, 1990) if there is
 an order of such points in which each call has the outcome that a sequential model gives it. The
-search is that of Wing and Gong (Testing and Verifying Concurrent Objects, 1993), with Lowe's memory
-(Testing for Linearizability, 2017): if the same calls led to the same state before, it stops there.
+search is that of Wing and Gong (Testing and Verifying Concurrent Objects, 1993), with two means of Lowe's
+(Testing for Linearizability, 2017). If the same calls led to the same state before, it stops there. And calls take effect just in time: the
+call that returns first is tried first, and others are put before it only if there is no order otherwise. A call under a lock takes effect
+shortly before it returns, however long it has waited, so a history of correct code is mostly explained without a step back.
 Independent parts of a history can be checked separately (Horn, Kroening: Faster Linearizability
 Checking via P-Compositionality, 2015); this is up to the caller. The problem is NP-complete, so the
 number of calls that are tried is bounded.
@@ -153,11 +155,11 @@ def _taken(path: Sequence[_Place[S]]) -> tuple[int, ...]:
 
 
 def _next(spans: Sequence[Span], needed: int, done: int) -> Iterator[int]:
-    """The calls that may be next: none that has to be there has ended before they begin. Maybes come last."""
+    """The calls that may be next: none that has to be there has ended before they begin. The first one to end comes first, and maybes last."""
     first = (~done & done + 1).bit_length() - 1  # all earlier ones are done
     latest = spans[done.bit_length() - 1].begin if done else -1
     soonest = inf
-    maybes = []
+    possible, maybes = [], []
     for number in range(first, len(spans)):
         begin, end = spans[number]
         if begin > soonest:
@@ -166,10 +168,11 @@ def _next(spans: Sequence[Span], needed: int, done: int) -> Iterator[int]:
             continue
         if needed >> number & 1:
             soonest = min(soonest, end)
-            yield number
+            possible.append(number)
         elif end > latest:
             maybes.append(number)
-    yield from maybes
+    possible.sort(key=lambda number: spans[number].end)
+    return iter(possible + maybes)
 
 
 def until(spans: Sequence[Span], model: Model[S], limit: int) -> list[Span]:

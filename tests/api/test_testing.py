@@ -204,7 +204,7 @@ def test_calls_have_their_order(simulation: Simulation) -> None:
     simulation.client(hold)
     for name in "edcb":
         simulation.client(ask, name, name=name)
-    simulation.run()
+    simulation.run(leaks=True)
 
 
 @seeds(50)
@@ -893,7 +893,7 @@ def test_pytest_is_not_needed() -> None:
         from locks import testing
         simulation = testing.Simulation()
         client = simulation.client(lambda: locks.Lock(("a",)).acquire())
-        simulation.run()
+        simulation.run(leaks=True)
         assert client.value is True
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

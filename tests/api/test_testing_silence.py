@@ -42,7 +42,7 @@ def transfers(simulation: Simulation) -> None:
 def alone(simulation: Simulation) -> None:
     """A client that has nobody to wait for."""
     simulation.client(lambda: locks.Lock(A).acquire())
-    simulation.run()
+    simulation.run(leaks=True)
 
 
 # --- Nothing passes silently ------------------------------------------------------------------------
