@@ -30,6 +30,10 @@ Expected = Literal[
     "deadlock", "abort", "wait", "timeout", "death", "cut", "crash", "loss", "election"
 ]
 MOST = 20_000  # schedules
+NOT_SHORTER = (
+    "seed={}, not made shorter: its schedule did not fail in the same way again. Does the code use randomness without a seed, the order of a "
+    "set, or what an earlier run has left?"
+)
 
 
 class NothingHappened(AssertionError):
@@ -112,6 +116,8 @@ def explained(
         if found is not None:
             found.simulation._explain(found.error, found.words(simulation))
             return found
+        simulation._explain(error, NOT_SHORTER.format(simulation.seed))
+        return Found(simulation, error)
     simulation._explain(error)
     return Found(simulation, error)
 

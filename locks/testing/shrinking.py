@@ -3,9 +3,10 @@
 A failed run is repeated by its schedule (`locks_lab.applications.agenda.Chosen`). If it fails in
 the same way, shorter runs are tried: without some of the clients, then without some of the
 stretches in which a client runs. A failure is the same if it is an error of the same type, raised
-at the same line, and if clients die, all clients that survived the first run survive the shorter
-one. A failure that happens only because the client that would prevent it has died is another
-failure.
+at the same line; a violation has to be of the same kind, too, and a forgotten release one of the
+same line. Nobody may die who has not died in the first run, and if clients die, all clients that
+survived the first run survive the shorter one. A failure that happens only because the client that
+would prevent it has died is another failure.
 
 A scenario may fail just because one of its clients is left out: `assert stock == 1` fails if one of
 two orders is missing. So a client is left out only if the scenario passes without it when clients
@@ -14,15 +15,18 @@ run one after the other, in their order and in the opposite order.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from types import TracebackType
 from typing import NamedTuple
 
+from locks.testing.node import Leak
 from locks.testing.schedules import Script
 from locks.testing.simulation import Simulation
 from locks_lab.applications.agenda import Step
 from locks_lab.applications.places import Place, of_frame
+from locks_lab.worlds.host import Violation
 
 __all__ = ["Found", "Scenario", "shortest"]
 
@@ -82,9 +86,8 @@ class _Search:
         self, scenario: Scenario, first: Simulation, error: Exception, patch: bool
     ) -> None:
         self._scenario, self._nodes, self._patch = scenario, first._nodes.names, patch
-        self._left = _left(first)
-        self._kind = type(error)
-        self._place = _place_of(error.__traceback__)
+        self._left, self._killed = _left(first), _killed(first)
+        self._kind = _kind_of(error)
         self._runs, self._events = MOST_RUNS, MOST_EVENTS
 
     def run_script(self, script: Script) -> Found | Simulation | None:
@@ -111,8 +114,7 @@ class _Search:
         found = self.run_script(script)
         if not isinstance(found, Found) or not found.simulation._has_run:
             return None
-        same = type(found.error) is self._kind
-        same = same and _place_of(found.error.__traceback__) == self._place
+        same = _kind_of(found.error) == self._kind and _killed(found.simulation) <= self._killed
         # Clients that died may be missing. Clients that did not die must all be there, and alive.
         dead = found.simulation._as_script.dead
         return found if same and not (dead and self._left - _left(found.simulation)) else None
@@ -159,6 +161,19 @@ def _left(simulation: Simulation) -> frozenset[int]:
     script = simulation._as_script
     clients = frozenset(each.number for each in simulation._application.clients)
     return clients - script.dead - frozenset(script.without)
+
+
+def _killed(simulation: Simulation) -> frozenset[int]:
+    """The numbers of the clients that have died, by whatever means."""
+    return frozenset(each.number for each in simulation._application.clients if each.killed)
+
+
+def _kind_of(error: Exception) -> tuple[object, ...]:
+    """What is equal for failures that are the same: the type, the place, and of a violation what was violated."""
+    what: object = error.place if isinstance(error, Leak) else None
+    if type(error) is Violation:
+        what = re.split(r"[:\d]", str(error), maxsplit=1)[0]  # without names and numbers
+    return type(error), _place_of(error.__traceback__), what
 
 
 def _stretches(steps: Sequence[Step]) -> list[list[Step]]:

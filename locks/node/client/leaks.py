@@ -119,7 +119,7 @@ def _line_of(made: Iterable[object]) -> Line | None:
     """The innermost line of the program that has made the first one of these for which that is known."""
     for each in made:
         for frame in reversed(tracemalloc.get_object_traceback(each) or ()):
-            if not frame.filename.startswith((*_INNER, *_LIBRARY, "<")):
+            if not frame.filename.startswith((*_INNER, *_LIBRARY, "<frozen")):
                 return Line(frame.filename, frame.lineno)
     return None
 
