@@ -87,7 +87,9 @@ def is_forgetful(down: Down) -> bool:
     return down.reason == "normal" or isinstance(down.reason, Exception)
 
 
-def held_at(left: Iterable[LockInfo], history: Sequence[tuple[Any, Any]], *others: object) -> list[Held]:
+def held_at(
+    left: Iterable[LockInfo], history: Sequence[tuple[Any, Any]], *others: object
+) -> list[Held]:
     """Locks that were not released, with the lines that took them, if memory is traced.
 
     Args:

@@ -104,10 +104,8 @@ class Owner(Ending, Block):
             self._tie = None  # last: after an interruption the call is repeated
 
     def _tied_has_ended(self, tied_to: Any) -> None:
-        if isinstance(tied_to, Down):
-            by_itself = is_forgetful(tied_to)
-        else:
-            by_itself = not tied_to.cancelled()
+        is_down = isinstance(tied_to, Down)
+        by_itself = is_forgetful(tied_to) if is_down else not tied_to.cancelled()
         self.end(TIED if by_itself else f"{TIED}, by force")
 
     def acting(self) -> Acting:
