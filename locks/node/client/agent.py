@@ -316,10 +316,7 @@ class Agent(Door, metaclass=Shown):
         if None in in_blocks or self.machine.ended is not None:
             return []
         left = [each for each in self.machine.lock_info() if each.held]
-        return held_at(
-            [each for each in left if each.lock_id not in in_blocks],
-            *(self.history, self, self.client),
-        )
+        return held_at([each for each in left if each.lock_id not in in_blocks], self.history)
 
     def has_leaked(self, held: list[Held]) -> None:
         """Its client has ended, and has not released these."""

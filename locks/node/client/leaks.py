@@ -87,21 +87,17 @@ def is_forgetful(down: Down) -> bool:
     return down.reason == "normal" or isinstance(down.reason, Exception)
 
 
-def held_at(
-    left: Iterable[LockInfo], history: Sequence[tuple[Any, Any]], *others: object
-) -> list[Held]:
+def held_at(left: Iterable[LockInfo], history: Sequence[tuple[Any, Any]]) -> list[Held]:
     """Locks that were not released, with the lines that took them, if memory is traced.
 
     Args:
         left: The locks.
         history: The events of their agent.
-        *others: What was made when the client first used `locks`.
     """
     if not tracemalloc.is_tracing():
         return [Held(each.mode, each.lock_id) for each in left]
     return [
-        Held(each.mode, each.lock_id, _line_of([*_requests(each.lock_id, history), *others]))
-        for each in left
+        Held(each.mode, each.lock_id, _line_of(_requests(each.lock_id, history))) for each in left
     ]
 
 
@@ -135,7 +131,7 @@ def warn_of_leak(client: str, held: Sequence[Held]) -> None:
     _warned.add(place)
     named = ", ".join(map(str, held))
     text = f"{client} ended while it held {named}; only its end released that. Release it in a finally block, or use with"
-    if line is None:
+    if line is None and not tracemalloc.is_tracing():
         text += f" ({TRACED} that took it)"
     if isinstance(line, Line):
         warnings.warn_explicit(text, ResourceWarning, line.file, line.number)
