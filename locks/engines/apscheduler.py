@@ -39,7 +39,7 @@ class OneClock:
     """Runs a scheduler in one of the processes that have it; when that process has ended, the next one takes over.
 
     The scheduler is paused in all processes but the leader. Each run of a job leaves a mark, so the next leader neither repeats nor skips
-    a run, with one exception: a run that begins just as the leader dies is repeated. Jobs that become due while there is no
+    a run, with one exception: a run is repeated if its leader dies before a majority of the lock servers has the mark, which it sets when the run begins. Jobs that become due while there is no
     leader run late, if their `misfire_grace_time` allows it; APScheduler's default is one second. Jobs need ids.
 
     Args:
@@ -53,7 +53,7 @@ class OneClock:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="one clock", daemon=True)
         # What has run in an event loop, which must not wait until its mark is set.
-        self._unmarked: SimpleQueue[dict[str, int] | None] = SimpleQueue()
+        self._unmarked: SimpleQueue[tuple[str, int] | None] = SimpleQueue()
         self._marker = threading.Thread(
             target=self._mark_later, name="one clock, marks", daemon=True
         )
@@ -111,7 +111,7 @@ class OneClock:
         """Continue after the last run of each job, in any process."""
         now = datetime.now(timezone.utc)
         for job in self.scheduler.get_jobs():
-            marked = self._leading.marks.get(job.id)
+            marked = self._leading.latest(job.id)
             if marked is not None and job.next_run_time is not None:
                 following = job.trigger.get_next_fire_time(from_mark(marked), now)
                 if following is None:
@@ -126,22 +126,22 @@ class OneClock:
 
     def _has_run(self, event: Any) -> None:
         """A run was begun, or left out for another one is running; in the scheduler's thread, or in its event loop."""
-        done = {event.job_id: to_mark(max(event.scheduled_run_times))}
+        done = (event.job_id, to_mark(max(event.scheduled_run_times)))
         try:
-            self._mark(done)
+            self._mark(*done)
         except locks.errors.BlocksEventLoop:
             self._unmarked.put(done)
 
     def _mark_later(self) -> None:
         """Set the marks of what has run in an event loop, one after the other."""
         for done in iter(self._unmarked.get, None):
-            self._mark(done)
+            self._mark(*done)
 
-    def _mark(self, done: dict[str, int]) -> None:
+    def _mark(self, job: str, at: int) -> None:
         try:
-            self._leading.mark(done)
+            self._leading.ran(job, at)
         except locks.errors.BlocksEventLoop:
             raise
         except locks.LocksError as error:
             if not self._stopping.is_set():
-                logger.error("can't set the mark for a run of job %r: %s", *done, error)
+                logger.error("can't set the mark for a run of job %r: %s", job, error)

@@ -16,6 +16,7 @@ from datetime import datetime, timezone
 from typing import Any, ParamSpec, TypeVar
 
 from celery.beat import PersistentScheduler
+from celery.schedules import schedstate
 
 import locks
 from locks.engines.leading import Leading, from_mark, to_mark
@@ -35,8 +36,8 @@ class LeaderMixin:
     """Makes a Celery scheduler send tasks only while it leads: `class Scheduler(LeaderMixin, DatabaseScheduler)`.
 
     All beats of an app compete for a lock, and the holder leads. After it has sent an entry, it sets a mark with the time; the next
-    leader continues from there. So a due task is sent once, and a second time only if the leader dies or is
-    cut off before the others were told of the mark, some milliseconds after it sent the task. Tasks that become due while there is no leader are sent late.
+    leader continues from there. So a due task is sent once, and a second time only if the leader dies or is cut off between the moment at which the broker
+    has the task and the one at which a majority of the lock servers has the mark. Tasks that become due while there is no leader are sent late.
 
     The lock is `("celery beat", app.main)`; the setting `locks_beat` sets another one.
     """
@@ -93,6 +94,16 @@ class LeaderMixin:
         self._heap = None
         logger.info("this beat leads")
 
+    def is_due(self, entry: Any) -> Any:
+        """Whether an entry is due; if so, first look whether the previous leader sent it just before it died."""
+        due = super().is_due(entry)  # type: ignore[misc]
+        latest = self._leading.latest(entry.name) if due[0] else None
+        if latest is None or from_mark(latest) <= entry.last_run_at:
+            return due
+        entry.last_run_at = from_mark(latest)
+        self._heap = None  # it has the entry with its old time
+        return schedstate(False, 0)
+
     def reserve(self, entry: Any) -> Any:
         """Count a task as sent before it is sent: the returned entry has the time."""
         self._reserved = super().reserve(entry)  # type: ignore[misc]
@@ -106,7 +117,7 @@ class LeaderMixin:
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
         """Send a due task, and set a mark."""
         super().apply_entry(entry, producer=producer)  # type: ignore[misc]
-        self._leading.mark({entry.name: to_mark(self._reserved.last_run_at)})
+        self._leading.ran(entry.name, to_mark(self._reserved.last_run_at))
 
     def _step_down(self) -> None:
         """Stop leading. Close the schedule first, because the next leader may read it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from django.apps import AppConfig
@@ -18,8 +19,11 @@ from django.core.management.base import BaseCommand, CommandError
 
 import locks
 from locks.program.settings import SETTINGS
+from locks.shapes.once import Once
 
 __all__ = ["LockedCommand", "LocksConfig"]
+
+DONE = 122  # the status of `locks run --once`
 
 
 class LocksConfig(AppConfig):
@@ -52,19 +56,20 @@ class LocksConfig(AppConfig):
 class LockedCommand(BaseCommand):
     """A command that runs one at a time, over all machines: `class Command(LockedCommand)`, with a `handle` as usual.
 
-    A second run at the same time ends with an error; with `--wait SECONDS` it waits. Within `handle`, `self.locked` is the transaction:
-    `self.locked.ensure_held()` before a step that can't be undone.
+    A second run at the same time ends with an error; with `--wait SECONDS` it waits. With `--once KEY` the command runs only if it has not
+    succeeded yet for KEY: all lock servers remember that for a day, and later runs end with status 122. Within `handle`, `self.locked` is the transaction,
+    or with `--once` what `locks.once` returns: `self.locked.ensure_held()` before a step that can't be undone.
 
     Attributes:
-        lock_id: The lock id; `("manage.py", name of the command)` by default.
-        locked: The transaction.
+        lock_id: The lock id; `("manage.py", name of the command)` by default. `--once KEY` adds KEY to it.
+        locked: The transaction, or the work that is to be done once.
     """
 
     lock_id: Sequence[Any] | None = None
-    locked: locks.Transaction
+    locked: locks.Transaction | Once
 
     def create_parser(self, prog_name: str, subcommand: str, **options: Any) -> Any:
-        """The parser of its arguments, with `--wait`."""
+        """The parser of its arguments, with `--wait` and `--once`."""
         self._name = subcommand
         parser: ArgumentParser = super().create_parser(prog_name, subcommand, **options)
         parser.add_argument(
@@ -74,24 +79,39 @@ class LockedCommand(BaseCommand):
             metavar="SECONDS",
             help="how long to wait for another run that is in progress (default: not at all)",
         )
+        parser.add_argument(
+            "--once",
+            metavar="KEY",
+            help="run only if it has not succeeded yet for KEY, such as a date, on any machine; remembered for a day",
+        )
         return parser
 
     def execute(self, *args: Any, **options: Any) -> Any:
         """Run it, with the lock.
 
         Raises:
-            CommandError: Another run is in progress; or that is unknown, or the lock was lost.
+            CommandError: Another run is in progress, or it is already done; or that is unknown, or the lock was lost.
         """
         wanted = self.lock_id or ("manage.py", self._name)
-        wait = options.pop("wait", 0.0)
+        wait, key = options.pop("wait", 0.0), options.pop("once", None)
+        label = f"manage.py {self._name}"
         try:
-            with locks.transaction(label=f"manage.py {self._name}") as self.locked:
+            with ExitStack() as stack:
                 try:
-                    self.locked.write_lock(wanted, timeout=wait)
+                    if key is None:
+                        self.locked = stack.enter_context(locks.transaction(label=label))
+                        self.locked.write_lock(wanted, timeout=wait)
+                    else:
+                        work = locks.once((*wanted, key), timeout=wait, label=label)
+                        self.locked = stack.enter_context(work)
                 except locks.LockTimeout as error:
                     holders = ", ".join(each.client for each in error.holders) or "another program"
                     raise CommandError(
                         f"{self._name} was not run: {holders} is running it"
+                    ) from error
+                except locks.AlreadyDone as error:
+                    raise CommandError(
+                        f"{self._name} was not run: {error}", returncode=DONE
                     ) from error
                 return super().execute(*args, **options)
         except locks.LocksError as error:

@@ -1,13 +1,17 @@
 """One of several programs leads, and its successor knows what it has done.
 
 The leader holds a lock. It records its work in *marks*: each mark is also a lock, whose id says what was done, and until when. The
-others watch the marks, and remember them after the leader's death has removed them; the next leader sets them again. A mark that is
-set just as the leader dies may be missed: then its work is done once more.
+others watch the marks, and remember them after the leader's death has removed them; the next leader sets them again.
+
+A mark that is set just as the leader dies may not have reached the others. So `ran` keeps the end of the last work on a majority of the servers, too, as
+`locks.once` does: there it outlives its setter. The next leader reads it (`latest`) before it does the same work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -15,10 +19,16 @@ import locks
 from locks.model import LockId, View, check_lock_id
 from locks.node.client.refusals import check_may_wait
 from locks.runtime.identity import Own
+from locks.shapes.once import MarkAsker
 
 __all__ = ["Leading", "from_mark", "to_mark"]
 
+logger = logging.getLogger("locks.engines")
+
 TIMEOUT = 30.0  # seconds for operations that wait for lock servers only
+REMEMBERED = 3600.0  # seconds for which servers remember the last work: until the others were surely told of its mark
+TRIES = 1.0  # seconds to try to ask servers what they remember
+PAUSE = 60.0  # seconds until servers that do not remember it are asked again
 
 
 def to_mark(at: datetime) -> int:
@@ -46,10 +56,14 @@ class Leading:
         above = check_lock_id(lock_id)
         self._leader: LockId = (*above, "leader")
         self._above: LockId = (*above, "marks")
+        self._runs: LockId = (*above, "runs")
         self._label = label
         self._owner: locks.Owner | None = None
         self._agent: locks.actors.Agent | None = None
         self._set: dict[str, LockId] = {}
+        self._askers: dict[str, MarkAsker] = {}
+        self._exact: set[str] = set()
+        self._asks_from = 0.0
         self._follows = False
         self.marks: dict[str, int] = {}
 
@@ -87,7 +101,7 @@ class Leading:
             if isinstance(error, locks.LockTimeout):
                 return False
             raise
-        self._set = {}
+        self._set, self._askers, self._exact = {}, {}, set()
         return True
 
     @property
@@ -116,11 +130,7 @@ class Leading:
             LocksError: This program no longer leads.
         """
         check_may_wait()
-        agent = self._agent
-        if agent is None:
-            raise locks.errors.NotHeld(
-                "can't set a mark: this program does not lead", lock_id=self._leader
-            )
+        agent = self._leads()
         new = {what: (*self._above, what, until) for what, until in done.items()}
         changed = {what: each for what, each in new.items() if self._set.get(what) != each}
         if changed:
@@ -131,6 +141,71 @@ class Leading:
                 locks.unlock(agent, self._set[what])
             self._set[what] = each
             self.marks[what] = done[what]
+
+    def ran(self, what: str, until: int) -> None:
+        """Set the mark of work that was done just now, so that it can't be missed; for the leader only.
+
+        Args:
+            what: The work.
+            until: Its end.
+
+        Raises:
+            BlocksEventLoop: The caller runs in an event loop and must not wait; nothing was requested.
+            LocksError: This program no longer leads.
+        """
+        self.mark({what: until})
+
+        def keep(asker: MarkAsker) -> None:
+            asker.read(TRIES)
+            asker.set(asker.new(until, REMEMBERED), TRIES)
+
+        if self._ask(what, keep):
+            self._exact.add(what)
+
+    def latest(self, what: str) -> int | None:
+        """The end of the last work, also if its leader died before this program was told of the mark; for the leader only.
+
+        Raises:
+            LocksError: This program no longer leads.
+        """
+
+        def read(asker: MarkAsker) -> None:
+            found = asker.read(TRIES)
+            if found is not None and found.token > self.marks.get(what, 0):
+                asker.set(found, TRIES)  # its setter may have died before all had it
+                self.marks[what] = found.token
+
+        if what not in self._exact and self._ask(what, read):
+            self._exact.add(what)
+        return self.marks.get(what)
+
+    def _ask(self, what: str, ask: Callable[[MarkAsker], object]) -> bool:
+        """Ask the servers what they remember of some work; return whether they could answer."""
+        agent = self._leads()
+        if time.monotonic() < self._asks_from:
+            return False
+        if what not in self._askers:
+            lock_id = (*self._runs, what)
+            locks.lock_objects(agent, [(lock_id, "write")])
+            locks.await_all_locks(agent, timeout=TIMEOUT)
+            self._askers[what] = MarkAsker(agent, lock_id)
+        try:
+            ask(self._askers[what])
+        except locks.CannotServe as error:
+            self._asks_from = time.monotonic() + PAUSE
+            logger.warning(
+                "the lock servers can't keep what was done last, so the last work of a leader that dies may be repeated: %s",
+                error,
+            )
+            return False
+        return True
+
+    def _leads(self) -> locks.actors.Agent:
+        if self._agent is None:
+            raise locks.errors.NotHeld(
+                "can't set or read a mark: this program does not lead", lock_id=self._leader
+            )
+        return self._agent
 
     def give_up(self) -> None:
         """Stop leading. It may be called anywhere, repeatedly, and in a signal handler. The marks are watched as long as the program runs."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from locks.core.done import Reading, are_set, moved, read
+from locks.core.done import are_set, moved, read
 from locks.core.facts import AskMark, Mark, MarkFact
 from locks.errors import (
     AlreadyDone,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["DAY", "Once", "once"]
+__all__ = ["DAY", "MarkAsker", "Once", "once"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -133,8 +133,7 @@ class Once(ClientBlock, metaclass=Shown):
         self._owner = checked_owner(owner)
         self._tx = Transaction(timeout=timeout, label=self._label, owner=self._owner)
         self._token: int | None = None
-        self._servers: tuple[str, ...] = ()
-        self._grants: dict[str, int] = {}
+        self._asker: MarkAsker | None = None
 
     def __repr__(self) -> str:
         return f"<Once {show(self.lock_id)}>"
@@ -187,11 +186,11 @@ class Once(ClientBlock, metaclass=Shown):
         self._tx._enter(hold)
         try:
             token = self._tx.write_lock(self.lock_id)
-            found = self._read()
-            self._grants = found.grants
-            if found.mark is not None:  # its setter may have died before all had it
-                self._set(found.mark)
-                raise _already_done(found.mark)
+            self._asker = MarkAsker(self._tx.agent, self.lock_id)
+            mark = self._asker.read(READ if self._timeout is None else min(READ, self._timeout))
+            if mark is not None:  # its setter may have died before all had it
+                self._asker.set(mark)
+                raise _already_done(mark)
             self._tx.ensure_held()
             self._token = token
         except BaseException:
@@ -217,36 +216,58 @@ class Once(ClientBlock, metaclass=Shown):
         Raises:
             NotMarked: It is unknown whether they do.
         """
-        agent = self._tx.agent
-        now = self._now(agent)
-        by = f"{agent.machine.client} on {agent.node.name}"[:1000]
-        until = now + int(self.remember * 1e6)
+        token, asker = self.token, self._asker
+        assert asker is not None
         try:
-            self._set(Mark(self.lock_id, self.token, now, until, by))
+            asker.set(asker.new(token, self.remember))
         except LocksError as error:
             raise NotMarked(
                 f"{show(self.lock_id)} is done, but the lock servers may not remember it: {error}. It may run again",
                 lock_id=self.lock_id,
             ) from error
 
-    # --- Questions ------------------------------------------------------------------------------
 
-    def _now(self, agent: Agent) -> int:
-        return agent.node.now() // 1000
+class MarkAsker:
+    """Asks the lock servers for the mark of one lock id, and sets it.
+
+    Args:
+        agent: The agent that holds the write lock of the id.
+        lock_id: The lock id.
+    """
+
+    def __init__(self, agent: Agent, lock_id: LockId) -> None:
+        self._agent = agent
+        self._node: Any = agent.node
+        self._lock_id = lock_id
+        self._servers = tuple(scope_of(agent.node).nodes)
+        self._grants: dict[str, int] = {}
+
+    def _now(self) -> int:
+        return int(self._node.now() // 1000)
+
+    def new(self, token: int, remember: float) -> Mark:
+        """A mark that says that the work was done now.
+
+        Args:
+            token: The token; the largest one counts.
+            remember: Seconds for which it is remembered.
+        """
+        now = self._now()
+        by = f"{self._agent.machine.client} on {self._node.name}"[:1000]
+        return Mark(self._lock_id, token, now, now + int(remember * 1e6), by)
 
     def _ask(
         self, servers: Iterable[str], mark: Mark | None = None
     ) -> tuple[dict[str, MarkFact], dict[str, str]]:
         """Ask servers for the mark, or set it; return the answers, and why there is none."""
-        agent = self._tx.agent
-        node: Any = agent.node
-        now = self._now(agent)
+        agent = self._agent
+        now = self._now()
         questions = {
-            name: AskMark(agent.id, self.lock_id, now, self._grants.get(name, 0), mark)
+            name: AskMark(agent.id, self._lock_id, now, self._grants.get(name, 0), mark)
             for name in servers
         }
-        said, silent = ask_all(node, node.cluster, questions, ASK)
-        now = self._now(agent)
+        said, silent = ask_all(self._node, self._node.cluster, questions, ASK)
+        now = self._now()
         facts = {
             name: fact._replace(mark=fact.mark and moved(fact.mark, fact.now, now))
             for name, fact in said.items()
@@ -254,40 +275,55 @@ class Once(ClientBlock, metaclass=Shown):
         }
         return facts, silent
 
-    def _read(self) -> Reading:
-        """Ask the servers until enough know whether the work is done."""
-        node = self._tx.agent.node
-        self._servers = tuple(scope_of(node).nodes)
-        deadline = node.clock() + (READ if self._timeout is None else min(READ, self._timeout))
+    def read(self, timeout: float) -> Mark | None:
+        """Ask the servers until enough know whether the work is done; the mark, if there is one.
+
+        Args:
+            timeout: Seconds to try.
+
+        Raises:
+            CannotServe: It is unknown.
+            LocksError: The lock was lost.
+        """
+        deadline = self._node.clock() + timeout
         while True:
             facts, silent = self._ask(self._servers)
             found = read(self._servers, facts)
             if found is not None:
-                return found
-            self._tx.ensure_held()
-            if node.clock() >= deadline:
+                self._grants = found.grants
+                return found.mark
+            self._agent.ensure_held()
+            if self._node.clock() >= deadline:
                 raise CannotServe(
-                    f"can't find out whether {show(self.lock_id)} is done: {self._why(facts, silent)}",
-                    lock_id=self.lock_id,
+                    f"can't find out whether {show(self._lock_id)} is done: {self._why(facts, silent)}",
+                    lock_id=self._lock_id,
                     nodes=[name for name in self._servers if name not in facts],
                 )
             Waiter().wait(PAUSE)
 
-    def _set(self, mark: Mark) -> None:
-        """Set a mark until a majority has it at one time."""
-        node = self._tx.agent.node
-        deadline = node.clock() + SET
+    def set(self, mark: Mark, timeout: float = SET) -> None:
+        """Set a mark until a majority has it at one time; after `read`.
+
+        Args:
+            mark: The mark.
+            timeout: Seconds to try.
+
+        Raises:
+            CannotServe: It is unknown whether it is set.
+            LocksError: The lock was lost.
+        """
+        deadline = self._node.clock() + timeout
         had: set[str] = set()
         while True:
             facts, silent = self._ask(self._grants, mark)
             is_set, now_had = are_set(self._servers, self._grants, had, facts)
             if is_set:
                 return
-            self._tx.ensure_held()
-            if node.clock() >= deadline:
+            self._agent.ensure_held()
+            if self._node.clock() >= deadline:
                 raise CannotServe(
-                    f"no majority of the lock servers has taken the mark within {SET:g} s: {self._why(facts, silent)}",
-                    lock_id=self.lock_id,
+                    f"no majority of the lock servers has taken the mark within {timeout:g} s: {self._why(facts, silent)}",
+                    lock_id=self._lock_id,
                     nodes=[name for name in self._servers if name not in now_had],
                 )
             if now_had == had:  # no progress

@@ -180,6 +180,38 @@ def test_a_scheduler_that_keeps_no_new_entry_is_marked_rightly() -> None:
         scheduler.close()
 
 
+def test_what_the_last_leader_sent_just_before_its_death_is_not_sent_again() -> None:
+    """The next one was told of no mark, but the lock servers know it: it continues from there, and sends the next one in time."""
+    from celery import Celery, beat
+
+    from locks.engines.celery import LeaderMixin
+
+    sent = []
+
+    class Counts(LeaderMixin, beat.Scheduler):
+        def apply_async(self, entry: Any, **options: Any) -> None:
+            sent.append((self, entry.name))
+
+    app = Celery("the last moment", broker="memory://")
+    app.conf.beat_schedule = {name: {"task": "nothing", "schedule": 3600.0} for name in ("x", "y")}
+    one, two = Counts(app=app), Counts(app=app)
+    for each in (one, two):
+        each._since -= timedelta(hours=2)  # it waits for so long
+    two._leading._told = lambda view: None  # type: ignore[method-assign]
+    two._leading.follow()
+    try:
+        one.tick()
+        one._leading.give_up()  # it dies after it has sent one of two
+        for _ in range(4):
+            two.tick()
+        assert [name for _, name in sent] in (["x", "y"], ["y", "x"])
+        assert [by for by, _ in sent] == [one, two]
+        assert two.tick() == two.max_interval  # nothing else is due
+    finally:
+        one.close()
+        two.close()
+
+
 def test_a_task_runs_one_at_a_time() -> None:
     """Another one at the same time does nothing; afterwards it runs again. The lock may depend on the arguments."""
     from locks.engines.celery import single

@@ -103,3 +103,22 @@ def test_the_setting_is_checked_and_the_environment_goes_before_it(
     assert wrong.process.wait(60) == 1
     assert "LOCKS = {'server': 'local'}" in wrong.log
     assert "cookie_file" in wrong.log
+
+
+def test_a_command_runs_once_for_a_key(machine: Machine, project: Path) -> None:
+    """A run that succeeded is the last one for its key, which is said with a status of its own; one that was killed is not."""
+    (project / "done").touch()
+    done = str(project / "done")
+    one = manage(project, machine, "bill", str(project / "never"), "--once", "2026-11")
+    eventually(lambda: "begins" in one.log)
+    two = manage(project, machine, "bill", done, "--once", "2026-11")
+    assert two.process.wait(60) == 1
+    assert f"pid {one.process.pid}" in two.log
+    one.kill()
+    three = manage(project, machine, "bill", done, "--once", "2026-11", "--wait", "60")
+    assert three.process.wait(60) == 0
+    four = manage(project, machine, "bill", done, "--once", "2026-11")
+    assert four.process.wait(60) == 122
+    assert "CommandError: bill was not run: manage.py/bill/2026-11 is already done" in four.log
+    five = manage(project, machine, "bill", done, "--once", "2026-12")
+    assert five.process.wait(60) == 0
