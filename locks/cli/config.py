@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from typing import Any
 
+from locks.cli.printing import say
 from locks.errors import LocksError
 from locks.otp.names.discovery import Discovery
 from locks.program.settings import FILE, SETTINGS, arguments, read_settings
@@ -34,7 +34,7 @@ def _run(options: argparse.Namespace) -> int:
     except LocksError as error:
         if options.json:
             print(json.dumps({"error": str(error)}))
-        print(f"python -m locks config: {error}", file=sys.stderr)
+        say("locks config", error)
         return 2
     if options.json:
         print(json.dumps({name: setting._asdict() for name, setting in found.items()}))

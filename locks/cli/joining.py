@@ -13,19 +13,33 @@ from locks.program.default import start
 from locks.program.discovering import HERE_WORD, names_a_source
 from locks.program.settings import read_settings
 
-__all__ = ["add_command_line", "add_credentials", "add_options", "join"]
+__all__ = [
+    "add_command_line",
+    "add_credentials",
+    "add_options",
+    "add_servers",
+    "join",
+    "servers_in",
+]
 
 PATIENCE = 10.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for servers and credentials."""
-    parser.add_argument(
-        "--servers",
-        metavar="SERVERS",
-        help="name@host:port of all servers, comma-separated; or local, or dns://... (default: $LOCKS_SERVERS)",
-    )
+    add_servers(parser, "name@host:port of all servers, comma-separated; or local, or dns://...")
     add_credentials(parser)
+
+
+def add_servers(parser: argparse.ArgumentParser, about: str) -> None:
+    """Add the option for the servers."""
+    parser.add_argument("--servers", metavar="SERVERS", help=f"{about} (default: $LOCKS_SERVERS)")
+
+
+def servers_in(options: argparse.Namespace) -> str | list[str] | None:
+    """The servers in the options, as `start` takes them."""
+    text: str | None = options.servers
+    return text if text is None or names_a_source(text) else text.split(",")
 
 
 def add_credentials(parser: argparse.ArgumentParser) -> None:
@@ -70,9 +84,8 @@ def join(options: argparse.Namespace) -> None:
             "no lock servers configured: set LOCKS_SERVERS or pass --servers "
             "(`--servers local` for this machine)"
         )
-    is_list = text is not None and not names_a_source(text)
     start(
-        servers=text.split(",") if is_list and text is not None else text,
+        servers=servers_in(options),
         cookie=read_cookie(options.cookie_file) if options.cookie_file else None,
         tls=TLS(*options.tls) if options.tls else None,
     )

@@ -18,7 +18,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from locks.cli.joining import add_credentials
+from locks.cli.joining import add_credentials, add_servers, servers_in
+from locks.cli.printing import say
 from locks.cli.web import page_served
 from locks.errors import InvalidOption, LocksError, OperatingError
 from locks.metrics.serving import parse_address, serve
@@ -31,7 +32,6 @@ from locks.program.discovering import (
     HERE_WORD,
     discovery_of,
     find_servers,
-    names_a_source,
     none_of_the_servers,
 )
 from locks.program.local import LocalServer
@@ -54,18 +54,16 @@ def add_command(commands: Any, about: str) -> None:
     """Add the command to the command line."""
     parser = commands.add_parser("node", help=about, description=__doc__, epilog=EXAMPLES)
     parser.add_argument("--name", help="its name: name@host (default: $LOCKS_NAME)")
-    add_credentials(parser)
-    parser.add_argument(
-        "--server",
-        action="append",
-        metavar="NAME@HOST:PORT",
-        help="one of the servers that programs share; repeat it for all of them, including this one. Or how to "
-        "find them, dns://... (default: $LOCKS_SERVERS)",
+    add_servers(
+        parser,
+        "name@host:port of all servers that programs share, including this one, comma-separated; or how to find them, dns://...",
     )
+    parser.add_argument("--server", action="append", default=[], help=argparse.SUPPRESS)
+    add_credentials(parser)
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="where to listen; port 0 takes a free one (default: the address in --server, or a free port on "
+        help="where to listen; port 0 takes a free one (default: the address in --servers, or a free port on "
         "loopback)",
     )
     parser.add_argument(
@@ -202,7 +200,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         levels = parse_levels(options.log_level)
     except InvalidOption as error:
-        print(f"python -m locks node: {error}", file=sys.stderr)
+        say("locks node", error)
         return 2
     start_logging(FORMATS[options.log_format], logging.INFO if options.verbose else logging.WARNING)
     for logger, level in levels.items():
@@ -216,9 +214,14 @@ def _run(options: argparse.Namespace) -> int:
         if name is None or not (options.cookie_file or "cookie_file" in said):
             missing = "name: pass --name" if name is None else "cookie: pass --cookie-file"
             raise InvalidOption(f"the lock server has no {missing}")
-        servers = options.server or said.get("servers")
-        if options.server and len(options.server) == 1 and names_a_source(options.server[0]):
-            servers = options.server[0]
+        if options.server:
+            text = ",".join(options.server)
+            print(
+                f"locks node: --server is deprecated: use --servers {text}; the next release no longer has the old option",
+                file=sys.stderr,
+            )
+            options.servers = options.servers or text
+        servers = servers_in(options) or said.get("servers")
         if isinstance(servers, str):
             servers = _sources(servers)
             if isinstance(servers, ChangingDiscovery):
@@ -253,7 +256,7 @@ def _run(options: argparse.Namespace) -> int:
             assert isinstance(servers, Discovery)
             raise none_of_the_servers(name, servers, node.scope.nodes if node.scope else ())
     except LocksError as error:
-        print(f"python -m locks node: {error}", file=sys.stderr)
+        say("locks node", error)
         stop()
         return 2
     settle()
@@ -270,7 +273,7 @@ def _run(options: argparse.Namespace) -> int:
                 pass
             crashed = not node.running
     except InvalidOption as error:
-        print(f"python -m locks node: {error}", file=sys.stderr)
+        say("locks node", error)
         return 2
     finally:
         if audit is not None:

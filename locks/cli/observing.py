@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
 from locks.cli.joining import add_options, join
+from locks.cli.printing import in_options, say
 from locks.errors import LocksError, MisuseError
 from locks.facts.gather import await_servers, lock_server_names
 from locks.facts.stories import as_table
@@ -20,6 +21,7 @@ from locks.program.default import stop
 
 __all__ = [
     "FAILED",
+    "MOMENT",
     "NOTHING",
     "PATIENCE",
     "add_looking",
@@ -97,8 +99,8 @@ def joined(name: str, run: Callable[[argparse.Namespace], int], options: argpars
 def refused(name: str, error: LocksError, options: argparse.Namespace) -> int:
     """Print why a command fails, as one sentence; return the exit status."""
     if options.json:
-        print_json({"error": str(error)})
-    print(f"locks {name}: {error}", file=sys.stderr)
+        print_json({"error": in_options(str(error))})
+    say(f"locks {name}", error)
     return WRONG if isinstance(error, MisuseError) else FAILED
 
 
@@ -128,7 +130,8 @@ def answer(
     if options.json:
         print_json(data | {"silent": dict(silent)} | ({"error": error} if status else {}))
     else:
-        print(text, file=to)
+        if status != FAILED:  # otherwise nothing is known
+            print(text, file=to)
         say_silent(silent)
     return status
 

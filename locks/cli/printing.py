@@ -11,12 +11,46 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-__all__ = ["Progress", "run_printing"]
+from locks.errors import LocksError
+
+__all__ = ["IN_OPTIONS", "Progress", "in_options", "run_printing", "say"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 UNWRITTEN = 3
 PIPE = 13  # SIGPIPE; not on every system
 OFTEN = 0.2  # seconds between two updates of the progress line
+
+
+# What errors advise to programs, and what helps those who run a command.
+IN_OPTIONS = {
+    "use other nodes, or await_nodes=True to wait for these": "start them, or name the right servers with --servers",
+    "use start(..., cookie=...), or a file: --cookie-file, LOCKS_COOKIE_FILE": (
+        "pass a file with --cookie-file, or set LOCKS_COOKIE_FILE"
+    ),
+    "(--tls, LOCKS_TLS_CERTIFICATE and so on, or tls=locks.TLS(...))": (
+        "(--tls, or LOCKS_TLS_CERTIFICATE and so on; `locks certificates` makes them)"
+    ),
+    "LOCKS_ALLOW_PLAINTEXT=1 or allow_plaintext=True if": "set LOCKS_ALLOW_PLAINTEXT=1 if",
+    "with epmd=True": "with LOCKS_EPMD=1",
+    "and allow_short_cookie=True is set": "and it is a server with --allow-short-cookie",
+}
+
+
+def in_options(text: str) -> str:
+    """The text of an error, with advice for those who run a command."""
+    for program, command in IN_OPTIONS.items():
+        text = text.replace(program, command)
+    return text
+
+
+def say(name: str, error: LocksError) -> None:
+    """Print why a command fails, as one sentence.
+
+    Args:
+        name: The command, such as `locks run`.
+        error: Why.
+    """
+    print(f"{name}: {in_options(str(error))}", file=sys.stderr)
 
 
 def run_printing(name: str, run: Callable[[], int]) -> int:

@@ -16,13 +16,13 @@ not found.
 from __future__ import annotations
 
 import argparse
-import sys
 from functools import partial
 from typing import Any
 
 from locks.cli.child import Child, Signals, label_of, run_with_signals
 from locks.cli.ids import ID_HELP, parse_id
 from locks.cli.joining import add_command_line, add_options, join
+from locks.cli.printing import say
 from locks.cli.times import parse_time
 from locks.cli.waiting import Waiting
 from locks.errors import (
@@ -104,16 +104,16 @@ def _under_lock(options: argparse.Namespace, signals: Signals) -> int:
                 tx.ensure_held()
                 return status
     except AlreadyDone as error:
-        _say(error)
+        say("locks run", error)
         return 0 if options.ok_if_done else DONE
     except (LockLost, NotMarked) as error:
-        _say(error)
+        say("locks run", error)
         return LOST
     except LockTimeout as error:
-        _say(error)
+        say("locks run", error)
         return IN_VAIN
     except LocksError as error:
-        _say(error)
+        say("locks run", error)
         return FAILED
 
 
@@ -158,7 +158,3 @@ def _remembered(options: argparse.Namespace) -> float | None:
     if options.read:
         raise InvalidOption("--once and --read exclude each other: only one runs at a time")
     return parse_time("--once-for", "1d" if options.once_for is None else options.once_for)
-
-
-def _say(error: LocksError) -> None:
-    print(f"locks run: {error}", file=sys.stderr)

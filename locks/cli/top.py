@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from locks.cli.observing import FAILED, NOTHING, add_looking, print_json
+from locks.cli.observing import FAILED, NOTHING, add_looking, print_json, say_silent
 from locks.errors import InvalidOption, OperatingError
 from locks.facts.data import tree_as_data
 from locks.facts.gather import look
@@ -92,6 +92,8 @@ def _print(options: argparse.Namespace) -> int:
             print("\n".join(frame(before, now, WIDTH, HEIGHT)), end="\n\n")
         sys.stdout.flush()
         if options.once:
+            if not options.json:
+                say_silent(now.silent)
             return 0 if now.enough else NOTHING if now.nodes else FAILED
     return 0
 

@@ -77,7 +77,8 @@ class State:
         except InvalidOption:
             raise
         except (OSError, sqlite3.OperationalError) as error:
-            text = "it is in use by another server" if "locked" in str(error) else error
+            why = getattr(error, "strerror", None) or str(error)
+            text = "it is in use by another server" if "locked" in why else why
             raise InvalidOption(
                 f"can't use the state file {path}: {text}", path=str(path)
             ) from error

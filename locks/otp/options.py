@@ -69,8 +69,10 @@ class TLS(NamedTuple):
                 context.load_cert_chain(self.certificate, self.key)
                 context.load_verify_locations(self.ca)
             except (OSError, ValueError) as error:
+                absent = [str(path) for path in self[:3] if not Path(path).exists()]
+                why = f"there is no {', '.join(absent)}" if absent else error
                 raise InvalidOption(
-                    f"can't set up TLS with {tuple(map(str, self[:3]))}: {error}. These must be "
+                    f"can't set up TLS with {tuple(map(str, self[:3]))}: {why}. These must be "
                     "PEM files: a certificate, its key, and the certificate of the CA",
                     tls=repr(self),
                 ) from error

@@ -47,7 +47,7 @@ class Servers:
 
     def _start(self, address: str) -> Server:
         name, _, port = address.rpartition(":")
-        given = [f"--server={each}" for each in self.addresses]
+        given = [f"--servers={','.join(self.addresses)}"]
         given += [*self._arguments, *self.options(name)]
         return self.world.server(
             name, port=int(port), arguments=given, net_ticktime=self._net_ticktime

@@ -80,7 +80,7 @@ class Found:
     def serve(self, number: int) -> Server:
         """Start one."""
         host = f"127.0.0.{number}"
-        given = [f"--listen={host}:{self.port}", f"--server={self.where}"]
+        given = [f"--listen={host}:{self.port}", f"--servers={self.where}"]
         return self.world.server(f"locks@{host}", arguments=given)
 
     def program(self, code: str) -> subprocess.Popen[str]:
@@ -145,7 +145,7 @@ def test_ipv6(found: Found) -> None:
     """A server at an address of IPv6 has that in its name; it listens where DNS says."""
     found.where = found.dns.url(f"{NAME}:{found.port}", size=1, records="AAAA")
     found.dns.zone = hosts(NAME, "::1")
-    given = [f"--listen=[::1]:{found.port}", f"--server={found.where}"]
+    given = [f"--listen=[::1]:{found.port}", f"--servers={found.where}"]
     assert found.world.server("locks@::1", arguments=given).address == ("::1", found.port)
     assert int(found.run(ONCE.format(timeout=30)))
 
@@ -244,7 +244,7 @@ def test_a_server_moves(found: Found) -> None:
     found.dns.zone = zone(2, 3, 4)
 
     def serve(name: str, number: int) -> Server:
-        given = [f"--listen=127.0.0.{number}:{found.port}", f"--server={found.where}"]
+        given = [f"--listen=127.0.0.{number}:{found.port}", f"--servers={found.where}"]
         return found.world.server(f"locks@{name}", arguments=given)
 
     servers = [serve(name, number) for name, number in zip(names, (2, 3, 4), strict=True)]
@@ -370,7 +370,7 @@ def test_without_dnspython() -> None:
 def test_servers_by_the_port_mapper(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers without ports register, and are found there; also one that comes back at another port."""
     names = [f"{letter}@127.0.0.1" for letter in "abc"]
-    given = ["--epmd", *(f"--server={name}" for name in names)]
+    given = ["--epmd", f"--servers={','.join(names)}"]
     with port_mapper() as mapper, World() as world:
         monkeypatch.setenv("ERL_EPMD_PORT", str(mapper))
         monkeypatch.setenv("LOCKS_EPMD", "yes")

@@ -107,17 +107,17 @@ def test_alive_and_ready() -> None:
     """A server whose peers are gone is alive, and not ready: it says how many there are."""
     with World() as world:
         port = free_port()
-        known = [f"--server={name}@127.0.0.1:{free_port()}" for name in "bc"]
-        own = f"--server=a@127.0.0.1:{port}"
+        known = [f"{name}@127.0.0.1:{free_port()}" for name in "bc"]
+        all_of_them = f"--servers={','.join([f'a@127.0.0.1:{port}', *known])}"
         metrics = free_port()
         server = world.server(
-            "a@127.0.0.1", port=port, arguments=[own, *known, f"--metrics=127.0.0.1:{metrics}"]
+            "a@127.0.0.1", port=port, arguments=[all_of_them, f"--metrics=127.0.0.1:{metrics}"]
         )
         assert server.address
         address = f"http://127.0.0.1:{metrics}"
         said = "1 of 3 lock servers can be asked; 2 are needed\n"
         assert status_of(f"{address}/healthz") == (200, said)
         assert status_of(f"{address}/readyz") == (503, said)
-        other = known[0].partition("=")[2]
-        world.server("b@127.0.0.1", port=int(other.rpartition(":")[2]), arguments=[own, *known])
+        other = int(known[0].rpartition(":")[2])
+        world.server("b@127.0.0.1", port=other, arguments=[all_of_them])
         eventually(lambda: status_of(f"{address}/readyz")[0] == 200)

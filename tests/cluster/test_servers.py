@@ -150,7 +150,7 @@ def test_what_is_watched_while_a_server_is_down(world: World) -> None:
     try:
         assert program.stdout is not None
         assert program.stdout.readline() == f"{NAMES[1]} {NAMES[2]}\n"
-        given = [f"--server={address}" for address in servers.addresses]
+        given = [f"--servers={','.join(servers.addresses)}"]
         world.server(NAMES[0], port=port, arguments=given)
         assert program.stdout.readline() == " ".join(NAMES) + "\n"
     finally:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.harness import World
+from locks.cli.printing import IN_OPTIONS
+from tests.cluster.commands import process
+from tests.cluster.harness import ROOT, World
 from tests.cluster.servers import NAMES, Servers
 from tests.cluster.test_servers import HOLDER, once
 from tests.helpers import free_port
@@ -178,6 +180,64 @@ def test_a_lock_server_that_is_told_to_keep_to_itself() -> None:
     )
     assert done.returncode == 2
     assert done.stderr == (
-        'python -m locks node: servers = "here" is for programs with private locks, not for a lock server, which other '
+        'locks node: servers = "here" is for programs with private locks, not for a lock server, which other '
         "programs share: list all servers as name@host:port, or list none here and all of them in the programs\n"
     )
+
+
+WRONG = [
+    (["run", "--servers", "a@127.0.0.1:1", "x", "--", "true"], 125, "locks run: can't lock x: a@127.0.0.1 is not running (running: CLIENT); start them, or name the right servers with --servers. No answer from a@127.0.0.1 at 127.0.0.1:1"),
+    (["elect", "--timeout", "0.1", "--servers", "a@127.0.0.1:1", "x", "--", "true"], 124, "locks elect: too few lock servers answer; waiting for them (see --servers)"),
+    (["why", "x", "--servers", "a@127.0.0.1:1"], 3, "no answer from a@127.0.0.1: can't be reached at 127.0.0.1:1: [Errno 111] Connection refused"),
+    (["top", "--once", "--servers", "a@127.0.0.1:1"], 3, "no answer from a@127.0.0.1: can't be reached at 127.0.0.1:1: [Errno 111] Connection refused"),
+    (["status", "--servers", "a"], 2, "locks status: peer 'a' has the wrong form; use \"name@host:port\"; the port can be left out only with LOCKS_EPMD=1"),
+    (["run", "--servers", "a@10.0.0.1:1", "x", "--", "true"], 125, "locks run: a node that connects to 10.0.0.1 is open to the network: use TLS (--tls, or LOCKS_TLS_CERTIFICATE and so on; `locks certificates` makes them), or set LOCKS_ALLOW_PLAINTEXT=1 if the network is yours alone"),
+    (["ps", "--servers", "a@127.0.0.1:1", "--tls", "c", "k", "ca"], 2, "locks ps: can't set up TLS with ('c', 'k', 'ca'): there is no c, k, ca. These must be PEM files: a certificate, its key, and the certificate of the CA"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "status", "text"), WRONG, ids=lambda value: str(value)[:40])
+def test_a_command_says_what_helps_those_who_run_it(
+    processes: Servers, arguments: list[str], status: int, text: str
+) -> None:
+    """It speaks of options, not of the arguments of functions; and claims nothing of servers that it has not reached."""
+    done = process(processes, *arguments)
+    assert done.status == status
+    assert said(done.error) == text
+    if arguments[0] == "why":
+        assert done.out == ""
+
+
+def test_a_command_without_a_cookie(tmp_path: Path) -> None:
+    """It says which option has one."""
+    done = subprocess.run(
+        [sys.executable, "-m", "locks", "status", "--servers", "a@127.0.0.1:1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == (
+        "locks status: a node that accepts connections needs a cookie, a secret that all its peers share: pass a file "
+        "with --cookie-file, or set LOCKS_COOKIE_FILE; there is no default\n"
+    )
+
+
+def test_what_is_said_otherwise_in_commands_is_said_somewhere() -> None:
+    """Each text that commands replace is one that an error has, with its quotes and line ends taken out."""
+    code = "".join(
+        re.sub(r'"\n\s*f?"', "", path.read_text("utf-8"))
+        for path in (ROOT / "locks").rglob("*.py")
+        if path.name != "printing.py"
+    )
+    assert [text for text in IN_OPTIONS if text not in code] == []
+
+
+def test_the_old_option_for_servers_still_works(processes: Servers) -> None:
+    """`--server`, repeated, is `--servers` with commas; a warning says so."""
+    name = "x@127.0.0.1"
+    given = [f"--server={name}:{free_port()}", f"--server=y@127.0.0.1:{free_port()}"]
+    server = processes.world.server(name, arguments=given)
+    assert server.address
+    both = ",".join(each.partition("=")[2] for each in given)
+    assert f"locks node: --server is deprecated: use --servers {both};" in server.errors()
