@@ -7,6 +7,7 @@ from typing import Any
 import pykka
 from typing_extensions import assert_type
 
+import locks
 import locks_leader
 from locks import mvcc, ownership
 from locks.testing import Simulation, seeds, simulate
@@ -25,6 +26,33 @@ election.run(report, 17)  # E
 election.run(report)  # E
 election.run(lambda leadership: print(leadership.term))
 locks_leader.Election("report", polcy="majority")  # E
+
+
+@election
+def clean(leadership: locks_leader.Leadership, room: str, *, twice: bool = False) -> int:
+    return leadership.term
+
+
+assert_type(clean("kitchen", twice=True), int | None)
+clean(17)  # E
+clean()  # E
+
+
+@locks.once(("nightly", 17), remember=60)
+def nightly(day: str) -> int:
+    return 17
+
+
+@locks.aio.once(("nightly", 17))
+async def nightly_too(day: str) -> int:
+    return 17
+
+
+async def main() -> None:
+    assert_type(nightly("monday"), int)
+    assert_type(await nightly_too("monday"), int)
+    nightly(17)  # E
+    await nightly_too()  # E
 
 
 class Counter(locks_leader.Behaviour):
