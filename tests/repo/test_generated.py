@@ -35,6 +35,7 @@ from locks.metrics.names import describe as describe_metrics
 from locks.runtime.logs import describe_events, describe_loggers
 from locks_lab.leader import cli_diagrams
 from tests.others.record import describe_differences, describe_suites
+from tests.others.tried import describe_tried
 from tests.repo.layers import main as layers
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +64,7 @@ LISTS = {
     "metrics": describe_metrics,
     "suites": describe_suites,
     "suite-differences": describe_differences,
+    "tried": describe_tried,
 }
 
 
