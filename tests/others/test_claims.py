@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -129,78 +127,3 @@ def test_a_lock_of_redis_expires_only_with_a_timeout(redis_port: int) -> None:
     assert 0 < client.pttl("b") <= 1_000_000
     assert len(client.get("a")) == 32
     client.close()
-
-
-@pytest.fixture
-def postgres() -> Iterator[list[str]]:
-    """A PostgreSQL of our own: how `psql` reaches it."""
-    folders = [*Path("/usr/lib/postgresql").glob("*/bin"), *map(Path, os.get_exec_path())]
-    programs = next((each for each in folders if (each / "initdb").exists()), None)
-    psql = shutil.which("psql")
-    if programs is None or psql is None:
-        pytest.skip("PostgreSQL is not installed")
-    # The folder of the tests may be one that only root can enter.
-    with tempfile.TemporaryDirectory(prefix="locks-pg-", dir="/tmp") as folder:
-        # A server refuses to run as root.
-        user: dict[str, Any] = {}
-        if os.geteuid() == 0:
-            shutil.chown(folder, "nobody")
-            user = {"user": "nobody", "group": "nogroup", "extra_groups": [], "cwd": folder}
-        data, port, quiet = f"{folder}/data", str(free_port()), subprocess.DEVNULL
-        made = [str(programs / "initdb"), "-D", data, "-U", "locks", "-A", "trust", "--no-sync"]
-        subprocess.run(made, check=True, stdout=quiet, **user)
-        run = [str(programs / "postgres"), "-D", data, "-p", port, "-k", folder, "-h", ""]
-        with subprocess.Popen(run, stderr=quiet, stdout=quiet, **user) as server:
-            try:
-                reach = [psql, "-h", folder, "-p", port, "-U", "locks", "-qtA", "postgres"]
-                eventually(lambda: ask(reach, "select 1").returncode == 0)
-                yield reach
-            finally:
-                server.send_signal(3)  # an immediate end
-                server.wait(LIMIT)
-
-
-def ask(reach: list[str], *questions: str) -> subprocess.CompletedProcess[str]:
-    """Run statements, each in a transaction of its own, in one connection."""
-    given = [part for each in questions for part in ("-c", each)]
-    return subprocess.run([*reach, *given], capture_output=True, text=True, check=False)
-
-
-@pytest.mark.explore
-def test_advisory_locks_of_postgresql(postgres: list[str]) -> None:
-    """They read and write, are free with their connection, and a deadlock is found after a second, with who waits for whom."""
-    pipe = subprocess.PIPE
-    sessions = [
-        subprocess.Popen(postgres, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in "12"
-    ]
-
-    def tell(number: int, text: str) -> None:
-        stdin = sessions[number].stdin
-        assert stdin is not None
-        stdin.write(f"{text};\n")
-        stdin.flush()
-
-    def granted() -> set[str]:
-        rows = ask(postgres, "select objid from pg_locks where locktype='advisory' and granted")
-        return set(rows.stdout.split())
-
-    try:
-        assert ask(postgres, "show deadlock_timeout").stdout.strip() == "1s"
-        for number in (0, 1):
-            tell(
-                number, f"select pg_advisory_lock({number + 1}); select pg_advisory_lock_shared(3)"
-            )
-        eventually(lambda: granted() == {"1", "2", "3"})
-        for number in (0, 1):
-            tell(number, f"select pg_advisory_lock({2 - number})")
-        tell(0, r"\q")
-        tell(1, r"\q")
-        errors = [each.communicate(timeout=LIMIT)[1] for each in sessions]
-        (found,) = [each for each in errors if "deadlock detected" in each]
-        assert "waits for ExclusiveLock on advisory lock" in found
-        assert "blocked by process" in found
-        assert granted() == set()
-    finally:
-        for each in sessions:
-            each.kill()
-            each.communicate()

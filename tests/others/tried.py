@@ -10,7 +10,6 @@ TRIED = {
     "filelock": "4.3.1",
     "readerwriterlock": "1.0.10",
     "redis-py": "8.1.0",
-    "PostgreSQL": "15",
 }
 
 
