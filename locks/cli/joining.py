@@ -8,7 +8,6 @@ from pathlib import Path
 from locks.errors import InvalidOption
 from locks.otp.options import TLS
 from locks.program import meeting as meeting  # what `start` needs
-from locks.program.cookies import read_cookie
 from locks.program.default import start
 from locks.program.discovering import HERE_WORD, names_a_source
 from locks.program.settings import read_settings
@@ -47,7 +46,7 @@ def add_credentials(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cookie-file",
         type=Path,
-        help="file with the secret that all nodes share (default: $LOCKS_COOKIE_FILE)",
+        help="file with the secret that all nodes share; in further lines, more that are accepted (default: $LOCKS_COOKIE_FILE)",
     )
     parser.add_argument(
         "--tls",
@@ -86,6 +85,6 @@ def join(options: argparse.Namespace) -> None:
         )
     start(
         servers=servers_in(options),
-        cookie=read_cookie(options.cookie_file) if options.cookie_file else None,
+        cookie=options.cookie_file,
         tls=TLS(*options.tls) if options.tls else None,
     )

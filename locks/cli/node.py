@@ -2,7 +2,7 @@
 
 It runs a lock server for agents of other nodes. When it is ready, it prints one line of JSON with its
 name and address. It ends on SIGTERM and on Ctrl-C, and then closes its connections, so that the other nodes
-notice immediately.
+notice immediately. On SIGHUP it reads its cookie and its certificates again, for new connections.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from locks.metrics.serving import parse_address, serve
 from locks.otp.names.discovery import ChangingDiscovery, Discovery
 from locks.otp.options import TLS, parse_servers
 from locks.program.audit_log import SIZE, AuditLog
-from locks.program.cookies import read_cookie
 from locks.program.default import start, stop
 from locks.program.discovering import (
     HERE_WORD,
@@ -35,9 +34,10 @@ from locks.program.discovering import (
     none_of_the_servers,
 )
 from locks.program.local import LocalServer
+from locks.program.reloading import Reloading
 from locks.program.server_log import FORMATS, parse_levels, start_logging
 from locks.program.serving import open_many_files, settle
-from locks.program.settings import read_settings
+from locks.program.settings import SETTINGS, read_settings
 from locks.runtime.waiter import Event
 
 __all__ = ["add_command"]
@@ -195,6 +195,15 @@ def _sources(text: str) -> Discovery:
     return discovery
 
 
+def _given(options: argparse.Namespace) -> set[str]:
+    """The settings that the command line has."""
+    names = {"servers": "server", "peers": "peer"}
+    given = {name for name in SETTINGS if getattr(options, names.get(name, name), None) is not None}
+    if options.tls:
+        given |= {name for name in SETTINGS if name.startswith("tls_")}
+    return given
+
+
 def _run(options: argparse.Namespace) -> int:
     open_many_files()
     try:
@@ -208,8 +217,12 @@ def _run(options: argparse.Namespace) -> int:
     ended = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.open())
+    hung_up: list[int] = []
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, lambda number, _: hung_up.append(number))
     try:
         said = {name: setting.value for name, setting in read_settings().items()}
+        reloading = Reloading(_given(options))
         name = options.name or said.get("name")
         if name is None or not (options.cookie_file or "cookie_file" in said):
             missing = "name: pass --name" if name is None else "cookie: pass --cookie-file"
@@ -238,7 +251,7 @@ def _run(options: argparse.Namespace) -> int:
         audit = AuditLog(options.audit, options.audit_size) if options.audit else None
         node = start(
             name,
-            cookie=read_cookie(options.cookie_file) if options.cookie_file else None,
+            cookie=options.cookie_file,
             listen=listen,
             servers=servers,
             peers=options.peer,
@@ -270,7 +283,9 @@ def _run(options: argparse.Namespace) -> int:
                 told["web"] = stack.enter_context(page_served(options.web))
             print(json.dumps(told), flush=True)
             while not ended.wait(timeout=1) and node.running:
-                pass
+                if hung_up:
+                    hung_up.clear()
+                    reloading.read_again(node)
             crashed = not node.running
     except InvalidOption as error:
         say("locks node", error)

@@ -195,7 +195,7 @@ def _others(node: Node) -> Iterator[tuple[str, Labels, float]]:
     yield "locks_servers", {}, known
     yield "locks_servers_connected", {}, connected_now
     yield "locks_servers_needed", {}, needed
-    expires = None if node.cluster is None else node.cluster.distribution.expires
+    expires = None if node.cluster is None else node.cluster.distribution.keys.expires
     if expires is not None:
         yield "locks_certificate_expires_seconds", {}, expires
 

@@ -10,6 +10,6 @@ Its rooms:
 * `tunnel`: connections between two nodes through a third one.
 * `process`: processes that other nodes can reach: references, calls, monitors, and links.
 
-`distribution.py` puts them together, `options.py` has the options of a node, `notices.py` its
-warnings about others.
+`distribution.py` puts them together, `options.py` has the options of a node, `keys.py` what it proves
+itself with, `notices.py` its warnings about others.
 """

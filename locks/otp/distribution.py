@@ -26,6 +26,7 @@ Source: "Distribution Protocol" and "Distributed Erlang" in the documentation of
 from __future__ import annotations
 
 import errno
+import logging
 import math
 import secrets
 import socket
@@ -36,12 +37,14 @@ from typing import Any
 import gevent
 from gevent import socket as gevent_socket
 
-from locks.errors import assert_never
+from locks.errors import InvalidOption, assert_never
 from locks.otp.admission import handshake as steps
 from locks.otp.admission.door import Door, Stranger, listen, talk, tls_told
 from locks.otp.admission.handshake import FLAGS, FLAGS_HIDDEN, Challenges, Handshake, Peer
 from locks.otp.admission.rivals import Rivals
+from locks.otp.admission.secret import Cookie
 from locks.otp.admission.strangers import Refused, Settled
+from locks.otp.keys import Keys
 from locks.otp.links.budgets import Traffic
 from locks.otp.links.line import Line
 from locks.otp.links.link import LOOKS, GoOn, Link
@@ -52,7 +55,7 @@ from locks.otp.names.discovery import Address, HostAndPort, UnixAddress
 from locks.otp.names.port_mapper import PortMapper
 from locks.otp.names.ways import Finder, Ways
 from locks.otp.notices import Notices
-from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, Options
+from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, TLS, Options
 from locks.runtime.executor import Executor
 from locks.runtime.inline import Turn
 from locks.runtime.native import native_lock, start_new_thread
@@ -65,6 +68,7 @@ HANDSHAKE_TIME = 7.0  # seconds, for all that follows at the side that has conne
 FRAME_LIMIT = 16 * 2**20  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
 FORGET = 600.0  # seconds until a node is forgotten that was neither asked for nor seen
+KEYS = ("cookie", "certificate")  # causes of refusals that new files may mend
 CHECKS = 6  # how often in net_ticktime something must be sent; see also `rivals.SIGNS`
 MISSED = (
     CHECKS - 1
@@ -98,6 +102,7 @@ class Distribution:
         named: The nodes that the program has named.
         book: The address book.
         finder: Finds the servers, if they are known by a discovery.
+        keys: What new connections are made with.
         slowest: The longest time that it took to connect to a node, in seconds.
         unsent: The links to flush at the end of the turn.
     """
@@ -136,8 +141,7 @@ class Distribution:
         self._on_down = on_down
         self._on_frame = on_frame
         self.is_running = True
-        self._contexts = options.tls.contexts() if options.tls is not None else None
-        self.expires = options.tls.expires() if options.tls is not None else None
+        self.keys = Keys.of(options.cookies, options.tls)
         self._challenges = Challenges(secrets.token_bytes(32))
         self._shunned: set[str] = set()  # disconnected on purpose
         self._listener: socket.socket | None = None
@@ -321,7 +325,53 @@ class Distribution:
 
     # --- Dialling, in the hub -------------------------------------------------------------------
 
+    def read_keys(self, cookie: Cookie | None = None, tls: TLS | None = None) -> bool:
+        """Read the files with cookies and certificates again, for new connections; connections that stand stay.
+
+        Args:
+            cookie: Where the cookies are now, if that has changed.
+            tls: Where the certificates are now, likewise.
+
+        Returns:
+            Whether they say something else now.
+
+        Raises:
+            InvalidOption: A file is wrong; what was in force stays in force.
+        """
+        before, self.keys = self.keys, self.keys.again(cookie, tls)
+        return not self.keys.are_same(before)
+
     def _dial(self, name: str) -> None:
+        """Connect to a node; if it does not accept our keys, read them again, because they may have been changed everywhere."""
+        try:
+            self._try_cookies(name)
+        except Refused as error:
+            if error.cause not in KEYS or not self._has_new_keys():
+                raise
+            self._try_cookies(name)
+
+    def _has_new_keys(self) -> bool:
+        try:
+            return self.read_keys()
+        except InvalidOption as error:
+            text = (
+                "%s can't read its cookie and certificates again, and keeps those that it had: %s"
+            )
+            self.notices.warn("keys", "", text, self.name, error, level=logging.ERROR)
+            return False
+
+    def _try_cookies(self, name: str) -> None:
+        """Connect to a node by the first of our cookies that it accepts."""
+        *others, last = self.keys.cookies.each
+        for cookie in others:
+            try:
+                return self._try_cookie(name, cookie)
+            except Refused as error:
+                if error.cause != "cookie":
+                    raise
+        return self._try_cookie(name, last)
+
+    def _try_cookie(self, name: str, cookie: Cookie) -> None:
         begun = time.monotonic()
         with gevent.Timeout(
             CONNECT_TIME, OSError(errno.ETIMEDOUT, "the connection attempt timed out")
@@ -333,10 +383,10 @@ class Distribution:
         self._streams.add(stream)
         try:
             with gevent.Timeout(HANDSHAKE_TIME, _no_handshake()), tls_told():
-                if self._contexts is not None and stream.over is None:
-                    stream.begin_tls(self._contexts[0], False, name.split("@")[1])
+                if self.keys.contexts is not None and stream.over is None:
+                    stream.begin_tls(self.keys.contexts[0], False, name.split("@")[1])
                     self._check_host(stream, name)
-                self._greet(stream, name)
+                self._greet(stream, name, cookie)
             self.slowest = max(self.slowest, time.monotonic() - begun)
         except BaseException:
             stream.close()
@@ -353,38 +403,45 @@ class Distribution:
 
     # --- Handshakes, in the hub -----------------------------------------------------------------
 
-    def _new_handshake(self, name: str | None, stream: Stream) -> Handshake:
+    def _new_handshake(self, name: str | None, stream: Stream, cookie: Cookie | None) -> Handshake:
+        keys = self.keys
         return Handshake(
             name=self.name,
             creation=self.creation,
-            cookie=self.options.cookie,
+            cookie=cookie or keys.cookies.each[0],
+            accepts=keys.cookies.each,
             challenge=self._challenges.next(),
             peer=name,
             flags=FLAGS_HIDDEN if self.options.hidden else FLAGS,
             issued=self._challenges.issued,
             asks=True,
-            length_size=2 if self._contexts is None or stream.over is not None else 4,
+            length_size=2 if keys.contexts is None or stream.over is not None else 4,
         )
 
-    def _greet(self, stream: Stream, name: str) -> None:
+    def _greet(self, stream: Stream, name: str, cookie: Cookie) -> None:
         """Do the handshake on the connecting side."""
         if not self.is_running or name in self.links:
             raise Settled("it is no longer needed")
-        address, shake = stream.address, self._new_handshake(name, stream)
+        address, shake = stream.address, self._new_handshake(name, stream, cookie)
         with self._rivals.attempt(name, stream):
             events = shake.start()
-            for event in talk(stream, shake, events):
-                match event:
-                    case steps.Status():
-                        if event.status == "alive":
-                            events += shake.answer_alive(name not in self.links)
-                    case steps.Established():
-                        self._establish(stream, event, address, None)
-                        return
-                    case steps.Named() | steps.Proven():
-                        pass  # of the accepting side
-                    case _:
-                        assert_never(event)
+            try:
+                for event in talk(stream, shake, events):
+                    match event:
+                        case steps.Status():
+                            if event.status == "alive":
+                                events += shake.answer_alive(name not in self.links)
+                        case steps.Established():
+                            self._establish(stream, event, address, None)
+                            return
+                        case steps.Named() | steps.Proven():
+                            pass  # of the accepting side
+                        case _:
+                            assert_never(event)
+            except ConnectionError as error:
+                if shake.is_judged:
+                    raise Refused(f"{error}; it may have another cookie", cause="cookie") from error
+                raise
 
     def _receive(self, stranger: Stranger) -> None:
         """Do the handshake on the accepting side."""
@@ -393,9 +450,9 @@ class Distribution:
         self._streams.add(stream)
         try:
             with tls_told():
-                if self._contexts is not None and stream.over is None:
+                if self.keys.contexts is not None and stream.over is None:
                     assert self._door is not None
-                    self._door.begin_tls(stranger, self._contexts[1])
+                    self._door.begin_tls(stranger, self.keys.contexts[1])
                 self._welcome(stranger)
         finally:
             self._streams.discard(stream)
@@ -403,7 +460,7 @@ class Distribution:
     def _welcome(self, stranger: Stranger) -> None:
         known: Link | None = None  # the link that the other node was asked about
         replaced: Link | None = None
-        shake = self._new_handshake(None, stranger.stream)
+        shake = self._new_handshake(None, stranger.stream, None)
         events: list[steps.Event] = []
         for event in talk(stranger.stream, shake, events, stranger):
             match event:
@@ -443,7 +500,7 @@ class Distribution:
 
     def _check_host(self, stream: Stream, name: str) -> None:
         """Raise `Refused` if the other side's certificate must be for the host in a node's name, and is not."""
-        if self.options.tls is not None and self.options.tls.check_hostname:
+        if self.keys.tls is not None and self.keys.tls.check_hostname:
             wrong = stream.wrong_host(name.split("@")[1])
             if wrong is not None:
                 raise Refused(wrong, cause="certificate")

@@ -7,7 +7,7 @@ address needs TLS, or `allow_plaintext=True`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +16,7 @@ from locks.form.first_use import Unloaded
 from locks.lock_ids import shown
 from locks.model import NODE_NAME, Require, check_node_name, check_require, is_seconds
 from locks.otp.admission.certificates import expiry_of, host_of
+from locks.otp.admission.cookies import Cookies
 from locks.otp.admission.secret import SHORTEST, Cookie
 from locks.otp.names.discovery import Address, Discovery, UnixAddress, place
 
@@ -65,19 +66,30 @@ class TLS(NamedTuple):
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             context.check_hostname = False  # the distribution checks it, on both sides
             context.verify_mode = ssl.CERT_REQUIRED
+            loaded: tuple[str | Path, ...] = self[:2]
             try:
                 context.load_cert_chain(self.certificate, self.key)
+                loaded = (self.ca,)
                 context.load_verify_locations(self.ca)
             except (OSError, ValueError) as error:
                 absent = [str(path) for path in self[:3] if not Path(path).exists()]
                 why = f"there is no {', '.join(absent)}" if absent else error
                 raise InvalidOption(
-                    f"can't set up TLS with {tuple(map(str, self[:3]))}: {why}. These must be "
-                    "PEM files: a certificate, its key, and the certificate of the CA",
+                    f"can't set up TLS with {' and '.join(map(str, loaded))}: {why}. A certificate, its key, and the "
+                    "certificate of the CA must be PEM files",
                     tls=repr(self),
                 ) from error
             made.append(context)
         return made[0], made[1]
+
+    def absolute(self) -> TLS:
+        """The same files, wherever the program is."""
+        certificate, key, ca = (Path(each).absolute() for each in self[:3])
+        return self._replace(certificate=certificate, key=key, ca=ca)
+
+    def contents(self) -> tuple[bytes, ...]:
+        """What is in the files."""
+        return tuple(Path(each).read_bytes() for each in self[:3])
 
     def expires(self) -> float | None:
         """When the node's certificate expires, in seconds since 1970; `None` if it has a form of PEM that only OpenSSL reads."""
@@ -103,7 +115,7 @@ class Options(NamedTuple):
     """The options of a node in a cluster. `Options.check` makes them.
 
     Attributes:
-        cookie: The secret that all nodes share.
+        cookies: The secret that all nodes share; several while it is changed.
         listen: Where to accept connections; `None` to connect only.
         peers: The nodes to connect to, with their addresses (`None`: look it up).
         tls: Certificates, or `None`.
@@ -117,7 +129,7 @@ class Options(NamedTuple):
         state: The file in which it keeps what is done, if it does.
     """
 
-    cookie: Cookie
+    cookies: Cookies
     listen: Address | None
     peers: dict[str, Address | None]
     tls: TLS | None
@@ -149,7 +161,7 @@ class Options(NamedTuple):
         cls,
         name: str | None,
         *,
-        cookie: Cookie | str | None,
+        cookie: Cookie | str | Path | Sequence[str] | None,
         listen: str | int | Address | bool | None,
         peers: Iterable[str] | None,
         tls: TLS | None,
@@ -188,7 +200,7 @@ class Options(NamedTuple):
                     "use start(..., cookie=...), or a file: --cookie-file, LOCKS_COOKIE_FILE; there is no default",
                 )
             return None
-        cookie = Cookie(cookie).check(1 if allow_short_cookie else SHORTEST)
+        cookies = Cookies.read(Cookie(cookie), 1 if allow_short_cookie else SHORTEST)
         if net_ticktime is not None and not (is_seconds(net_ticktime) and 0 < net_ticktime < 86400):
             raise InvalidOption(
                 f"net_ticktime={net_ticktime!r} is not a number of seconds > 0",
@@ -203,7 +215,7 @@ class Options(NamedTuple):
         if listen is None:
             listen = given.get(name or "") or (None if mesh else False)
         options = cls(
-            cookie,
+            cookies,
             _listen_address(listen),
             _with_peers(given, (parse_peer(peer, epmd) for peer in peers)),
             tls,

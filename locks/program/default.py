@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
@@ -72,7 +72,7 @@ CONNECTED_WITHIN = 5.0  # seconds that `start` waits until it is known whether t
 def start(
     name: str | None = None,
     *,
-    cookie: str | None = None,
+    cookie: str | Path | Sequence[str] | None = None,
     listen: str | int | meeting.Address | bool | None = None,
     servers: Iterable[str] | meeting.Discovery | Here | None = None,
     require: Require | None = None,
@@ -100,7 +100,9 @@ def start(
         name: The node's name, `name@host`; `node@localhost` by default; a client node gets a unique
             name by default.
         cookie: The secret that the nodes of a cluster share. A node needs it to connect to other nodes.
-            16 to 255 characters of Latin-1, without white space.
+            16 to 255 characters of Latin-1, without white space. Several: the node proves itself with the first one, and
+            accepts all; it tries the next one where one is refused. A `Path`: a file with one in each line, which is read
+            again when no cookie in it is accepted.
         listen: Where it accepts connections: `"host:port"`, `(host, port)`, or a port on
             loopback; a free port on loopback by default. `False` does not listen, which is the
             default without mesh.

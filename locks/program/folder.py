@@ -23,10 +23,10 @@ from gevent import monkey
 
 from locks.errors import OperatingError
 from locks.form.forked import in_forked_children
+from locks.otp.admission.cookies import make_cookie, read_cookies
 from locks.otp.admission.credentials import check_user, credentials_of
 from locks.otp.admission.secret import Cookie
 from locks.otp.links.stream import native_socket
-from locks.program.cookies import make_cookie, read_cookie
 
 __all__ = ["Claim", "Folder", "folder_of"]
 
@@ -162,7 +162,7 @@ class Folder:
         """
         if not self._cookie.exists():
             make_cookie(self._cookie, known or Cookie(secrets.token_hex(32)))
-        return Cookie(read_cookie(self._cookie))
+        return read_cookies(self._cookie)[0]
 
     def starting(self) -> Claim:
         """The claim of a process that starts a lock server, or ends it because no program uses it."""

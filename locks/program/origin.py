@@ -62,7 +62,7 @@ def origin_in(node: Node, nodes: Nodes | None) -> Origin:
         from locks.program.local import LocalServer
 
         if isinstance(options.discovery, LocalServer):
-            place = sha256(options.cookie.encoded()).hexdigest()
+            place = sha256(options.cookies.each[0].encoded()).hexdigest()
     return Origin(tuple(sorted(names)), place)
 
 

@@ -207,9 +207,9 @@ def arguments(settings: Mapping[str, Setting]) -> dict[str, Any]:
     """
     if not settings:
         return {}
+    from locks.otp.admission.cookies import read_cookies
     from locks.otp.admission.secret import Cookie
     from locks.otp.options import TLS
-    from locks.program.cookies import read_cookie
     from locks.program.discovering import discovery_of
 
     values = {name: setting.value for name, setting in settings.items()}
@@ -224,7 +224,9 @@ def arguments(settings: Mapping[str, Setting]) -> dict[str, Any]:
             )
         values["tls"] = TLS(**tls)
     if "cookie_file" in values:
-        values["cookie"] = Cookie(read_cookie(Path(values.pop("cookie_file"))))
+        path = Path(values.pop("cookie_file"))
+        read_cookies(path)
+        values["cookie"] = Cookie(path)
     servers = values.get("servers")
     if isinstance(servers, str):
         values["servers"] = HERE if servers == HERE_WORD else discovery_of(servers)

@@ -90,7 +90,7 @@ def certify(tmp_path_factory: pytest.TempPathFactory) -> Certify:
             )  # fmt: skip
         return certificate
 
-    def make(ca: str, host: str, trusts: str | None = None) -> locks.TLS:
+    def make(ca: str, host: str, trusts: str | None = None, days: int = 30) -> locks.TLS:
         signer, stem = authority(ca), f"{ca}-{host}"
         # OTP looks for an address among the names.
         name = f"IP:{host},DNS:{host}" if host[0].isdigit() else f"DNS:{host}"
@@ -101,7 +101,7 @@ def certify(tmp_path_factory: pytest.TempPathFactory) -> Certify:
         )  # fmt: skip
         openssl(
             "x509", "-req", "-in", f"{stem}.csr", "-CA", signer, "-CAkey", f"{ca}.key",
-            "-CAcreateserial", "-out", f"{stem}.pem", "-extfile", f"{stem}.ext",
+            "-CAcreateserial", "-out", f"{stem}.pem", "-extfile", f"{stem}.ext", "-days", days,
         )  # fmt: skip
         return locks.TLS(folder / f"{stem}.pem", folder / f"{stem}.key", authority(trusts or ca))
 

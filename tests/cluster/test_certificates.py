@@ -179,11 +179,11 @@ def test_the_recipe_of_three_servers_with_tls(
 def test_the_unit_of_systemd_with_tls(
     tmp_path: Path, environment: dict[str, str], ends: ExitStack
 ) -> None:
-    """Three servers with the settings of the unit and the credentials that it names, made by the command; a program as such."""
+    """Three servers with the settings of the unit and the files that it names, made by the command; a program as such."""
     unit = (ROOT / "deploy" / "locks.service").read_text()
     (command,) = re.findall(r"^ExecStart=/opt/locks/bin/locks (.*)$", unit, re.M)
-    settings = re.findall(r"(LOCKS_\w+)=(%d/\S+)", unit)
-    credentials = dict(re.findall(r"^LoadCredential=(\S+):/etc/locks/(\S+)$", unit, re.M))
+    settings = re.findall(r"(LOCKS_\w+)=/etc/locks/(\S+)", unit)
+    assert len(settings) == 4
     assert make("--folder", tmp_path, *HOSTS, "--client", "programs") == 0
     port = free_port()
     environment["LOCKS_SERVERS"] = ",".join(f"locks@{host}:{port}" for host in HOSTS)
@@ -191,10 +191,8 @@ def test_the_unit_of_systemd_with_tls(
         folder = tmp_path / name
         (folder / "cookie").touch(0o600)
         (folder / "cookie").write_text(COOKIE)
-        for credential, source in credentials.items():
-            assert (folder / source).exists()
-            assert credential == source, "%d has it under the same name"
-        environment |= {key: value.replace("%d", str(folder)) for key, value in settings}
+        assert all((folder / file).exists() for _, file in settings)
+        environment |= {key: str(folder / file) for key, file in settings}
         if name in HOSTS:
             given = {**environment, "LOCKS_NAME": f"locks@{name}"}
             start(f"exec {LOCKS} {command}", folder, given, ends)

@@ -184,9 +184,9 @@ def test_when_a_certificate_expires(nodes: Nodes, certify: Certify) -> None:
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     node = nodes.start(A, tls=tls)
     assert node.cluster is not None
-    assert node.cluster.distribution.expires == ssl.cert_time_to_seconds(said.strip()[9:])
+    assert node.cluster.distribution.keys.expires == ssl.cert_time_to_seconds(said.strip()[9:])
     samples = {name: value for name, _, value in Metrics(False, lambda: node)._samples(node)}
-    assert samples["locks_certificate_expires_seconds"] == node.cluster.distribution.expires
+    assert samples["locks_certificate_expires_seconds"] == node.cluster.distribution.keys.expires
 
 
 @needs_openssl

@@ -27,6 +27,7 @@ from locks.otp.admission.handshake import (
     Send,
     Status,
 )
+from locks.otp.admission.secret import Cookie
 
 MANY = settings(max_examples=max(300, settings().max_examples))
 COOKIE = "secret"
@@ -225,8 +226,20 @@ def test_another_cookie() -> None:
     said = "has another cookie; all nodes need the same one"
     assert two == [Named(A.name), Failed(f"{A.name} {said}", "cookie")]
     assert one[:2] == [Status("ok"), Status("not_allowed")]
-    assert one[2] == Failed(f"it answered not_allowed: {B.name} {said}", "not wanted")
+    assert one[2] == Failed(f"it answered not_allowed: {B.name} {said}", "cookie")
     assert md5(f"{COOKIE}111".encode()).digest() not in wire.sent[1]
+
+
+def test_more_cookies_are_accepted() -> None:
+    """The accepting side takes each cookie that it knows, and proves itself by the same one."""
+    for cookie in ("new", "old"):
+        wire = Wire(dialler(cookie=cookie), acceptor(cookie="new", accepts=[Cookie("old")]))
+        one, two = wire.run()
+        assert isinstance(one[-1], Established)
+        assert isinstance(two[-1], Established)
+    assert isinstance(
+        Wire(dialler(cookie="x"), acceptor(accepts=[Cookie("y")])).run()[1][-1], Failed
+    )
 
 
 def test_an_accepting_side_without_the_cookie() -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from locks import HERE, TLS
 from locks.errors import InvalidOption
+from locks.otp.admission.cookies import Cookies, open_to_others
 from locks.otp.admission.secret import Cookie
-from locks.program.cookies import open_to_others
-from locks.program.settings import arguments, read_settings
+from locks.program.reloading import need_restart
+from locks.program.settings import SETTINGS, Setting, arguments, read_settings
 
 FILE = """
 servers = ["a@h:1", "b@h:2"]
@@ -60,7 +61,9 @@ def test_a_cookie_is_read_and_not_shown(tmp_path: Path) -> None:
     path.touch(0o600)
     path.write_text("a secret of 16 or more\n".replace(" ", "-"))
     found = arguments(read_settings({"LOCKS_COOKIE_FILE": str(path)}, tmp_path))
-    assert found["cookie"].digest(1) == Cookie("a-secret-of-16-or-more").digest(1)
+    assert Cookies.read(found["cookie"], 16).each[0].digest(1) == Cookie(
+        "a-secret-of-16-or-more"
+    ).digest(1)
     assert "secret" not in repr(found)
     path.chmod(0o644)
     if not hasattr(os, "geteuid"):
@@ -159,3 +162,33 @@ def test_other_variables_that_begin_like_ours_are_none_of_ours(tmp_path: Path) -
     theirs = "TOKEN AGENT LEADER TERM SELF SEED PURE SERVICE_HOST SERVICE_PORT PORT PORT_9100_TCP_ADDR SERVER_PORT"
     names = [f"LOCKS_{name}" for name in theirs.split()]
     assert read_settings(dict.fromkeys(names, "x"), tmp_path) == {}
+
+
+def test_what_counts_only_after_a_restart() -> None:
+    """All but the cookie and the files of TLS; TLS can't be turned on or off either."""
+    before = {name: Setting(name, "here") for name in SETTINGS}
+    now = {name: Setting(f"{name}2", "here") for name in SETTINGS}
+    read_again = {"cookie_file", *(name for name in SETTINGS if name.startswith("tls_"))}
+    assert set(need_restart(now, before)) == SETTINGS.keys() - read_again
+    assert need_restart(before, before) == []
+    without = {name: before[name] for name in before if name != "tls_ca"}
+    assert need_restart(without, before) == need_restart(before, without) == ["tls_ca"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "known"),
+    [("one\n", ["one"]), ("new\n\nold", ["new", "old"]), (" x \r\n y\n", ["x", "y"])],
+)
+def test_a_file_has_a_cookie_in_each_line(tmp_path: Path, lines: str, known: list[str]) -> None:
+    """White space around it, and empty lines, do not count; the first one is the node's own."""
+    path = tmp_path / "cookie"
+    path.touch(0o600)
+    path.write_bytes(lines.encode())
+    found = Cookies.read(Cookie(path), 1)
+    assert found.are_same(Cookies.read(Cookie(known), 1))
+    path.write_text("\n".join(reversed(known)) + "\nmore")
+    assert not found.again().are_same(found)
+    assert len(found.again().each) == len(known) + 1
+    path.write_text("\n".join(map(str, range(10))))
+    with pytest.raises(InvalidOption, match="1 to 9 cookies, not 10"):
+        found.again()

@@ -39,7 +39,7 @@ Source: ERTS user's guide, "Distribution Protocol", "Distribution Handshake".
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from struct import error as StructError
 from typing import Literal, get_args
@@ -84,6 +84,7 @@ __all__ = [
 
 LONGEST_FRAME = 1024  # bytes, without those of its length
 LONGEST_NAME = 255  # bytes
+OTHER_COOKIE = "has another cookie"  # part of a refusal, by which the refused side recognises it
 
 Decision = Literal["ok", "ok_simultaneous", "nok", "not_allowed", "alive"]
 DECISIONS: tuple[Decision, ...] = get_args(Decision)
@@ -120,6 +121,7 @@ class Handshake:
         name: Our name, `name@host`.
         creation: Our incarnation, 32 bit and not 0.
         cookie: The secret of both nodes: 1 to 255 Latin-1 characters, none of them white space.
+        accepts: More cookies, by which the other side may prove itself when we accept; we answer with the same.
         challenge: A number of 32 bit that was never used before (`Challenges.next`).
         peer: The node that we connect to, or `None` when we accept.
         flags: The flags that we offer.
@@ -143,6 +145,7 @@ class Handshake:
         issued: Callable[[int], bool] | None = None,
         length_size: Literal[2, 4] = 2,
         asks: bool = False,
+        accepts: Sequence[Cookie] = (),
     ) -> None:
         cookie = Cookie(cookie)
         for one in (name,) if peer is None else (name, peer):
@@ -160,6 +163,7 @@ class Handshake:
         if flags & MANDATORY != MANDATORY or flags & Flag.NAME_ME or flags >> 64:
             raise InvalidOption(f"the flags {flags:#x} lack some that other nodes require")
         self._cookie = cookie.check()
+        self._accepts = (self._cookie, *accepts)
         self._length_size = length_size
         self._name = name
         self._creation = creation
@@ -276,6 +280,11 @@ class Handshake:
     # --- Steps
 
     @property
+    def is_judged(self) -> bool:
+        """Whether the other side judges our proof now. An Erlang node that has another cookie closes the connection."""
+        return self._step == "ack"
+
+    @property
     def _over(self) -> bool:
         return self._step == "over"
 
@@ -334,8 +343,8 @@ class Handshake:
         tag, digest = _ACK.unpack_from(frame)
         if tag != b"a" or len(frame) != _ACK.size:
             return self._fail(f"an acknowledgement was expected, not {_shown(frame)}")
-        if not self._is_right(digest):
-            return self._fail(f"{self._peer.name} has another cookie", "cookie")
+        if not self._is_right(digest, self._cookie):
+            return self._fail(f"{self._peer.name} {OTHER_COOKIE}", "cookie")
         return [self._establish()]
 
     def _take_name(self, frame: bytes) -> list[Event]:
@@ -360,12 +369,11 @@ class Handshake:
         tag, challenge, digest = _REPLY.unpack_from(frame)
         if tag != b"r" or len(frame) != _REPLY.size:
             return self._fail(f"an answer to the challenge was expected, not {_shown(frame)}")
-        if not self._is_right(digest):
-            return self._turn_away(
-                f"{self._peer.name} has another cookie; all nodes need the same one",
-                f"{self._name} has another cookie; all nodes need the same one",
-                "cookie",
-            )
+        cookie = next((each for each in self._accepts if self._is_right(digest, each)), None)
+        if cookie is None:
+            said = f"{OTHER_COOKIE}; all nodes need the same one"
+            return self._turn_away(f"{self._peer.name} {said}", f"{self._name} {said}", "cookie")
+        self._cookie = cookie
         self._step, self._answer = "admit", self._digest(challenge)
         return [Proven(self._peer)] if self._asks else self.admit()
 
@@ -422,9 +430,9 @@ class Handshake:
     def _digest(self, challenge: int) -> bytes:
         return self._cookie.digest(challenge)
 
-    def _is_right(self, digest: bytes) -> bool:
-        """Whether this is the answer to our challenge."""
-        return hmac.compare_digest(digest, self._digest(self._challenge))
+    def _is_right(self, digest: bytes, cookie: Cookie) -> bool:
+        """Whether this is the answer to our challenge by a node with this cookie."""
+        return hmac.compare_digest(digest, cookie.digest(self._challenge))
 
     def _establish(self) -> Established:
         self._step = "over"
@@ -437,7 +445,8 @@ class Handshake:
         size = int.from_bytes(self._buffer[:head], "big")
         said = self._buffer[head : head + size]
         why = words(said[1:]) if said[:1] == b"s" else ""
-        failed = self._fail(f"it answered not_allowed{': ' if why else ''}{why}", "not wanted")
+        cause: Cause = "cookie" if OTHER_COOKIE in why else "not wanted"
+        failed = self._fail(f"it answered not_allowed{': ' if why else ''}{why}", cause)
         return [Status("not_allowed"), *failed] if self._expected is not None else failed
 
     def _turn_away(self, reason: str, told: str, cause: Cause) -> list[Event]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 from hashlib import md5
+from pathlib import Path
 from typing import Any
 
 from locks.errors import InvalidOption
@@ -22,7 +23,8 @@ class Cookie:
     """A cookie, hidden.
 
     Args:
-        given: The value given as a cookie, of any type; or a `Cookie`.
+        given: The value given as a cookie, of any type; or a `Cookie`. It may also be several cookies, or the path of a file
+            with them (`locks.otp.admission.cookies`).
     """
 
     __slots__ = ("_text",)
@@ -32,6 +34,20 @@ class Cookie:
 
     def __repr__(self) -> str:
         return "<cookie>"
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    @property
+    def path(self) -> Path | None:
+        """The file, if one was given."""
+        return self._text if isinstance(self._text, Path) else None
+
+    def each(self) -> tuple[Cookie, ...]:
+        """The cookies, if several were given; else this one."""
+        if type(self._text) in (list, tuple):
+            return tuple(map(Cookie, self._text))
+        return (self,)
 
     def check(self, shortest: int = 1) -> Cookie:
         """Return it if it is a valid cookie.

@@ -1,4 +1,7 @@
-"""Files with the secret that nodes share: only their owner can read them.
+"""The cookies that a node knows, and files with them: only their owner can read these.
+
+A node usually knows one cookie. While the cookie is changed it knows two: it proves itself with the first one, and accepts both. A
+file has one cookie in each line.
 
 Kubernetes and systemd give secrets to a program in files that belong to root and that the program's group, or an access list (which
 shows as rights of the group), may read. Such a file is accepted, too: root has chosen its readers, and can read everything anyway.
@@ -11,15 +14,64 @@ import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from locks.errors import InvalidOption, OperatingError
 from locks.otp.admission.secret import Cookie
 
-__all__ = ["make_cookie", "open_to_others", "read_cookie"]
+__all__ = ["Cookies", "make_cookie", "open_to_others", "read_cookies"]
+
+MOST = 9  # cookies that a node may know
 
 
-def read_cookie(path: Path) -> str:
-    """Read a cookie from a file that only its owner can read, or a file of root that this program's group can read.
+class Cookies(NamedTuple):
+    """The cookies that a node knows.
+
+    Attributes:
+        each: The cookies. The node proves itself with the first one, and accepts all.
+        given: The value that they were read from: a text, several texts, or the path of a file.
+        shortest: How many characters each must have.
+    """
+
+    each: tuple[Cookie, ...]
+    given: Cookie
+    shortest: int
+
+    @classmethod
+    def read(cls, given: Cookie, shortest: int) -> Cookies:
+        """Check what was given; read it, if it is a file.
+
+        Raises:
+            InvalidOption: A cookie is wrong, or the file can't be used.
+        """
+        path = given.path
+        if path is not None:
+            given = Cookie(path.absolute())  # the program may go to another folder
+        each = given.each() if path is None else read_cookies(path)
+        try:
+            if not 0 < len(each) <= MOST:
+                raise InvalidOption(f"a node can know 1 to {MOST} cookies, not {len(each)}")
+            return cls(tuple(cookie.check(shortest) for cookie in each), given, shortest)
+        except InvalidOption as error:
+            if path is None:
+                raise
+            raise InvalidOption(f"{path}: {error}", path=str(path)) from None
+
+    def again(self) -> Cookies:
+        """The same, as they are in the file now.
+
+        Raises:
+            InvalidOption: As for `read`.
+        """
+        return Cookies.read(self.given, self.shortest)
+
+    def are_same(self, other: Cookies) -> bool:
+        """Whether both are the same secrets, in the same order."""
+        return len(self.each) == len(other.each) and all(map(Cookie.is_same, self.each, other.each))
+
+
+def read_cookies(path: Path) -> tuple[Cookie, ...]:
+    """Read the cookies, one in each line, from a file that only its owner can read, or a file of root that this program's group can read.
 
     Raises:
         InvalidOption: It is not a file, it can't be read, or other users can read it.
@@ -31,7 +83,8 @@ def read_cookie(path: Path) -> str:
             raise InvalidOption(f"can't read the cookie: {path} is a folder", path=str(path))
         # On Windows the mode says nothing of other users.
         if not hasattr(os, "geteuid") or not open_to_others(mode, status.st_uid, os.geteuid()):
-            return path.read_text().strip()
+            lines = Cookie([line.strip() for line in path.read_text().splitlines()])
+            return tuple(line for line in lines.each() if line)
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidOption(f"can't read the cookie: {error}", path=str(path)) from error
     raise InvalidOption(
