@@ -2,7 +2,7 @@
 
 It runs a lock server for agents of other nodes. When it is ready, it prints one line of JSON with its
 name and address. It ends on SIGTERM and on Ctrl-C, and then closes its connections, so that the other nodes
-notice immediately. On SIGHUP it reads its cookie and its certificates again, for new connections.
+notice immediately. With --drain it first lets programs finish on SIGTERM; a second SIGTERM ends it at once. On SIGHUP it reads its cookie and its certificates again, for new connections.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from locks.program.discovering import (
     find_servers,
     none_of_the_servers,
 )
+from locks.program.draining import drain
 from locks.program.local import LocalServer
 from locks.program.reloading import Reloading
 from locks.program.server_log import FORMATS, parse_levels, start_logging
@@ -132,6 +133,14 @@ def add_command(commands: Any, about: str) -> None:
         help="size of this file and of those that were rotated, in MiB (default: %(default)s)",
     )
     parser.add_argument(
+        "--drain",
+        type=float,
+        default=0,
+        metavar="SECONDS",
+        help="on SIGTERM, take nothing new, and end when no program holds or waits for a lock here, or after SECONDS "
+        "(default: 0, at once)",
+    )
+    parser.add_argument(
         "--log-level",
         action="append",
         default=[],
@@ -207,6 +216,8 @@ def _given(options: argparse.Namespace) -> set[str]:
 def _run(options: argparse.Namespace) -> int:
     open_many_files()
     try:
+        if not 0 <= options.drain < math.inf:
+            raise InvalidOption(f"--drain {options.drain:g} is not a number of seconds from 0 on")
         levels = parse_levels(options.log_level)
     except InvalidOption as error:
         say("locks node", error)
@@ -214,9 +225,15 @@ def _run(options: argparse.Namespace) -> int:
     start_logging(FORMATS[options.log_format], logging.INFO if options.verbose else logging.WARNING)
     for logger, level in levels.items():
         logging.getLogger(logger).setLevel(level)
-    ended = Event()
+    ended, at_once = Event(), Event()
+
+    def end(number: int, _: object) -> None:
+        if number == signal.SIGINT or ended.is_open:
+            at_once.open()
+        ended.open()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.open())
+        signal.signal(number, end)
     hung_up: list[int] = []
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, lambda number, _: hung_up.append(number))
@@ -286,6 +303,8 @@ def _run(options: argparse.Namespace) -> int:
                 if hung_up:
                     hung_up.clear()
                     reloading.read_again(node)
+            if options.drain:
+                drain(node, options.drain, at_once)
             crashed = not node.running
     except InvalidOption as error:
         say("locks node", error)

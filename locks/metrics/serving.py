@@ -67,6 +67,8 @@ def health(path: str) -> tuple[str, str] | None:
     node = node_at_hand()
     if node is None or not node.running:
         return DOWN, "the node has stopped"
+    if path == "/readyz" and node.cluster is not None and node.cluster.distribution.is_about_to_end:
+        return DOWN, "the node is about to end, and takes nothing new"
     known, connected, needed = node.turn.ask(servers_of, node)
     text = f"{connected} of {known} lock servers can be asked; {needed} are needed"
     return OK if connected >= needed or path == "/healthz" else DOWN, text

@@ -31,7 +31,7 @@ import math
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 import gevent
@@ -144,6 +144,7 @@ class Distribution:
         self.keys = Keys.of(options.cookies, options.tls)
         self._challenges = Challenges(secrets.token_bytes(32))
         self._shunned: set[str] = set()  # disconnected on purpose
+        self._kept: Set[str] | None = None  # nodes that are not turned away; None if nobody is
         self._listener: socket.socket | None = None
         self.finder: Finder | None = None
         if options.discovery is not None:
@@ -305,6 +306,17 @@ class Distribution:
             link.flush()
             link.lose("disconnected on purpose")
         return link is not None
+
+    def turn_away(self, keep: Set[str]) -> None:
+        """Disconnect all nodes but these, and connect with no others from now on, because this node is about to end."""
+        self._kept = keep
+        for name in self.links.keys() - keep:
+            self.disconnect(name)
+
+    @property
+    def is_about_to_end(self) -> bool:
+        """Whether it turns others away."""
+        return self._kept is not None
 
     def hear(self, source: str, news: list[News]) -> int:
         """Take in nodes that another node names; return how many too many were dropped."""
@@ -486,6 +498,9 @@ class Distribution:
 
     def _take_name(self, stranger: Stranger, shake: Handshake, name: str) -> list[steps.Event]:
         """The answer to a node that gives its name, and has proven nothing."""
+        if self._kept is not None and name not in self._kept:
+            said = f"{self.name} is about to end, and takes nothing new; use the other servers"
+            return shake.refuse(said, "settled")  # for this node nothing is wrong
         if not self.is_running or name in self._shunned:
             said = f"{self.name} was told by disconnect() to stay disconnected from {name}"
             return shake.refuse(said, "not wanted")
