@@ -151,6 +151,7 @@ GUARDED = {
     ("locks/otp/distribution.py", "clock_gettime"),
     ("locks/otp/links/stream.py", "AF_UNIX"),
     ("locks/otp/tunnel/tunnels.py", "socketpair"),
+    ("locks/cli/node.py", "SIGHUP"),
     ("locks/otp/admission/cookies.py", "geteuid"),
     ("locks/program/serving.py", "resource"),
     ("locks/runtime/native.py", "pthread_kill"),
