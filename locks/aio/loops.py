@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from locks.errors import MisuseError
 from locks.node.client.clients import plain_label
 from locks.node.client.owner import Future, Owner
-from locks.runtime.bridge import Parked
+from locks.runtime.bridge import Parked, foreign_loop
 
 __all__ = ["EventLoop", "Wait", "for_its_caller", "new_owner", "no_task"]
 
@@ -88,6 +88,8 @@ def no_task(how: str) -> MisuseError:
     Args:
         how: The way to start one.
     """
+    if (foreign := foreign_loop()) is not None:
+        return MisuseError(f"locks.aio works in asyncio and trio, and this is {foreign}")
     return MisuseError(
         "no task is running (this is a callback of the event loop): make the call in a task, "
         f"{how}, or act for an owner, `with owner.acting()`"

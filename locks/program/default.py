@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,6 +48,10 @@ __all__ = [
     "stop",
 ]
 
+GREEN_THREADS = (
+    "locks needs native threads, and eventlet.monkey_patch() has replaced them: call eventlet.monkey_patch(thread=False), and "
+    "functions that lock by eventlet.tpool.execute(function); or use gevent"
+)
 ONE_OF_SEVERAL = (
     "process {} can't have locks of its own: {}, and no process would see the locks of the others. For locks that processes "
     'share, set LOCKS_SERVERS=local or call locks.start(servers="local"), or name servers=[...] on several machines; if each '
@@ -327,6 +332,9 @@ def _begin(plan: _Plan) -> Node:
         MisuseError: This process is one of several, would have locks of its own, and nothing says that this is intended.
     """
     global _default, _newborn, _plan, _next_plan, _started_in
+    patcher = sys.modules.get("eventlet.patcher")
+    if patcher is not None and patcher.is_monkey_patched("thread"):
+        raise MisuseError(GREEN_THREADS, node=plan.name)
     if plan.options is None and not plan.here and (why := one_of_several(forked_from())):
         raise MisuseError(ONE_OF_SEVERAL.format(os.getpid(), why), node=plan.name)
     _started_in = os.getpid()

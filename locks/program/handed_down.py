@@ -16,6 +16,7 @@ from locks.errors import MisuseError
 __all__ = ["hand_down", "handed_down"]
 
 KEY = "locks"
+PACKAGES = ("multiprocessing", "multiprocess")  # the second is a copy with dill, of pathos and mpire
 
 
 class _Legacy:
@@ -26,9 +27,9 @@ class _Legacy:
 
     def __reduce__(self) -> Any:
         import pickle
-        from multiprocessing.context import get_spawning_popen
 
-        if get_spawning_popen() is None:
+        contexts = (sys.modules.get(f"{package}.context") for package in PACKAGES)
+        if not any(each and each.get_spawning_popen() for each in contexts):
             raise TypeError(
                 "what a node was started with has secrets in it, and is pickled for a child alone"
             )
@@ -40,12 +41,9 @@ class _Legacy:
 
 def hand_down(plan: Any) -> None:
     """Give to all children that are started from now on what the node was started with; `None`: nothing."""
-    if plan is None and "multiprocessing.process" not in sys.modules:
-        return
-    from multiprocessing import process
-
-    config = getattr(process.current_process(), "_config", None)
-    if config is not None:
+    if plan is not None:
+        import multiprocessing.process  # noqa: F401
+    for config in _configurations():
         config.pop(KEY, None)
         if plan is not None:
             config[KEY] = _Legacy(plan)
@@ -57,9 +55,7 @@ def handed_down() -> Any:
     Raises:
         MisuseError: It could not be pickled.
     """
-    process = sys.modules.get("multiprocessing.process")
-    config = {} if process is None else getattr(process.current_process(), "_config", {})
-    data = config.get(KEY)
+    data = next((found for each in _configurations() if (found := each.get(KEY))), None)
     if not isinstance(data, bytes):
         return None
     import pickle  # not for every program
@@ -71,3 +67,10 @@ def handed_down() -> Any:
             f"down: {wrong}. Call locks.start(...) in this process, too"
         )
     return plan
+
+
+def _configurations() -> list[dict[str, Any]]:
+    """What this process hands down, for each of the packages that it has imported."""
+    processes = filter(None, (sys.modules.get(f"{package}.process") for package in PACKAGES))
+    found = (getattr(each.current_process(), "_config", None) for each in processes)
+    return [each for each in found if each is not None]

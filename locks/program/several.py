@@ -12,6 +12,8 @@ import os
 import sys
 from typing import Any
 
+from locks.program.handed_down import PACKAGES
+
 __all__ = ["one_of_several"]
 
 
@@ -19,13 +21,13 @@ def one_of_several(forked_from: int) -> str | None:
     """What shows that this process is one of several, as a sentence; `None` if nothing does.
 
     Args:
-        forked_from: The process that this one was forked from, as far as is known; or 0.
+        forked_from: The process that this one was forked from, if it still runs; or 0.
     """
     if _is_only_worker():
         return None
-    if forked_from and os.getppid() == forked_from:  # a daemon's parent has ended: it is on its own
+    if forked_from:
         return f"it was forked from process {forked_from} of the same program"
-    for mark in (_child, _billiard, _gunicorn, _uwsgi, _xdist, _ray):
+    for mark in (_child, _billiard, _gunicorn, _uwsgi, _xdist, _ray, _ppft):
         found = mark()
         if found is not None:
             return found
@@ -57,17 +59,15 @@ def _arbiters() -> list[Any]:
 
 
 def _child() -> str | None:
-    """`multiprocessing` has started it, and with it process pools, joblib, the workers of uvicorn and hypercorn."""
-    process = _module("multiprocessing.process")
-    if process is None:
-        return None
-    parent = process.parent_process()
-    if parent is not None:
-        return f"it was started by process {parent.pid} of the same program"
-    if getattr(
-        process.current_process(), "_inheriting", False
-    ):  # its main module is being imported
-        return f"it was started by process {os.getppid()} of the same program"
+    """`multiprocessing` has started it, and with it process pools, joblib, the workers of uvicorn and hypercorn; or its copy `multiprocess`."""
+    for process in filter(None, map(_module, (f"{package}.process" for package in PACKAGES))):
+        parent = process.parent_process()
+        if parent is not None:
+            return f"it was started by process {parent.pid} of the same program"
+        if getattr(
+            process.current_process(), "_inheriting", False
+        ):  # its main module is being imported
+            return f"it was started by process {os.getppid()} of the same program"
     return None
 
 
@@ -103,3 +103,9 @@ def _ray() -> str | None:
     if _module("ray") is None or script != "default_worker.py":
         return None
     return "it is one of the workers of Ray"
+
+
+def _ppft() -> str | None:
+    spec = getattr(_module("__main__"), "__spec__", None)
+    is_worker = spec is not None and spec.name == "ppft.__main__"
+    return "it is one of the workers of pathos' ParallelPool" if is_worker else None

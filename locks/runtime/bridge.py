@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-__all__ = ["Bridge", "Parked", "is_in_event_loop", "is_in_trio"]
+__all__ = ["Bridge", "Parked", "foreign_loop", "is_in_event_loop", "is_in_trio"]
 
 
 MOST_IDLE = 32  # bridges that a thread keeps
@@ -237,17 +237,70 @@ def _runs_event_loop(current: greenlet.greenlet) -> bool:
 def is_in_event_loop() -> bool:
     """Whether the caller runs in a coroutine or a callback of an event loop, and so must not block.
 
-    The loop is that of asyncio or of trio. There are two exceptions. A cell of a notebook may
+    The loop is that of asyncio, of trio, or one of `_FOREIGN`. There are two exceptions. A cell of a notebook may
     block: it runs in the event loop of its kernel, which has no other work. A module that a
     coroutine imports may block as well: web servers import programs before they serve requests.
     """
     events = sys.modules.get("asyncio.events")
     return (
-        ((events is not None and events._get_running_loop() is not None) or is_in_trio())
+        ((events is not None and events._get_running_loop() is not None) or _is_in_another_loop())
         and _runs_event_loop(greenlet.getcurrent())
-        and "ipykernel" not in sys.modules
-        and not _is_imported_by_coroutine()
+        and not _may_block_its_loop()
     )
+
+
+def _is_in_another_loop() -> bool:
+    if sys.modules.keys().isdisjoint(_LOOPS):
+        return False
+    return is_in_trio() or foreign_loop() is not None
+
+
+def _is_in_reactor(reactor: Any) -> bool:
+    if reactor.running:
+        return bool(sys.modules["twisted.python.threadable"].isInIOThread())
+    # `task.react` calls its function before the reactor runs.
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__") != "twisted.internet.defer":
+        frame = frame.f_back
+    return frame is not None
+
+
+def _is_in_curio(meta: Any) -> bool:
+    return bool(meta.curio_running())
+
+
+def _is_in_green_thread(hubs: Any) -> bool:
+    hub = getattr(hubs._threadlocal, "hub", None)
+    return hub is not None and greenlet.getcurrent().parent is hub.greenlet
+
+
+_FOREIGN: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "twisted.internet.reactor": (
+        _is_in_reactor,
+        "Twisted's reactor. Call a function that locks in a thread: `await deferToThread(function)`",
+    ),
+    "curio.meta": (
+        _is_in_curio,
+        "curio's kernel. Call a function that locks in a thread: `await curio.run_in_thread(function)`",
+    ),
+    "eventlet.hubs": (
+        _is_in_green_thread,
+        "eventlet's hub. Call a function that locks in a native thread: `eventlet.tpool.execute(function)`",
+    ),
+}
+_LOOPS = frozenset(("trio", *_FOREIGN))
+
+
+def foreign_loop() -> str | None:
+    """The event loop in whose thread the caller runs, and what to do there, if `locks.aio` does not support it."""
+    events = sys.modules.get("asyncio.events")
+    if events is not None and events._get_running_loop() is not None:
+        return None
+    for name, (runs_here, what) in _FOREIGN.items():
+        module = sys.modules.get(name)
+        if module is not None and runs_here(module):
+            return what
+    return None
 
 
 def is_in_trio() -> bool:
@@ -265,13 +318,15 @@ def is_in_trio() -> bool:
     return True
 
 
-def _is_imported_by_coroutine() -> bool:
-    """Whether the caller is a module that is being imported, and not a coroutine itself, but one imports it."""
+def _may_block_its_loop() -> bool:
+    """Whether the caller is no coroutine, but a module that one imports, or a cell of a notebook."""
     frame: FrameType | None = sys._getframe()
     is_import = False
     while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
         if frame.f_code.co_flags & CO_COROUTINE:
-            return is_import
-        is_import = is_import or frame.f_globals.get("__name__") == "importlib._bootstrap"
+            is_cell = frame.f_code.co_name == "<module>" or name.startswith("IPython.")
+            return is_import or (is_cell and "ipykernel" in sys.modules)
+        is_import = is_import or name == "importlib._bootstrap"
         frame = frame.f_back
     return False

@@ -25,7 +25,7 @@ from locks.model import FEW_IDS, RIVALS, AgentId, Contender, LockId, LockInfo, s
 from locks.node.client.clients import name_of
 from locks.node.client.one_client import OwnAgent
 from locks.node.ports import NodePort
-from locks.runtime.bridge import is_in_event_loop
+from locks.runtime.bridge import foreign_loop, is_in_event_loop
 from locks.runtime.monitor import Client, Down
 
 __all__ = [
@@ -83,6 +83,8 @@ def check_may_wait() -> None:
 
 def blocks_event_loop() -> BlocksEventLoop:
     """The error for a blocking call from a coroutine."""
+    if (foreign := foreign_loop()) is not None:
+        return BlocksEventLoop(f"this call may wait, and would block {foreign}")
     return BlocksEventLoop(
         "this call may wait, and would block the event loop: in a coroutine use "
         "locks.aio, as in `async with locks.aio.transaction() as tx: await tx.write_lock(...)`, or "
