@@ -16,7 +16,10 @@ from locks.errors import MisuseError
 __all__ = ["hand_down", "handed_down"]
 
 KEY = "locks"
-PACKAGES = ("multiprocessing", "multiprocess")  # the second is a copy with dill, of pathos and mpire
+PACKAGES = (
+    "multiprocessing",
+    "multiprocess",
+)  # the second is a copy with dill, of pathos and mpire
 
 
 class _Legacy:

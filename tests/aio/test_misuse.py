@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import sys
 import threading
+import types
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -167,3 +170,29 @@ def test_a_function_that_leaves_its_greenlet() -> None:
         await nothing_held()
 
     asyncio.run(main())
+
+
+CELL = """
+def block():
+    with locks.RLock(A):
+        return "a cell"
+
+async def task():
+    try:
+        return block()
+    except locks.errors.BlocksEventLoop:
+        return "refused"
+
+said = [block(), await asyncio.gather(*[task() for _ in range(3)])]
+"""
+
+
+def test_a_cell_of_a_notebook_may_block_and_its_tasks_may_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All tasks of a notebook share its thread: each would have the `RLock` that another one holds."""
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    names = {"locks": locks, "asyncio": asyncio, "A": A}
+    cell = compile(CELL, "cell", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    asyncio.run(eval(cell, names))
+    assert names["said"] == ["a cell", ["refused"] * 3]

@@ -147,3 +147,51 @@ def test_a_question_is_not_answered_before_an_own_release(tmp_path: Path) -> Non
         check=True,
     )
     assert done.stdout == "0\n"
+
+
+LATE = """
+import os
+read, write = os.pipe()
+if not os.fork():
+    import locks
+    try:
+        locks.Lock(("x",)).acquire()
+    except locks.MisuseError as error:
+        os.write(write, str(error).encode())
+    os._exit(0)
+os.wait()
+os.close(write)
+print(os.read(read, 1000).decode())
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/auxv").exists(), reason="Linux shows who was forked")
+def test_a_fork_that_imports_locks_later_is_refused() -> None:
+    """So do the processes of RQ, Airflow and PySpark: the parent never imports `locks`, and each child would have locks of its own."""
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=True)
+    assert "it was forked from process" in done.stdout
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_children_of_multiprocess(tmp_path: Path, method: str) -> None:
+    """The copy of `multiprocessing` that pathos and mpire use: its children have their parent's servers, or are refused."""
+    pytest.importorskip("multiprocess", reason="not installed: pip install multiprocess")
+    (tmp_path / "run").mkdir()
+    code = HANDED.replace("import multiprocessing, sys", "import multiprocess, sys").replace(
+        "pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(method))",
+        "pool = multiprocess.get_context(method).Pool(1)",
+    )
+    code = code.replace("pool.submit(use, thing).result()", "pool.apply(use, (thing,))")
+    (tmp_path / "handed.py").write_text(code)
+    for servers, expected in (("local", "False"), ("", "no process would see the locks")):
+        done = subprocess.run(
+            [sys.executable, "handed.py", method, servers],
+            cwd=tmp_path,
+            env=os.environ | {"XDG_RUNTIME_DIR": str(tmp_path / "run")},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        lines = done.stdout.splitlines()
+        assert len(lines) == 7
+        assert all(expected in line for line in lines[:4])

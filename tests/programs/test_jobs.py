@@ -60,6 +60,21 @@ ENGINES = {
         "from dramatiq_jobs import *; invoice.send({})",
         redis=True,
     ),
+    "arq": Engine(
+        ("arq",), "arq arq_jobs.Worker", "from arq_jobs import *; asyncio.run(send({}))", redis=True
+    ),
+    "saq": Engine(
+        ("saq",),
+        "saq saq_jobs.settings",
+        "from saq_jobs import *; asyncio.run(send({}))",
+        redis=True,
+    ),
+    "taskiq": Engine(
+        ("taskiq_redis",),
+        "taskiq worker taskiq_jobs:broker --workers 1 --max-async-tasks 1",
+        "import asyncio; from taskiq_jobs import *; asyncio.run(send({}))",
+        redis=True,
+    ),
     "luigi": Engine(
         ("luigi",), "python -m luigi --module luigi_jobs Invoices --local-scheduler --no-lock"
     ),
