@@ -74,7 +74,6 @@ COMMON_POOLS = {
     "ProcessPoolExecutor": Counter(
         "concurrent.futures", "python pools_counter.py concurrent.futures"
     ),
-    "pytest-xdist": Counter("xdist", "python -m pytest -n 3 -p no:cacheprovider pytest_counter.py"),
 }
 WEB = {
     "Flask, waitress": Counter(
@@ -227,7 +226,12 @@ def starts_several(program: Counter) -> bool:
 
 @pytest.mark.explore
 @pytest.mark.parametrize(
-    "name", [*POOLS, *COMMON_POOLS, *(name for name in WEB if starts_several(WEB[name]))]
+    "name",
+    [
+        *(name for name in POOLS if name != "billiard"),
+        *COMMON_POOLS,
+        *(name for name in WEB if starts_several(WEB[name])),
+    ],
 )
 def test_several_processes_without_servers_are_refused(name: str, tmp_path: Path) -> None:
     """Each of them would have locks of its own, and exclude nobody. The error is in the program's log, and no step was counted."""

@@ -65,7 +65,7 @@ ENGINES = {
     ),
     "saq": Engine(
         ("saq",),
-        "saq saq_jobs.settings",
+        "python -m saq saq_jobs.settings",
         "from saq_jobs import *; asyncio.run(send({}))",
         redis=True,
     ),

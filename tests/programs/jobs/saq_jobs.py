@@ -1,4 +1,4 @@
-"""Jobs of SAQ; `saq saq_jobs.settings` runs them."""
+"""Jobs of SAQ; `python -m saq saq_jobs.settings` runs them."""
 
 import asyncio
 import os
@@ -25,5 +25,5 @@ settings = {"queue": queue, "functions": [invoice], "concurrency": 1}
 
 
 async def send(number):
-    await queue.connect()
     await queue.enqueue("invoice", number=number, timeout=0)
+    await queue.disconnect()

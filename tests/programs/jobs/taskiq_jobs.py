@@ -18,4 +18,6 @@ def invoice(number):
 
 
 async def send(number):
+    await broker.startup()
     await invoice.kiq(number)
+    await broker.shutdown()
