@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from locks.node.observing.statistics import Counters
 from locks_lab.applications.application import Application
@@ -15,6 +16,10 @@ class Around(Protocol):
     """The surroundings of the node."""
 
     @property
+    def by_name(self) -> Mapping[str, Any]:
+        """The nodes, by name."""
+
+    @property
     def application(self) -> Application:
         """The application that runs on it."""
 
@@ -23,7 +28,8 @@ class Elections(Counters):
     """The counters of a simulated node, with a check that no two instances lead the same election.
 
     An instance reports that it no longer leads before it releases the lock that makes it the
-    leader.
+    leader. On a node that is cut off, it notices the loss of this lock late. So once something has
+    broken, the instances of each node are checked by themselves.
 
     Args:
         around: The surroundings, which know the clients.
@@ -55,10 +61,15 @@ class Elections(Counters):
             self._tell(f"leads {name} no more")
 
     def _check(self, name: str, instance: str, term: int, is_new: bool) -> None:
-        newest = self._newest.get(name, 0)
+        seen = self._around.application.seen
+        counters: list[Elections] = [self]
+        if not (seen["cuts"] or seen["crashes"]):
+            counters = [node.counters for node in self._around.by_name.values()]
+        newest = max(each._newest.get(name, 0) for each in counters)
         if any(
             election == name and each.leads and other != instance
-            for (election, other), each in self.leaders.items()
+            for of_node in counters
+            for (election, other), each in of_node.leaders.items()
         ):
             self._around.application.fail(Violation(f"two lead {name}, in term {term}"))
         if is_new and term <= newest:

@@ -10,13 +10,13 @@ which runs the machines and checks them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar
 
 import pykka
 
-from locks.core.messages import AgentEffect, AnswerWait, Ended, Lost, ToAgent, ToWatcher
+from locks.core.messages import AgentEffect, AnswerWait, Ended, Lost, Notify, ToAgent, ToWatcher
 from locks.core.statistics import NodeStatistics
 from locks.errors import MisuseError
 from locks.model import AgentId, LockId, LockResult, Mode, RequestRecord, show
@@ -25,10 +25,10 @@ from locks.node.client.clients import label_of
 from locks.node.client.leaks import Held
 from locks.node.client.one_client import interrupt_others
 from locks.node.client.owner import Owner
-from locks.node.node import Node, Service
-from locks.node.peers.cluster import Cluster
+from locks.node.node import Node
 from locks.node.ports import Answering, NodePort, Scope
 from locks.node.server import Server
+from locks.otp.notices import Notices
 from locks.program import default as program
 from locks.runtime.actor import Inbox
 from locks.runtime.exits import exit_client
@@ -36,6 +36,8 @@ from locks.runtime.identity import client_key
 from locks.runtime.inline import Journal, Turn
 from locks.runtime.monitor import Client as AnyClient
 from locks.runtime.monitor import Down, Killed, current_client, tell_end
+from locks.runtime.port import world
+from locks.testing.cluster import SimulatedCluster
 from locks.testing.elections import Elections
 from locks.testing.spawned import Spawned
 from locks_lab.applications.application import Application, Client
@@ -65,6 +67,10 @@ class Neighbours(Protocol):
     may_leak: bool
 
     @property
+    def by_name(self) -> Mapping[str, SimulatedNode]:
+        """All of them, by name."""
+
+    @property
     def application(self) -> Application:
         """The application that runs on them."""
 
@@ -91,8 +97,8 @@ def not_simulated() -> MisuseError:
     """The error for a call that a simulation does not support, with its name."""
     what = entry_of(sys._getframe(1))
     return MisuseError(
-        f"{what} is not simulated: a simulation with several nodes has no elections and process groups, and none has views, "
-        "watchers or connections of other nodes. Call what is to be tested of your code without it, or test this with real nodes",
+        f"{what} is not simulated: a simulation has no views or watchers of other nodes, and its nodes connect by themselves. "
+        "Call what is to be tested of your code without it, or test this with real nodes",
     )
 
 
@@ -142,6 +148,9 @@ class _Background:
     def call(self, function: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
         self._nodes.application.pause()
         return function(*args)
+
+    def spawn(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
+        world().new_greenlet(function, *args).start()
 
     def stop(self, timeout: float | None = None) -> object:
         raise AssertionError("a simulated node is not stopped")
@@ -249,6 +258,8 @@ class SimulatedAgent(Agent):
             application.seen["losses"] += 1
             self.has_lost(effect)
             return
+        elif isinstance(effect, Notify) and effect.notification.kind == "have_all_locks":
+            application.told(host)
         elif isinstance(effect, AnswerWait):
             if isinstance(effect.result, LockResult):
                 application.told(host)
@@ -279,6 +290,8 @@ class SimulatedNode(Node):
         if len(nodes.names) > 1:
             self.is_clustered = True
             self.scope = Scope(nodes.names, "majority")
+            self.notices = Notices(self.executor.run_soon, self.clock)
+        self.creation = 1 + (first_version >> 32)  # another one after each restart
         self.perform_here = self._dispatch.perform_here
         self._begun: set[tuple[AnyClient, int]] = set()
 
@@ -291,6 +304,13 @@ class SimulatedNode(Node):
     def tasks(self) -> Tasks:
         """The tasks that run on it."""
         return Tasks(self.application, self.name)
+
+    @cached_property
+    def cluster(self) -> SimulatedCluster | None:  # type: ignore[override]
+        """What its actors have to do with other nodes; made when it is first used."""
+        if len(self.neighbours.names) == 1:
+            return None
+        return SimulatedCluster(self, self.neighbours.names, not_simulated)
 
     # --- For the application
 
@@ -305,6 +325,28 @@ class SimulatedNode(Node):
     def sees(self, node: str, there: bool) -> None:
         """Note that another node is up or gone."""
         self.alive = self.alive | {node} if there else self.alive - {node}
+        if there and self._uses_cluster and self.cluster is not None:
+            self.cluster.connected(node)
+
+    def lost(self, node: str) -> None:
+        """Its agents know that another node is gone; so do its actors."""
+        if self._uses_cluster and self.cluster is not None:
+            self.cluster.lost(node)
+
+    def receive(self, node: str, frame: bytes) -> None:
+        """A frame of another node arrives."""
+        assert self.cluster is not None
+        self.enter()
+        self.cluster.receive(node, frame)
+
+    @property
+    def _uses_cluster(self) -> bool:
+        return "cluster" in vars(self)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it has not crashed, and been started again as another one."""
+        return self.neighbours.by_name[self.name] is self
 
     def heard(self, agent: AgentId) -> None:
         """An agent has taken in a message."""
@@ -377,17 +419,11 @@ class SimulatedNode(Node):
             return
         self.application.note(_name_of(client), what, place=self.neighbours.line(), **more)
 
-    def service(self, kind: str, name: str, make: Callable[[], Service]) -> Any:
-        """The services of the node; none that concern other nodes."""
-        if self.is_clustered:
-            raise not_simulated()
-        return super().service(kind, name, make)
-
     def nodes(self, *, hidden: bool = False) -> list[str]:
         """The nodes that it sees."""
         return [] if hidden else sorted(self.alive - {self.name})
 
-    def _needs_cluster(self) -> Cluster:
+    def _needs_cluster(self) -> SimulatedCluster:
         raise not_simulated()
 
     def stop(self) -> None:

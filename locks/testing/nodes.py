@@ -14,6 +14,7 @@ from locks.core.server.machine import ServerMachine
 from locks.errors import MisuseError
 from locks.node.client.agent import Agent
 from locks.program import default as program
+from locks.runtime.addressed import OfAnotherNode
 from locks.runtime.bridge import Bridge
 from locks.runtime.identity import client_key
 from locks.runtime.monitor import Client as AnyClient
@@ -108,9 +109,14 @@ class SimulatedNodes(World):
 
     def look(self) -> None:
         """Deliver all messages in flight on the caller's node."""
+        self.application.finish(self._here().name)
+
+    @staticmethod
+    def _here() -> SimulatedNode:
+        """The node of the caller."""
         node = program._default
         assert isinstance(node, SimulatedNode)
-        self.application.finish(node.name)
+        return node
 
     @property
     def is_at_work(self) -> bool:
@@ -140,9 +146,7 @@ class SimulatedNodes(World):
 
     def new_greenlet(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> Spawned:
         """A greenlet that is simulated, to be started."""
-        running = self.application.running
-        node = self.names[0] if running is None else running.node
-        return Spawned(self.application, function, args, node)
+        return Spawned(self.application, function, args, self._here().name)
 
     def kill(self, subject: greenlet, error: BaseException) -> bool:
         """Have an error raised in a client, or in an actor of one; returns whether it is one."""
@@ -157,7 +161,8 @@ class SimulatedNodes(World):
             MisuseError: It does.
         """
         is_thread = is_patched(getattr(actor.actor_inbox, "mutex", None))
-        if isinstance(greenlet_of(actor), Client) or isinstance(actor, Agent) or is_thread:
+        is_one = isinstance(greenlet_of(actor), Client) or isinstance(actor, Agent)
+        if is_one or isinstance(actor, OfAnotherNode) or is_thread:
             return
         if actor.is_alive():
             raise MisuseError(
@@ -167,8 +172,8 @@ class SimulatedNodes(World):
             )
 
     def check_nodes(self, names: Iterable[str]) -> None:
-        """Refuse elections on other nodes, and on several: their messages are not simulated."""
-        if len(self.names) > 1 or not set(names) <= set(self.names):
+        """Refuse elections on nodes that the simulation lacks."""
+        if not set(names) <= set(self.names):
             raise not_simulated()
 
     def failed(self, error: object) -> None:

@@ -73,6 +73,12 @@ class Home(Protocol):
     def sees(self, node: str, there: bool) -> None:
         """Another node is connected, or is lost."""
 
+    def lost(self, node: str) -> None:
+        """Another node is lost, and the agents know it."""
+
+    def receive(self, node: str, frame: bytes) -> None:
+        """What another node says, other than to agents and lock servers, arrives."""
+
     def heard(self, agent: AgentId) -> None:
         """An agent of this node has taken in a message."""
 
@@ -251,8 +257,8 @@ class Application(Stage, Nodes):
 
     # --- Messages
 
-    def send(self, sender: Party, receiver: Party, message: Message) -> None:
-        """Put a message on its way, if its receiver is still there, and can be reached."""
+    def send(self, sender: Party, receiver: Party, message: Message | bytes) -> None:
+        """Put a message on its way, if its receiver is still there, and can be reached; or a frame, from node to node."""
         self.sent[type(message).__name__] += 1
         if isinstance(receiver, str) or receiver in self.hosts:
             self.network.send(sender, receiver, message)
@@ -281,16 +287,32 @@ class Application(Stage, Nodes):
         if queue is None or queue[0][0] != number:
             return  # a call has been faster, or it was lost
         if self.network.may_arrive(link):  # else that is planned again when it may
-            self._take(link)
-            if link in self.network.links:
-                self._plan(link)
+            self._take_in_order(link)
+
+    def _take_in_order(self, link: Link) -> None:
+        """Take the first message on a link. A frame keeps its order with all messages of its connection."""
+        links = self.network.links
+        while True:
+            frames = home_of(link[0]), home_of(link[1])
+            near = [link, frames] if frames in links else [link]
+            if link == frames:
+                near = [each for each in links if (home_of(each[0]), home_of(each[1])) == frames]
+            first = self.network.oldest(near)
+            if first == link:
+                break
+            self._take_in_order(first)
+        self._take(link)
+        if link in links:
+            self._plan(link)
 
     def _take(self, link: Link) -> None:
         """The first message on a link arrives; then all must be as it should be."""
         message = self.network.take(link)
         receiver = link[1]
         with self._noticing():
-            if isinstance(receiver, str):
+            if isinstance(message, bytes):
+                self.homes[home_of(receiver)].receive(home_of(link[0]), message)
+            elif isinstance(receiver, str):
                 self._serve(self.servers[receiver], message)
             elif receiver in self.hosts:
                 self._tell(self.hosts[receiver], message)
@@ -434,6 +456,8 @@ class Application(Stage, Nodes):
                 (host.node_up if there else host.node_down)(other)
                 self._after(host)
             self._notice_peer(self.servers[node], other, there)
+            if not there:
+                self.homes[node].lost(other)
         for link in list(self.network.links) if there else ():
             if home_of(link[0]) == other and home_of(link[1]) == node:
                 self._plan(link)

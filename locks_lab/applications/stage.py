@@ -44,6 +44,8 @@ NOT_A_CLIENT = "only a client of the simulation can wait in it, while it runs; w
 TICK = 1e-6  # seconds that a sleep takes longer than it has to, at least
 DEATH_RATES = -3.0, -1.0  # how likely each event brings a death, as a power of 10 between these
 FAULT_RATES = -2.5, -0.5  # likewise, a connection or node that breaks or is mended
+# Among actors so many times less likely: until they have found each other there are many events.
+AMONG_ACTORS = 4
 
 
 class Stage:
@@ -201,9 +203,11 @@ class Stage:
 
     def _draw_faults(self, rates: Sequence[float]) -> None:
         """Something may break just now."""
-        for rate, possible in zip(rates, (self._deaths, self._breaks), strict=False):
+        share = 1 / AMONG_ACTORS if self._helpers else 1.0
+        kinds = (self._deaths, 1.0), (self._breaks, share)
+        for rate, (possible, share) in zip(rates, kinds, strict=False):
             steps = possible()
-            if steps and self._rng.random() < rate:
+            if steps and self._rng.random() < rate * share:
                 step = self._rng.choice(steps)
                 self._agenda.fault(step)
                 self.happen(step)
