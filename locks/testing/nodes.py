@@ -176,6 +176,11 @@ class SimulatedNodes(World):
         if not set(names) <= set(self.names):
             raise not_simulated()
 
+    def check_ownership(self) -> None:
+        """Refuse it on several nodes: that two work on a group is checked on one alone."""
+        if len(self.names) > 1:
+            raise not_simulated()
+
     def failed(self, error: object) -> None:
         """Make the run fail by an error of the running client."""
         if not isinstance(error, Exception):

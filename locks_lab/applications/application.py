@@ -260,6 +260,8 @@ class Application(Stage, Nodes):
     def send(self, sender: Party, receiver: Party, message: Message | bytes) -> None:
         """Put a message on its way, if its receiver is still there, and can be reached; or a frame, from node to node."""
         self.sent[type(message).__name__] += 1
+        if home_of(sender) != home_of(receiver):
+            self.speaker = self.running
         if isinstance(receiver, str) or receiver in self.hosts:
             self.network.send(sender, receiver, message)
             link = (sender, receiver)

@@ -59,6 +59,7 @@ class Stage:
         events: The number of events so far.
         guards: Other locks that clients hold.
         made: The number of clients, including helpers and those that are left out.
+        speaker: The client that has just sent something to another node.
         closing: Whether the run is over, and the remaining clients must leave.
         may: How many more faults may be drawn: `"deaths"`, `"cuts"`, `"crashes"`.
     """
@@ -76,6 +77,7 @@ class Stage:
         self._rng = random.Random()
         self._main: greenlet | None = None
         self.closing = False
+        self.speaker: Client | None = None
         self._helpers: list[Client] = []
         self._failure: BaseException | None = None
 
@@ -185,6 +187,7 @@ class Stage:
                     self.time = entry.due
                 if agenda.draws_faults and agenda.faults is not None:
                     self._draw_faults(rates)
+                self.speaker = None
                 entry.function(*entry.args)
                 self.check()
                 self.events += 1
@@ -203,14 +206,23 @@ class Stage:
 
     def _draw_faults(self, rates: Sequence[float]) -> None:
         """Something may break just now."""
-        share = 1 / AMONG_ACTORS if self._helpers else 1.0
-        kinds = (self._deaths, 1.0), (self._breaks, share)
-        for rate, (possible, share) in zip(rates, kinds, strict=False):
+        for rate, possible in zip(rates, (self._deaths, self._breaks), strict=False):
             steps = possible()
-            if steps and self._rng.random() < rate * share:
+            if possible == self._breaks and steps and self._helpers:
+                steps, rate = self._among_actors(steps, rate)
+            if steps and self._rng.random() < rate:
                 step = self._rng.choice(steps)
                 self._agenda.fault(step)
                 self.happen(step)
+
+    def _among_actors(self, steps: list[str], rate: float) -> tuple[list[str], float]:
+        """Faults where there are actors: often in the middle of what one says to other nodes, once there is a leader."""
+        if rate > 10 ** (sum(FAULT_RATES) / 2):
+            return steps, rate / AMONG_ACTORS
+        speaker = self.speaker
+        if speaker is None or not speaker.is_helper or not self.seen["elections"]:
+            return [], rate
+        return [step for step in steps if speaker.node in step.replace(":", ",").split(",")], rate
 
     def possible(self) -> list[str]:
         """The faults and repairs that may be drawn now, as steps."""

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import locks
-import locks.groups
 import locks_leader
 from locks import aio
 from locks.core.server.machine import ServerMachine
@@ -426,7 +425,6 @@ def test_a_run_is_over() -> None:
     ("call", "name"),
     [
         (lambda: locks_leader.Ownership("x", 4).join(), "join"),
-        (lambda: locks.groups.members("x"), "members"),
         (lambda: locks.queue(A, node="n3"), "queue"),
         (lambda: locks.watch(A, watcher=print), "watch"),
         (lambda: locks.Barrier(A, 2).wait(1), "wait"),
