@@ -101,6 +101,11 @@ def booking(behaviour: type[Bookings], **faults: int) -> Callable[[Simulation], 
     return scenario
 
 
+def first_line(error: pytest.ExceptionInfo[AssertionError]) -> str:
+    """What was asserted, without what pytest adds."""
+    return str(error.value).splitlines()[0]
+
+
 def test_a_leader_that_answers_before_it_broadcasts() -> None:
     """The acknowledged update that is lost at a hand-over is found within 50 seeds, replayed by the seed and by the schedule."""
     with pytest.raises(AssertionError) as found:
@@ -112,11 +117,11 @@ def test_a_leader_that_answers_before_it_broadcasts() -> None:
     again = Simulation(seed, nodes=3)
     with pytest.raises(AssertionError) as second:
         booking(Hasty, crashes=1)(again)
-    assert str(second.value) == str(found.value)
+    assert first_line(second) == first_line(found)
     replayed = Simulation(nodes=3, schedule=again.schedule)
     with pytest.raises(AssertionError) as third:
         booking(Hasty, crashes=1)(replayed)
-    assert str(third.value) == str(found.value)
+    assert first_line(third) == first_line(found)
     assert replayed.trace == again.trace
 
 
@@ -153,8 +158,11 @@ def test_leading_alone(policy: Any) -> None:
             now.remove(name)
             return name
 
-        election = locks_leader.Election("job", policy=policy)
-        clients = [simulation.client(election.run, lead, name, name=name) for name in "abc"]
+        def program(name: str) -> str:
+            found: str = locks_leader.Election("job", policy=policy).run(lead, name)
+            return found
+
+        clients = [simulation.client(program, name, name=name) for name in "abc"]
         simulation.run(**faults)
         assert faults or terms == sorted(set(terms))
         assert all(client.killed or client.value == client.name for client in clients)
