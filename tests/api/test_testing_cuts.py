@@ -46,7 +46,8 @@ class Bookings(locks_leader.Behaviour):
     def handle_leader_call(self, request: Any, caller: Any, election: Any) -> Any:
         if request is None:
             return dict(self.owners)
-        owner = self.book(*request, election.term)
+        seat, name = request
+        owner = self.book(seat, name, election.term)
         self.number += 1
         self.waiting[self.number] = caller, owner
         election.broadcast((self.number, self.owners))
@@ -70,7 +71,8 @@ class Hasty(Bookings):
 
     def handle_leader_call(self, request: Any, caller: Any, election: Any) -> Any:
         if request is not None:
-            locks_leader.reply(caller, self.book(*request, election.term))
+            seat, name = request
+            locks_leader.reply(caller, self.book(seat, name, election.term))
             election.broadcast((0, self.owners))
             return NO_REPLY
         return dict(self.owners)
@@ -158,9 +160,8 @@ def test_leading_alone(policy: Any) -> None:
             now.remove(name)
             return name
 
-        def program(name: str) -> str:
-            found: str = locks_leader.Election("job", policy=policy).run(lead, name)
-            return found
+        def program(name: str) -> str | None:
+            return locks_leader.Election("job", policy=policy).run(lead, name)
 
         clients = [simulation.client(program, name, name=name) for name in "abc"]
         simulation.run(**faults)
