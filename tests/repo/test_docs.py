@@ -1,7 +1,7 @@
 """What the documentation shows is run: its Python blocks and its `python -m locks` commands.
 
 The Python blocks of one file run in order, in one fresh process. A block that cannot run here is
-preceded by `<!-- not run: reason -->`; the report lists each of them with its reason.
+preceded by `<!-- not run: reason -->`.
 """
 
 from __future__ import annotations
@@ -160,19 +160,6 @@ def test_commands_for_contributors_run(line: str) -> None:
     else:
         options = ["-m", "pytest", "-p", "no:xdist", "-q"] if program == "pytest" else []
         run([sys.executable, *options, *arguments], ROOT)
-
-
-@pytest.mark.parametrize(
-    "place",
-    [
-        pytest.param(f"{p}:{b.line}", marks=pytest.mark.skip(f"{p}:{b.line} not run: {b.not_run}"))
-        for p, text in PAGES.items()
-        for b in blocks(text)
-        if b.not_run
-    ],
-)
-def test_not_run(place: str) -> None:
-    """Lists, as skipped, the blocks that are not run, with their reasons."""
 
 
 PAGE = """\
