@@ -11,7 +11,6 @@ import ast
 import dis
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import CodeType
 from typing import NamedTuple
 

@@ -18,7 +18,7 @@ from tests.torture.systematic import FAULTS, Row, Trial
 
 PLAYED = [(name, kind) for name, case in CASES.items() for kind in case.kinds]
 IDS = [f"{name} ({kind})" for name, kind in PLAYED]
-TRIES = 4
+TRIES = 2
 # One process plays all cases; its outcome is looked at in one worker.
 pytestmark = pytest.mark.xdist_group("torture, systematic")
 
