@@ -28,7 +28,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent import futures
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import locks
@@ -189,12 +188,7 @@ class Spokes:
     def __enter__(self) -> Spokes:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         locks.stop()
         for program in self.programs:
             program.end()

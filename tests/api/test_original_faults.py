@@ -418,7 +418,7 @@ def test_fault_10_transactions_leave_nothing(run: Run) -> None:
 
     client.call(work, 300)
     agents, objects = count_objects()
-    client.call(work, many(1_200, 100_000))
+    client.call(work, many(400, 100_000))
     agents_later, objects_later = count_objects()
     assert agents_later == agents == 1
     assert objects_later - objects < 500
@@ -442,7 +442,7 @@ def test_fault_10_primitives_leave_nothing(run: Run) -> None:
 
     client.call(work, 100)
     agents, objects = count_objects()
-    client.call(work, many(600, 20_000))
+    client.call(work, many(200, 20_000))
     agents_later, objects_later = count_objects()
     assert agents_later == agents == 2
     assert objects_later - objects < 500
@@ -486,7 +486,7 @@ def test_fault_12_an_agent_that_is_killed_takes_nobody_along(run: Run) -> None:
 def test_fault_13_no_wake_up_is_lost(run: Run) -> None:
     """Many blocking calls of clients that contend, each transaction with several: all return."""
     contenders, locks_each = 4, 5
-    transactions = many(4_000, 1_000_000) // (contenders * locks_each)
+    transactions = many(2_000, 1_000_000) // (contenders * locks_each)
 
     def work() -> int:
         served = 0

@@ -34,12 +34,17 @@ FILES = sorted(
 THREADS = "not greenlets and not gevent_actors"
 # It has a process of its own, which is not patched.
 SAME = {"test_cli.py"}
-LONG = {  # they count, simulate, or interrupt at many places, or have little to do with threads
+# They count, simulate, start programs, or interrupt at many places, or have little to do with threads.
+LONG = {
+    name for name in FILES if name.startswith("test_testing") and name != "test_testing_patched.py"
+} | {
     "test_actors.py",
+    "test_annotations.py",
     "test_barriers.py",
     "test_completion.py",
     "test_election_interrupted.py",
     "test_exports.py",
+    "test_first_use.py",
     "test_help.py",
     "test_messages.py",
     "test_misuse.py",
@@ -48,11 +53,8 @@ LONG = {  # they count, simulate, or interrupt at many places, or have little to
     "test_ownership_task_state.py",
     "test_ownership_turns.py",
     "test_rings.py",
+    "test_running_again.py",
     "test_shapes.py",
-    "test_testing.py",
-    "test_testing_groups.py",
-    "test_testing_ownership.py",
-    "test_testing_tasks.py",
 }
 
 

@@ -27,7 +27,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent import futures
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import locks
@@ -455,12 +454,7 @@ class World:
     def __enter__(self) -> World:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def server(

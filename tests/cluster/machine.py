@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 from locks.otp.admission.credentials import credentials_of
 from locks.program.folder import Folder
@@ -56,12 +55,7 @@ class Machine:
     def __enter__(self) -> Machine:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for program in self._programs:
             program.kill()
             program.communicate()

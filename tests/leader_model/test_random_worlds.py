@@ -34,7 +34,7 @@ def test_random_worlds(policy: PolicyName, grain: Grain) -> None:
     others, followers ask to be told again, and the leader is called, at any moment; callers give
     up, and what they say can't always be sent.
     """
-    failure = run_seeds(range(SEED, SEED + 20 * MORE), policy=policy, grain=grain)
+    failure = run_seeds(range(SEED, SEED + 10 * MORE), policy=policy, grain=grain)
     assert failure is None, f"policy={policy!r}, grain={grain!r}: {failure}"
 
 
@@ -57,7 +57,7 @@ def test_random_worlds_of_client_programs(clients: int, grain: Grain) -> None:
 
     Connections among clients come and go, too.
     """
-    failure = run_seeds(range(SEED, SEED + 30 * MORE), clients=clients, grain=grain)
+    failure = run_seeds(range(SEED, SEED + 15 * MORE), clients=clients, grain=grain)
     assert failure is None, f"clients={clients}, grain={grain!r}: {failure}"
 
 

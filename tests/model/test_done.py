@@ -323,13 +323,14 @@ def test_no_second_success_in_random_worlds() -> None:
     """Three runs, with many faults of every kind, also on servers that are new: the same."""
     rng = random.Random(SEED)
     done_in = 0
-    for number in range(20_000 if EXPLORE else 500):
+    worlds = 20_000 if EXPLORE else 200
+    for number in range(worlds):
         first = late(3, 3, 3, 1) if number % 3 else begin(3, 3, 3, 1, new=number % 2 == 0)
         world = walk(first, OURS, rng)
         assert world.wrong == ""
         assert walk(first._replace(files=True), OURS, rng).wrong == ""
         done_in += world.done > 0
-    assert done_in > 50
+    assert done_in > worlds // 10
 
 
 class AcceptsAlways(Marks):

@@ -371,7 +371,7 @@ def ages(size: int, rng: random.Random) -> Iterator[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
-@pytest.mark.parametrize("size", [2, 3, 4, 6])
+@pytest.mark.parametrize("size", [2, 3, 4, pytest.param(6, marks=pytest.mark.explore)])
 def test_rings_of_clients_with_two_transactions(size: int, nodes: int) -> None:
     """Client i has lock i with one transaction, and asks for the next one's with another: one yields.
 

@@ -266,7 +266,13 @@ def test_small_worlds(name: str) -> None:
     assert (min(found), max(found)) == SMALL[name][1]
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.explore if index > 1 else ())
+        for index, name in enumerate(SMALL)
+    ],
+)
 def test_an_owner_that_ends(name: str) -> None:
     """An owner that is ended at any moment, also while it waits in two transactions, leaves nothing; others go on."""
     found = explored(name, mortal=True)

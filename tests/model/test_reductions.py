@@ -38,7 +38,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "extras": (Kind(locks=1, modes="rw", extras=EXTRAS), 5),
     "aborts": (Kind(extras=("unlock", "again"), options=("abort_on_deadlock",)), 5),
     "parents": (Kind(locks=1, modes="rw", depth=2), 10),
-    "rings": (Kind(agents=3, locks=3, ring=True, held=True), 2),
+    "rings": (Kind(agents=3, locks=3, ring=True, held=True), 1),
     "deaths": (Kind(faults=MORTAL), 6),
     "two nodes": (Kind(1, 2, 2, "rw", extras=("try",)), 5),
     "spokes": (Kind(2, 2, 2, spokes=True, apart=True), 2),
