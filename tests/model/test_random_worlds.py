@@ -36,7 +36,7 @@ def replay_command(failure: FailedRun, shape: Shape) -> str:
 
 
 @pytest.mark.parametrize(
-    "worlds", [WORLDS // 12, pytest.param(WORLDS, marks=pytest.mark.explore)], ids=["some", "all"]
+    "worlds", [WORLDS // 6, pytest.param(WORLDS, marks=pytest.mark.explore)], ids=["some", "all"]
 )
 @pytest.mark.parametrize("name", SHAPES)
 def test_random_worlds(name: str, worlds: int) -> None:
@@ -61,7 +61,7 @@ def test_random_worlds(name: str, worlds: int) -> None:
 def test_faults_happen() -> None:
     """Worlds with faults have crashes and cuts in them, and clients that die or lose their nodes."""
     tally = Tally()
-    run_seeds(range(60), Shape(nodes=3, faults=True), tally=tally)
+    run_seeds(range(100), Shape(nodes=3, faults=True), tally=tally)
     for kind in ("crash", "restart", "cut", "mend", "connect", "notice", "die", "time out"):
         assert tally.events[kind] > 10, str(tally)
     for what in ("tokens", "losses"):
