@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ __all__ = ["start"]
 async def start(
     name: str | None = None,
     *,
-    cookie: str | None = None,
+    cookie: str | Path | Sequence[str] | None = None,
     listen: str | int | meeting.Address | bool | None = None,
     servers: Iterable[str] | meeting.Discovery | Here | None = None,
     require: Require | None = None,

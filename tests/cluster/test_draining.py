@@ -147,7 +147,7 @@ def test_the_limit_is_checked() -> None:
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (
         2,
-        "python -m locks node: --drain -1 is not a number of seconds from 0 on\n",
+        "locks node: --drain -1 is not a number of seconds from 0 on\n",
     )
 
 

@@ -102,8 +102,11 @@ SIMULATED = """
 import locks
 from locks.testing import Simulation
 simulation = Simulation(seed=3)
+def work():
+    with locks.Lock(("a",)):
+        pass
 for _ in range(2):
-    simulation.client(lambda: locks.Lock(("a",)).acquire())
+    simulation.client(work)
 simulation.run()
 print(simulation.summary.schedules, locks.__compiled__)
 """
@@ -113,7 +116,10 @@ from locks.testing import seeds
 @seeds(2)
 def test_it(simulation):
     import locks
-    simulation.client(lambda: locks.Lock(("a",)).acquire())
+    def work():
+        with locks.Lock(("a",)):
+            pass
+    simulation.client(work)
     simulation.run()
     assert not locks.__compiled__
 """
