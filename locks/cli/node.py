@@ -206,7 +206,7 @@ def _sources(text: str) -> Discovery:
 
 def _given(options: argparse.Namespace) -> set[str]:
     """The settings that the command line has."""
-    names = {"servers": "server", "peers": "peer"}
+    names = {"peers": "peer"}
     given = {name for name in SETTINGS if getattr(options, names.get(name, name), None) is not None}
     if options.tls:
         given |= {name for name in SETTINGS if name.startswith("tls_")}
@@ -239,7 +239,6 @@ def _run(options: argparse.Namespace) -> int:
         signal.signal(signal.SIGHUP, lambda number, _: hung_up.append(number))
     try:
         said = {name: setting.value for name, setting in read_settings().items()}
-        reloading = Reloading(_given(options))
         name = options.name or said.get("name")
         if name is None or not (options.cookie_file or "cookie_file" in said):
             missing = "name: pass --name" if name is None else "cookie: pass --cookie-file"
@@ -251,6 +250,7 @@ def _run(options: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
             options.servers = options.servers or text
+        reloading = Reloading(_given(options))
         servers = servers_in(options) or said.get("servers")
         if isinstance(servers, str):
             servers = _sources(servers)
