@@ -572,6 +572,15 @@ def test_ended_agents(run: Run) -> None:
         refused(scene, scene.one, bad_call, locks.TransactionEnded, str(ended), "begin a new one")
 
 
+def test_an_unknown_option_is_named_with_the_known_ones() -> None:
+    """As of any function of Python's: a `TypeError`, of the function that was called, and not of a class within."""
+    options: dict[str, Any] = {"abort_on_deadlocks": True}
+    with pytest.raises(
+        TypeError, match=r"^begin_transaction\(\) .*'abort_on_deadlocks'; it has timeout, client, "
+    ):
+        locks.begin_transaction(**options)
+
+
 def test_begin_that_fails_begins_nothing(run: Run) -> None:
     """When `begin_transaction` raises there is no transaction."""
     scene = Scene(run)
