@@ -209,7 +209,12 @@ def call(instance: Ref, request: Any, *, timeout: float | None = 5) -> Any:
     check_timeout(timeout)
     _check_instance(instance)
     world().note(None, "calls an instance: {!r:.60}", request)
-    return instance.ask(request, timeout=timeout)
+    return _noted(instance.ask(request, timeout=timeout))
+
+
+def _noted(answer: Any) -> Any:
+    world().note(None, "is answered {!r:.60}", answer)
+    return answer
 
 
 def cast(instance: Ref, message: Any) -> None:
@@ -243,12 +248,12 @@ def leader_call(instance: Ref, request: Any, *, timeout: float | None = 5) -> An
         answer = instance.ask((wire.TAG, wire.CALL, ticket, request), block=False)
         with _withdrawn_if_abandoned(instance, ticket):
             try:
-                return answer.get(timeout=timeout)
+                return _noted(answer.get(timeout=timeout))
             except pykka.Timeout:
                 answered = isinstance(answer, GeventFuture) and answer.is_set
                 if not answered:
                     raise
-                return answer.get()
+                return _noted(answer.get())
     except pykka.Timeout:
         if answered:  # the leader has raised it
             raise

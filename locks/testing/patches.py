@@ -62,6 +62,14 @@ class _Lock:
                 "a lock of threading that is held can't be waited for outside of a client"
             )
         until = None if timeout == FOR_EVER else application.time + timeout
+        taker = self._taker
+        if (
+            taker is not None and taker is not client
+        ):  # not the lock of a condition that it waits for
+            client.awaits = f"a lock of threading that {taker.name} took"
+            application.note(
+                client.name, f"waits for {client.awaits}", place=application.place(client)
+            )
         self._waiting.append(client)
         try:
             while self._held:
@@ -72,6 +80,7 @@ class _Lock:
             self._take()
             return True
         finally:
+            client.awaits = ""
             self._waiting.remove(client)
 
     def _take(self) -> None:
@@ -220,7 +229,7 @@ def patched(application: Application, begin: Callable[..., Client]) -> Iterator[
 
     def sleep(seconds: float) -> None:
         if is_client():
-            application.sleep(seconds)
+            application.sleep(seconds, says_so=True)
         else:
             real_sleep(seconds)
 

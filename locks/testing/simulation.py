@@ -274,7 +274,7 @@ class Simulation:
         """Let a client sleep by the virtual clock: its `time.sleep`. A coroutine uses `asyncio.sleep`."""
         if not is_seconds(seconds):
             raise InvalidOption(f"{shown(seconds)} is not a number of seconds >= 0")
-        self._application.sleep(seconds)
+        self._application.sleep(seconds, says_so=True)
 
     def kill(self, client: Client | pykka.ActorRef[Any]) -> None:
         """Let a client die, as a greenlet that is killed: `GreenletExit` is raised where it is. A task is cancelled.

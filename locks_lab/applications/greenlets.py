@@ -48,6 +48,7 @@ class Client(greenlet):
         killed: Whether it was killed, or its node has crashed.
         number: Its number in the simulation, from 1.
         maker: For an actor: the client that made it; the actor dies with this client.
+        awaits: What it waits for, if that is no lock of `locks`.
     """
 
     is_helper: ClassVar[bool] = False  # whether it is no client, but runs clients
@@ -63,6 +64,7 @@ class Client(greenlet):
         self.gone = False  # its node crashed: it can do nothing more
         self.number = 0
         self.maker: Client | None = None
+        self.awaits = ""
         self.pace = 1.0
         self.rank = CLIENTS
         self.resumed = 0  # how often: what was to resume it before it was resumed is outdated
@@ -99,7 +101,8 @@ class Client(greenlet):
     def at(self, runs: bool, place: Place | None) -> str:
         """What it does now, and where, as text."""
         what = "runs" if runs else "waits" if self else "has not begun"
-        return what if place is None else f"{what} at {place} in {place.function}"
+        where = what if place is None else f"{what} at {place} in {place.function}"
+        return f"{where} for {self.awaits}" if self.awaits else where
 
 
 def words_of(

@@ -391,9 +391,16 @@ class Stage:
             self._resume_at(self.time + seconds, client)
         self._park()
 
-    def sleep(self, seconds: float) -> None:
-        """Let the client that calls sleep."""
+    def sleep(self, seconds: float, says_so: bool = False) -> None:
+        """Let the client that calls sleep.
+
+        Args:
+            seconds: How long.
+            says_so: Whether the story tells it: the user's code has called.
+        """
         client = self._waiting_caller()
+        if says_so and seconds:
+            self.note(client.name, f"sleeps {seconds:g} s", place=self.place(client))
         self._agenda.strategy.slept(client)
         self.ready(client, seconds + TICK if seconds else 0.0)
         self._park()

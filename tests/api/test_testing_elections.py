@@ -362,7 +362,7 @@ def test_terms_that_fall_are_found() -> None:
 
 
 def test_the_story_tells_who_leads() -> None:
-    """Who leads, with what a follower was handed, and what was asked of the leader, by the clients' names."""
+    """Who leads, with what a follower was handed, what was asked of the leader and answered, by the clients' names; and who slept."""
 
     def scenario(simulation: Simulation) -> None:
         def stand() -> None:
@@ -375,6 +375,7 @@ def test_the_story_tells_who_leads() -> None:
         lines = [line.partition("s  ")[2] for line in simulation.trace]
         assert {
             "ann calls the leader: ('a', 1)",
+            "bob sleeps 5 s",
             "ann's Settings leads Settings, term 1",
         } <= set(lines)
         assert "bob's Settings is handed {'a': 1}" in lines

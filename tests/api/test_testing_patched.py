@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import sys
 import threading
 import time
@@ -239,3 +240,35 @@ def test_locks_of_a_module_that_a_client_imports(
     finally:
         del sys.modules["imported_by_a_client"]
         locks.stop()
+
+
+def test_a_stuck_pair_with_a_lock_of_threading_is_told_whole() -> None:
+    """Who took the lock of `threading` that the other one waits for, and which sleeps brought it about."""
+
+    def scenario(simulation: Simulation) -> None:
+        own = threading.Lock()
+
+        def one() -> None:
+            with own:
+                time.sleep(1)
+                with locks.Lock(("a",)):
+                    pass
+
+        def two() -> None:
+            with locks.Lock(("a",)):
+                time.sleep(0.5)
+                with own:
+                    pass
+
+        simulation.client(one, name="one")
+        simulation.client(two, name="two")
+        simulation.run()
+
+    with pytest.raises(Violation) as caught:
+        simulate(scenario, patch=True)
+    assert re.search(
+        r"^  two waits at .* for a lock of threading that one took$", str(caught.value), re.M
+    )
+    told = "\n".join(getattr(caught.value, "__notes__", [str(caught.value)]))
+    assert "one sleeps 1 s" in told
+    assert "two waits for a lock of threading that one took" in told
