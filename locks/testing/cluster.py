@@ -83,7 +83,6 @@ class _Distribution:
     """The connections of a simulated node, in the place of a `locks.otp.distribution.Distribution`."""
 
     may_have_slept = False
-    expires = None
     address = None
     slowest = 0.0
 
