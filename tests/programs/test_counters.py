@@ -230,7 +230,9 @@ def starts_several(program: Counter) -> bool:
     [
         *(name for name in POOLS if name != "billiard"),
         *COMMON_POOLS,
-        *(name for name in WEB if starts_several(WEB[name])),
+        *(
+            name for name in WEB if starts_several(WEB[name]) and "Django" not in name
+        ),  # it logs no errors
     ],
 )
 def test_several_processes_without_servers_are_refused(name: str, tmp_path: Path) -> None:
