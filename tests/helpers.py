@@ -35,6 +35,7 @@ SEED = int(os.environ.get("LOCKS_SEED", "0"))
 SIMULATED = (
     *(f"api/{path.name}" for path in sorted((ROOT / "tests" / "api").glob("test_testing*.py"))),
     "api/test_annotations.py",
+    "api/test_leaks.py",
     "api/test_running_again.py",
     "api/test_surrender_in_crowds.py",
     "examples/test_cautionary_stores.py",

@@ -16,7 +16,7 @@ from tests.cluster.commands import process
 from tests.cluster.harness import ROOT, World
 from tests.cluster.servers import NAMES, Servers
 from tests.cluster.test_servers import HOLDER, once
-from tests.helpers import free_port
+from tests.helpers import free_port, interpreted_only
 
 A, B, C = NAMES
 ALL = ", ".join(NAMES)
@@ -225,6 +225,7 @@ def test_a_command_without_a_cookie(tmp_path: Path) -> None:
 
 def test_what_is_said_otherwise_in_commands_is_said_somewhere() -> None:
     """Each text that commands replace is one that an error has, with its quotes and line ends taken out."""
+    interpreted_only()
     code = "".join(
         re.sub(r'"\n\s*f?"', "", path.read_text("utf-8"))
         for path in (ROOT / "locks").rglob("*.py")
