@@ -118,6 +118,11 @@ def begin_transaction(
         LockTimeout: The wait timed out.
         DeadlockAborted: The transaction was aborted (only with `abort_on_deadlock`).
     """
+    for unknown in options.keys() - AgentOptions.__annotations__.keys() if options else ():
+        raise TypeError(
+            f"begin_transaction() got an unexpected keyword argument {unknown!r}; "
+            f"it has timeout, {', '.join(AgentOptions.__annotations__)}"
+        )
     if timeout is not None:
         check_timeout(timeout)
     wanted = []
@@ -198,11 +203,6 @@ def spawn_agent(
 def _spawn_agent(keep: Callable[[Agent], object], **options: Unpack[AgentOptions]) -> Agent:
     """Begin a transaction and pass its agent to `keep` immediately, so that the caller can end it."""
     if options:
-        for unknown in options.keys() - AgentOptions.__annotations__.keys():
-            raise TypeError(
-                f"begin_transaction() got an unexpected keyword argument {unknown!r}; "
-                f"it has timeout, {', '.join(AgentOptions.__annotations__)}"
-            )
         for name in FLAGS:
             value = options.get(name, False)
             check_bool(value, name)

@@ -2,7 +2,8 @@
 
 It runs a lock server for agents of other nodes. When it is ready, it prints one line of JSON with its
 name and address. It ends on SIGTERM and on Ctrl-C, and then closes its connections, so that the other nodes
-notice immediately. With --drain it first lets programs finish on SIGTERM; a second SIGTERM ends it at once. On SIGHUP it reads its cookie and its certificates again, for new connections.
+notice immediately. With --drain it first lets programs finish on SIGTERM; a second SIGTERM ends it at once.
+On SIGHUP it reads its cookie and its certificates again, for new connections.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def add_command(commands: Any, about: str) -> None:
     )
     parser.add_argument(
         "--peer",
+        dest="peers",
         action="append",
         metavar="NAME@HOST:PORT",
         help="a node to connect to; may be repeated",
@@ -206,8 +208,7 @@ def _sources(text: str) -> Discovery:
 
 def _given(options: argparse.Namespace) -> set[str]:
     """The settings that the command line has."""
-    names = {"peers": "peer"}
-    given = {name for name in SETTINGS if getattr(options, names.get(name, name), None) is not None}
+    given = {name for name in SETTINGS if getattr(options, name, None) is not None}
     if options.tls:
         given |= {name for name in SETTINGS if name.startswith("tls_")}
     return given
@@ -238,7 +239,8 @@ def _run(options: argparse.Namespace) -> int:
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, lambda number, _: hung_up.append(number))
     try:
-        said = {name: setting.value for name, setting in read_settings().items()}
+        settings = read_settings()
+        said = {name: setting.value for name, setting in settings.items()}
         name = options.name or said.get("name")
         if name is None or not (options.cookie_file or "cookie_file" in said):
             missing = "name: pass --name" if name is None else "cookie: pass --cookie-file"
@@ -250,7 +252,7 @@ def _run(options: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
             options.servers = options.servers or text
-        reloading = Reloading(_given(options))
+        reloading = Reloading(settings, _given(options))
         servers = servers_in(options) or said.get("servers")
         if isinstance(servers, str):
             servers = _sources(servers)
@@ -271,7 +273,7 @@ def _run(options: argparse.Namespace) -> int:
             cookie=options.cookie_file,
             listen=listen,
             servers=servers,
-            peers=options.peer,
+            peers=options.peers,
             tls=TLS(*options.tls) if options.tls else None,
             epmd=options.epmd,
             net_ticktime=options.net_ticktime,

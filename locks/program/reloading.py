@@ -41,19 +41,20 @@ class Reloading:
     """Reads the settings of a lock server again, and the files that they name.
 
     Args:
+        before: The settings with which the server is started.
         given: The names of settings that do not count, because the command line has others.
     """
 
-    def __init__(self, given: Collection[str]) -> None:
+    def __init__(self, before: Mapping[str, Setting], given: Collection[str]) -> None:
         self._given = given
-        self._before = self._settings()
+        self._before = self._counting(before)
 
     def read_again(self, node: Node) -> None:
         """Read them, and log what has come of it; if a file is wrong, all stays as it was."""
         assert node.cluster is not None
         distribution = node.cluster.distribution
         try:
-            now = self._settings()
+            now = self._counting(read_settings())
             fixed = need_restart(now, self._before)
             values = arguments(now)
             tls = None if distribution.keys.tls is None else values.get("tls")
@@ -68,6 +69,5 @@ class Reloading:
         news = "new ones are in force" if changed else "nothing is new"
         logger.info("%s has read its files again, %s: %s", node.name, news, distribution.keys)
 
-    def _settings(self) -> dict[str, Setting]:
-        found = read_settings().items()
-        return {name: setting for name, setting in found if name not in self._given}
+    def _counting(self, settings: Mapping[str, Setting]) -> dict[str, Setting]:
+        return {name: each for name, each in settings.items() if name not in self._given}

@@ -155,7 +155,10 @@ def _taken(path: Sequence[_Place[S]]) -> tuple[int, ...]:
 
 
 def _next(spans: Sequence[Span], needed: int, done: int) -> Iterator[int]:
-    """The calls that may be next: none that has to be there has ended before they begin. The first one to end comes first, and maybes last."""
+    """The calls that may be next, in the order of their ends, and then the maybes.
+
+    A call may be next unless another one, which has to be there, has ended before it begins.
+    """
     first = (~done & done + 1).bit_length() - 1  # all earlier ones are done
     latest = spans[done.bit_length() - 1].begin if done else -1
     soonest = inf

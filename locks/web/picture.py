@@ -181,7 +181,7 @@ def _edges(waits: WaitReport) -> dict[str, Row]:
 
 
 def _elections(look: Look, around: Around) -> list[ElectionFact]:
-    """The elections: who leads is known from the locks; client nodes, which are asked less often, know terms and followers."""
+    """The elections. The locks show who leads. Client nodes know terms and followers; they are asked less often."""
     locked = [fact for fact in look.waits.requests if is_contest(fact.request.lock_id)]
     newest = {fact.node: fact for fact in (*around.nodes, *look.nodes)}
     return elections(locked, around.members, newest.values(), look.needed)

@@ -52,10 +52,10 @@ if __name__ == "__main__":
 """
 
 
-def said(tmp_path: Path, method: str, servers: str) -> list[str]:
+def said(tmp_path: Path, method: str, servers: str, code: str = HANDED) -> list[str]:
     """What the child says of each object that it got."""
-    (tmp_path / "handed.py").write_text(HANDED)
-    (tmp_path / "run").mkdir()
+    (tmp_path / "handed.py").write_text(code)
+    (tmp_path / "run").mkdir(exist_ok=True)
     done = subprocess.run(
         [sys.executable, "handed.py", method, servers],
         cwd=tmp_path,
@@ -176,22 +176,12 @@ def test_a_fork_that_imports_locks_later_is_refused() -> None:
 def test_children_of_multiprocess(tmp_path: Path, method: str) -> None:
     """The copy of `multiprocessing` that pathos and mpire use: its children have their parent's servers, or are refused."""
     pytest.importorskip("multiprocess", reason="not installed: pip install multiprocess")
-    (tmp_path / "run").mkdir()
     code = HANDED.replace("import multiprocessing, sys", "import multiprocess, sys").replace(
         "pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(method))",
         "pool = multiprocess.get_context(method).Pool(1)",
     )
     code = code.replace("pool.submit(use, thing).result()", "pool.apply(use, (thing,))")
-    (tmp_path / "handed.py").write_text(code)
     for servers, expected in (("local", "False"), ("", "no process would see the locks")):
-        done = subprocess.run(
-            [sys.executable, "handed.py", method, servers],
-            cwd=tmp_path,
-            env=os.environ | {"XDG_RUNTIME_DIR": str(tmp_path / "run")},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        lines = done.stdout.splitlines()
+        lines = said(tmp_path, method, servers, code)
         assert len(lines) == 7
         assert all(expected in line for line in lines[:4])
