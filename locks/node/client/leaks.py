@@ -133,7 +133,6 @@ def warn_of_leak(client: str, held: Sequence[Held]) -> None:
     text = f"{client} ended while it held {named}; only its end released that. Release it in a finally block, or use with"
     if line is None and not tracemalloc.is_tracing():
         text += f" ({TRACED} that took it)"
-    if isinstance(line, Line):
-        warnings.warn_explicit(text, ResourceWarning, line.file, line.number)
-    else:
-        warnings.warn(text, ResourceWarning, stacklevel=2)
+    # Without a line of the program, none is named: the one that warns here has nothing to do with it.
+    where = line if isinstance(line, Line) else Line("locks", 1)
+    warnings.warn_explicit(text, ResourceWarning, where.file, where.number)
