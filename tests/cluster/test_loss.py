@@ -5,14 +5,24 @@ from __future__ import annotations
 import logging
 import random
 import signal
+import socket
+import struct
 from typing import Any
 
 import pytest
 
 import locks
+from locks.core.messages import Request
+from locks.model import AgentId
+from locks.otp.bytes import control
+from locks.otp.bytes.terms import Atom
+from locks.otp.process.processes import CAST
 from locks.program.default import stand_in
+from locks.wire.forms import LOCK_SERVER
+from locks.wire.messages import pack
 from tests.cluster.harness import World
 from tests.cluster.nodes import A, B, C, Nodes, Tx, peer, until_connected, until_members
+from tests.cluster.peers import Peer
 from tests.cluster.servers import LIMIT, Servers
 from tests.helpers import SEED, eventually
 
@@ -344,3 +354,37 @@ def test_the_first_answer_after_a_stop_says_that_the_lock_is_lost(world: World) 
     finally:
         program.kill()
         program.communicate()
+
+
+# --- Last words ---------------------------------------------------------------------------------
+
+
+def requests_of(stranger: Peer, number: int) -> bytes:
+    """Frames in which so many agents of a node each ask for a lock of their own."""
+    frames = []
+    for n in range(number):
+        agent = AgentId(((10**15 + n) << 12) | n & 0xFFF, stranger.name, n & 0xFFF)
+        term = (CAST, pack(Request(agent, "program", ("row", n), "write")))
+        body = control.RegSend(stranger.me, Atom(LOCK_SERVER), term).pack()
+        frames.append(struct.pack(">I", len(body)) + body)
+    return b"".join(frames)
+
+
+@pytest.mark.parametrize(
+    ("number", "last"),
+    [(1, b"\0\0\0\1?"), (5_000, b""), (5_000, b"\0\0\0\1?")],
+    ids=["nonsense", "end", "end in nonsense"],
+)
+def test_what_a_node_says_last_is_forgotten_with_it(nodes: Nodes, number: int, last: bytes) -> None:
+    """Requests right before the end of a connection, in one piece with it: nothing of them stays.
+
+    The end may be taken in in one turn with the last requests. A server that forgot the node first kept them for ever.
+    """
+    node = nodes.start(A)
+    stranger = Peer(node.cluster.distribution.address, A)
+    stranger.send(requests_of(stranger, number) + last)
+    stranger.socket.shutdown(socket.SHUT_WR)
+    assert stranger.is_closed()
+    until_connected(node)
+    eventually(lambda: node.statistics().table.entries == 0)
+    assert node.statistics().table.requests == number  # in all

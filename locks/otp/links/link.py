@@ -6,7 +6,8 @@ does not take all of it, the rest is kept, up to a bound, and written later. So 
 read costs no more than that. Past the bound the link is lost, as with a busy distribution port of
 Erlang.
 
-Input is taken in for a short time, a *slice*, in a turn. If there is more, the link enters a line
+Input is taken in for a short time, a *slice*, in a turn. If the link is lost in the middle of it, that is carried out
+in the next turn, after all that was said before. If there is more input, the link enters a line
 with the others that have input (`locks.otp.links.budgets.Pace`). Meanwhile it reads ahead, up to a
 bound, to find urgent frames (`locks.otp.links.backlog`). A peer that floods this node delays only
 itself, and TCP slows it down. A large frame may take several slices.
@@ -96,8 +97,8 @@ class Link:
         *("_after", "_backlog", "_blocked", "_clock", "_encrypting", "_end"),
         *("_frames", "_go_on_with", "_hub", "_large_at", "_line", "_listens", "_on_frame"),
         *("_on_lost", "_out", "_pace", "_raw", "_reader", "_send_limit", "_sent"),
-        *("_share", "_socket", "_taken", "_timer", "_tls", "_traffic", "_turn", "_unsent"),
-        *("_waits_to_flush", "_writer", "address", "closed", "drained", "heard"),
+        *("_share", "_socket", "_taken", "_takes", "_timer", "_tls", "_traffic", "_turn", "_unsent"),
+        *("_verdict", "_waits_to_flush", "_writer", "address", "closed", "drained", "heard"),
         *("peer", "quiet", "relay", "silent", "since", "tick_due", "ticktime", "wanted"),
     )
 
@@ -149,6 +150,8 @@ class Link:
         self._backlog = Backlog(frame_limit, self._line.kind_of)  # received frames
         self._end: str | None = None  # why the link is lost when these are taken in
         self._go_on_with: GoOn | None = None  # continues with a frame that is partly taken in
+        self._takes = False  # whether frames are taken in now
+        self._verdict: str | None = None  # why the link is lost after this turn
         self._clock = time.thread_time  # measures how long the next frames take
         self._taken = 0.0  # when the frames were taken in, by the same clock
         self._after = 1.0  # the ratio of the time of a whole turn to that of its frames
@@ -452,7 +455,8 @@ class Link:
         now = time.perf_counter()
         until = now + self._pace.slice(self._share) / self._after
         frames = 0
-        while now <= until and self.closed is None:
+        self._takes = True
+        while now <= until and self.closed is None and self._verdict is None:
             if self._go_on_with is not None:
                 self._large_at = self._clock()
                 self._go_on_with = self._go_on_with()
@@ -478,11 +482,24 @@ class Link:
             self._end = backlog.too_long
         if self._end is not None and self._go_on_with is None and not backlog.waits:
             self.lose(self._end)
+        self._takes = False
 
     # --- The end, in the turn -------------------------------------------------------------------
 
     def lose(self, reason: str) -> None:
-        """Close the link and notify its owner, unless it is closed already."""
+        """Close the link and notify its owner, unless it is closed already.
+
+        What the frames of this turn say is carried out at its end, and the loss comes after that. A lock server that
+        forgot a node before it had its last request would keep this request for ever.
+        """
+        if self._takes:
+            if self._verdict is None and self.closed is None:
+                self._verdict = reason
+                self._turn.post(self._lose, reason)
+        else:
+            self._lose(reason)
+
+    def _lose(self, reason: str) -> None:
         if self.closed is None:
             self.closed = reason[:LONGEST_REASON]
             run_in_hub(self._hub, self.dispose)
