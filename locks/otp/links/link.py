@@ -97,7 +97,17 @@ class Link:
         *("_after", "_backlog", "_blocked", "_clock", "_encrypting", "_end"),
         *("_frames", "_go_on_with", "_hub", "_large_at", "_line", "_listens", "_on_frame"),
         *("_on_lost", "_out", "_pace", "_raw", "_reader", "_send_limit", "_sent"),
-        *("_share", "_socket", "_taken", "_takes", "_timer", "_tls", "_traffic", "_turn", "_unsent"),
+        *(
+            "_share",
+            "_socket",
+            "_taken",
+            "_takes",
+            "_timer",
+            "_tls",
+            "_traffic",
+            "_turn",
+            "_unsent",
+        ),
         *("_verdict", "_waits_to_flush", "_writer", "address", "closed", "drained", "heard"),
         *("peer", "quiet", "relay", "silent", "since", "tick_due", "ticktime", "wanted"),
     )
