@@ -19,7 +19,7 @@ from locks import form
 __all__ = ["Command", "main"]
 
 INTERRUPTED = 128 + signal.SIGINT
-SIMULATED = (["sim"], ["demo"], ["completion"])  # what needs the simulator, or knows its options
+SIMULATED = (["sim"], ["play"], ["demo"], ["completion"])  # what needs the simulator, or knows its options
 
 
 class Command(NamedTuple):
@@ -51,6 +51,9 @@ COMMANDS = {
     "groups": Command("locks.cli.groups", "list the process groups and their members"),
     "history": Command("locks.cli.history", "show who held a lock, from audit logs"),
     "node": Command("locks.cli.node", "run a lock server for other nodes"),
+    "play": Command(
+        "locks_lab.commands.play", "play the algorithm step by step, on a page for a browser"
+    ),
     "ps": Command("locks.cli.ps", "list the locks that are held and requested"),
     "run": Command("locks.cli.run", "run a command under a lock"),
     "sim": Command(
@@ -121,9 +124,11 @@ def _parsed(arguments: Sequence[str], prog: str, more: Mapping[str, Command]) ->
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     named = next((each for each in arguments if not each.startswith("-")), "")
     for name, command in {**COMMANDS, **more}.items():
-        if name == "sim" and form.COMPILED:  # `run_interpreted` has not come here
+        if name in ("sim", "play") and form.COMPILED:  # `run_interpreted` has not come here
             again = commands.add_parser(name, help=command.about)
-            again.set_defaults(run=lambda options: form.require_interpreted("locks sim"))
+            again.set_defaults(
+                run=lambda options: form.require_interpreted(f"locks {options.command}")
+            )
         elif named in (name, "completion"):
             import_module(command.module).add_command(commands, command.about)
         else:

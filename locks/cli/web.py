@@ -19,7 +19,7 @@ from locks.runtime.waiter import Event
 from locks.web.lookout import Lookout
 from locks.web.rules import Rules, is_loopback
 
-__all__ = ["LISTEN", "add_command", "page_served"]
+__all__ = ["LISTEN", "add_command", "address_of", "page_served", "wait_for_end"]
 
 EXAMPLES = """\
   locks web                                            # then open the address that it prints
@@ -90,7 +90,7 @@ def page_served(
     # Imported late: this saves a lock server without a page 2 MiB, and lets each command start faster.
     from locks.web.serving import Page, serve
 
-    host, port = _address(listen)
+    host, port = address_of(listen)
     is_safe = is_loopback(host) and not names and not may_break
     token = _token(token_file) or ("" if is_safe else secrets.token_urlsafe())
     rules = Rules(tuple(name.lower() for name in names), token, may_break)
@@ -105,7 +105,12 @@ def page_served(
         server.stop(LONGEST_PATIENCE)
 
 
-def _address(text: str) -> tuple[str, int]:
+def address_of(text: str) -> tuple[str, int]:
+    """The host and the port of `HOST:PORT`.
+
+    Raises:
+        InvalidOption: It is not of this form.
+    """
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or int(port) > 65535:
@@ -129,16 +134,21 @@ def _token(path: Path | None) -> str:
 
 
 def _run(options: argparse.Namespace) -> int:
-    ended = Event()
     with page_served(
         options.listen,
         options.host,
         token_file=options.token_file,
         may_break=options.allow_break,
     ) as address:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: ended.open())
         print(address, flush=True)
-        while not ended.wait(timeout=1):
-            pass
+        wait_for_end()
     return 0
+
+
+def wait_for_end() -> None:
+    """Wait until SIGTERM or Ctrl-C."""
+    ended = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.open())
+    while not ended.wait(timeout=1):
+        pass

@@ -25,10 +25,11 @@ from locks.web.lookout import Lookout
 from locks.web.picture import Picture
 from locks.web.rules import Rules, refusal
 
-__all__ = ["Page", "serve"]
+__all__ = ["Environ", "Page", "StartResponse", "answer", "json_body", "send", "serve"]
 
 Environ = dict[str, Any]
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
+Application = Callable[[Environ, StartResponse], Iterable[bytes]]
 logger = logging.getLogger("locks.web")
 
 MOST_STREAMS = 32
@@ -125,9 +126,9 @@ class Page:
             secret=path not in ASSETS,
         )
         if refused is not None:
-            return _answer(start_response, refused.status, {"error": refused.why})
+            return answer(start_response, refused.status, {"error": refused.why})
         if path in ASSETS and method == "GET":
-            return _send(start_response, "200 OK", ASSETS[path][1], self._assets[path])
+            return send(start_response, "200 OK", ASSETS[path][1], self._assets[path])
         if path == "/events" and method == "GET":
             return self._events(start_response)
         if path == "/break" and method == "POST":
@@ -135,14 +136,14 @@ class Page:
         status = (
             "405 Method Not Allowed" if path in (*ASSETS, "/events", "/break") else "404 Not Found"
         )
-        return _answer(start_response, status, {"error": f"there is no {method} {path[:100]}"})
+        return answer(start_response, status, {"error": f"there is no {method} {path[:100]}"})
 
     # --- The stream ---------------------------------------------------------------------------
 
     def _events(self, start_response: StartResponse) -> Iterable[bytes]:
         if self._lookout.watchers >= MOST_STREAMS:
             why = f"too many open pages; {MOST_STREAMS} are allowed"
-            return _answer(start_response, "503 Service Unavailable", {"error": why})
+            return answer(start_response, "503 Service Unavailable", {"error": why})
         # Proxies that buffer responses would delay events (nginx knows this header).
         more = [("Content-Type", "text/event-stream"), ("X-Accel-Buffering", "no")]
         start_response("200 OK", [*HEADERS, *more])
@@ -186,24 +187,24 @@ class Page:
     def _break(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         if not self._rules.may_break:
             why = "this page can't end transactions; start it with --allow-break for that"
-            return _answer(start_response, "403 Forbidden", {"error": why})
+            return answer(start_response, "403 Forbidden", {"error": why})
         try:
             agent, reason = _wanted(environ)
         except ValueError as error:
-            return _answer(start_response, "400 Bad Request", {"error": str(error)})
+            return answer(start_response, "400 Bad Request", {"error": str(error)})
         seen = self._lookout.newest
         known = None if seen is None else seen.agents.get(agent)
         if known is None:
             why = "that transaction has ended, or holds and requests no lock"
-            return _answer(start_response, "404 Not Found", {"error": why})
+            return answer(start_response, "404 Not Found", {"error": why})
         by = f"a user of the live page at {environ.get('REMOTE_ADDR', '')[:60]}"
         try:
             break_transaction(known, reason=reason, by=by)
         except LocksError as error:
             wrong = isinstance(error, MisuseError)
             status = "400 Bad Request" if wrong else "502 Bad Gateway"
-            return _answer(start_response, status, {"error": str(error)})
-        return _answer(start_response, "200 OK", {"broken": str(known)})
+            return answer(start_response, status, {"error": str(error)})
+        return answer(start_response, "200 OK", {"broken": str(known)})
 
 
 def _wanted(environ: Environ) -> tuple[str, str]:
@@ -212,33 +213,49 @@ def _wanted(environ: Environ) -> tuple[str, str]:
     Raises:
         ValueError: The request is wrong.
     """
-    if environ.get("CONTENT_TYPE", "").partition(";")[0].strip() != JSON:
-        raise ValueError(f"the request's body must be {JSON}")
-    length = environ.get("CONTENT_LENGTH") or "0"
-    if not length.isdigit() or not 0 < int(length) <= LONGEST_BODY:
-        raise ValueError(f"the request's body must have 1 to {LONGEST_BODY} bytes")
-    try:
-        body = json.loads(environ["wsgi.input"].read(int(length)))
-    except RecursionError:
-        raise ValueError("the request's JSON is nested too deep") from None
-    if not isinstance(body, dict):
-        raise ValueError("the request must be an object with agent and reason")
+    body = json_body(environ, LONGEST_BODY)
     agent, reason = body.get("agent"), body.get("reason")
     if not isinstance(agent, str) or not isinstance(reason, str) or not reason.strip():
         raise ValueError("the request must name the agent and the reason")
     return agent, reason
 
 
-def _answer(start_response: StartResponse, status: str, value: Any) -> Iterable[bytes]:
-    return _send(start_response, status, JSON, json.dumps(value).encode())
+def json_body(environ: Environ, longest: int) -> dict[str, Any]:
+    """The JSON object that a request has.
+
+    Args:
+        environ: The request.
+        longest: The most bytes that are read.
+
+    Raises:
+        ValueError: The request is wrong.
+    """
+    if environ.get("CONTENT_TYPE", "").partition(";")[0].strip() != JSON:
+        raise ValueError(f"the request's body must be {JSON}")
+    length = environ.get("CONTENT_LENGTH") or "0"
+    if not length.isdigit() or not 0 < int(length) <= longest:
+        raise ValueError(f"the request's body must have 1 to {longest} bytes")
+    try:
+        body = json.loads(environ["wsgi.input"].read(int(length)))
+    except RecursionError:
+        raise ValueError("the request's JSON is nested too deep") from None
+    if not isinstance(body, dict):
+        raise ValueError("the request must be a JSON object")
+    return body
 
 
-def _send(start_response: StartResponse, status: str, kind: str, body: bytes) -> Iterable[bytes]:
+def answer(start_response: StartResponse, status: str, value: Any) -> Iterable[bytes]:
+    """Answer a request with JSON."""
+    return send(start_response, status, JSON, json.dumps(value).encode())
+
+
+def send(start_response: StartResponse, status: str, kind: str, body: bytes) -> Iterable[bytes]:
+    """Answer a request."""
     start_response(status, [*HEADERS, ("Content-Type", kind), ("Content-Length", str(len(body)))])
     return [body]
 
 
-def serve(host: str, port: int, page: Page) -> WSGIServer:
+def serve(host: str, port: int, page: Application) -> WSGIServer:
     """Start to serve the page, in greenlets of this thread.
 
     Raises:

@@ -18,36 +18,17 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from locks.core.messages import (
-    Knowledge,
-    RaiseVersion,
-    Remove,
-    Request,
-    RequestStates,
-    Resolved,
-    Surrender,
-    Surrendered,
-    VersionRaised,
-)
 from locks_lab.leader.node import EAGER
-from locks_lab.leader.parties import Ask, Here, Said, State
 from locks_lab.leader.schedule import in_order
+from locks_lab.leader.words import CANDIDATE, ElectionWords, role_of
 from locks_lab.leader.world import ElectionPlan, ElectionWorld
 from locks_lab.schedules.schedule import AnyChoice as Choice
 from locks_lab.stories.diagrams import escape
 from locks_lab.worlds.network import Link, Party, home_of
 from locks_leader.core.machine import TRANSITIONS
-from locks_leader.core.messages import (
-    Affirm,
-    Announce,
-    FromLeader,
-    Resign,
-)
 
 __all__ = ["main", "roles", "story"]
 
-CANDIDATE = "nobody leads it: candidate"
-MERGE = ("locks_leader", "sync")  # how the id of the merge lock begins
 
 
 def roles() -> str:
@@ -106,8 +87,7 @@ class _Scene:
         names = tuple(f"n{number}" for number in range(1, nodes + 1))
         self.world: ElectionWorld = ElectionPlan(nodes=names, eager=EAGER - {"local"}).world()
         self.drawn: list[str] = []
-        self._locks: dict[Party, str] = {}  # which lock an agent is about
-        self._told: dict[tuple[Party, str, int], str] = {}  # what an agent knows of each request
+        self._words = ElectionWords()
         self._roles: dict[str, str] = {}
         self._note_roles()
         self.begin()
@@ -128,7 +108,7 @@ class _Scene:
         """Make something happen, and draw it."""
         kind, what = choice
         if kind in ("deliver", "local"):
-            label = self._label(what, self._message(kind, what))
+            label = self._words.label(what, self._message(kind, what))
             if label:
                 sender, receiver = map(self._party, what)
                 self.drawn.append(f"    {sender}->>{receiver}: {escape(label)}")
@@ -164,74 +144,10 @@ class _Scene:
     def _party(self, party: Party) -> str:
         return _node(party) if isinstance(party, str) else _candidate(party.node)
 
-    def _label(self, link: Link, message: Said) -> str:
-        """The label of a message; empty if it is not drawn."""
-        sender, receiver = link
-        match message:
-            case Request():
-                lock = "merge lock" if message.lock_id[:2] == MERGE else "lock"
-                self._locks[sender] = lock
-                return f"wants the {lock}"
-            case Remove():
-                return f"gives back the {self._locks[sender]}"
-            case RaiseVersion():
-                return f"confirm token {message.version}"
-            case VersionRaised():
-                is_done = "" if message.done else "not "
-                return f"token {message.version} is {is_done}confirmed"
-            case Surrender():
-                return f"surrenders the {self._locks[sender]}"
-            case RequestStates() | Knowledge() | Resolved() | Surrendered():
-                return ", ".join(self._news(receiver, message))
-            case Here():
-                members = ", ".join(f"candidate {member.node[1:]}" for member, _ in message.members)
-                return f"{members} takes part"
-            case Ask():
-                return "what is your state?"
-            case State():
-                return "this is my state"
-            case Announce():
-                return f"I lead you, term {message.term}; this is the state"
-            case Affirm():
-                return f"I lead you still, with term {message.term}"
-            case Resign():
-                return "I do not lead any more"
-            case FromLeader():
-                return "the leader says"
-            case _:
-                return ""  # the stories have no need of it
-
-    def _news(self, receiver: Party, message: Any) -> Iterator[str]:
-        """The news for a candidate: who holds the lock, or waits for it."""
-        if isinstance(message, (Resolved, Surrendered)):
-            yield "the deadlock is resolved"
-        for record in message.records:
-            key = (receiver, record.node, record.number)
-            if self._told.get(key) == record.state:
-                continue
-            self._told[key] = record.state
-            lock = self._locks[receiver]
-            who = "you" if record.agent == receiver else f"candidate {record.agent.node[1:]}"
-            there = f" on {record.node}" if isinstance(message, Knowledge) else ""
-            if record.state == "granted":
-                yield f"{who} {'have' if who == 'you' else 'has'} the {lock}{there}"
-            elif record.state == "waiting":
-                yield f"{who} {'wait' if who == 'you' else 'waits'} for the {lock}{there}"
-
     def _note_roles(self) -> None:
         """Draw the new roles of the candidates."""
         for instance in self.world.instances:
-            machine = instance.machine
-            role: str = machine.role
-            if role == "candidate":
-                role = CANDIDATE
-            elif role == "syncing":
-                role = "has won: syncing"
-            elif role == "leader":
-                role = f"leads, term {machine.term}"
-            elif role == "following":
-                leader: Any = machine.leader
-                role = f"follows candidate {leader.node[1:]}, term {machine.term}"
+            role = role_of(instance)
             node = instance.ref.node
             if self._roles.get(node, CANDIDATE) != role:
                 self.drawn.append(_note(_candidate(node), role))

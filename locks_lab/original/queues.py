@@ -11,12 +11,12 @@ result, tables and rows disagree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from locks.model import AgentId, Mode
 
-__all__ = ["Entry", "Group", "Queue", "agents_in", "enter", "find", "inherited", "leave", "merge"]
+__all__ = ["Entry", "Group", "Queue", "agents_in", "enter", "find", "inherited", "leave", "merge", "waits_in"]
 
 
 class Entry(NamedTuple):
@@ -222,3 +222,14 @@ def _without_writers(
                 read if w.agent == read.agent and w.version < read.version else w for w in writes
             )
     return others, writes
+
+
+def waits_in(queue: Queue) -> Iterator[tuple[Mode, Entry, AgentId]]:
+    """Who waits for whom in a queue: an entry, for each agent in the groups ahead of it."""
+    ahead: list[AgentId] = []
+    for mode, entries in queue:
+        for entry in entries:
+            for other in dict.fromkeys(ahead):
+                if other != entry.agent:
+                    yield mode, entry, other
+        ahead += [entry.agent for entry in entries]

@@ -26,7 +26,7 @@ from locks_lab.stories.words import capital, listed
 from locks_lab.worlds.client import SERIALS
 from locks_lab.worlds.network import Link, Party
 
-__all__ = ["finish", "sequence", "tell", "waits"]
+__all__ = ["Narrator", "finish", "sequence", "tell", "tell_each", "usual", "waits"]
 
 MOST = 20_000
 
@@ -46,17 +46,21 @@ def finish(world: World, limit: int = MOST) -> list[Choice]:
     schedule: list[Choice] = []
 
     def choose(world: World, choices: list[Choice]) -> Choice:
-        links = [choice[1] for choice in choices if choice[0] == "deliver"]
-        if links:
-            return ("deliver", world.network.oldest(links))
-        looks = [choice for choice in choices if choice[0] == "settle"]
         steps = [choice[1] for choice in schedule if choice[0] == "step"]
-        turn = steps[-1] if steps else 0
-        ready = [choice[1] for choice in choices if choice[0] == "step"]
-        return looks[0] if looks else ("step", min(ready, key=lambda n: (n <= turn, n)))
+        return usual(world, choices, steps[-1] if steps else 0)
 
     carry_on(world, choose, limit, schedule)
     return schedule
+
+
+def usual(world: World, choices: list[Choice], turn: int) -> Choice:
+    """The choice that comes next in the order of `finish`; `turn` is the client that took the last step."""
+    links = [choice[1] for choice in choices if choice[0] == "deliver"]
+    if links:
+        return ("deliver", world.network.oldest(links))
+    looks = [choice for choice in choices if choice[0] == "settle"]
+    ready = [choice[1] for choice in choices if choice[0] == "step"]
+    return looks[0] if looks else ("step", min(ready, key=lambda n: (n <= turn, n)))
 
 
 # --- Telling ------------------------------------------------------------------------------------
@@ -91,10 +95,20 @@ def tell(world: World) -> Iterator[str]:
     Args:
         world: A world that was made with `trace=True`.
     """
-    return _Narrator(world).tell(world.events or [])
+    for lines in tell_each(world):
+        yield from lines
 
 
-class _Narrator:
+def tell_each(world: World) -> Iterator[list[str]]:
+    """Describe the beginning, and then each event, in sentences.
+
+    Args:
+        world: A world that was made with `trace=True`.
+    """
+    return Narrator(world).tell(world.events or [])
+
+
+class Narrator:
     """Tells events."""
 
     def __init__(self, world: World) -> None:
@@ -105,14 +119,13 @@ class _Narrator:
         self.reads = any(step.mode == "read" for c in world.clients for step in c.script)
         self.post = _Post()
 
-    def tell(self, events: Iterable[Event]) -> Iterator[str]:
-        if len(self.first) > 1:
-            where = [f" (on {home})" if self.several else "" for home in self.homes]
-            names = [f"client {n}{at}" for n, at in zip(self.first, where, strict=True)]
-            yield f"By age, the oldest first: {', '.join(names)}."
+    def tell(self, events: Iterable[Event]) -> Iterator[list[str]]:
+        where = [f" (on {home})" if self.several else "" for home in self.homes]
+        names = [f"client {n}{at}" for n, at in zip(self.first, where, strict=True)]
+        yield [f"By age, the oldest first: {', '.join(names)}."] if len(names) > 1 else []
         for event in events:
             late = self.post.note(event, self.delays)
-            yield from self._event(event, late)
+            yield [*self._event(event, late)]
 
     def _event(self, event: Event, late: bool) -> Iterator[str]:
         margin = "" if event.choice[0] == "step" else "  "
@@ -234,7 +247,7 @@ def sequence(world: World) -> str:
 
     A message to an agent is drawn where it arrives. A message that has not arrived is not drawn.
     """
-    narrator = _Narrator(world)
+    narrator = Narrator(world)
     events = world.events or []
     ids: dict[Party, str] = {
         node: f"S{n}" if narrator.several else "S" for n, node in enumerate(world.tables, 1)
@@ -263,7 +276,7 @@ def sequence(world: World) -> str:
     return "\n".join(lines)
 
 
-def _arrow(narrator: _Narrator, ids: dict[Party, str], mail: Mail) -> Iterator[str]:
+def _arrow(narrator: Narrator, ids: dict[Party, str], mail: Mail) -> Iterator[str]:
     sender, receiver, message = mail
     match message:
         case Ask(_, lock_id, mode):
@@ -283,7 +296,7 @@ def _arrow(narrator: _Narrator, ids: dict[Party, str], mail: Mail) -> Iterator[s
     yield f"    {ids[sender]}->>{ids[receiver]}: {folded(label)}"
 
 
-def _notes(narrator: _Narrator, ids: dict[Party, str], event: Event) -> Iterator[str]:
+def _notes(narrator: Narrator, ids: dict[Party, str], event: Event) -> Iterator[str]:
     found = event.found
     if found is None or event.agent is None:
         return

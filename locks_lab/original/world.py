@@ -20,6 +20,7 @@ from locks.errors import InvalidOption, assert_never
 from locks.model import RIVALS, AgentId, LockId, Mode, Require, related, show
 from locks_lab.original.agent import Agent, Finding, Look, Sent
 from locks_lab.original.messages import Message, Surrender
+from locks_lab.original.queues import waits_in
 from locks_lab.original.server import serve
 from locks_lab.original.table import EMPTY, Table
 from locks_lab.original.variants import ORIGINAL, Variant
@@ -388,20 +389,13 @@ class World(ByHand):
 
     def waits(self) -> list[Wait]:
         """Who waits for whom in the lock tables: an entry waits for all groups ahead of it."""
-        found = []
-        for node, table in self.tables.items():
-            for row in table.rows:
-                ahead: list[AgentId] = []
-                for mode, entries in row.queue:
-                    for entry in entries:
-                        if entry.direct:
-                            found += [
-                                Wait(entry.agent, mode, row.lock_id, node, other)
-                                for other in dict.fromkeys(ahead)
-                                if other != entry.agent
-                            ]
-                    ahead += [entry.agent for entry in entries]
-        return found
+        return [
+            Wait(entry.agent, mode, row.lock_id, node, other)
+            for node, table in self.tables.items()
+            for row in table.rows
+            for mode, entry, other in waits_in(row.queue)
+            if entry.direct
+        ]
 
     def check_quiet(self) -> None:
         """Check that no client waits, when nothing needs to happen any more.

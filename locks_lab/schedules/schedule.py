@@ -39,6 +39,7 @@ __all__ = [
     "finish",
     "now_and_then",
     "run",
+    "usual_rank",
 ]
 
 Policy = Literal["any", "skewed", "oldest", "quiet", "timed"]
@@ -312,7 +313,7 @@ def finish(
 
     def choose(world: World, choices: list[Choice]) -> Choice:
         nonlocal turn
-        choice = min(choices, key=lambda choice: _rank(world, choice, turn))
+        choice = min(choices, key=lambda choice: usual_rank(world, choice, turn))
         if wanted and choice[0] in ("step", "time out"):
             choice = _next_turn(choices, wanted.popleft())
         if choice[0] == "step":
@@ -325,7 +326,7 @@ def finish(
         if wanted:
             return _next_turn([], wanted.popleft())
         found = [choice for choice in world.fault_choices() if choice[0] in REPAIRS]
-        return min(found, key=lambda choice: _rank(world, choice, turn), default=None)
+        return min(found, key=lambda choice: usual_rank(world, choice, turn), default=None)
 
     carry_on(world, choose, limit, schedule, repair)
     world.check_end()
@@ -340,8 +341,8 @@ def _next_turn(choices: list[Choice], number: int) -> Choice:
     return choice
 
 
-def _rank(world: World, choice: Choice, turn: int) -> tuple[int, int]:
-    """The rank of a choice in `finish`; `turn` is the client that took the last step."""
+def usual_rank(world: World, choice: Choice, turn: int) -> tuple[int, int]:
+    """The rank of a choice in `finish`, the smallest first; `turn` is the client that took the last step."""
     match choice:
         case ("deliver", link):
             number: int = world.links[link][0][0]

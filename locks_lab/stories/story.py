@@ -42,7 +42,7 @@ from locks_lab.worlds.script import Step
 from locks_lab.worlds.trace import Post, agents_of, neighbours, nodes_of
 from locks_lab.worlds.world import World
 
-__all__ = ["Unfinished", "act", "tell", "teller_for"]
+__all__ = ["Unfinished", "act", "tell", "tell_each", "teller_for"]
 
 MOST = 20_000  # events of a story
 ENOUGH: dict[Require, str] = {
@@ -111,8 +111,18 @@ def tell(events: Iterable[Event]) -> Iterator[str]:
     Args:
         events: The events of a world that was made with `trace=True`.
     """
-    events = list(events)
-    return _Narrator(events).tell(events)
+    for lines in tell_each(list(events)):
+        yield from lines
+
+
+def tell_each(events: Sequence[Event], agents: Iterable[AgentId] = ()) -> Iterator[list[str]]:
+    """Describe the beginning, and then each event, in sentences.
+
+    Args:
+        events: The events of a world that was made with `trace=True`.
+        agents: Agents that may not occur in them yet.
+    """
+    return _Narrator(events, agents).tell(events)
 
 
 def teller_for(events: Sequence[Event]) -> Formatter:
@@ -124,25 +134,25 @@ def teller_for(events: Sequence[Event]) -> Formatter:
 class _Narrator:
     """Tells events."""
 
-    def __init__(self, events: Sequence[Event]) -> None:
+    def __init__(self, events: Sequence[Event], agents: Iterable[AgentId]) -> None:
         self.formatter = teller_for(events)
-        self.agents = agents_of(events)
+        self.agents = sorted({*agents_of(events), *agents})
         self.name = self.formatter.name
         self.post = Post()
         self.now: dict[int, AgentId] = {}  # the present agents of the clients, by number
         self.collecting: set[AgentId] = set()  # agents that wait until they hold everything
         self.patient: set[AgentId] = set()  # agents whose grants are worth mentioning
 
-    def tell(self, events: Iterable[Event]) -> Iterator[str]:
-        yield from self._opening()
+    def tell(self, events: Iterable[Event]) -> Iterator[list[str]]:
+        yield [*self._opening()]
         for event in events:
             if isinstance(event.party, AgentId):
                 self.now[event.party.serial % SERIALS] = event.party
-            inner = event.choice[0] in ("deliver", "settle")
-            for line in self._told(event):
-                yield f"  {line}" if inner else line
+            margin = "  " if event.choice[0] in ("deliver", "settle") else ""
+            lines = [f"{margin}{line}" for line in self._told(event)]
             if isinstance(event.party, AgentId):
-                yield from self._afterwards(event, event.party)
+                lines += self._afterwards(event, event.party)
+            yield lines
 
     def _told(self, event: Event) -> Iterator[str]:
         """Describe an event in sentences."""

@@ -85,6 +85,13 @@ class Study(NamedTuple):
         return self.resolver.giving_up
 
     @property
+    def knowledge(self) -> tuple[RequestRecord, ...]:
+        """The records of requests that it knows and that are not gone; none while it does not wait."""
+        graph = self.resolver.graph
+        records = () if graph is None else graph._records.values()
+        return tuple(record for record in records if record.state != "gone")
+
+    @property
     def acquaintances(self) -> set[AgentId]:
         """The agents that it may send records to, or send records of, from now on."""
         resolver = self.resolver

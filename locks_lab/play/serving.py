@@ -1,0 +1,105 @@
+"""Answers the page: each request has all that it needs, so nothing is kept between two.
+
+`respond` is the whole of it, from values of JSON to values of JSON. `Application` serves it and the page over HTTP;
+in the pages of the documentation, Python in the browser calls `respond` itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from locks.errors import InvalidOption
+from locks_lab.play.board import alike, play
+from locks_lab.play.situations import (
+    KINDS,
+    SITUATIONS,
+    Situation,
+    command_of,
+    from_command,
+    game_of,
+    situation_from,
+)
+
+if TYPE_CHECKING:
+    from locks.web.serving import Environ, StartResponse
+
+__all__ = ["Application", "respond"]
+
+LONGEST_BODY = 100_000  # bytes
+ASSETS = {
+    "/": ("play.html", "text/html; charset=utf-8"),
+    "/play.css": ("play.css", "text/css; charset=utf-8"),
+    "/play.js": ("play.js", "text/javascript; charset=utf-8"),
+}
+QUESTIONS = ("list", "look", "alike", "command", "open")
+
+
+def respond(request: Mapping[str, Any]) -> Any:
+    """Answer a request of the page.
+
+    Args:
+        request: `what` is asked; for most a `situation` with its moves.
+
+            - `list`: the situations to begin with.
+            - `look`: the board after the moves (`locks_lab.play.board.play`).
+            - `alike`: the situation in which clients of another `kind` of machines ask in the same order.
+            - `command`: the command that replays it.
+            - `open`: the situation of such a command, the `text`.
+
+    Returns:
+        Values for JSON.
+
+    Raises:
+        InvalidOption: The request can't be carried out.
+    """
+    match request.get("what"):
+        case "list":
+            return [each._asdict() for each in SITUATIONS]
+        case "open":
+            return from_command(str(request.get("text", "")))._asdict()
+        case "look":
+            situation = _situation(request)
+            return play(game_of(situation), situation.moves)
+        case "command":
+            return command_of(_situation(request))
+        case "alike":
+            situation = _situation(request)
+            kind = request.get("kind")
+            if kind not in KINDS or "elections" in (kind, situation.kind):
+                raise InvalidOption(f"{situation.kind} can't be compared with {kind!r}", kind=kind)
+            other = situation._replace(kind=kind, rule="", options="", moves=())
+            return other._replace(moves=tuple(alike(game_of(other), situation.moves)))._asdict()
+        case what:
+            raise InvalidOption(f"what {what!r} is none of {', '.join(QUESTIONS)}", what=what)
+
+
+def _situation(request: Mapping[str, Any]) -> Situation:
+    data = request.get("situation")
+    if not isinstance(data, Mapping):
+        raise InvalidOption(f"situation must be an object, not {data!r}", situation=data)
+    return situation_from(data)
+
+
+class Application:
+    """The page and its answers, as an application of WSGI."""
+
+    def __init__(self) -> None:
+        folder = resources.files(__package__) / "assets"
+        self._assets = {path: (folder / name).read_bytes() for path, (name, _) in ASSETS.items()}
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer a request."""
+        from locks.web.serving import answer, json_body, send
+
+        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
+        if path in ASSETS and method == "GET":
+            return send(start_response, "200 OK", ASSETS[path][1], self._assets[path])
+        if (path, method) != ("/ask", "POST"):
+            why = f"there is no {method} {path[:100]}"
+            return answer(start_response, "404 Not Found", {"error": why})
+        try:
+            return answer(start_response, "200 OK", respond(json_body(environ, LONGEST_BODY)))
+        except (InvalidOption, ValueError) as error:
+            return answer(start_response, "400 Bad Request", {"error": str(error)})
