@@ -173,12 +173,14 @@ class Replay(NamedTuple):
         moves: The moves that happened.
         events: The number of events.
         error: The failure, if there was one.
+        left_out: The moves that were not possible.
     """
 
     world: World
     moves: tuple[Move, ...]
     events: int
     error: Exception | None
+    left_out: tuple[Move, ...] = ()
 
     @property
     def kind(self) -> str | None:
@@ -196,20 +198,23 @@ def replay(case: Case, trace: bool = False, limit: int = 100_000) -> Replay:
     """
     world = case.world(trace)
     made: list[Move] = []
+    left_out: list[Move] = []
     rest: list[Choice] = []
     failure = None
     try:
         for move in case.moves:
             choice = possible(world, move)
-            if choice is not None:
-                if len(made) == limit:
-                    endless(limit)
-                made.append(move)
-                world.do(choice)
+            if choice is None:
+                left_out.append(move)
+                continue
+            if len(made) == limit:
+                endless(limit)
+            made.append(move)
+            world.do(choice)
         finish(world, limit - len(made), rest)
     except Exception as error:  # a bug in a machine shows as any exception
         failure = error
-    return Replay(world, tuple(made), len(made) + len(rest), failure)
+    return Replay(world, tuple(made), len(made) + len(rest), failure, tuple(left_out))
 
 
 def kind_of(error: Exception) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-__all__ = ["at_least"]
+__all__ = ["at_least", "skipped"]
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -18,3 +18,9 @@ def at_least(least: int) -> Callable[[str], int]:
         return value
 
     return number
+
+
+def skipped(left_out: Sequence[object], number: int) -> str:
+    """That moves were skipped, and which ones."""
+    names = " ".join(map(str, left_out))
+    return f"skipped {len(left_out)} of {number} moves, which were not possible: {names}"

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from locks.errors import InvalidOption
+from locks_lab.commands.arguments import skipped
 from locks_lab.original.variants import variant_of
 
 if TYPE_CHECKING:
@@ -81,18 +82,19 @@ def replay(options: argparse.Namespace) -> int:
     from locks_lab.worlds.host import Violation
 
     world = _told(options)
-    left_out, moves = 0, options.schedule.split()
+    left_out: list[str] = []
+    moves = options.schedule.split()
     for text in moves:
         choice = possible(cast(Any, world), parse_move(text))
         if choice is None:
-            left_out += 1
+            left_out.append(text)
             continue
         try:
             world.do(cast(Any, choice))
         except Violation as violation:
             return _tell(world, options.format, violation)
     if left_out:
-        print(f"skipped {left_out} of {len(moves)} moves, which were not possible", file=sys.stderr)
+        print(skipped(left_out, len(moves)), file=sys.stderr)
     return _finish(world, options.format)
 
 

@@ -1,4 +1,4 @@
-"""The simulator's command line: `python -m locks sim explore`, `run`, `replay`, `story` and `crowd`.
+"""The simulator's command line: `python -m locks sim explore`, `run`, `replay`, `story`, `step` and `crowd`.
 
 A command imports its modules when it runs, so that other commands start faster. The exit status is
 0 if no violation was found, 1 if one was found, and 2 if an argument is wrong.
@@ -10,13 +10,14 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from locks.core.messages import Surrender
 from locks.core.steps import steps_of
 from locks.errors import InvalidOption, nearest
 from locks.model import REQUIREMENTS, Edge
-from locks_lab.commands.arguments import at_least
+from locks_lab.commands.arguments import at_least, skipped
 from locks_lab.original.variants import ORIGINAL, VARIANTS
 from locks_lab.worlds.rules import OURS, RULES
 
@@ -68,8 +69,16 @@ Moves are:
 An impossible move is skipped. After the moves, everything runs until all clients have finished.
 """
 
+STEP = """\
+  python -m locks sim step --client "write a; write b" --client "write b; write a"
+  python -m locks sim step --model original --client "write a" --client "write a"
+
+Enter takes the move that comes next in the usual order, a number another one of the list, b goes back, ? shows the rest.
+`locks play` shows the same in a browser.
+"""
+
 FORMATS = ("text", "sequence", "waits", "steps")
-OF_THE_ORIGINAL = ("explore", "replay", "story")  # commands for the model of the original
+OF_THE_ORIGINAL = ("explore", "replay", "story", "step")  # commands for the model of the original
 
 
 def add_command(commands: Any, about: str) -> None:
@@ -84,6 +93,7 @@ def add_command(commands: Any, about: str) -> None:
     _add_run(subcommands)
     _add_replay(subcommands)
     _add_story(subcommands)
+    _add_step(subcommands)
     _add_crowd(subcommands)
 
 
@@ -289,7 +299,24 @@ def _print_case(case: Case) -> None:
 
 
 def add_case(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that describe a world; `case_from` reads them."""
+    """Add the arguments that describe a world, and the form of its story; `case_from` reads them."""
+    add_world(parser)
+    parser.add_argument(
+        "--unlinked", default="", metavar="PAIRS", help="never connected: c1-n2,n1-n3"
+    )
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="text",
+        help=(
+            "sentences (default), a Mermaid sequence diagram, the wait-for graph in Mermaid at the "
+            "moment of the first surrender, or the steps of each deadlock, as `locks deadlocks` shows them"
+        ),
+    )
+
+
+def add_world(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that describe a world whose nodes can all be connected."""
     parser.add_argument(
         "--client", action="append", required=True, metavar="STEPS", help="once for each client"
     )
@@ -304,19 +331,7 @@ def add_case(parser: argparse.ArgumentParser) -> None:
         "connected to the nodes that have one",
     )
     parser.add_argument(
-        "--unlinked", default="", metavar="PAIRS", help="never connected: c1-n2,n1-n3"
-    )
-    parser.add_argument(
         "--options", default="", help="options of the agents: abort_on_deadlock, await_nodes"
-    )
-    parser.add_argument(
-        "--format",
-        choices=FORMATS,
-        default="text",
-        help=(
-            "sentences (default), a Mermaid sequence diagram, the wait-for graph in Mermaid at the "
-            "moment of the first surrender, or the steps of each deadlock, as `locks deadlocks` shows them"
-        ),
     )
 
 
@@ -361,12 +376,8 @@ def _replay(options: argparse.Namespace) -> int:
     case = case_from(options)
     found = replay(case, trace=True)
     _tell(case, found.world, options.format)
-    if len(found.moves) < len(case.moves) and found.error is None:
-        left_out = len(case.moves) - len(found.moves)
-        print(
-            f"skipped {left_out} of {len(case.moves)} moves, which were not possible",
-            file=sys.stderr,
-        )
+    if found.left_out and found.error is None:
+        print(skipped(found.left_out, len(case.moves)), file=sys.stderr)
     return _verdict(found.error)
 
 
@@ -404,6 +415,30 @@ def _our_story(options: argparse.Namespace) -> int:
         violation, world = unfinished, unfinished.world
     _tell(case, world, options.format)
     return _verdict(violation)
+
+
+def _add_step(subcommands: Any) -> None:
+    about = "play a situation step by step, forward and back"
+    parser = _add(subcommands, "step", _step, about, STEP)
+    add_world(parser)
+    parser.add_argument("--schedule", default="", metavar="MOVES", help="the first moves")
+
+
+def _step(options: argparse.Namespace) -> int:
+    from locks_lab.play.situations import Situation
+    from locks_lab.play.stepping import step_through
+
+    situation = Situation(
+        options.model,
+        tuple(options.client),
+        options.nodes,
+        options.homes,
+        options.options,
+        options.rule,
+        tuple(options.schedule.split()),
+    )
+    seen = step_through(situation, sys.stdin, partial(print, flush=True))
+    return 1 if seen["wrong"] is not None else 0
 
 
 def _tell(case: Case, world: World, form: str) -> None:

@@ -62,6 +62,8 @@ class OurGame:
         )
         faults = Faults(mortal, ANY_NUMBER, ANY_NUMBER, every)
         self.world: World = case.plan._replace(faults=faults).world(trace=True)
+        self._several = len(case.nodes) > 1
+        self._reads = any(step.mode == "read" for steps in case.scripts for step in steps)
         self._begun = [client.ref for client in self.world.clients]
         self._turn = 0
 
@@ -159,7 +161,7 @@ class OurGame:
                 way_seen(sender, receiver, [self._label(sender, receiver, m) for _, _, m in queue])
                 for (sender, receiver), queue in world.links.items()
             ],
-            "waits": edges_seen(world.edges()),
+            "waits": self._edges(world.edges()),
             "broken": [
                 f"{me} sees {other} as {seen}"
                 for (me, other), seen in world.network.seen.items()
@@ -175,7 +177,7 @@ class OurGame:
     def _client(self, client: ScriptedClient) -> Seen:
         infos = [] if client.finished else client.agent.lock_info()
         known = () if client.finished else study(client.agent).knowledge
-        words = Formatter(several=len(self.world.names) > 1, reads=True)
+        words = self._words()
         others = [record for record in known if record.agent != client.ref]
         return {
             "number": client.number,
@@ -188,15 +190,23 @@ class OurGame:
             "holds": [f"{info.mode} {show(info.lock_id)}" for info in infos if info.held],
             "wants": [f"{info.mode} {show(info.lock_id)}" for info in infos if not info.held],
             "knows": [f"{capital(words.fact(record))}." for record in others],
-            "sees": edges_seen(_edges_among(known)),
+            "sees": self._edges(_edges_among(known)),
         }
+
+    def _edges(self, edges: Iterable[Edge]) -> list[Seen]:
+        words = self._words()
+        return [edge_seen(each.waiter.agent, each.holder.agent, words.arrow(each)) for each in edges]
+
+    def _words(self) -> Formatter:
+        """Words for one message, as if it were the first one."""
+        return Formatter(several=self._several, reads=self._reads)
 
     def _arrow(self, sender: Party, receiver: Party) -> str:
         return f"{party_name(sender)} → {party_name(receiver)}"
 
     def _label(self, sender: Party, receiver: Party, message: Message) -> str:
         """A message in words; it does not matter what was said before."""
-        said = Formatter(several=len(self.world.names) > 1, reads=True).label(sender, receiver, message)
+        said = self._words().label(sender, receiver, message)
         return said or SILENT.get(type(message).__name__, type(message).__name__)
 
 
@@ -218,12 +228,6 @@ def steps_seen(steps: Iterable[Any], at: int) -> list[Seen]:
 def edge_seen(waiter: AgentId, holder: AgentId, text: str) -> Seen:
     """An edge of the wait-for graph, by the numbers of the clients."""
     return {"from": number_of(waiter), "to": number_of(holder), "text": text}
-
-
-def edges_seen(edges: Iterable[Edge]) -> list[Seen]:
-    """Edges of the wait-for graph."""
-    words = Formatter(reads=True)
-    return [edge_seen(each.waiter.agent, each.holder.agent, words.arrow(each)) for each in edges]
 
 
 def _edges_among(records: Sequence[RequestRecord]) -> list[Edge]:

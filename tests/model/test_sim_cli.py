@@ -83,7 +83,7 @@ def test_replay_makes_moves_happen(capsys: pytest.CaptureFixture[str]) -> None:
     lines = told.out.splitlines()
     assert lines[1].startswith("Client 2 asks")
     assert lines[2].startswith("Client 1 asks")
-    assert told.err == "skipped 1 of 3 moves, which were not possible\n"
+    assert told.err == "skipped 1 of 3 moves, which were not possible: s1\n"
 
 
 @pytest.mark.parametrize("command", ["replay", "story"])

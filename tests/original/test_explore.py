@@ -194,7 +194,7 @@ def test_explore_and_replay(capsys: pytest.CaptureFixture[str]) -> None:
     assert "broken exclusion" in capsys.readouterr().out
     assert main(["sim", "replay", "--model", "original", "--client", "write a",
                  "--schedule", "1>n1 1"]) == 0  # fmt: skip
-    assert "skipped 1 of 2 moves, which were not possible" in capsys.readouterr().err
+    assert "skipped 1 of 2 moves, which were not possible: 1>n1" in capsys.readouterr().err
     assert main(["sim", "explore", "--model", "original"]) == 0
     assert "no violation" in capsys.readouterr().out
     assert main(["sim", "explore", "--model", "original", "--limit", "10"]) == 1
