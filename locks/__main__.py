@@ -19,7 +19,12 @@ from locks import form
 __all__ = ["Command", "main"]
 
 INTERRUPTED = 128 + signal.SIGINT
-SIMULATED = (["sim"], ["play"], ["demo"], ["completion"])  # what needs the simulator, or knows its options
+SIMULATED = (
+    ["sim"],
+    ["play"],
+    ["demo"],
+    ["completion"],
+)  # what needs the simulator, or knows its options
 
 
 class Command(NamedTuple):

@@ -30,7 +30,6 @@ from locks_leader.core.machine import TRANSITIONS
 __all__ = ["main", "roles", "story"]
 
 
-
 def roles() -> str:
     """The transitions from each role."""
     lines = ["stateDiagram-v2", "    [*] --> candidate"]

@@ -16,7 +16,18 @@ from typing import NamedTuple
 
 from locks.model import AgentId, Mode
 
-__all__ = ["Entry", "Group", "Queue", "agents_in", "enter", "find", "inherited", "leave", "merge", "waits_in"]
+__all__ = [
+    "Entry",
+    "Group",
+    "Queue",
+    "agents_in",
+    "enter",
+    "find",
+    "inherited",
+    "leave",
+    "merge",
+    "waits_in",
+]
 
 
 class Entry(NamedTuple):

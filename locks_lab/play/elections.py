@@ -85,7 +85,10 @@ class ElectionGame:
             return f"{_name(what[0])} → {_name(what[1])}: {label}", "message"
         if kind == "notice":
             there = self.world.network.seen[what] == "healing"
-            return f"{what[0]} notices that {what[1]} is {'there again' if there else 'gone'}.", "message"
+            return (
+                f"{what[0]} notices that {what[1]} is {'there again' if there else 'gone'}.",
+                "message",
+            )
         subject = what[0] if kind == "call" else what
         is_pair = kind in ("cut", "mend", "connect")
         name = listed(subject) if is_pair else _name(subject)
@@ -153,7 +156,9 @@ class ElectionGame:
                     "at": 0,
                     "holds": [f"key {key}" for key in sorted(each.app.keys)],
                     "wants": [],
-                    "knows": [f"{capital(name)} is up." for name in sorted(world.nodes[each.ref.node].up)],
+                    "knows": [
+                        f"{capital(name)} is up." for name in sorted(world.nodes[each.ref.node].up)
+                    ],
                     "sees": [],
                 }
                 for each in world.instances
@@ -193,7 +198,11 @@ def _move(choice: Choice) -> str:
     kind, what = choice
     if kind == "call":
         return f"call:{what[0]}"
-    return f"{kind}:{'>'.join(map(_party, cast(tuple[Party, ...], what)))}" if _is_pair(what) else f"{kind}:{_party(what)}"
+    return (
+        f"{kind}:{'>'.join(map(_party, cast(tuple[Party, ...], what)))}"
+        if _is_pair(what)
+        else f"{kind}:{_party(what)}"
+    )
 
 
 def _is_pair(what: object) -> bool:

@@ -99,7 +99,10 @@ class OurGame:
         match choice:
             case ("deliver", (sender, receiver)):
                 (_, _, message), *_ = self.world.links[sender, receiver]
-                return f"{self._arrow(sender, receiver)}: {self._label(sender, receiver, message)}", "message"
+                return (
+                    f"{self._arrow(sender, receiver)}: {self._label(sender, receiver, message)}",
+                    "message",
+                )
             case ("settle", number):
                 return f"Client {number} examines what it knows.", "message"
             case ("step", number):
@@ -111,7 +114,10 @@ class OurGame:
                 return f"Client {number} dies.", "fault"
             case ("notice", (me, other)):
                 there = self.world.network.seen[me, other] == "healing"
-                return f"{me} notices that {other} is {'there again' if there else 'gone'}.", "message"
+                return (
+                    f"{me} notices that {other} is {'there again' if there else 'gone'}.",
+                    "message",
+                )
             case ("connect", (one, other)):
                 return f"{one} and {other} are connected again.", "message"
             case ("cut", (one, other)):
@@ -172,7 +178,11 @@ class OurGame:
     def _node(self, node: str) -> Seen:
         server = self.world.servers.get(node)
         up = node not in self.world.network.crashed
-        return {"name": node, "up": up, "table": [] if server is None else table_seen(server, name_of, number_of)}
+        return {
+            "name": node,
+            "up": up,
+            "table": [] if server is None else table_seen(server, name_of, number_of),
+        }
 
     def _client(self, client: ScriptedClient) -> Seen:
         infos = [] if client.finished else client.agent.lock_info()
@@ -195,7 +205,9 @@ class OurGame:
 
     def _edges(self, edges: Iterable[Edge]) -> list[Seen]:
         words = self._words()
-        return [edge_seen(each.waiter.agent, each.holder.agent, words.arrow(each)) for each in edges]
+        return [
+            edge_seen(each.waiter.agent, each.holder.agent, words.arrow(each)) for each in edges
+        ]
 
     def _words(self) -> Formatter:
         """Words for one message, as if it were the first one."""

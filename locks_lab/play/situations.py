@@ -23,12 +23,24 @@ from locks_lab.play.ours import OurGame
 from locks_lab.worlds.rules import OURS
 from locks_lab.worlds.script import parse_script
 
-__all__ = ["KINDS", "SITUATIONS", "Kind", "Situation", "command_of", "from_command", "game_of", "situation_from"]
+__all__ = [
+    "KINDS",
+    "SITUATIONS",
+    "Kind",
+    "Situation",
+    "command_of",
+    "from_command",
+    "game_of",
+    "situation_from",
+]
 
 Kind = Literal["ours", "original", "elections"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MOST_CLIENTS, MOST_STEPS, MOST_NODES = 12, 40, 7
-FLAGS = ("abort_on_deadlock", "full")  # options of the original; with `full`, messages to lock servers take time
+FLAGS = (
+    "abort_on_deadlock",
+    "full",
+)  # options of the original; with `full`, messages to lock servers take time
 
 
 class Situation(NamedTuple):
@@ -106,8 +118,29 @@ SITUATIONS = (
     Situation(
         kind="original",
         clients=RING,
-        moves=tuple(
-            "1 n1>1 s1 2 n1>2 s2 3 n1>3 s3 2 n1>2 n1>3 3 n1>3 s3 n1>1 1 n1>1 s1 n1>2 1>2 s2".split()
+        moves=(
+            "1",
+            "n1>1",
+            "s1",
+            "2",
+            "n1>2",
+            "s2",
+            "3",
+            "n1>3",
+            "s3",
+            "2",
+            "n1>2",
+            "n1>3",
+            "3",
+            "n1>3",
+            "s3",
+            "n1>1",
+            "1",
+            "n1>1",
+            "s1",
+            "n1>2",
+            "1>2",
+            "s2",
         ),
         name="The original gets stuck",
         about="One message comes late, and nobody sees the circle any more. Does ours get stuck in this order, too?",
@@ -115,7 +148,7 @@ SITUATIONS = (
     Situation(
         kind="original",
         clients=("read a; write a", "read a; write a"),
-        moves=tuple("1 n1>1 s1 2 n1>2 s2 2 n1>2 1 n1>2 s2".split()),
+        moves=("1", "n1>1", "s1", "2", "n1>2", "s2", "2", "n1>2", "1", "n1>2", "s2"),
         name="The original breaks exclusion",
         about="Two clients are told that they may write the same thing.",
     ),
@@ -149,7 +182,9 @@ def situation_from(data: Mapping[str, Any]) -> Situation:
             raise InvalidOption(f"{key} must be a text, not {value!r}", situation=key)
         found[key] = value
     if found.get("kind", "ours") not in KINDS:
-        raise InvalidOption(f"kind {found['kind']!r} is none of {', '.join(KINDS)}", kind=found["kind"])
+        raise InvalidOption(
+            f"kind {found['kind']!r} is none of {', '.join(KINDS)}", kind=found["kind"]
+        )
     return Situation(**found)
 
 
@@ -168,7 +203,9 @@ def game_of(situation: Situation) -> Game:
     if any(len(parse_script(each)) > MOST_STEPS for each in situation.clients):
         raise InvalidOption(f"a client has more than {MOST_STEPS} steps")
     if situation.kind != "elections" and not any(each.strip() for each in situation.clients):
-        raise InvalidOption("nobody wants anything: give at least one client a step, such as write a")
+        raise InvalidOption(
+            "nobody wants anything: give at least one client a step, such as write a"
+        )
     situation = situation._replace(moves=())
     match situation.kind:
         case "ours":

@@ -22,9 +22,7 @@ c      the command that replays these moves
 q      quit"""
 
 
-def step_through(
-    situation: Situation, answers: Iterable[str], say: Callable[[str], None]
-) -> Seen:
+def step_through(situation: Situation, answers: Iterable[str], say: Callable[[str], None]) -> Seen:
     """Play a situation in a terminal.
 
     Args:
@@ -56,7 +54,10 @@ def step_through(
                     say(line)
                 continue
             case "c":
-                say(command_of(situation._replace(moves=tuple(moves))) or "An election has no command.")
+                say(
+                    command_of(situation._replace(moves=tuple(moves)))
+                    or "An election has no command."
+                )
                 continue
             case "b":
                 tried = moves[:-1]
@@ -107,11 +108,16 @@ def _looked(seen: Seen) -> Iterator[str]:
     for node in seen["nodes"]:
         yield f"{node['name']}{'' if node['up'] else ' is down'}:"
         for row in node["table"]:
-            queue = listed(f"{each['who']} ({each['mode']}, {each['state']})" for each in row["queue"])
+            queue = listed(
+                f"{each['who']} ({each['mode']}, {each['state']})" for each in row["queue"]
+            )
             yield f"  {row['id']}: {queue}"
     for way in seen["flight"]:
         yield f"On the way from {way['from']} to {way['to']}: {'; then '.join(way['texts'])}"
     for client in seen["clients"]:
-        has = [*(f"has {each}" for each in client["holds"]), *(f"wants {each}" for each in client["wants"])]
+        has = [
+            *(f"has {each}" for each in client["holds"]),
+            *(f"wants {each}" for each in client["wants"]),
+        ]
         yield f"{capital(client['name'])} {listed([client['state'], *has])}."
         yield from (f"  It knows: {fact}" for fact in client["knows"])
