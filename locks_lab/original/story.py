@@ -120,6 +120,7 @@ class Narrator:
         self.post = _Post()
 
     def tell(self, events: Iterable[Event]) -> Iterator[list[str]]:
+        """Describe the beginning, and then each event."""
         where = [f" (on {home})" if self.several else "" for home in self.homes]
         names = [f"client {n}{at}" for n, at in zip(self.first, where, strict=True)]
         yield [f"By age, the oldest first: {', '.join(names)}."] if len(names) > 1 else []

@@ -381,11 +381,12 @@ $("opener").addEventListener("close", () => {
 });
 for (const id of ["builder", "opener"]) $(id).addEventListener("cancel", () => { $(id).returnValue = ""; });
 $("help").addEventListener("click", () => $("keys").showModal());
-$("situations").addEventListener("change", (event) => begin([listed[event.target.value]]).then(() => { boards[0].name = listed[event.target.value].name; show(); }));
+$("situations").addEventListener("change", (event) => listed[event.target.value] && begin([listed[event.target.value]]).then(() => { boards[0].name = listed[event.target.value].name; show(); }));
 addEventListener("hashchange", () => { if (location.hash !== address()) begin(fromAddress(location.hash)); });
 
 listed = await ask({ what: "list" });
 $("situations").append(...listed.map((each, index) => make("option", { value: index }, each.name)));
 const given = fromAddress(location.hash);
+if (given.length) $("situations").prepend(make("option", { value: "", selected: true }, "that of the link"));
 await begin(given.length ? given : [listed[0]]);
 if (!given.length) { boards[0].name = listed[0].name; show(); }

@@ -1,0 +1,182 @@
+"""The page of `locks play` in a real browser, without a window; skipped where none is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.cluster.browser import NO_BROWSER, Browser, find_browser
+from tests.helpers import LIMIT, ROOT
+
+PATH = find_browser()
+AXE = os.environ.get("LOCKS_AXE", "")  # the file axe.min.js of the npm package axe-core
+needs_browser = pytest.mark.skipif(PATH is None, reason=NO_BROWSER)
+CLIENTS = ("write a; write b", "write b; write c", "write c; write a")
+RING = "#" + "&".join([*(f"client={quote(each)}" for each in CLIENTS), "at=0"])
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Where the page is."""
+    command = [sys.executable, "-m", "locks", "play", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.terminate()
+        assert process.wait(LIMIT) == 0
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A browser."""
+    assert PATH is not None
+    with Browser(PATH) as opened:
+        yield opened
+
+
+def post(address: str, body: bytes, kind: str = "application/json") -> tuple[int, Any]:
+    """Ask what the page asks; the status and the answer."""
+    request = Request(f"{address}ask", body, {"Content-Type": kind})
+    try:
+        with urlopen(request, timeout=LIMIT) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def at(browser: Browser, move: int) -> None:
+    """Wait until so many moves are played on the first board."""
+    browser.wait(f"new URLSearchParams(location.hash.slice(1)).get('at') === '{move}'")
+
+
+def open_page(browser: Browser, address: str) -> None:
+    """Open it, and wait until it shows a board."""
+    browser.open(address)
+    browser.wait("document.querySelectorAll('.board .said li').length > 0")
+
+
+def test_what_is_served(address: str) -> None:
+    """The page, its parts and its answers; what is wrong is answered with a sentence, and nothing else is served."""
+    for path in ("", "play.css", "play.js"):
+        with urlopen(address + path, timeout=LIMIT) as answer:
+            assert answer.status == 200
+            assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
+    assert post(address, b'{"what": "list"}')[0] == 200
+    status, answer = post(address, b'{"what": "look", "situation": {"clients": ["dance"]}}')
+    assert (status, "step 'dance' can't be read" in answer["error"]) == (400, True)
+    for body, kind in (
+        (b"[]", "application/json"),
+        (b"{", "application/json"),
+        (b"{}", "text/plain"),
+    ):
+        assert post(address, body, kind)[0] == 400
+    with pytest.raises(HTTPError) as error, urlopen(f"{address}secret", timeout=LIMIT):
+        pass
+    error.value.close()
+    assert error.value.code == 404
+
+
+@needs_browser
+def test_a_ring_of_three_by_the_keyboard_alone(address: str, browser: Browser) -> None:
+    """To its end and back; another order from the middle; the link of a board shows the same board."""
+    open_page(browser, address + RING)
+    seen = []
+    for move in range(1, 100):
+        browser.press("ArrowRight")
+        at(browser, move)
+        seen.append(browser.text(".waits .edges"))
+        if "Nothing needs to happen any more" in browser.text("#boards"):
+            break
+    assert "Client 3 yields, because the youngest" in browser.text(".said")
+    assert any(text.count("waits for") == 3 for text in seen), "the whole ring was there"
+    for back in range(move - 1, -1, -1):
+        browser.press("ArrowLeft")
+        at(browser, back)
+        assert browser.text(".waits .edges") == (seen[back - 1] if back else "")
+    browser.press("End")
+    at(browser, move)
+    browser.press("Home")
+    at(browser, 0)
+    browser.press("2")  # another order: client 2 first
+    at(browser, 1)
+    assert "Client 2 asks for b." in browser.text(".said li.now")
+    shown, link = browser.text("#boards"), browser.run("location.href")
+    open_page(browser, link)
+    assert browser.text("#boards") == shown
+    assert not browser.errors
+
+
+@needs_browser
+def test_an_order_that_ours_survives_and_the_original_does_not(
+    address: str, browser: Browser
+) -> None:
+    """Side by side: the original is stuck, ours has ended."""
+    open_page(browser, address)
+    names = "[...document.querySelectorAll('#situations option')]"
+    browser.run(
+        f"(select => {{ select.value = {names}.find((each) => each.text === 'The original gets stuck').value;"
+        " select.dispatchEvent(new Event('change')); })(document.querySelector('#situations'))"
+    )
+    browser.wait_for(".board h2", "the Erlang original")
+    browser.press("End")
+    browser.wait_for(".wrong", "stuck: clients")
+    browser.press("o")
+    browser.wait("document.querySelectorAll('.board').length === 2")
+    browser.wait_for(".board:nth-child(2)", "all is well")
+    assert not browser.errors
+
+
+@needs_browser
+def test_a_client_is_told_what_to_do_and_a_branch_is_tried(address: str, browser: Browser) -> None:
+    """A step that is typed is taken; what if: two boards differ; a failing command is opened; a wrong step is explained."""
+    open_page(browser, address)
+    form = "document.querySelector('.clients tr:nth-child(2) form')"
+    browser.run(f"{form}.querySelector('input').value = 'read z/1'; {form}.requestSubmit()")
+    browser.wait_for(".said", "Client 1 asks to read z/1.")
+    browser.run(f"{form}.querySelector('input').value = 'dance'; {form}.requestSubmit()")
+    browser.wait_for("#notice", "step 'dance' can't be read")
+    browser.press("w")
+    browser.wait("document.querySelectorAll('.board').length === 2")
+    browser.run("document.querySelector('.board:nth-child(2) [data-move=d2]').click()")
+    browser.wait_for(".board:nth-child(2) .said", "Client 2 dies")
+    assert "Client 2 dies" not in browser.text(".board:nth-child(1) .said")
+    command = 'locks sim replay --client "write a" --client "write a" --schedule "2 1"'
+    browser.run("document.querySelector('#open').click()")
+    browser.run(f"document.querySelector('#o-text').value = {json.dumps(command)}")
+    browser.run("document.querySelector('#o-go').click()")
+    browser.wait_for(".board", "0 of 2")
+    browser.press("End")
+    browser.wait_for(".said", "Client 1 asks for a.")
+    browser.errors[:] = [each for each in browser.errors if "400 (Bad Request)" not in each]
+    assert not browser.errors
+
+
+@needs_browser
+@pytest.mark.skipif(not AXE, reason="LOCKS_AXE does not name axe.min.js")
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_everybody_can_use_it(address: str, browser: Browser, dark: bool) -> None:
+    """No finding of axe, with one board and with two, light and dark, on a phone, too."""
+    browser.look(1280, 800, dark)
+    open_page(browser, address + RING)
+    browser.press("End")
+    browser.press("w")
+    browser.wait("document.querySelectorAll('.board').length === 2")
+    browser.run(Path(AXE).read_text(encoding="utf-8") + "; 0")
+    for width in (1280, 390):
+        browser.look(width, 800, dark)
+        found = browser.run(
+            "axe.run().then((said) => said.violations.map((each) => `${each.id}: ${each.nodes[0].html}`))"
+        )
+        assert found == []
+        assert browser.run("document.documentElement.scrollWidth <= innerWidth")
