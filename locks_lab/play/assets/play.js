@@ -203,8 +203,9 @@ function draw(tag, attributes = {}, ...children) {
 
 const button = (text, onclick, attributes = {}) => make("button", { type: "button", onclick, ...attributes }, text);
 
-function panel(name, title, ...children) {
-  return make("section", { class: name, "aria-label": title }, make("h2", {}, title), ...children);
+function panel(board, name, title, ...children) {
+  const label = boards.length > 1 ? `${title}, board ${boards.indexOf(board) + 1}` : title; // landmarks have names of their own
+  return make("section", { class: name, "aria-label": label }, make("h2", {}, title), ...children);
 }
 
 function saidPanel(board) {
@@ -212,13 +213,13 @@ function saidPanel(board) {
   board.seen.said.forEach((each, number) => {
     const lines = each.lines.map((line) => make("span", { class: line.startsWith("  ") ? "inner" : "" }, line.trim(), " "));
     if (!lines.length) return;
-    const rule = each.rule.length ? make("span", { class: "rule soft" }, DOCS ? make("a", { href: DOCS + each.rule[1].replace(".md", ".html") }, each.rule[0]) : `Rule: ${each.rule[0]}`) : null;
+    const rule = each.rule.length ? make("span", { class: "rule soft" }, DOCS ? make("a", { href: DOCS + each.rule[1].replace(".md", "/") }, each.rule[0]) : `Rule: ${each.rule[0]}`) : null;
     list.append(make("li", { class: number === board.at ? "now" : "" }, button("", () => go(board, number), { "aria-label": `to move ${number}: ${each.lines.join(" ")}` }), rule));
     list.lastChild.firstChild.append(...lines);
   });
   if (!list.children.length) list.append(make("li", {}, "Nothing has happened yet."));
   requestAnimationFrame(() => { list.scrollTop = list.scrollHeight; });
-  return panel("said", "What has happened, and why", list);
+  return panel(board, "said", "What has happened, and why", list);
 }
 
 function movesPanel(board) {
@@ -238,7 +239,7 @@ function movesPanel(board) {
     rows.push(make("h3", {}, title), list);
   }
   if (!rows.length) rows.push(make("p", { class: "soft" }, "Nothing can happen any more."));
-  return panel("moves", "What may happen next", ...rows);
+  return panel(board, "moves", "What may happen next", ...rows);
 }
 
 function graphPanel(board) {
@@ -274,7 +275,7 @@ function graphPanel(board) {
     svg.append(draw("circle", { class: kinds, cx: x, cy: y, r: 20 }), draw("text", { x, y: y + 4 }, each.name.replace(/^(client|candidate) /, "")), draw("text", { x, y: y + 33, class: "small" }, each.state.length > 26 ? `${each.state.slice(0, 25)}…` : each.state));
   }
   const words = make("ul", { class: "edges" }, ...edges.slice(0, MOST_EDGES).map((edge) => make("li", {}, edge.text)));
-  return panel("waits", "Who waits for whom", select, svg, edges.length ? words : make("p", { class: "soft" }, viewer ? `${viewer.name} knows of no wait.` : "Nobody waits."));
+  return panel(board, "waits", "Who waits for whom", select, svg, edges.length ? words : make("p", { class: "soft" }, viewer ? `${viewer.name} knows of no wait.` : "Nobody waits."));
 }
 
 function tablesPanel(board) {
@@ -286,7 +287,7 @@ function tablesPanel(board) {
     return [title, make("table", {}, make("tr", {}, make("th", {}, "lock"), make("th", {}, "queue, the first one first")), ...rows)];
   });
   const broken = board.seen.broken.map((text) => make("li", {}, text));
-  return panel("tables", nodes.length > 1 ? "Lock tables" : "The lock table", ...parts, broken.length ? make("ul", { class: "edges" }, ...broken) : null, flight(board));
+  return panel(board, "tables", nodes.length > 1 ? "Lock tables" : "The lock table", ...parts, broken.length ? make("ul", { class: "edges" }, ...broken) : null, flight(board));
 }
 
 function flight(board) {
@@ -305,7 +306,7 @@ function clientsPanel(board) {
     return make("tr", {}, make("td", {}, client.name, board.seen.nodes.length > 1 ? make("div", { class: "soft" }, `on ${client.node}`) : null), make("td", {}, client.state, make("div", { class: "queue" }, ...tags)), make("td", {}, isElection ? null : steps, form), make("td", {}, client.knows.length ? knows : make("span", { class: "soft" }, "nothing of others")));
   });
   const heads = ["who", "state", isElection ? "" : "steps", "knows"].map((each) => make("th", {}, each));
-  return panel("clients", isElection ? "Candidates" : "Clients", make("div", { class: "wide", tabindex: 0 }, make("table", {}, make("tr", {}, ...heads), ...rows)));
+  return panel(board, "clients", isElection ? "Candidates" : "Clients", make("div", { class: "wide", tabindex: 0 }, make("table", {}, make("tr", {}, ...heads), ...rows)));
 }
 
 function boardView(board, number) {
