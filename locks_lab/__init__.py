@@ -43,7 +43,12 @@ It runs the same machines as the actors. Its packages, from the bottom up:
                     greenlets    clients, and their notes
                     application  all of the above together
     leader        elections in simulated worlds
-    commands      the commands `locks sim` and `locks demo`
+    play          worlds that are played step by step, on a page and in a terminal
+                    board      `play`: the board after some moves; `Game`: what it needs of a world
+                    situations the list of them, and their commands
+                    requests   `respond`: what the page asks
+                    stepping   a terminal
+    commands      the commands `locks sim`, `locks demo` and `locks play`
 
 Programs load none of it. In `locks`, only `locks.testing` uses it, and the command line loads a
 command when it is run (decision 0080). The laboratory reaches into the product by one port

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib import resources
 from typing import Any
 
 from locks.cli.web import address_of, wait_for_end
+from locks.errors import InvalidOption
+from locks.web.serving import Environ, StartResponse, answer, json_body, send, serve
+from locks_lab.play.requests import respond
 
-__all__ = ["add_command", "play_served"]
+__all__ = ["Application", "add_command", "play_served"]
 
 SAYS = """A page for a browser: play the algorithm step by step, forward and back, choose which message arrives next, cut
 connections, and compare with the Erlang original. It runs the real machines in a simulated world, and has nothing to do
@@ -19,6 +23,12 @@ EXAMPLES = """\
   locks play --listen 127.0.0.1:0         # takes a free port
 """
 LISTEN = "127.0.0.1:8421"
+LONGEST_BODY = 100_000  # bytes
+ASSETS = {
+    "/": ("play.html", "text/html; charset=utf-8"),
+    "/play.css": ("play.css", "text/css; charset=utf-8"),
+    "/play.js": ("play.js", "text/javascript; charset=utf-8"),
+}
 
 
 def add_command(commands: Any, about: str) -> None:
@@ -35,6 +45,27 @@ def add_command(commands: Any, about: str) -> None:
     parser.set_defaults(run=_run)
 
 
+class Application:
+    """The page and its answers, as an application of WSGI."""
+
+    def __init__(self) -> None:
+        folder = resources.files("locks_lab.play") / "assets"
+        self._assets = {path: (folder / name).read_bytes() for path, (name, _) in ASSETS.items()}
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer a request."""
+        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
+        if path in ASSETS and method == "GET":
+            return send(start_response, "200 OK", ASSETS[path][1], self._assets[path])
+        if (path, method) != ("/ask", "POST"):
+            why = f"there is no {method} {path[:100]}"
+            return answer(start_response, "404 Not Found", {"error": why})
+        try:
+            return answer(start_response, "200 OK", respond(json_body(environ, LONGEST_BODY)))
+        except (InvalidOption, ValueError) as error:
+            return answer(start_response, "400 Bad Request", {"error": str(error)})
+
+
 @contextmanager
 def play_served(listen: str) -> Iterator[str]:
     """Serve the page during a block; gives its address.
@@ -42,9 +73,6 @@ def play_served(listen: str) -> Iterator[str]:
     Raises:
         InvalidOption: The address is wrong, or can't be used.
     """
-    from locks.web.serving import serve
-    from locks_lab.play.serving import Application
-
     host, port = address_of(listen)
     server = serve(host, port, Application())
     try:

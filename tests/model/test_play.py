@@ -15,7 +15,7 @@ import pytest
 from locks.errors import InvalidOption
 from locks_lab.cases.case import replay
 from locks_lab.play.board import alike, play
-from locks_lab.play.serving import respond
+from locks_lab.play.requests import respond
 from locks_lab.play.situations import (
     RING,
     SITUATIONS,
@@ -255,7 +255,7 @@ def test_sim_step(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
 
 def test_playing_needs_neither_gevent_nor_pykka() -> None:
     """So the page of the documentation can run it in the browser."""
-    code = "import sys; import locks_lab.play.serving; print({'gevent', 'pykka', 'greenlet'} & {*sys.modules})"
+    code = "import sys; import locks_lab.play.requests; print({'gevent', 'pykka', 'greenlet'} & {*sys.modules})"
     found = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -259,10 +259,16 @@ LAB = [
         "leader/: simulated elections",
     ),
     Layer(
+        "lab play",
+        ("locks_lab.play*",),
+        (*GROUND, "core", "lab", "lab leader"),
+        "play/: worlds that are played",
+    ),
+    Layer(
         "lab commands",
         ("locks_lab.commands*",),
-        (*GROUND, "core", "runtime", "face", "package", "cli", "lab"),
-        "commands/: locks sim, locks demo",
+        (*GROUND, "core", "runtime", "face", "package", "cli", "web", "lab", "lab play"),
+        "commands/: locks sim, locks demo, locks play",
     ),
     Layer(
         "testing",

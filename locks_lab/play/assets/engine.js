@@ -4,7 +4,7 @@ const SOURCES = "sources.zip";
 const ANSWER = `
 import json
 from locks.errors import InvalidOption
-from locks_lab.play.serving import respond
+from locks_lab.play.requests import respond
 def answer(text):
     try:
         return json.dumps({"value": respond(json.loads(text))})

@@ -1,5 +1,5 @@
 // The page on which the algorithm is played. A board is a situation, a list of moves, and how many of them are played. The world is
-// made anew for each look (`locks_lab.play.serving`), so nothing is kept anywhere but here and in the address.
+// made anew for each look (`locks_lab.play.requests`), so nothing is kept anywhere but here and in the address.
 
 const $ = (id) => document.getElementById(id);
 const FIELDS = ["kind", "clients", "nodes", "homes", "options", "rule"];

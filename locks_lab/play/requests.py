@@ -1,14 +1,13 @@
 """Answers the page: each request has all that it needs, so nothing is kept between two.
 
-`respond` is the whole of it, from values of JSON to values of JSON. `Application` serves it and the page over HTTP;
-in the pages of the documentation, Python in the browser calls `respond` itself.
+`respond` is the whole of it, from values of JSON to values of JSON. `locks play` serves it over HTTP; in the pages of
+the documentation, Python in the browser calls it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from importlib import resources
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from locks.errors import InvalidOption
 from locks_lab.play.board import alike, play
@@ -22,17 +21,8 @@ from locks_lab.play.situations import (
     situation_from,
 )
 
-if TYPE_CHECKING:
-    from locks.web.serving import Environ, StartResponse
+__all__ = ["respond"]
 
-__all__ = ["Application", "respond"]
-
-LONGEST_BODY = 100_000  # bytes
-ASSETS = {
-    "/": ("play.html", "text/html; charset=utf-8"),
-    "/play.css": ("play.css", "text/css; charset=utf-8"),
-    "/play.js": ("play.js", "text/javascript; charset=utf-8"),
-}
 QUESTIONS = ("list", "look", "alike", "command", "open")
 
 
@@ -80,26 +70,3 @@ def _situation(request: Mapping[str, Any]) -> Situation:
     if not isinstance(data, Mapping):
         raise InvalidOption(f"situation must be an object, not {data!r}", situation=data)
     return situation_from(data)
-
-
-class Application:
-    """The page and its answers, as an application of WSGI."""
-
-    def __init__(self) -> None:
-        folder = resources.files(__package__) / "assets"
-        self._assets = {path: (folder / name).read_bytes() for path, (name, _) in ASSETS.items()}
-
-    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer a request."""
-        from locks.web.serving import answer, json_body, send
-
-        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
-        if path in ASSETS and method == "GET":
-            return send(start_response, "200 OK", ASSETS[path][1], self._assets[path])
-        if (path, method) != ("/ask", "POST"):
-            why = f"there is no {method} {path[:100]}"
-            return answer(start_response, "404 Not Found", {"error": why})
-        try:
-            return answer(start_response, "200 OK", respond(json_body(environ, LONGEST_BODY)))
-        except (InvalidOption, ValueError) as error:
-            return answer(start_response, "400 Bad Request", {"error": str(error)})
