@@ -149,6 +149,7 @@ PYODIDE = Package(
 
 # --- The page to play with ----------------------------------------------------------------------
 
+PLAY_PAGE = "play/index.html"
 PLAYED = ("locks", "locks_leader", "locks_lab")
 PAGE = Path(__file__).parent / "locks_lab" / "play" / "assets"
 ENGINE = '<script src="engine.js" type="module"></script>\n<script src="play.js"'
@@ -172,8 +173,10 @@ def playground() -> dict[str, bytes]:
     """
     found = PYODIDE.read()
     page = (PAGE / "play.html").read_text(encoding="utf-8")
-    page = page.replace("<html", '<html data-docs="../"', 1).replace('<script src="play.js"', ENGINE)
-    found["play/index.html"] = page.encode()
+    page = page.replace("<html", '<html data-docs="../"', 1).replace(
+        '<script src="play.js"', ENGINE
+    )
+    found[PLAY_PAGE] = page.encode()
     for name in ("play.css", "play.js", "engine.js"):
         found[f"play/{name}"] = (PAGE / name).read_bytes()
     found["play/sources.zip"] = sources()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import re
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -103,7 +106,9 @@ def test_without_the_registry_the_build_goes_on_and_says_what_is_missing(
 
     def npm(asked: list[str], timeout: float, **_: Any) -> subprocess.CompletedProcess[str]:
         assert asked[0] == "pack"
-        assert asked[1] in [f"{each.name}@{each.version}" for each in (hooks.MERMAID, hooks.PYODIDE)]
+        assert asked[1] in [
+            f"{each.name}@{each.version}" for each in (hooks.MERMAID, hooks.PYODIDE)
+        ]
         if way == "too slow":
             raise subprocess.TimeoutExpired(asked, timeout)
         return subprocess.CompletedProcess(asked, 1, "", said)
@@ -134,3 +139,25 @@ def test_the_pin_is_a_version_that_the_theme_can_use() -> None:
 def test_the_build_uses_the_hooks() -> None:
     """MkDocs is told of them."""
     assert "hooks: [mkdocs_hooks.py]" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+
+
+def test_the_site_has_the_page_to_play_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page of `locks play` with Python for the browser, below 3 MB without that; it finds all that it loads."""
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    pyodide = hooks.PYODIDE
+    with tarfile.open(pyodide.path, "w:gz") as file:
+        for name in pyodide.shipped.values():
+            file.addfile(tarfile.TarInfo(name))
+    digest = base64.b64encode(hashlib.sha512(pyodide.path.read_bytes()).digest()).decode()
+    monkeypatch.setattr(hooks, "PYODIDE", pyodide._replace(integrity=f"sha512-{digest}"))
+    made = hooks.playground()
+    page = made[hooks.PLAY_PAGE].decode()
+    for name in re.findall(r'(?:src|href)="([^":]+)"', page):
+        assert f"play/{name}" in made
+    assert page.index("engine.js") < page.index("play.js")
+    assert "play/pyodide/pyodide.mjs" in made
+    assert sum(len(content) for place, content in made.items() if "pyodide/" not in place) < 3e6
+    with zipfile.ZipFile(io.BytesIO(made["play/sources.zip"])) as archive:
+        assert "locks_lab/play/requests.py" in archive.namelist()
