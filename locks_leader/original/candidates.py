@@ -27,14 +27,7 @@ from locks_leader.original.bridge import (
     TellOriginal,
     holder_in,
 )
-from locks_leader.original.messages import (
-    LOCKS_LEADER,
-    BadOriginalMessage,
-    LeaderGone,
-    LeaderReply,
-    PeerMessage,
-    parse,
-)
+from locks_leader.original.messages import BadOriginalMessage, parse
 
 __all__ = ["OriginalCandidates"]
 
@@ -98,18 +91,14 @@ class OriginalCandidates:
 
     def receive(self, term: tuple[Any, ...]) -> bool:
         """Take in a message of the original; return whether it belongs to an election."""
-        ours = bool(term[0] == LOCKS_LEADER)
         try:
             message = parse(term)
         except BadOriginalMessage as error:
-            if ours:
-                self._node.notices.warn(
-                    "ignored", str(self._me), "%s ignored a message: %s", self._me, error
-                )
-            return ours
-        if not isinstance(message, PeerMessage):
-            return False
-        if not ours and not isinstance(message, (LeaderReply, LeaderGone)):
+            self._node.notices.warn(
+                "ignored", str(self._me), "%s ignored a message: %s", self._me, error
+            )
+            return True
+        if message is None:
             return False
         try:
             self._carry_out(self._originals.receive(message))

@@ -8,13 +8,13 @@ Source: `locks_leader.erl` of the original.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from locks.errors import OperatingError, assert_never
 from locks.otp.bytes.fields import brief
 from locks.otp.bytes.terms import ImproperList, Reference, Term
-from locks.values import Atom, LockId
+from locks.values import Atom
 from locks_leader.core.messages import Kind
 
 __all__ = [
@@ -25,26 +25,18 @@ __all__ = [
     "BadOriginalMessage",
     "ElectionRef",
     "EnsureSync",
-    "InfoCall",
     "LeaderCall",
     "LeaderGone",
     "LeaderReply",
     "LeaderUncertain",
-    "Message",
-    "OriginalCall",
-    "OriginalCast",
     "OriginalFromLeader",
     "OriginalLeaderCast",
-    "OtherTerm",
     "PeerMessage",
     "Process",
     "Vector",
-    "group_term",
     "is_process",
     "pack",
     "parse",
-    "parse_request",
-    "vector",
 ]
 
 Process = Hashable
@@ -126,7 +118,7 @@ class AmWorker(NamedTuple):
 
 
 class LeaderCall(NamedTuple):
-    """A call for the leader. It is answered by `LeaderReply`, or not at all."""
+    """A call that is passed on to the leader. It is answered by `LeaderReply`, or by `LeaderGone`."""
 
     caller: Process
     tag: Any
@@ -152,48 +144,11 @@ class LeaderGone(NamedTuple):
     tag: Any
 
 
-class InfoCall(NamedTuple):
-    """A question about the election: for one item by its name, or for all. Answered by its value."""
-
-    caller: Process
-    tag: Any
-    item: str | None
-
-
-class OriginalCall(NamedTuple):
-    """Any other call, `ask_candidates` among them: for `handle_call`. Answered by its value."""
-
-    caller: Process
-    tag: Any
-    request: Any
-
-
-class OriginalCast(NamedTuple):
-    """Any other cast: for `handle_cast`."""
-
-    request: Any
-
-
-class OtherTerm(NamedTuple):
-    """Anything else: for `handle_info`."""
-
-    term: Any
-
-
-# Messages between candidates and workers, and the answers of a leader.
-PeerMessage = (
-    AmLeader
-    | OriginalFromLeader
-    | AffirmLeader
-    | EnsureSync
-    | LeaderUncertain
-    | AmWorker
-    | LeaderReply
-    | LeaderGone
-)
-# Messages of clients to an instance.
-ClientMessage = LeaderCall | OriginalLeaderCast | InfoCall | OriginalCall | OriginalCast | OtherTerm
-Message = PeerMessage | ClientMessage
+# Messages that only candidates and workers exchange; they begin with `LOCKS_LEADER`.
+Told = AmLeader | OriginalFromLeader | AffirmLeader | EnsureSync | LeaderUncertain | AmWorker
+# What an instance of the original tells us, and what we tell it.
+PeerMessage = Told | LeaderReply | LeaderGone
+ToOriginal = Told | LeaderCall | OriginalLeaderCast
 
 LOCKS_LEADER = Atom("locks_leader")
 AM_LEADER = Atom("am_leader")
@@ -208,31 +163,13 @@ LEADER_CALL = Atom("$locks_leader_call")
 LEADER_CAST = Atom("$locks_leader_cast")
 LEADER_REPLY = Atom("$locks_leader_reply")
 LEADER_DIED = Atom("$leader_died")
-LEADER_INFO = Atom("$locks_leader_info")
 LEADER = Atom("leader")
 VECTOR = Atom("vector")
 NONE = Atom("none")
 KINDS: dict[Any, Kind] = {Atom("candidate"): "candidate", Atom("worker"): "worker"}
 
 
-def group_term(lock_id: LockId) -> tuple[Any, ...]:
-    """The process group in which the original's candidates for a lock meet, in scope `locks_pg`."""
-    return (LOCKS_LEADER, list(lock_id))
-
-
-def vector(rows: Mapping[str, tuple[int, Process | None]]) -> Vector:
-    """The contest as a candidate of the original sees it.
-
-    Args:
-        rows: For each node that has reported the lock's queue, the queue's version, and the only
-            agent at its head, if that one writes; `None` otherwise.
-    """
-    holders = {holder for _, holder in rows.values()}
-    leader = holders.pop() if len(holders) == 1 else None
-    return Vector(leader, tuple(sorted((node, version) for node, (version, _) in rows.items())))
-
-
-def pack(message: Message) -> Any:
+def pack(message: ToOriginal) -> Any:
     """A message as the original writes it."""
     match message:
         case AmLeader(leader, ref, payload):
@@ -247,23 +184,10 @@ def pack(message: Message) -> Any:
             return (LOCKS_LEADER, LEADER_UNCERTAIN, sender, [*synced], [*workers])
         case AmWorker(worker):
             return (LOCKS_LEADER, AM_WORKER, worker)
-        case LeaderReply(tag, value):
-            return (tag, (LEADER_REPLY, value))
-        case LeaderGone(tag):
-            return (tag, LEADER_DIED)
         case LeaderCall(caller, tag, request):
             return (CALL, (caller, tag), (LEADER_CALL, request))
         case OriginalLeaderCast(request):
             return (CAST, (LEADER_CAST, request))
-        case InfoCall(caller, tag, item):
-            asked = LEADER_INFO if item is None else (LEADER_INFO, Atom(item))
-            return (CALL, (caller, tag), asked)
-        case OriginalCall(caller, tag, request):
-            return (CALL, (caller, tag), request)
-        case OriginalCast(request):
-            return (CAST, request)
-        case OtherTerm(term):
-            return term
         case _:
             return assert_never(message)
 
@@ -280,50 +204,26 @@ def _ref_term(ref: ElectionRef) -> Any:
     )
 
 
-def parse(term: Any) -> Message:
-    """Parse a message of a process of the original to an instance of ours.
-
-    Args:
-        term: The message.
+def parse(term: Any) -> PeerMessage | None:
+    """Parse a message of an instance of the original to one of ours; `None` for any other term.
 
     Raises:
-        BadOriginalMessage: It looks like a message of a candidate, or a call, but is malformed.
+        BadOriginalMessage: It looks like a message of a candidate, but is malformed.
     """
     if type(term) is not tuple or not term:
-        return OtherTerm(term)
+        return None
     if term[0] == LOCKS_LEADER:
-        return _parse_peer(term)
-    if term[0] == CALL:
-        if len(term) != 3 or type(term[1]) is not tuple or len(term[1]) != 2:
-            raise BadOriginalMessage(
-                f"{brief(term)} should be a call: a caller with a tag, and a request"
-            )
-        return parse_request(_process(term[1][0]), term[1][1], term[2])
+        return _parse_told(term)
     if len(term) != 2:
-        return OtherTerm(term)
-    if term[0] == CAST:
-        inner = _tagged(term[1], LEADER_CAST)
-        return OriginalCast(term[1]) if inner is None else OriginalLeaderCast(inner[1])
-    if term[1] == LEADER_DIED:
-        return LeaderGone(term[0])
-    answer = _tagged(term[1], LEADER_REPLY)
-    return OtherTerm(term) if answer is None else LeaderReply(term[0], answer[1])
+        return None
+    tag, answer = term
+    if answer == LEADER_DIED:
+        return LeaderGone(tag)
+    is_reply = type(answer) is tuple and len(answer) == 2 and answer[0] == LEADER_REPLY
+    return LeaderReply(tag, answer[1]) if is_reply else None
 
 
-def parse_request(caller: Process, tag: Any, request: Any) -> LeaderCall | InfoCall | OriginalCall:
-    """Parse the request of a call by a process of the original."""
-    inner = _tagged(request, LEADER_CALL)
-    if inner is not None:
-        return LeaderCall(caller, tag, inner[1])
-    if request == LEADER_INFO:
-        return InfoCall(caller, tag, None)
-    item = _tagged(request, LEADER_INFO)
-    if item is not None and type(item[1]) is Atom:
-        return InfoCall(caller, tag, item[1].name)
-    return OriginalCall(caller, tag, request)
-
-
-def _parse_peer(term: tuple[Any, ...]) -> Message:
+def _parse_told(term: tuple[Any, ...]) -> Told:
     tag = term[1] if len(term) > 1 else None
     if tag in (AM_LEADER, FROM_LEADER) and len(term) == 5:
         leader, ref = _process(term[2]), _parse_ref(term[3])
@@ -381,7 +281,3 @@ def _processes(term: Any) -> tuple[Process, ...]:
     if type(term) is not list:
         raise BadOriginalMessage(f"{brief(term)} should be a list of processes")
     return tuple([_process(each) for each in term])
-
-
-def _tagged(term: Any, tag: Atom) -> tuple[Any, Any] | None:
-    return term if type(term) is tuple and len(term) == 2 and term[0] == tag else None
