@@ -15,9 +15,7 @@ from locks.otp.names.epmd import (
     NotRegistered,
     Refused,
     alive2_request,
-    names_request,
     parse_alive2_response,
-    parse_names_response,
     parse_port2_response,
     port_please2_request,
 )
@@ -30,9 +28,7 @@ def test_requests() -> None:
     """Requests are as documented, with their length in front."""
     alive = b"\x00\x0f\x78\x9c\x40\x4d\x00\x00\x06\x00\x06\x00\x02ab\x00\x00"
     assert alive2_request("ab", 40000) == alive
-    assert alive2_request("ab", 40000, hidden=True) == alive[:5] + b"\x48" + alive[6:]
     assert port_please2_request("ab") == b"\x00\x03zab"
-    assert names_request() == b"\x00\x01n"
 
 
 @pytest.mark.parametrize("name", ["", "a@h", "a b", "a\n", "x" * 256, "ö" * 128, 5, None])
@@ -113,30 +109,10 @@ def test_answers_that_are_none(parse: Callable[[bytes], int | None], data: bytes
         parse(data)
 
 
-def test_the_list_of_nodes() -> None:
-    """All nodes with their ports; an empty list is one, too."""
-    lines = b"name a at port 40000\nname b-2 at port 1\n"
-    assert parse_names_response(b"\x00\x00\x11\x11" + lines) == {"a": 40000, "b-2": 1}
-    assert parse_names_response(b"\x00\x00\x11\x11") == {}
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        *(b"", b"\x00\x00\x11", bytes(4) + b"\xff", bytes(4) + b"name a\n", bytes(70000)),
-        *(bytes(4) + b"name a at port " + port for port in (b"0", b"65536", b"x", b"9" * 5000)),
-    ],
-)
-def test_lists_of_nodes_that_are_none(data: bytes) -> None:
-    """A list that is cut off, too long or not of the form is refused."""
-    with pytest.raises(DecodeError):
-        parse_names_response(data)
-
-
 @given(st.binary(max_size=40))
 def test_garbage_raises_only_errors_of_ours(data: bytes) -> None:
     """Whatever listens on epmd's port, nothing but an `OperatingError` comes of it."""
-    for parse in (parse_alive2_response, parse_port2_response, parse_names_response):
+    for parse in (parse_alive2_response, parse_port2_response):
         for start in (b"", b"\x76", b"\x77\x00", bytes(4)):
             try:
                 parse(start + data)

@@ -19,7 +19,6 @@ from locks.otp.bytes.etf import (
     decode,
     decode_from,
     encode,
-    encode_into,
 )
 from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 from tests.helpers import lines_of
@@ -165,16 +164,12 @@ def test_keys_that_cannot_be_hashed_are_kept_as_terms() -> None:
 
 
 def test_a_term_can_stand_anywhere() -> None:
-    """`decode_from` says where the next term begins, `encode_into` appends without the version."""
+    """`decode_from` says where the next term begins."""
     data = b"p" + encode((1, "x")) + encode([2])
     first, end = decode_from(data, 1)
     assert first == (1, "x")
     assert decode_from(data, end) == ([2], len(data))
     assert decode(bytearray(encode((1, "x")))) == (1, "x")
-    out = bytearray(b"\x83h\2")
-    encode_into("a", out)
-    encode_into([1], out)
-    assert decode(bytes(out)) == ("a", [1])
 
 
 @MANY
@@ -231,10 +226,6 @@ def test_what_cannot_be_sent_says_why(term: Any, message: str) -> None:
         with pytest.raises(EncodeError, match=message) as caught:
             encode(wrong)
         assert isinstance(caught.value, MisuseError)
-    out = bytearray(b"before")
-    with pytest.raises(EncodeError, match=message):
-        encode_into(["begun", term], out)
-    assert out == b"before"
 
 
 def test_a_term_within_itself_cannot_be_sent() -> None:

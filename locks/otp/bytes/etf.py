@@ -52,7 +52,6 @@ __all__ = [
     "decode",
     "decode_from",
     "encode",
-    "encode_into",
 ]
 
 
@@ -106,19 +105,6 @@ def encode(term: Any) -> bytes:
             f"can't send a term of {len(encoded):,} bytes, more than {LARGEST:,}; send it in pieces"
         )
     return encoded
-
-
-def encode_into(term: Any, out: bytearray) -> None:
-    """Append a term in the external term format, without the version byte.
-
-    Args:
-        term: The term, as for `encode`.
-        out: The buffer to append to; unchanged if the term can't be encoded.
-
-    Raises:
-        EncodeError: As `encode`.
-    """
-    out += encode(term)[1:]
 
 
 def _write(items: Any, parts: list[bytes], depth: int) -> int:

@@ -21,17 +21,14 @@ __all__ = [
     "NotRegistered",
     "Refused",
     "alive2_request",
-    "names_request",
     "parse_alive2_response",
-    "parse_names_response",
     "parse_port2_response",
     "port_please2_request",
 ]
 
 VERSION = 6  # of the handshake: OTP 23 and newer
-VISIBLE, HIDDEN = 77, 72
+VISIBLE = 77
 LONGEST_NAME = 255  # bytes
-LONGEST_ANSWER = 65536  # bytes; of an answer that does not say its length
 
 
 class Refused(OperatingError):
@@ -42,13 +39,12 @@ class NotRegistered(Refused, ConnectionRefusedError):
     """No node of that name is registered with epmd."""
 
 
-def alive2_request(name: str, port: int, hidden: bool = False) -> bytes:
+def alive2_request(name: str, port: int) -> bytes:
     """Return the request to register a node; the connection must be kept.
 
     Args:
         name: Its name, without the host.
         port: Where it listens.
-        hidden: Whether it is hidden from other nodes.
 
     Raises:
         InvalidOption: No such name or port can be registered.
@@ -56,8 +52,7 @@ def alive2_request(name: str, port: int, hidden: bool = False) -> bytes:
     if type(port) is not int or not 0 < port < 65536:
         raise InvalidOption(f"a port must be a number from 1 to 65535, not {port!r}", port=port)
     text = _alive(name)
-    kind = HIDDEN if hidden else VISIBLE
-    head = pack(">BHBBHHH", 120, port, kind, 0, VERSION, VERSION, len(text))
+    head = pack(">BHBBHHH", 120, port, VISIBLE, 0, VERSION, VERSION, len(text))
     return _request(head + text + bytes(2))
 
 
@@ -146,36 +141,6 @@ def parse_port2_response(data: bytes) -> int | None:
     if port == 0:
         raise DecodeError("epmd's answer has the port 0")
     return port if len(data) == end else None
-
-
-def names_request() -> bytes:
-    """Return the request for all nodes that are registered."""
-    return _request(b"n")
-
-
-def parse_names_response(data: bytes) -> dict[str, int]:
-    """Return the ports of all nodes by name; `data` is everything up to the end of the connection.
-
-    Raises:
-        DecodeError: The answer is malformed.
-    """
-    if len(data) > LONGEST_ANSWER:
-        raise DecodeError(f"epmd's list of nodes has {len(data):,} bytes")
-    if len(data) < 4:
-        raise DecodeError(f"epmd's list of nodes is cut off after {len(data)} bytes")
-    try:
-        lines = data[4:].decode().splitlines()
-    except UnicodeDecodeError:
-        raise DecodeError(f"epmd's list of nodes is not UTF-8: {data[4:104]!r}") from None
-    ports = {}
-    for line in lines:
-        words = line.split(" ")
-        if len(words) != 5 or [words[0], *words[2:4]] != ["name", "at", "port"]:
-            raise DecodeError(f"epmd's list of nodes has the line {line[:100]!r}")
-        if not (words[4].isascii() and words[4].isdigit() and 0 < int(words[4][:6]) < 65536):
-            raise DecodeError(f"epmd's list of nodes has the line {line[:100]!r}")
-        ports[words[1]] = int(words[4])
-    return ports
 
 
 def _alive(name: str) -> bytes:
