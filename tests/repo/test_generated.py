@@ -33,9 +33,9 @@ from examples.lock_table_picture import main as lock_table_picture
 from locks.__main__ import main
 from locks.metrics.names import describe as describe_metrics
 from locks.runtime.logs import describe_events, describe_loggers
-from locks_lab.leader import cli_diagrams
 from tests.others.record import describe_differences, describe_suites
 from tests.others.tried import describe_tried
+from tests.repo.election_pictures import main as election_pictures
 from tests.repo.layers import main as layers
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ def print_list(names: list[str]) -> int:
 
 PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "python -m locks ": main,
-    "python -m locks_lab.leader.cli_diagrams ": cli_diagrams.main,
+    "python -m tests.repo.election_pictures ": election_pictures,
     "python -m examples.cautionary_tale ": cautionary_tale,
     "python -m examples.kv_store ": print_help,
     "python -m examples.lock_table_picture": lambda _: lock_table_picture(),

@@ -29,7 +29,6 @@ MAY_PRINT = [
     "locks.cli*",
     "locks_leader.demo*",
     "locks_lab.commands*",
-    "locks_lab.leader.cli*",
     "locks_lab.leader.__main__",
 ]
 MOST_AT_THE_TOP = 13  # modules directly in `locks/`

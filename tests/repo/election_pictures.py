@@ -1,4 +1,4 @@
-"""Pictures of an election, as Mermaid diagrams: `python -m locks_lab.leader.cli_diagrams roles`.
+"""Pictures of an election, as Mermaid diagrams: `python -m tests.repo.election_pictures roles`.
 
 `roles` draws the table of transitions. The others run a small simulated world (`locks_lab.leader`)
 in which messages arrive in the order of sending. They draw each message where it arrives:
@@ -172,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The arguments; those of the process by default.
     """
     parser = argparse.ArgumentParser(
-        prog="python -m locks_lab.leader.cli_diagrams",
+        prog="python -m tests.repo.election_pictures",
         description="Pictures of an election, for Mermaid.",
     )
     parser.add_argument("what", choices=["roles", *STORIES])
