@@ -12,18 +12,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from locks.core.done import Marks, Recovery, Told, moved
 from locks.core.facts import AskMark, AskMarks, Mark, MarkFact, MarkPage
-from locks.node.peers.local_node import LocalNode
+from locks.node.peers.local_node import Connections, LocalNode
 from locks.node.state import State
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Reference
-from locks.otp.process.processes import Processes
 from locks.ranges import one_line
 from locks.runtime.away import begin_in_thread
-from locks.runtime.executor import Executor
 from locks.wire.facts import pack_question, unpack_answer
 from locks.wire.forms import LOCK_SERVER
 
@@ -33,14 +31,6 @@ logger = logging.getLogger("locks.nodes")
 
 PAUSE = 0.25  # seconds between two rounds
 LOOKS = 20  # pauses without an answer after which a server counts as silent
-
-
-class _Connections(Protocol):
-    """The part of `locks.node.peers.cluster.Cluster` that this module needs."""
-
-    executor: Executor
-    members: dict[str, bool]
-    processes: Processes
 
 
 def memory_of(node: LocalNode, file: Path | None = None) -> Memory:
@@ -178,7 +168,7 @@ class Memory:
 
     # --- Recovery -------------------------------------------------------------------------------
 
-    def recover(self, cluster: _Connections) -> None:
+    def recover(self, cluster: Connections) -> None:
         """Become complete, unless it is."""
         if self._recovery.complete or not self._node.running:
             return
@@ -188,11 +178,11 @@ class Memory:
                 self._ask(cluster, name, 0, None)
         self._soon(cluster, 0, LOOKS)
 
-    def _soon(self, cluster: _Connections, pages: int, looks: int) -> None:
+    def _soon(self, cluster: Connections, pages: int, looks: int) -> None:
         look = partial(self._node.turn.run, self._look, cluster, pages, looks)
         cluster.executor.run_later(PAUSE, look)
 
-    def _look(self, cluster: _Connections, pages: int, looks: int) -> None:
+    def _look(self, cluster: Connections, pages: int, looks: int) -> None:
         """Begin another round if the present one is over, or some servers are silent."""
         if self._open and (looks or self._pages > pages):
             self._soon(cluster, self._pages, looks - 1 if self._pages == pages else LOOKS)
@@ -202,7 +192,7 @@ class Memory:
         self._open.clear()
         self.recover(cluster)
 
-    def _ask(self, cluster: _Connections, name: str, after: int, first: Told | None) -> None:
+    def _ask(self, cluster: Connections, name: str, after: int, first: Told | None) -> None:
         """Ask another server for a page of its marks.
 
         Args:
@@ -217,7 +207,7 @@ class Memory:
 
     def _answered(
         self,
-        cluster: _Connections,
+        cluster: Connections,
         name: str,
         first: Told | None,
         answered: bool,

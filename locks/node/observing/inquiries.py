@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from locks.core.facts import (
     MOST_CLIENTS,
@@ -36,18 +36,13 @@ from locks.form import version
 from locks.node.client.clients import this_program
 from locks.node.client.refusals import check_may_wait
 from locks.node.marks import Memory, memory_of
-from locks.node.peers.local_node import LocalNode
+from locks.node.peers.local_node import Connections, LocalNode
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid
-from locks.otp.distribution import Distribution
 from locks.otp.links.budgets import MOST_CALLS, check_budget
-from locks.otp.links.silence import Silence
 from locks.otp.names.discovery import place
 from locks.otp.process.calls import BlockingCalls
-from locks.otp.process.processes import Processes
-from locks.otp.process.remote import Remotes
 from locks.ranges import one_line
-from locks.runtime.executor import Executor
 from locks.runtime.inline import Turn
 from locks.runtime.logs import log_event
 from locks.wire.facts import is_question, pack_answer, pack_question, unpack_answer, unpack_question
@@ -60,17 +55,6 @@ SILENT = "it is connected, but does not answer"
 OLD = "it does not support this question: it runs an older version of locks, or the Erlang original"
 
 
-class _Connections(Protocol):
-    """The part of `locks.node.peers.cluster.Cluster` that this module needs."""
-
-    executor: Executor
-    members: dict[str, bool]
-    distribution: Distribution
-    processes: Processes
-    remotes: Remotes
-    silence: Silence
-
-
 class Witness:
     """Answers questions about one node. For its turn.
 
@@ -81,7 +65,7 @@ class Witness:
     def __init__(self, node: LocalNode) -> None:
         self._node = node
 
-    def answer(self, question: Question, cluster: _Connections | None = None) -> Answer:
+    def answer(self, question: Question, cluster: Connections | None = None) -> Answer:
         """The answer to a question that is for this node."""
         record = self._node.server.record
         match question:
@@ -114,7 +98,7 @@ class Witness:
         """The text for the program behind the names of the node's clients."""
         return self._node.program or this_program()
 
-    def _about(self, cluster: _Connections | None) -> NodeFact:
+    def _about(self, cluster: Connections | None) -> NodeFact:
         node = self._node
         record = node.server.record
         links = [] if cluster is None else list(cluster.distribution.links.values())
@@ -142,12 +126,12 @@ class Witness:
         return Broken(True)
 
 
-def _address(cluster: _Connections | None, node: str) -> str:
+def _address(cluster: Connections | None, node: str) -> str:
     """The address from which a node is connected; empty if it is not."""
     return "" if cluster is None else cluster.distribution.address_of(node) or ""
 
 
-def _clients(cluster: _Connections | None, after: str) -> ClientPage:
+def _clients(cluster: Connections | None, after: str) -> ClientPage:
     """A page of the names of connected client nodes."""
     links = [] if cluster is None else cluster.distribution.links.values()
     names = sorted(link.peer.name for link in links if link.peer.hidden and link.peer.name > after)
@@ -171,7 +155,7 @@ class Inquiries:
         turn: The node's turn.
     """
 
-    def __init__(self, cluster: _Connections, name: str, witness: Witness, turn: Turn) -> None:
+    def __init__(self, cluster: Connections, name: str, witness: Witness, turn: Turn) -> None:
         self._cluster = cluster
         self._turn = turn
         self._name = name
@@ -283,7 +267,7 @@ class Answers(NamedTuple):
 
 def ask_all(
     node: LocalNode,
-    cluster: _Connections | None,
+    cluster: Connections | None,
     questions: Mapping[str, Question],
     timeout: float,
     ways: Mapping[str, str] | None = None,
@@ -306,7 +290,7 @@ def ask_all(
 
 def ask_by_ways(
     node: LocalNode,
-    cluster: _Connections | None,
+    cluster: Connections | None,
     question: Question,
     ways: Iterable[str],
     timeout: float,
@@ -328,7 +312,7 @@ def ask_by_ways(
 
 def _ask(
     node: LocalNode,
-    cluster: _Connections | None,
+    cluster: Connections | None,
     asked: Mapping[str, tuple[str, Question]],
     timeout: float,
     enough: Callable[[Answer], bool],
@@ -369,7 +353,7 @@ def _ask(
     return Answers(said, silent)
 
 
-def _unreachable(name: str, cluster: _Connections | None, refusal: str) -> str:
+def _unreachable(name: str, cluster: Connections | None, refusal: str) -> str:
     """Why a node can't be asked: where it was looked for, and what happened there."""
     known = None if cluster is None else cluster.distribution.book.known.get(name)
     at = "" if known is None or known.address is None else f" at {place(known.address)}"

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import Knowledge, Resolved, ServerMessage, ToAgent, ViewChange
@@ -36,50 +36,21 @@ from locks.node.original.forms import (
     watcher_request,
 )
 from locks.node.original.servers import OriginalServers, cannot_unlock, is_election
-from locks.node.peers.local_node import LocalNode
+from locks.node.peers.local_node import Connections
 from locks.otp.bytes import etf
 from locks.otp.bytes.control import SpawnRequest
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid, Reference
-from locks.otp.distribution import Distribution
-from locks.otp.links.link import Link
-from locks.otp.process.processes import CAST, Processes
-from locks.otp.process.remote import RemoteRef, Remotes
-from locks.runtime.executor import Executor
+from locks.otp.process.processes import CAST
+from locks.otp.process.remote import RemoteRef
 from locks.runtime.monitor import Client
 from locks.wire.forms import LOCK_SERVER, OURS, pid_of
 from locks.wire.values import ABOUT, AGENTS, About, pack_about, unpack_about
 
-__all__ = ["Connections", "OriginalPeers"]
+__all__ = ["OriginalPeers"]
 
 PAUSE = 0.25  # seconds between two interviews
 MOST_ASKED = 400  # agents of the original in one query to a lock server
-
-
-class Connections(Protocol):
-    """The part of `locks.node.peers.cluster.Cluster` that this module needs.
-
-    Attributes:
-        node: The node.
-        executor: Does its background work.
-        members: The nodes with a lock server that can be asked, and whether it is the original's.
-        distribution: The connections.
-        processes: The processes that can be reached over them.
-        remotes: References to these.
-    """
-
-    node: LocalNode
-    executor: Executor
-    members: dict[str, bool]
-    distribution: Distribution
-    processes: Processes
-    remotes: Remotes
-
-    def left(self, name: str) -> None:
-        """A node's lock server is gone."""
-
-    def greet_again(self, link: Link) -> None:
-        """Greet a lock server that is not there, in a while."""
 
 
 class OriginalPeers:

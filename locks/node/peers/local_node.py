@@ -1,9 +1,9 @@
-"""The part of a node that its connections with other nodes need."""
+"""What the parts of a node that meet other nodes need of it, and of its relations with them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AgentEffect
@@ -15,7 +15,15 @@ from locks.node.server import Server
 from locks.node.services import Services
 from locks.otp.notices import Notices
 
-__all__ = ["LocalNode"]
+if TYPE_CHECKING:
+    from locks.otp.distribution import Distribution
+    from locks.otp.links.link import Link
+    from locks.otp.links.silence import Silence
+    from locks.otp.process.processes import Processes
+    from locks.otp.process.remote import Remotes
+    from locks.runtime.executor import Executor
+
+__all__ = ["Connections", "LocalNode"]
 
 
 class LocalNode(NodePort, Protocol):
@@ -48,3 +56,31 @@ class LocalNode(NodePort, Protocol):
         in_touch: bool = False,
     ) -> None:
         """Notify all agents, or those in touch with others, that another node is up or gone."""
+
+
+class Connections(Protocol):
+    """The part of `locks.node.peers.cluster.Cluster` that the modules which it is made of need.
+
+    Attributes:
+        node: The node.
+        executor: Does its background work.
+        members: The nodes with a lock server that can be asked, and whether it is the original's.
+        distribution: The connections.
+        processes: The processes that can be reached over them.
+        remotes: References to these.
+        silence: Watches which connected nodes are silent.
+    """
+
+    node: LocalNode
+    executor: Executor
+    members: dict[str, bool]
+    distribution: Distribution
+    processes: Processes
+    remotes: Remotes
+    silence: Silence
+
+    def left(self, name: str) -> None:
+        """A node's lock server is gone."""
+
+    def greet_again(self, link: Link) -> None:
+        """Greet a lock server that is not there, in a while."""

@@ -11,22 +11,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from locks.core.messages import Unwatch, Watch
 from locks.core.views import FollowedView
 from locks.errors import LockTimeout, NodeNotRunning
 from locks.model import LockId, View, show
 from locks.node.client.refusals import check_may_wait, reasons
-from locks.node.peers.local_node import LocalNode
+from locks.node.peers.local_node import Connections
 from locks.otp.bytes import etf
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Pid
-from locks.otp.distribution import Distribution
-from locks.otp.links.silence import Silence
 from locks.otp.process.calls import BlockingCalls
-from locks.otp.process.processes import CAST, NOCONNECTION, Local, Processes
-from locks.runtime.executor import Executor
+from locks.otp.process.processes import CAST, NOCONNECTION, Local
 from locks.runtime.identity import Listener
 from locks.runtime.waiter import Waiter
 from locks.wire import pages
@@ -37,17 +34,6 @@ from locks.wire.values import VIEW, unpack_view
 __all__ = ["ViewReader"]
 
 OFTEN = 8  # pages that a reader takes in before it confirms them
-
-
-class _Connections(Protocol):
-    """The part of `locks.node.peers.cluster.Cluster` that this module needs."""
-
-    node: LocalNode
-    executor: Executor
-    members: dict[str, bool]
-    distribution: Distribution
-    processes: Processes
-    silence: Silence
 
 
 class OneView:
@@ -129,7 +115,7 @@ class ViewReader:
         cluster: The node's relations with others.
     """
 
-    def __init__(self, cluster: _Connections) -> None:
+    def __init__(self, cluster: Connections) -> None:
         self._cluster = cluster
         self._readings: dict[tuple[str, LockId], _Reading] = {}
         self._once: dict[OneView, tuple[_Reading, LockId]] = {}

@@ -24,19 +24,15 @@ from __future__ import annotations
 import logging
 import time
 from functools import partial
-from typing import Protocol
 
 from locks.core.messages import OUTSIDE, TableChange, Unwatch, Watch
 from locks.core.server.tree import Entry
 from locks.core.server.watchers import Watchers
 from locks.model import LockId
-from locks.node.peers.local_node import LocalNode
+from locks.node.peers.local_node import Connections
 from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Pid, Term
-from locks.otp.distribution import Distribution
 from locks.otp.links.budgets import SLICE, Share
-from locks.otp.process.processes import Processes
-from locks.runtime.executor import Executor
 from locks.runtime.waiter import run_in_hub
 from locks.wire import pages
 
@@ -50,15 +46,6 @@ KEPT = 1024 * 1024  # bytes of terms that are kept
 ROOM = 1000  # numbers that may gather for a reading beyond those in the table
 PAGES = 64  # pages that are kept for other readers
 Made = dict[tuple[int, LockId, bool, bool, tuple[int, ...]], Term]
-
-
-class _Connections(Protocol):
-    """The part of `locks.node.peers.cluster.Cluster` that this module needs."""
-
-    node: LocalNode
-    executor: Executor
-    distribution: Distribution
-    processes: Processes
 
 
 class _Audience:
@@ -143,7 +130,7 @@ class ViewSender:
         ready: The nodes whose watchers have data to receive; `flush` is due.
     """
 
-    def __init__(self, cluster: _Connections) -> None:
+    def __init__(self, cluster: Connections) -> None:
         self._cluster = cluster
         self._readings: dict[int, _Reading] = {}
         self._by_id: dict[LockId, dict[Pid, _Reading]] = {}
