@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 import gevent
 
@@ -17,14 +16,13 @@ __all__ = ["alone"]
 
 
 @contextmanager
-def alone(name: str, trace: Callable[[Any, Any, Any], object] | None = None) -> Iterator[None]:
+def alone(name: str) -> Iterator[None]:
     """Provide a node for a block, without the servers that this program is configured for.
 
     Ctrl-C ends the block. Without this handler, gevent would raise it in whichever greenlet runs, and print a traceback.
 
     Args:
         name: The node's name.
-        trace: As for `locks.start`.
     """
     here = gevent.getcurrent()
 
@@ -36,7 +34,7 @@ def alone(name: str, trace: Callable[[Any, Any, Any], object] | None = None) -> 
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_default:
         signal.signal(signal.SIGINT, interrupted)
-    node = Node(name, trace)
+    node = Node(name)
     try:
         with stand_in(node):
             yield

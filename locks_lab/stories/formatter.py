@@ -1,8 +1,8 @@
 """Messages as sentences.
 
 A `Formatter` turns the messages between agents and lock servers into plain sentences, in stories of
-simulated worlds (`locks_lab.stories.story`) and of real nodes. It remembers the messages to each
-party, so that it can mention only what is new. It also follows the lock tables, as far as messages
+simulated worlds (`locks_lab.stories.story`). It remembers the messages to each party, so that it
+can mention only what is new. It also follows the lock tables, as far as messages
 show them, so that it can name the requests that block another.
 """
 
