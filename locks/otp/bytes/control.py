@@ -12,16 +12,17 @@ processes is traced. They are parsed, and the token is dropped.
 
 | Operation | Class | | Operation | Class |
 |---|---|---|---|---|
-| 1 | `Link` | | 20 | `DemonitorP` |
-| 2, 12 | `Send` | | 21 | `MonitorPExit` |
-| 3, 13 | `Exit` | | 22, 23 | `SendSender` |
-| 4 | `Unlink` | | 29, 30 | `SpawnRequest` |
+| 1 | `Link` | | 21 | `MonitorPExit` |
+| 2, 12 | `Send` | | 22, 23 | `SendSender` |
+| 3, 13 | `Exit` | | 29, 30 | `SpawnRequest` |
 | 6, 16 | `RegSend` | | 31, 32 | `SpawnReply` |
 | 8, 18 | `Exit2` | | 35 | `UnlinkId` |
 | 19 | `MonitorP` | | 36 | `UnlinkIdAck` |
+| 20 | `DemonitorP` | | | |
 
 Exits with a payload (24 to 28) and sends to an alias (33, 34) are sent only to nodes that offer
-`DFLAG_EXIT_PAYLOAD` and `DFLAG_ALIAS`.
+`DFLAG_EXIT_PAYLOAD` and `DFLAG_ALIAS`; the old unlink (4) only to nodes that don't offer
+`DFLAG_UNLINK_ID`, and we do.
 
 Source: ERTS user's guide, "Distribution Protocol", "Protocol between Connected Nodes".
 """
@@ -52,7 +53,6 @@ __all__ = [
     "SpawnReply",
     "SpawnRequest",
     "StrangeMessage",
-    "Unlink",
     "UnlinkId",
     "UnlinkIdAck",
     "Unsupported",
@@ -152,17 +152,6 @@ class Exit2(NamedTuple):
     def pack(self) -> bytes:
         """The frame, without its length."""
         return _pack((8, *self))
-
-
-class Unlink(NamedTuple):
-    """`sender` ends a link; the old way, without an acknowledgement."""
-
-    sender: Pid
-    to: Pid
-
-    def pack(self) -> bytes:
-        """The frame, without its length."""
-        return _pack((4, *self))
 
 
 class UnlinkId(NamedTuple):
@@ -302,7 +291,6 @@ Message = (
     | RegSend
     | Exit
     | Exit2
-    | Unlink
     | UnlinkId
     | UnlinkIdAck
     | MonitorP
@@ -471,7 +459,6 @@ _FORMS: dict[int, tuple[tuple[Callable[[Any], Any], ...], bool, Callable[..., Me
     1: ((_pid, _pid), False, Link),
     2: ((_dropped, _pid), True, Send),
     3: ((_pid, _pid, _any), False, Exit),
-    4: ((_pid, _pid), False, Unlink),
     6: ((_pid, _dropped, _atom), True, RegSend),
     8: ((_pid, _pid, _any), False, Exit2),
     12: ((_dropped, _pid, _dropped), True, Send),

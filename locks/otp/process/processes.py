@@ -343,8 +343,6 @@ class Processes:
                 self._monitor_p_exit(link, message)
             case control.Link():
                 self._link(link, message)
-            case control.Unlink():
-                self._drop(message.to, message.sender)
             case control.UnlinkId():
                 self._drop(message.to, message.sender)
                 link.send(control.UnlinkIdAck(message.id, message.to, message.sender).pack())
