@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 
-__all__ = ["at_least", "skipped"]
+__all__ = ["at_least", "share", "skipped"]
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -18,6 +18,14 @@ def at_least(least: int) -> Callable[[str], int]:
         return value
 
     return number
+
+
+def share(text: str) -> float:
+    """The type of an argument that is a number from 0 to 1."""
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return value
 
 
 def skipped(left_out: Sequence[object], number: int) -> str:

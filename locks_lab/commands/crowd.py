@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from locks.errors import InvalidOption
 from locks.model import REQUIREMENTS
-from locks_lab.commands.arguments import at_least
+from locks_lab.commands.arguments import at_least, share
 from locks_lab.crowd.crowd import run_crowd
 from locks_lab.crowd.rules import CROWD, CROWD_RULES
 from locks_lab.crowd.shape import FAULTS, ORDERS, Fault, FaultKind, Learn, Shape
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("locks", "number of lock ids", **number)
     add("pick", "number of lock ids that each transaction locks", **number)
     add("order", "the order in which it locks them", choices=ORDERS)
-    add("reads", "share of clients that read, 0 to 1", type=_share, metavar="SHARE")
+    add("reads", "share of clients that read, 0 to 1", type=share, metavar="SHARE")
     add("rounds", "transactions of each client", **number)
     add("hold", "work of a transaction that holds all its locks", **seconds)
     add("between", "work between one lock and the next", **seconds)
@@ -100,13 +100,6 @@ def run_command(options: argparse.Namespace) -> int:
         if options.runs > 1:
             print()
     return int(violated)
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
-    return value
 
 
 def _seconds(text: str) -> float:

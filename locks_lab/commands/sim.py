@@ -17,7 +17,7 @@ from locks.core.messages import Surrender
 from locks.core.steps import steps_of
 from locks.errors import InvalidOption, nearest
 from locks.model import REQUIREMENTS, Edge
-from locks_lab.commands.arguments import at_least, skipped
+from locks_lab.commands.arguments import at_least, share, skipped
 from locks_lab.original.variants import ORIGINAL, VARIANTS
 from locks_lab.worlds.rules import OURS, RULES
 
@@ -204,7 +204,7 @@ def _add_run(subcommands: Any) -> None:
     parser.add_argument("--nodes", **number, help="nodes")
     parser.add_argument("--depth", **number, help="longest lock id, in elements")
     parser.add_argument("--steps", **number, help="steps of each client")
-    parser.add_argument("--reads", type=_share, metavar="SHARE", help="share of reads, 0 to 1")
+    parser.add_argument("--reads", type=share, metavar="SHARE", help="share of reads, 0 to 1")
     parser.add_argument(
         "--require",
         type=_requirements,
@@ -213,13 +213,13 @@ def _add_run(subcommands: Any) -> None:
     )
     parser.add_argument(
         "--tokens",
-        type=_share,
+        type=share,
         metavar="SHARE",
         help="share of locks whose tokens are requested, 0 to 1",
     )
     parser.add_argument(
         "--units",
-        type=_share,
+        type=share,
         default=0,
         metavar="SHARE",
         help="share of counted lock ids, 0 to 1 (default 0)",
@@ -517,13 +517,6 @@ def _crowd(options: argparse.Namespace) -> int:
 
 
 # --- Arguments ----------------------------------------------------------------------------------
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
-    return value
 
 
 def _requirements(text: str) -> tuple[str, ...]:
