@@ -21,6 +21,7 @@ __all__ = [
     "Answer",
     "AskClients",
     "AskDeadlocks",
+    "AskHistory",
     "AskMark",
     "AskMarks",
     "AskMembers",
@@ -31,6 +32,7 @@ __all__ = [
     "ClientPage",
     "DeadlockFact",
     "DeadlockPage",
+    "HistoryPage",
     "Mark",
     "MarkFact",
     "MarkPage",
@@ -46,6 +48,7 @@ __all__ = [
 
 MOST_CLIENTS = 1000  # in one page
 MOST_DEADLOCKS = 100  # remembered by a lock server
+LARGEST_HISTORY = 1_000_000  # characters
 
 
 class RequestFact(NamedTuple):
@@ -275,6 +278,16 @@ class MarkPage(NamedTuple):
     trouble: Text = ""
 
 
+class HistoryPage(NamedTuple):
+    """What an audit log says of a lock.
+
+    Attributes:
+        text: The document that `locks history --json` prints.
+    """
+
+    text: Annotated[str, Size(LARGEST_HISTORY)]
+
+
 # --- Questions ----------------------------------------------------------------------------------
 
 
@@ -374,6 +387,18 @@ class AskMarks(NamedTuple):
     after: Number
 
 
+class AskHistory(NamedTuple):
+    """Who held a lock, by your audit log? The answer is a `HistoryPage`.
+
+    Attributes:
+        lock_id: The lock id.
+        at: Only who held it then, in microseconds since 1970; 0 for whoever held it.
+    """
+
+    lock_id: LockId
+    at: Number
+
+
 class Broken(NamedTuple):
     """The outcome of a `Break`.
 
@@ -397,11 +422,20 @@ class Untold(NamedTuple):
 
 
 Question = (
-    AskRequests | AskDeadlocks | AskNode | AskClients | AskMembers | AskMark | AskMarks | Break
+    AskRequests
+    | AskDeadlocks
+    | AskHistory
+    | AskNode
+    | AskClients
+    | AskMembers
+    | AskMark
+    | AskMarks
+    | Break
 )
 Answer = (
     RequestPage
     | DeadlockPage
+    | HistoryPage
     | NodeFact
     | ClientPage
     | MemberPage
@@ -419,7 +453,7 @@ def node_of(question: Question) -> str | None:
             return node
         case Break(agent):
             return agent.node
-        case AskRequests() | AskDeadlocks() | AskClients() | AskMark() | AskMarks():
+        case AskRequests() | AskDeadlocks() | AskHistory() | AskClients() | AskMark() | AskMarks():
             return None
         case _:
             assert_never(question)

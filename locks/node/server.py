@@ -15,6 +15,7 @@ from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 
 from locks.core.checked import check_server_message
+from locks.core.facts import Answer, AskHistory
 from locks.core.messages import (
     Inquire,
     RaiseVersion,
@@ -66,6 +67,7 @@ class Server(Door):
         times: The times of its requests and grants.
         record: Its record for observers.
         audit: What notes who held which lock, for an audit log; `None` without one.
+        search: Searches the audit log, and tells the answer in a later turn; `None` without one.
         changed: The entries that were changed in this turn; their times are recorded after the
             commit.
         broken: Deadlocks that were broken in this turn; likewise.
@@ -81,6 +83,7 @@ class Server(Door):
         self.times = Times(node.clock)
         self.record = Record(self.machine, self.times, node.now, node.counters, first_version)
         self.audit: Audit | None = None
+        self.search: Callable[[AskHistory, Callable[[Answer], object]], object] | None = None
         self.history = begin(self.machine)
         self.changed: list[Entry] = []
         self.broken: list[Deadlock] = []

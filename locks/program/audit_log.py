@@ -3,6 +3,9 @@
 The lock server never waits for it: what is to be written is put into a queue. If that is full, or the disk, lines are
 left out and counted. The log of the server says so, once until lines can be written again; then the file does, too.
 
+Other nodes may ask who held a lock. A process of its own searches the files then, with a low priority, so the lock server is not
+held up. There is one at a time.
+
 A file that has become too large gets the suffix `.1`, the one before it `.2`, and so on; the oldest is removed.
 """
 
@@ -11,8 +14,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
 from itertools import pairwise
@@ -23,8 +28,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gevent import monkey
 
+from locks.core.facts import LARGEST_HISTORY, Answer, AskHistory, HistoryPage, Untold
 from locks.errors import InvalidOption, OperatingError
-from locks.model import Deadlock
+from locks.model import Deadlock, show
 from locks.node.node import Node
 from locks.node.observing.audit import Audit, Hold, as_fields
 from locks.runtime.logs import listeners
@@ -43,7 +49,14 @@ MOST_LINES: Final = 100_000  # that wait to be written
 AT_ONCE: Final = 1000  # lines of one write
 LOOK: Final = 10.0  # seconds between two looks at the locks that are held
 PATIENCE: Final = 5.0  # seconds for writing the last lines when the process ends
-TOLD: Final = ("broken", "server_down", "server_back")  # events of the log that are written, too
+SEARCH: Final = 60.0  # seconds for a search
+NEWEST: Final = 100  # holds and events that a search for another node tells
+TOLD: Final = (
+    "broken",
+    "refused",
+    "server_down",
+    "server_back",
+)  # events of the log that are written, too
 STARTED, STOPPED = {"event": "started"}, {"event": "stopped"}
 
 logger = logging.getLogger("locks.audit")
@@ -75,6 +88,7 @@ class AuditLog:
         self._records: SimpleQueue[tuple[float, Any] | None] = SimpleQueue()
         self._left_out = self._told = 0  # lines left out; of these, how many the file says
         self._works = True
+        self._searches = False
         try:
             self._open()
         except OSError as error:
@@ -97,6 +111,8 @@ class AuditLog:
         self._audit = server.audit = Audit(
             server.machine, server.times, server.turn, self.put, address
         )
+        self._node = node
+        server.search = self.search
         self.put(STARTED)
         listeners.append(self._hear)
         self._join = start_thread(self._write_all, "locks audit")
@@ -107,6 +123,55 @@ class AuditLog:
             self._records.put((time.time(), record))
         else:
             self._left_out += 1
+
+    def search(self, question: AskHistory, tell: Callable[[Answer], object]) -> None:
+        """Have the files searched; the answer is told in a later turn. In the turn."""
+        if self._searches:
+            tell(Untold("it is searching its audit log for somebody else; try again"))
+            return
+        self._searches = True
+
+        def work() -> None:
+            try:
+                answer = self._found(question)
+            except Exception as error:
+                logger.exception("%s failed to search its audit log", self._name)
+                answer = Untold(f"it failed to search its audit log: {error}"[:1000])
+            self._searches = False
+            self._node.turn.run(tell, answer)
+
+        start_thread(work, "locks audit search")
+
+    def _found(self, question: AskHistory) -> HistoryPage | Untold:
+        command = [sys.executable, "-m", "locks", "history", "--json", f"--limit={NEWEST}"]
+        if question.at:
+            command.append(f"--at={_text(question.at / 1e6)}")
+        command += ["--audit", str(self._path.absolute()), "--", show(question.lock_id)]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONSAFEPATH": "1"},
+        )
+        with suppress(AttributeError, OSError):  # Windows has no such function
+            os.setpriority(os.PRIO_PROCESS, process.pid, 10)
+        try:
+            out, error = process.communicate(timeout=SEARCH)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            return Untold(
+                f"the search of its audit log timed out after {SEARCH:g} s; search the file there"
+            )
+        if process.returncode not in (0, 1):
+            return Untold(f"can't search its audit log: {error.strip() or out.strip()}"[:1000])
+        if len(out) > LARGEST_HISTORY:
+            return Untold(
+                "its audit log says too much of this lock; use --at, or search the file there"
+            )
+        return HistoryPage(out)
 
     def close(self) -> None:
         """Write what is left, if that takes no long time."""

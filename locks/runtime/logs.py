@@ -160,6 +160,18 @@ EVENTS = {
         {**_NODE, "peer": "the server", "server": "`True`"},
         "A lock server is connected again with a server that it had lost.",
     ),
+    "refused": LoggedEvent(
+        "locks.nodes",
+        logging.WARNING,
+        {
+            **_NODE,
+            "peer": "the other node",
+            "address": "the address from which it is connected",
+            "what": "what it sent",
+            "right": "what its cookie allows: `look` or `use`",
+        },
+        "A node sent what its cookie does not allow.",
+    ),
     "elected": LoggedEvent(
         "locks.leader", logging.INFO, {**_LEADER, "term": "its term"}, "An instance leads."
     ),

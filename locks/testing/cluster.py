@@ -19,6 +19,7 @@ from locks.model import LockId
 from locks.node.peers.cluster import Cluster
 from locks.node.peers.local_node import LocalNode
 from locks.node.views.reader import ViewReader
+from locks.otp.admission.rights import Right
 from locks.otp.links.budgets import Traffic
 from locks.otp.process.processes import NOCONNECTION, Local, Processes
 from locks.otp.process.remote import Errors, Remotes
@@ -59,12 +60,14 @@ class _Peer(NamedTuple):
     name: str
     creation: int
     hidden: bool = False
+    right: Right = Right.BREAK
 
 
 class _Connection:
     """A connection to another node, in the place of a `locks.otp.links.link.Link`."""
 
     is_full = False
+    allowed = Right.BREAK
 
     def __init__(
         self, peer: _Peer, send: Callable[[bytes], object], fail: Callable[[Exception], object]
@@ -142,6 +145,7 @@ class SimulatedCluster(Cluster):
         self._refusal = refusal
         self.node = node
         self.members = {}
+        self.limited = {}
         self.distribution = cast(Any, _Distribution(node, servers))
         self.processes = Processes(
             self.distribution,
@@ -151,6 +155,7 @@ class SimulatedCluster(Cluster):
             find=lambda number: None,
             number_of=lambda subject: None,
             on_spawn=lambda request: None,
+            admits=lambda link, message: True,
         )
         errors = Errors(pack_attributes, unpack_error)
         self.remotes = Remotes(node.name, self.processes, node.turn, background, errors)

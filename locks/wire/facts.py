@@ -12,6 +12,7 @@ from locks.core.facts import (
     Answer,
     AskClients,
     AskDeadlocks,
+    AskHistory,
     AskMark,
     AskMarks,
     AskMembers,
@@ -21,6 +22,7 @@ from locks.core.facts import (
     Broken,
     ClientPage,
     DeadlockPage,
+    HistoryPage,
     MarkFact,
     MarkPage,
     MemberPage,
@@ -42,11 +44,12 @@ def _by_tag(*kinds: type[Any]) -> dict[str, type[Any]]:
 
 
 _QUESTIONS = _by_tag(
-    AskRequests, AskDeadlocks, AskNode, AskClients, AskMembers, Break, AskMark, AskMarks
+    *(AskRequests, AskDeadlocks, AskNode, AskClients, AskMembers, Break, AskMark, AskMarks),
+    AskHistory,
 )
 _ANSWERS = _by_tag(
     *(RequestPage, DeadlockPage, NodeFact, ClientPage, MemberPage, Broken, Untold),
-    *(MarkFact, MarkPage),
+    *(MarkFact, MarkPage, HistoryPage),
 )
 
 

@@ -20,6 +20,7 @@ from locks.core import messages
 from locks.model import AgentId, Deadlock, LockId, LockResult, Place, RequestRecord, View
 from locks.node.client.scope import Scope
 from locks.node.peers import agreement, greeting
+from locks.otp.admission.rights import Right
 from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Pid
 from locks.otp.names.address_book import News
@@ -96,6 +97,8 @@ def made() -> Iterator[tuple[str, Any]]:
     yield "about", values.pack_about(sample(values.About), THERE)
     yield "page of a view", pages._PAGE.pack(sample(pages.ViewPage))
     yield "greeting", greeting.pack_greeting(VERSION, 15.0, [News(THERE, ("127.0.0.1", 9100), 0.0)])
+    limited = greeting.pack_greeting(VERSION, 15.0, [], Right.LOOK)
+    yield "greeting of a node that may only look", limited
     yield "servers", agreement.pack_servers(Scope((HERE, THERE), "majority"))
     for kind in get_args(tunnel_messages.Message):
         RECORDS[f"fields of tunnel {kind.__name__}"] = kind

@@ -18,6 +18,7 @@ from locks.core.facts import (
     Answer,
     AskClients,
     AskDeadlocks,
+    AskHistory,
     AskMark,
     AskMarks,
     AskMembers,
@@ -31,11 +32,12 @@ from locks.core.facts import (
     Untold,
     node_of,
 )
-from locks.errors import TransactionBroken, assert_never
+from locks.errors import NotAllowed, TransactionBroken, assert_never
 from locks.form import version
 from locks.node.client.clients import this_program
 from locks.node.client.refusals import check_may_wait
 from locks.node.marks import Memory, memory_of
+from locks.node.peers.entrance import right_to_ask
 from locks.node.peers.local_node import Connections, LocalNode
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid
@@ -52,6 +54,7 @@ __all__ = ["Answers", "Inquiries", "Witness", "ask_all", "ask_by_ways"]
 
 UNKNOWN = (Atom("error"), Atom("unknown_request"))
 SILENT = "it is connected, but does not answer"
+HERE = "a server does not search its own audit log in this way; use locks history --audit FILE"
 OLD = "it does not support this question: it runs an older version of locks, or the Erlang original"
 
 
@@ -83,10 +86,20 @@ class Witness:
                 return self.memory.answer_mark(question)
             case AskMarks():
                 return self.memory.answer_marks(question)
+            case AskHistory():
+                return Untold(HERE)
             case Break():
                 return self._break(question)
             case _:
                 assert_never(question)
+
+    def find(self, question: AskHistory, tell: Callable[[Answer], object]) -> None:
+        """Have the audit log searched, and the answer told in a later turn."""
+        search = self._node.server.search
+        if search is None:
+            tell(Untold("it writes no audit log; start it with --audit FILE"))
+        else:
+            search(question, tell)
 
     @property
     def memory(self) -> Memory:
@@ -187,6 +200,8 @@ class Inquiries:
 
         if isinstance(question, AskMark):
             self._witness.memory.answer_when_kept(question, tell)
+        elif isinstance(question, AskHistory):
+            self._witness.find(question, tell)
         else:
             tell(self._witness.answer(question, self._cluster))
 
@@ -333,6 +348,13 @@ def _ask(
                 said[name] = node.turn.run(Witness(node).answer, question, cluster)
             elif cluster is None or way not in cluster.distribution.links:
                 silent[name] = _unreachable(way, cluster, node.refusals.get(way, ""))
+            elif cluster.distribution.links[way].allowed < right_to_ask(question):
+                may = cluster.distribution.links[way].allowed.word
+                raise NotAllowed(
+                    f"{way} does not allow {type(question).__name__}: the cookie of this program may only {may} there. Use "
+                    "another cookie",
+                    nodes=(way,),
+                )
             else:
                 node.turn.run(calls.begin_call, name, way, LOCK_SERVER, pack_question(question))
         satisfied = any(map(enough, said.values()))

@@ -63,8 +63,13 @@ class Agreement:
         self._said: dict[str, Scope] = {}
         self.awaited = frozenset(awaited)
 
-    def take_scope(self, name: str, said: Scope) -> Scope | None:
+    def take_scope(self, name: str, said: Scope, binds: bool = True) -> Scope | None:
         """Take in another node's set of servers.
+
+        Args:
+            name: The node.
+            said: Its set.
+            binds: Whether the set counts for others; not that of a node that may only look.
 
         Returns:
             `None` if it agrees with the known set; otherwise the known set.
@@ -74,8 +79,9 @@ class Agreement:
         if known != said:
             self._said.pop(name, None)
             return known
-        self._said[name] = said
-        self.awaited -= {name}
+        if binds:
+            self._said[name] = said
+            self.awaited -= {name}
         return None
 
     def lost(self, name: str) -> None:
@@ -185,8 +191,8 @@ class Agreements:
     def _again(self, pause: float, link: Link, times: int) -> None:
         self._executor.run_later(pause, self._node.turn.run, self.connected, link, times)
 
-    def take_servers(self, name: str, term: tuple[Any, ...]) -> Any:
-        """Take in another node's set of servers.
+    def take_servers(self, name: str, term: tuple[Any, ...], binds: bool) -> Any:
+        """Take in another node's set of servers, which may bind others (see `take_scope`).
 
         Returns:
             The answer.
@@ -195,7 +201,7 @@ class Agreements:
             BadMessage: The set is malformed.
         """
         said = unpack_servers(term)
-        known = self._others.take_scope(name, said)
+        known = self._others.take_scope(name, said, binds)
         if known is not None:
             text = disagreement(self._node.name, known, name, said)
             self._node.notices.warn("servers", name, "%s", text)

@@ -35,7 +35,7 @@ from locks.core.messages import (
 )
 from locks.core.parts import in_parts
 from locks.core.statistics import TrafficStatistics
-from locks.errors import MisuseError, TransactionEnded
+from locks.errors import LocksError, MisuseError, NotAllowed, TransactionEnded
 from locks.lock_ids import shown, size_of
 from locks.model import AgentId, LockId, View, agent_numbered
 from locks.node.client.agent import Agent
@@ -44,6 +44,7 @@ from locks.node.observing.inquiries import Inquiries, Witness
 from locks.node.observing.news import are_servers, log_node_down, log_node_up
 from locks.node.peers.agreement import SERVERS, Agreements
 from locks.node.peers.arrivals import Arrivals
+from locks.node.peers.entrance import Entrance, right_of
 from locks.node.peers.greeter import Greeter
 from locks.node.peers.greeting import GREETING
 from locks.node.peers.guests import Guests
@@ -52,6 +53,7 @@ from locks.node.peers.remote_clients import RemoteAgent, RemoteClients
 from locks.node.peers.turnover import Turnover
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
+from locks.otp.admission.rights import Right
 from locks.otp.bytes import etf
 from locks.otp.bytes.control import BadMessage, SpawnRequest, StrangeMessage, brief, check_speaker
 from locks.otp.bytes.terms import Atom, Pid
@@ -128,6 +130,8 @@ class Cluster:
         tunnels: The tunnels of this node, and those that it relays.
         turnover: Watches whether its servers are still the same, if they may change.
         wishes: The client nodes with which it needs connections.
+        entrance: Refuses what other nodes may not do here.
+        limited: What this node may do at nodes where it may not do everything.
     """
 
     def __init__(self, node: LocalNode, executor: Executor, options: Options) -> None:
@@ -157,6 +161,7 @@ class Cluster:
             find=self._find,
             number_of=self._number_of,
             on_spawn=self._spawn,
+            admits=lambda link, message: self.entrance.admits(link, message),
         )
         self.silence = Silence(
             self.distribution.links,
@@ -192,6 +197,8 @@ class Cluster:
             node.name, self.processes, node.turn, executor, Errors(pack_attributes, unpack_error)
         )
         self.clients = RemoteClients(self.remotes)
+        self.entrance = Entrance(self)
+        self.limited: dict[str, Right] = {}
         self.greeter = Greeter(
             node,
             executor,
@@ -280,6 +287,8 @@ class Cluster:
 
     def _has_greeted(self, link: Link) -> None:
         """Take in the greeting of another Python node; a client node has no lock server for others."""
+        if link.allowed is not Right.BREAK:
+            self.limited[link.peer.name] = link.allowed
         name = link.peer.name
         if link.peer.hidden:
             self.node.refusals[name] = (
@@ -349,6 +358,7 @@ class Cluster:
     def _disconnected(self, link: Link, reason: str) -> None:
         name = link.peer.name
         self.greeter.disconnected(name)
+        self.limited.pop(name, None)
         self.arrivals.left(name)
         if name not in self.members:
             self.node.tell_agents(AgentMachine.peer_down, name, in_touch=True)
@@ -439,7 +449,7 @@ class Cluster:
         original = self.members.get(name)
         if original:
             self.original_peers.to_server(name, agent, message)
-        elif original is not None:
+        elif original is not None and not (self.limited and self._lacks(name, agent, message)):
             last, encoded = self._last
             # Several nodes get the same message, so the last one is kept encoded. Compare the
             # types, too: messages of different classes may be equal as tuples.
@@ -534,13 +544,35 @@ class Cluster:
 
     def _unsent(self, agent: AgentId, message: ServerMessage, error: etf.EncodeError) -> None:
         """End an agent of ours whose message can't be sent; its client gets the reason."""
-        ours = self.node.agents_by_id.get(agent)
         text = f"{shown(message)} of transaction {agent} can't be sent: {error}"
         self.executor.run_soon(logger.error, "%s", text)
+        self._end(agent, TransactionEnded(text, agent=agent))
+
+    def _end(self, agent: AgentId, error: LocksError) -> None:
+        ours = self.node.agents_by_id.get(agent)
         if ours is not None:
-            self.node.turn.post(
-                ours.event, ours.machine.end_transaction, TransactionEnded(text, agent=agent)
-            )
+            self.node.turn.post(ours.event, ours.machine.end_transaction, error)
+
+    def _lacks(self, name: str, agent: AgentId, message: ServerMessage) -> bool:
+        """Whether this node may not send a message to a lock server; then the agent is ended."""
+        right = self.limited.get(name)
+        if right is None or right_of(message) <= right:
+            return False
+        self._end(agent, self._not_allowed(name, right))
+        return True
+
+    def check_may_use(self) -> None:
+        """Raise `NotAllowed` if this program may only look at a server that it is connected with."""
+        for name, right in list(self.limited.items()):
+            if right < Right.USE:
+                raise self._not_allowed(name, right)
+
+    def _not_allowed(self, name: str, right: Right) -> NotAllowed:
+        return NotAllowed(
+            f"{self.node.name} can't take locks at {name}: the cookie of this program may only {right.word} there. Give "
+            "it another cookie",
+            nodes=(name,),
+        )
 
     def could_not_send(self, error: Exception) -> bool:
         """Whether an error means that a message can't be sent."""
@@ -643,7 +675,9 @@ class Cluster:
         if is_ours(request) and request[1] == GREETING:
             return self.greeter.take_greeting(name, request)
         if is_ours(request) and request[1] == SERVERS:
-            return self.agreements.take_servers(name, request)
+            link = self.distribution.links.get(name)
+            binds = link is not None and link.peer.right is not Right.LOOK
+            return self.agreements.take_servers(name, request, binds)
         if is_ours(request) and request[1] == ABOUT and len(request) == 3:
             return self.original_peers.about(request[2])
         return (Atom("error"), Atom("unknown_request"))  # as the original does

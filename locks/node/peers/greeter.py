@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from locks.errors import InvalidOption
 from locks.node.peers.greeting import Greeting, pack_greeting, unpack_greeting
+from locks.otp.admission.rights import Right
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
 from locks.otp.links.link import Link
@@ -106,6 +107,7 @@ class Greeter:
             self._node.server.machine.version,
             options.net_ticktime or NET_TICKTIME,
             known if options.mesh else [],
+            link.peer.right,
         )
         self._unanswered[link.peer.name] = link
         told = partial(self._answered, link)
@@ -158,11 +160,13 @@ class Greeter:
             link.tick_due = 0.0
             distribution.pace_changed()
         link.ticktime = distribution.options.net_ticktime or NET_TICKTIME
-        if distribution.options.mesh:
+        link.allowed = greeting.right
+        if distribution.options.mesh and link.peer.right is Right.BREAK:
             self._hear(name, greeting.known)
             if any(news.name == name for news in greeting.known):
                 self._came(name)
-        self._node.server.raise_to(taken_over(greeting.version))
+        if link.peer.right is not Right.LOOK:
+            self._node.server.raise_to(taken_over(greeting.version))
         self._on_greeted(link)
 
     def _hear(self, source: str, known: list[News]) -> None:

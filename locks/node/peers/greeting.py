@@ -10,6 +10,7 @@ size:
 * Known: a list of at most `NAMES` nodes that the sender was connected with, and the sender itself.
   Each is `{Name, Host, Port, Age}`: where it listens, and how many seconds ago it was last known to
   be alive. Without an age, `{Name, Host, Port}`, it is alive now.
+* Right: what the receiver may do at the sender, `look` or `use`. It is left out if the receiver may do everything.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 from locks.errors import InvalidOption
 from locks.model import check_node_name
 from locks.otp import distribution
+from locks.otp.admission.rights import Right
 from locks.otp.bytes.control import brief
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
@@ -43,25 +45,31 @@ class Greeting(NamedTuple):
         version: The last version of the sender's lock table.
         ticktime: After how many seconds of silence the sender takes another node for dead.
         known: The nodes that it names.
+        right: What the receiver may do at the sender.
     """
 
     version: int
     ticktime: float
     known: list[News]
+    right: Right = Right.BREAK
 
 
-def pack_greeting(version: int, ticktime: float, known: Iterable[News]) -> tuple[Any, ...]:
+def pack_greeting(
+    version: int, ticktime: float, known: Iterable[News], right: Right = Right.BREAK
+) -> tuple[Any, ...]:
     """The term of a greeting.
 
     Args:
         version: The last version of the sender's lock table.
         ticktime: Its ticktime; a value out of range is replaced by the nearest one in range.
         known: The nodes that it names.
+        right: What the receiver may do.
     """
     shortest, longest = TICKTIMES
     ticktime = float(min(max(ticktime, shortest), longest))
     entries = [(name, host, port, float(age)) for name, (host, port), age in known]
-    return (OURS, GREETING, PROTOCOL, version, ticktime, entries)
+    limit = () if right is Right.BREAK else (Atom(right.word),)
+    return (OURS, GREETING, PROTOCOL, version, ticktime, entries, *limit)
 
 
 def unpack_greeting(term: Any) -> Greeting:
@@ -88,7 +96,9 @@ def unpack_greeting(term: Any) -> Greeting:
         raise BadMessage(f"{brief(known)} should be a list of nodes")
     if len(known) > NAMES:
         raise BadMessage(f"a greeting has {len(known)} nodes, more than {NAMES}")
-    return Greeting(version, ticktime, [_news(entry) for entry in known])
+    word = term[6].name if len(term) > 6 and type(term[6]) is Atom else ""
+    right = next((each for each in Right if each.word == word), Right.BREAK)
+    return Greeting(version, ticktime, [_news(entry) for entry in known], right)
 
 
 def to_node_name(term: Any) -> str:

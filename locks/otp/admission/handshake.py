@@ -121,7 +121,8 @@ class Handshake:
         name: Our name, `name@host`.
         creation: Our incarnation, 32 bit and not 0.
         cookie: The secret of both nodes: 1 to 255 Latin-1 characters, none of them white space.
-        accepts: More cookies, by which the other side may prove itself when we accept; we answer with the same.
+        accepts: More cookies, by which the other side may prove itself when we accept; we answer with the same. It decides
+            what the other side may do.
         challenge: A number of 32 bit that was never used before (`Challenges.next`).
         peer: The node that we connect to, or `None` when we accept.
         flags: The flags that we offer.
@@ -374,6 +375,7 @@ class Handshake:
             said = f"{OTHER_COOKIE}; all nodes need the same one"
             return self._turn_away(f"{self._peer.name} {said}", f"{self._name} {said}", "cookie")
         self._cookie = cookie
+        self._peer = self._peer._replace(right=cookie.right)
         self._step, self._answer = "admit", self._digest(challenge)
         return [Proven(self._peer)] if self._asks else self.admit()
 
