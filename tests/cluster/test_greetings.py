@@ -17,6 +17,7 @@ import locks
 from locks.node.peers import greeter
 from locks.node.peers.greeting import PROTOCOL, Greeting, pack_greeting, unpack_greeting
 from locks.otp import distribution
+from locks.otp.admission.rights import Right
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
 from locks.otp.links.link import Link
@@ -62,8 +63,10 @@ GOOD = (OURS, Atom("greeting"), PROTOCOL, 1, 15.0, [("x@h", "h", 9), ("y@h", "h"
 def test_a_greeting_there_and_back() -> None:
     """What is packed is unpacked; an entry without an age is one that is alive."""
     known = [address_book.News("x@h", ("h", 9), 0.0), address_book.News("y@h", ("h", 9), 3.5)]
-    assert unpack_greeting(GOOD) == (1, 15.0, known)
-    assert unpack_greeting(pack_greeting(1, 15.0, known)) == (1, 15.0, known)
+    assert unpack_greeting(GOOD) == (1, 15.0, known, Right.BREAK)
+    assert unpack_greeting(pack_greeting(1, 15.0, known)) == (1, 15.0, known, Right.BREAK)
+    limited = pack_greeting(1, 15.0, known, Right.LOOK)
+    assert unpack_greeting(limited) == (1, 15.0, known, Right.LOOK)
     assert unpack_greeting(pack_greeting(1, 0.001, [])).ticktime == 0.1  # the nearest
 
 
