@@ -27,7 +27,7 @@ from locks.otp.admission.secret import Cookie
 from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Pid
 from locks.otp.process.processes import CAST
-from locks.otp.tunnel.messages import RELAY, Open, encode
+from locks.otp.tunnel.messages import RELAY, TUNNELS, Open, encode
 from locks.wire.forms import LOCK_SERVER
 from locks.wire.messages import pack
 from tests.cluster.commands import Done, process
@@ -172,6 +172,21 @@ def test_no_way_through_a_server(nodes: Nodes) -> None:
     a.register("somebody", actor)
     with pytest.raises(NotAllowed, match="may only look"):
         looker.remote("somebody", A).ask("hello", timeout=LIMIT)
+
+
+def test_no_answer_for_others(nodes: Nodes) -> None:
+    """Who may only look may answer what it was asked, and nothing that others were asked: that ends its connection."""
+    a, holder, looker = meet(nodes, LOOK)
+    assert a.cluster is not None
+    assert looker.cluster is not None
+    told: list[Any] = []
+    asked = (holder.node.name, TUNNELS, "a question", lambda *answer: told.append(answer), True)
+    reference = a.turn.run(a.cluster.processes.call, *asked)
+    connection = link(looker, A)
+    answer = etf.encode((reference, "forged"))
+    looker.turn.run(looker.cluster.processes.send, a.cluster.processes.me, answer)
+    eventually(lambda: connection.closed)
+    assert not told
 
 
 def test_over_a_tunnel_nobody_may_break(nodes: Nodes) -> None:

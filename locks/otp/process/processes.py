@@ -513,6 +513,10 @@ class Processes:
 
     def _take_answer(self, message: Any, sender: Pid | None) -> None:
         if isinstance(message, tuple) and len(message) == 2 and isinstance(message[0], Reference):
+            call = self._calls.get(message[0])
+            asked = None if call is None else self._monitors.get(call[0])
+            if asked is not None and asked[0] != self.speaker:
+                raise BadMessage(f"it answered a call to {asked[0]}")
             told = self._finish_call(message[0])
             if told is not None:
                 told(True, message[1])
