@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from locks.core.facts import (
     AskClients,
@@ -43,17 +43,14 @@ from locks.core.messages import (
 from locks.errors import NotAllowed, assert_never
 from locks.node.peers.agreement import SERVERS
 from locks.node.peers.greeting import GREETING
-from locks.node.peers.local_node import LocalNode
+from locks.node.peers.local_node import Connections
 from locks.otp.admission.rights import Right
 from locks.otp.admission.strangers import plain
 from locks.otp.bytes import control
 from locks.otp.bytes.control import StrangeMessage, check_speaker
 from locks.otp.bytes.terms import Atom
-from locks.otp.distribution import Distribution
 from locks.otp.links.link import Link
-from locks.otp.process.processes import Processes, parse_call, parse_cast
-from locks.otp.process.remote import Remotes
-from locks.runtime.executor import Executor
+from locks.otp.process.processes import parse_call, parse_cast
 from locks.runtime.logs import Sparing, log_event
 from locks.wire import pages
 from locks.wire.facts import is_question, pack_answer, unpack_question
@@ -66,16 +63,6 @@ __all__ = ["Entrance", "right_of", "right_to_ask"]
 MOST = 100  # lines about refused messages in a minute
 CALLS = {GREETING: Right.LOOK, VIEW: Right.LOOK, ABOUT: Right.LOOK, SERVERS: Right.LOOK}
 TO_PROCESSES = (control.RegSend, control.Send, control.SendSender)
-
-
-class _Connections(Protocol):
-    """The part of `locks.node.peers.cluster.Cluster` that this module needs."""
-
-    node: LocalNode
-    executor: Executor
-    distribution: Distribution
-    processes: Processes
-    remotes: Remotes
 
 
 def right_of(message: ServerMessage) -> Right:
@@ -113,7 +100,7 @@ class Entrance:
         cluster: The node's relations with others.
     """
 
-    def __init__(self, cluster: _Connections) -> None:
+    def __init__(self, cluster: Connections) -> None:
         self._cluster = cluster
         self._sparing = Sparing(MOST)
 
