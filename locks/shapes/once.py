@@ -301,17 +301,18 @@ class MarkAsker:
                 )
             Waiter().wait(PAUSE)
 
-    def set(self, mark: Mark, timeout: float = SET) -> None:
+    def set(self, mark: Mark, timeout: float | None = None) -> None:
         """Set a mark until a majority has it at one time; after `read`.
 
         Args:
             mark: The mark.
-            timeout: Seconds to try.
+            timeout: Seconds to try; `SET` by default.
 
         Raises:
             CannotServe: It is unknown whether it is set.
             LocksError: The lock was lost.
         """
+        timeout = SET if timeout is None else timeout
         deadline = self._node.clock() + timeout
         had: set[str] = set()
         while True:
