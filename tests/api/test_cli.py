@@ -15,6 +15,7 @@ import pytest
 
 from locks import __main__ as command_line
 from tests.helpers import LIMIT
+from tests.warm import run_program
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -69,11 +70,9 @@ def test_demo_on_a_pipe_is_plain_text() -> None:
 def test_a_demo_asks_no_servers(package: str) -> None:
     """A demo has a node of its own, also where programs share servers: it neither needs nor disturbs those."""
     options = ["--seconds", "0.1", "--clients", "2"] if package == "locks" else []
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-m", package, "demo", *options],
         env={**os.environ, "LOCKS_SERVERS": "a@127.0.0.1:1", "LOCKS_COOKIE_FILE": "/nowhere"},
-        capture_output=True,
-        text=True,
         timeout=300,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 import threading
 from importlib import resources
@@ -20,7 +19,8 @@ from locks.metrics.serving import parse_address
 from locks.node.observing.times import OTHERS
 from locks.program.default import is_at_hand
 from tests.api.test_logs import deadlock, held, want
-from tests.helpers import LIMIT, eventually
+from tests.helpers import eventually
+from tests.warm import run_program
 
 ROOT = Path(__file__).parents[2]
 
@@ -248,7 +248,5 @@ with socket.create_connection(("127.0.0.1", port), 60) as sock:
 
 def test_who_says_nothing_has_to_leave() -> None:
     """Each connection has a thread of the lock server: it does not stay with who is silent. Nothing is written of it."""
-    done = subprocess.run(
-        [sys.executable, "-c", SILENT], capture_output=True, text=True, timeout=LIMIT, check=False
-    )
+    done = run_program([sys.executable, "-c", SILENT])
     assert (done.stdout, done.stderr) == ("b''\nb'HTTP/1.0 200'\n", "")

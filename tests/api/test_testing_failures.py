@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,6 +20,7 @@ from locks.ownership import Backlog, Ownership
 from locks.testing import Simulation, simulate
 from locks.testing.schedules import Script, parse
 from locks_pytest import _seeds_for
+from tests.warm import run_program
 
 ROOT = Path(__file__).parents[2]
 A, B = ("a",), ("b",)
@@ -64,6 +64,8 @@ def failure_of(scenario: Any, *args: Any, **options: Any) -> tuple[BaseException
     return caught.value, "\n".join(getattr(caught.value, "__notes__", []))
 
 
+UNUSED = ("-p", "no:hypothesispytest", "-p", "no:anyio")
+"""Plugins that take longer to load than such a run takes."""
 needs_notes = pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no notes")
 
 # --- Failures ---------------------------------------------------------------------------------------
@@ -391,13 +393,10 @@ def test_nothing(simulation):
 def run_pytest(folder: Path, *args: str, **environment: str) -> str:
     """What pytest says, with the plugin by its entry point; on CI its last lines would repeat each failure in full."""
     given = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rf", *args],
+    done = run_program(
+        [sys.executable, "-m", "pytest", *UNUSED, "-q", "-rf", *args],
         cwd=folder,
         env={name: value for name, value in given.items() if name not in {"CI", "BUILD_NUMBER"}},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     return done.stdout + done.stderr
 

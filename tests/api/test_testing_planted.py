@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import os
 import re
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import pytest
 import locks
 from locks.testing import Simulation, Violation, simulate
 from tests.helpers import EXPLORE, ROOT
+from tests.warm import run_program
 
 SEEDS, FEW = 100, 20
 Scenario = Callable[[Simulation], None]
@@ -268,12 +268,5 @@ def _outcomes(hash_seed: str) -> str:
                 print(each.__name__, seed, end, run.schedule)
     """
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_program([sys.executable, "-c", program], env=environment, check=True)
     return done.stdout

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import os
-import subprocess
 import sys
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,6 +19,7 @@ import locks
 import locks.testing
 from locks import aio
 from locks.testing import Simulation, Violation, seeds, simulate
+from tests.warm import run_program
 
 ROOT = Path(__file__).parents[2]
 A, B = ("a",), ("b",)
@@ -95,12 +95,9 @@ def test_same_seed_same_trace() -> None:
     assert len(set(map(str, traces))) == 10
     del keep
     program = "from tests.api.test_testing_tasks import trace_of; print(*trace_of(7), sep='\\n')"
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-c", program],
-        cwd=ROOT,
         env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
         check=True,
     )
     assert done.stdout.splitlines() == "\n".join(traces[7]).splitlines()

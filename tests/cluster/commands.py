@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -17,6 +16,7 @@ from locks import __main__ as command_line
 from locks_leader.command import COMMANDS
 from tests.cluster.harness import ROOT
 from tests.cluster.servers import LIMIT, Servers
+from tests.warm import Program, run_program
 
 __all__ = ["SCHEMA", "Done", "locks", "process", "running", "validator"]
 
@@ -65,25 +65,19 @@ def validator(command: str) -> Draft202012Validator:
 
 def process(servers: Servers, *arguments: str) -> Done:
     """Run it as a process."""
-    done = subprocess.run(
-        [sys.executable, "-m", "locks_leader.command", *arguments],
-        env=servers.environment(),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-    )
+    command = [sys.executable, "-m", "locks_leader.command", *arguments]
+    done = run_program(command, env=servers.environment())
     return Done(done.returncode, done.stdout, done.stderr)
 
 
 @contextmanager
-def running(servers: Servers, *codes: str) -> Iterator[list[subprocess.Popen[str]]]:
+def running(servers: Servers, *codes: str) -> Iterator[list[Program]]:
     """While programs run; each has said that it is ready before the next one begins."""
-    programs: list[subprocess.Popen[str]] = []
+    programs: list[Program] = []
     try:
         for code in codes:
             program = servers.program(code)
             programs.append(program)
-            assert program.stdout is not None
             assert program.stdout.readline() == "ready\n"
         yield programs
     finally:

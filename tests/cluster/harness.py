@@ -18,7 +18,6 @@ import os
 import selectors
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -31,6 +30,7 @@ from typing import Any, Literal
 
 import locks
 from tests.helpers import LIMIT, eventually
+from tests.warm import Program
 
 ROOT = Path(__file__).parents[2]
 COOKIE = "cookie-of-the-tests"
@@ -95,14 +95,11 @@ class Process:
             command = ["tests.cluster.skewed", str(skew), *command]
         # Its end is `close`; it outlives this function.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
-        self.process = subprocess.Popen(
+        self.process = Program(
             [sys.executable, "-m", *command],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
             stderr=self._log,
-            text=True,
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from locks.otp.admission.credentials import credentials_of
 from locks.program.folder import Folder
 from tests.helpers import eventually
+from tests.warm import Program
 
 __all__ = ["LIMIT", "Machine", "all_hear", "hear", "is_there", "tell"]
 
@@ -50,7 +50,7 @@ class Machine:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("LOCKS_")}
         own = {"XDG_RUNTIME_DIR": str(self.runtime), "LOCKS_LOCAL_IDLE": str(idle)}
         self.environment = {**kept, **own, "LOCKS_SERVERS": "local"}
-        self._programs: list[subprocess.Popen[str]] = []
+        self._programs: list[Program] = []
 
     def __enter__(self) -> Machine:
         return self
@@ -86,16 +86,9 @@ class Machine:
         assert found is not None
         return found.pid
 
-    def program(self, code: str, *arguments: object) -> subprocess.Popen[str]:
+    def program(self, code: str, *arguments: object) -> Program:
         """Start a program of a few lines."""
-        program = subprocess.Popen(
-            [sys.executable, "-c", code, *map(str, arguments)],
-            env=self.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        program = Program([sys.executable, "-c", code, *map(str, arguments)], env=self.environment)
         self._programs.append(program)
         return program
 
@@ -105,22 +98,19 @@ class Machine:
         return out + error
 
 
-def tell(program: subprocess.Popen[str], line: object = "") -> None:
+def tell(program: Program, line: object = "") -> None:
     """Write a line to a program."""
-    assert program.stdin is not None
     print(line, file=program.stdin, flush=True)
 
 
-def hear(program: subprocess.Popen[str]) -> str:
+def hear(program: Program) -> str:
     """The next line that a program prints; its errors if it has ended."""
-    assert program.stdout is not None
     line = program.stdout.readline().strip()
     if not line and program.poll() is not None:
-        assert program.stderr is not None
         raise AssertionError(program.stderr.read())
     return line
 
 
-def all_hear(programs: Sequence[subprocess.Popen[str]]) -> list[str]:
+def all_hear(programs: Sequence[Program]) -> list[str]:
     """The next line of each."""
     return [hear(program) for program in programs]

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from locks.web.changes import NOTHING, Changes, applied
 from locks.web.picture import Picture
 from tests.cluster.servers import LIMIT, Servers
+from tests.warm import Program
 
 __all__ = ["HOLDER", "RING", "Reader", "Web", "web"]
 
@@ -121,15 +122,11 @@ class Reader:
 @contextmanager
 def web(servers: Servers, *arguments: str) -> Iterator[Web]:
     """While the page is served."""
-    process = subprocess.Popen(
+    process = Program(
         [sys.executable, "-m", "locks_leader.command", "web", "--listen=127.0.0.1:0", *arguments],
         env=servers.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
     )
     try:
-        assert process.stdout is not None
         yield Web(process.stdout.readline().strip(), process.pid)
     finally:
         process.terminate()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 
 from tests.cluster.harness import Server, World
 from tests.helpers import free_port
+from tests.warm import Program
 
 __all__ = ["LIMIT", "NAMES", "Servers"]
 
@@ -78,16 +78,9 @@ class Servers:
 
     def program(
         self, code: str, servers: list[str] | None = None, arguments: Sequence[str] = ()
-    ) -> subprocess.Popen[str]:
+    ) -> Program:
         """Start a program of a few lines."""
-        return subprocess.Popen(
-            [sys.executable, "-c", code, *arguments],
-            env=self.environment(servers),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return Program([sys.executable, "-c", code, *arguments], env=self.environment(servers))
 
     def run(self, code: str, servers: list[str] | None = None) -> str:
         """Run a program to its end; return what it prints."""

@@ -18,6 +18,7 @@ from tests.cluster.nameserver import Nameserver, hosts, services
 from tests.cluster.servers import LIMIT
 from tests.helpers import eventually, free_port
 from tests.otp.erlang import port_mapper
+from tests.warm import Program, run_program
 
 NAME = "locks.test"
 SERVICE = "_locks._tcp.locks.test"
@@ -83,7 +84,7 @@ class Found:
         given = [f"--listen={host}:{self.port}", f"--servers={self.where}"]
         return self.world.server(f"locks@{host}", arguments=given)
 
-    def program(self, code: str) -> subprocess.Popen[str]:
+    def program(self, code: str) -> Program:
         """Start a program that knows them from its environment."""
         return program(code, self.world, self.where)
 
@@ -93,19 +94,11 @@ class Found:
         return out + error
 
 
-def program(code: str, world: World, where: str) -> subprocess.Popen[str]:
+def program(code: str, world: World, where: str) -> Program:
     """Start a program of a few lines that finds its servers."""
-    return subprocess.Popen(
+    return Program(
         [sys.executable, "-c", code],
-        env={
-            **os.environ,
-            "LOCKS_SERVERS": where,
-            "LOCKS_COOKIE_FILE": str(world.cookie_file),
-        },
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        env={**os.environ, "LOCKS_SERVERS": where, "LOCKS_COOKIE_FILE": str(world.cookie_file)},
     )
 
 
@@ -318,14 +311,7 @@ def test_a_program_that_is_a_server_itself(found: Found) -> None:
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run `python -m locks`, or `python -c`."""
-    return subprocess.run(
-        [sys.executable, *arguments],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    return run_program([sys.executable, *arguments], env={**os.environ, **environment})
 
 
 def test_the_configuration_shows_it() -> None:

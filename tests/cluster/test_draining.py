@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from tests.cluster.nodes import A, B, C, Nodes
 from tests.cluster.servers import LIMIT, NAMES, Servers
 from tests.cluster.test_rolling_restart import standing
 from tests.helpers import eventually
+from tests.warm import Program, run_program
 
 HOLDER = """
 import sys, locks
@@ -58,10 +58,8 @@ sys.stdin.readline()
 """
 
 
-def say(program: subprocess.Popen[str]) -> str:
+def say(program: Program) -> str:
     """Let a program go on, and return its next line."""
-    assert program.stdin is not None
-    assert program.stdout is not None
     program.stdin.write("on\n")
     program.stdin.flush()
     return program.stdout.readline()
@@ -141,10 +139,7 @@ def test_one_server_is_down_for_all_others() -> None:
 
 def test_the_limit_is_checked() -> None:
     """It is a number of seconds."""
-    done = subprocess.run(
-        [sys.executable, "-m", "locks", "node", "--name", "a@x", "--drain", "-1"],
-        capture_output=True, text=True, timeout=LIMIT,
-    )  # fmt: skip
+    done = run_program([sys.executable, "-m", "locks", "node", "--name", "a@x", "--drain", "-1"])
     assert (done.returncode, done.stderr) == (
         2,
         "locks node: --drain -1 is not a number of seconds from 0 on\n",

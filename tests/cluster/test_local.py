@@ -25,6 +25,7 @@ from locks.program.folder import Folder, check_owner, folder_of
 from locks.program.local import LocalServer, environment_of_server
 from tests.cluster.machine import LIMIT, Machine, all_hear, hear, is_there, tell
 from tests.helpers import eventually
+from tests.warm import run_program
 
 ONCE = """
 import sys, locks
@@ -540,12 +541,10 @@ def test_what_goes_with_it() -> None:
 def test_the_command_line_knows_it(machine: Machine) -> None:
     """`locks config` shows it, and `locks node` says that there is nothing to start."""
     command = [sys.executable, "-m", "locks"]
-    shown = subprocess.run(
-        [*command, "config"], env=machine.environment, capture_output=True, text=True, check=True
-    )
+    shown = run_program([*command, "config"], env=machine.environment, check=True)
     folder = machine.folder().path
     assert f"servers local:default ({folder}) from LOCKS_SERVERS" in " ".join(shown.stdout.split())
-    refused = subprocess.run(
+    refused = run_program(
         [
             *command,
             "node",
@@ -555,8 +554,6 @@ def test_the_command_line_knows_it(machine: Machine) -> None:
             machine.folder().path / "cookie",
         ],
         env=machine.environment,
-        capture_output=True,
-        text=True,
     )
     assert refused.returncode == 2
     assert "the first program that needs the lock server of a machine starts it" in refused.stderr

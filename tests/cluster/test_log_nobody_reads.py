@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.cluster.harness import World
 from tests.helpers import ROOT
+from tests.warm import run_program
 
 LIMIT = 60  # seconds
 PROGRAM = """
@@ -71,13 +72,9 @@ def unread(cookie: Path, *options: str) -> Iterator[tuple[int, str, subprocess.P
 
 def run(cookie: Path, address: str) -> None:
     """Run the program to its end."""
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-c", PROGRAM, address],
         env={**os.environ, "LOCKS_COOKIE_FILE": str(cookie)},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
     )
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 

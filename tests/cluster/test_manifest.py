@@ -17,8 +17,8 @@ import pytest
 from locks.__main__ import main
 from tests.cluster.harness import COOKIE, ROOT, Server, World
 from tests.cluster.nameserver import Nameserver, hosts, services
-from tests.cluster.servers import LIMIT
 from tests.helpers import eventually, free_port
+from tests.warm import run_program
 
 DOMAIN = "locks.shop.svc.cluster.local"
 PROGRAM = """
@@ -72,9 +72,7 @@ class Pod:
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a command in it."""
-        return subprocess.run(
-            command, env=self.environment(), capture_output=True, text=True, timeout=LIMIT
-        )
+        return run_program(command, env=self.environment())
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -17,7 +16,7 @@ import pytest
 import locks
 from locks.otp import distribution
 from locks.otp.names import address_book
-from tests.cluster.harness import COOKIE, ROOT, World, until_alive
+from tests.cluster.harness import COOKIE, World, until_alive
 from tests.cluster.nodes import (
     A,
     B,
@@ -30,6 +29,7 @@ from tests.cluster.nodes import (
     until_members,
 )
 from tests.helpers import LIMIT, eventually
+from tests.warm import run_program
 
 # --- Connecting ---------------------------------------------------------------------------------
 
@@ -463,13 +463,7 @@ def test_a_forked_child_holds_no_connection(nodes: Nodes, patched: bool) -> None
     """A forked child lets go of the door and of all connections; those of the parent go on."""
     b = nodes.start(B, mesh=False)
     script = ("from gevent import monkey; monkey.patch_all()\n" if patched else "") + FORK
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script, peer(b)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_program([sys.executable, "-W", "ignore::DeprecationWarning", "-c", script, peer(b)])
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
 
@@ -508,13 +502,7 @@ def test_a_log_that_takes_its_time(nodes: Nodes, patched: bool) -> None:
     """What is logged is logged outside of the turn: a handler may give way to other greenlets."""
     b = nodes.start(B, mesh=False)
     script = ("from gevent import monkey; monkey.patch_all()\n" if patched else "") + LOG
-    done = subprocess.run(
-        [sys.executable, "-c", script, peer(b), B],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_program([sys.executable, "-c", script, peer(b), B])
     assert done.returncode == 0, done.stderr
 
 

@@ -11,7 +11,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -26,6 +25,7 @@ from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, Servers
 from tests.cluster.test_run import READY, begin, python, run
 from tests.helpers import EXPLORE, SEED, eventually
+from tests.warm import run_program
 
 
 @pytest.fixture
@@ -60,7 +60,6 @@ def test_a_command_that_fails_or_is_killed_runs_again(servers: Servers) -> None:
     status, first, _ = run(servers, "--once", "job", "--", *token, "7")
     assert status == 7
     killed = begin(servers, "--once", "job", "--", *python(READY))
-    assert killed.stdout is not None
     assert killed.stdout.readline() == "ready\n"
     killed.kill()
     killed.communicate()
@@ -73,7 +72,6 @@ def test_a_command_that_fails_or_is_killed_runs_again(servers: Servers) -> None:
 def test_who_waits_for_the_runner_is_told_that_it_is_done(servers: Servers) -> None:
     """It waits, and runs nothing; with a time limit, it waits no longer."""
     first = begin(servers, "--once", "job", "--", *python("print('ready', flush=True); input()"))
-    assert first.stdout is not None
     assert first.stdout.readline() == "ready\n"
     assert run(servers, "--once", "--timeout", "0", "job", "--", "echo", "never")[0] == 124
     second = begin(servers, "--once", "--label", "second", "job", "--", "echo", "never")
@@ -95,13 +93,8 @@ def test_who_waits_for_the_runner_is_told_that_it_is_done(servers: Servers) -> N
 )
 def test_options_that_do_not_fit(arguments: list[str], said: str) -> None:
     """One sentence, and a status of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "locks", "run", "--servers", "local", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    command = [sys.executable, "-m", "locks", "run", "--servers", "local", *arguments]
+    done = run_program(command)
     assert (done.returncode, done.stdout) == (125, "")
     assert said in done.stderr
 
@@ -149,7 +142,6 @@ def test_the_mark_is_lost_with_a_majority_after_the_work(servers: Servers) -> No
         print(type(error.__cause__).__name__, error.lock_id, flush=True)
     """
     program = servers.program("\n".join(line[4:] for line in code.splitlines()))
-    assert program.stdout is not None
     assert program.stdout.readline() == "ready\n"
     for index in (0, 1):
         servers.processes[index].kill()
@@ -165,7 +157,7 @@ def test_programs_of_one_machine(tmp_path: Path) -> None:
     def start() -> int:
         command = [sys.executable, "-m", "locks", "run", "--servers", "local", "--once"]
         command += ["--once-for", "1h", "nightly", "--", "true"]
-        return subprocess.run(command, env=environment, timeout=LIMIT, check=False).returncode
+        return run_program(command, env=environment).returncode
 
     assert [start() for _ in range(3)] == [0, 122, 122]
 
@@ -222,8 +214,6 @@ def storm(servers: Servers, book: Path, starts: int, seed: int) -> Counter[str]:
     rng = random.Random(seed)
     eventually(lambda: remember(servers), limit=LIMIT)
     program = servers.program(STARTER, arguments=[str(book)])
-    assert program.stdin is not None
-    assert program.stdout is not None
     pids: list[int] = []
     for number in range(starts):
         program.stdin.write(f"{number} {rng.randrange(1 << 30)}\n")

@@ -31,6 +31,7 @@ from tests.cluster.harness import COOKIE, ROOT, World
 from tests.cluster.pages import RING, Reader, web
 from tests.cluster.servers import LIMIT, NAMES, Servers
 from tests.helpers import eventually
+from tests.warm import Program
 
 PAGE = ROOT / "docs" / "commands.md"
 SLEEPER = """
@@ -83,7 +84,7 @@ def ps(servers: Servers, *arguments: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def night(servers: Servers) -> Iterator[list[subprocess.Popen[str]]]:
+def night(servers: Servers) -> Iterator[list[Program]]:
     """Four programs: one sleeps, and three wait behind it, in this order."""
     with running(servers, SLEEPER.format(patch="")) as programs:
         for program, label, first, wanted in WAITERS:
@@ -269,7 +270,6 @@ print("ready", node.address[1], flush=True)
 sys.stdin.readline()
 """
     program = processes.program(old, servers=[])
-    assert program.stdout is not None
     port = program.stdout.readline().split()[1]
     done = locks(processes, "ps", "--servers", f"old@127.0.0.1:{port}")
     program.communicate("\n", timeout=LIMIT)
@@ -333,7 +333,6 @@ def observer(servers: Servers, kind: str) -> Iterator[int]:
             yield page.pid
         return
     with running(servers, OBSERVERS[kind]) as (program,):
-        assert program.stdout is not None
         while not program.stdout.readline().startswith("3 of 3"):
             assert program.poll() is None
         yield program.pid
@@ -350,18 +349,9 @@ def test_an_observer_that_is_stopped_delays_nobody(kind: str) -> None:
         with observer(servers, kind) as stopped:
             os.kill(stopped, signal.SIGSTOP)
             candidates = [
-                subprocess.Popen(
-                    [*elect, *lead],
-                    env=servers.environment(),
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-                for _ in range(2)
+                Program([*elect, *lead], env=servers.environment(), stderr=None) for _ in range(2)
             ]
             try:
-                assert candidates[0].stdout is not None
-                assert candidates[1].stdout is not None
                 ready, _, _ = select.select([each.stdout for each in candidates], [], [], LIMIT)
                 first = 0 if candidates[0].stdout in ready else 1
                 candidates[first].kill()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,6 +28,7 @@ from tests.cluster.managed import (
 )
 from tests.cluster.servers import LIMIT, Servers
 from tests.helpers import eventually
+from tests.warm import run_program
 
 CLIENTS, EACH = 4, 10
 ALL = list(range(1, CLIENTS * EACH + 1))
@@ -514,6 +514,7 @@ def test_workers_of_xdist(tmp_path: Path) -> None:
         "-m",
         "pytest",
         "-q",
+        *("-p", "no:hypothesispytest", "-p", "no:anyio"),
         "-p",
         "no:cacheprovider",
         "-n",
@@ -522,14 +523,7 @@ def test_workers_of_xdist(tmp_path: Path) -> None:
     ]
     environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
     done = [
-        subprocess.run(
-            command,
-            cwd=tmp_path,
-            env=environment | more,
-            capture_output=True,
-            text=True,
-            check=False,
-        ).stdout
+        run_program(command, cwd=tmp_path, env=environment | more).stdout
         for more in ({}, {"LOCKS_SERVERS": "here"})
     ]
     assert "one of the workers of pytest-xdist" in done[0]

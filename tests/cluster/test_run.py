@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from tests.cluster.commands import locks
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, Servers
 from tests.helpers import eventually
+from tests.warm import Program
 
 
 @pytest.fixture(scope="module")
@@ -26,15 +26,10 @@ def processes() -> Iterator[Servers]:
         yield Servers(world)
 
 
-def begin(servers: Servers, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+def begin(servers: Servers, *arguments: str, **environment: str) -> Program:
     """Begin `locks run` with some arguments."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "locks", "run", *arguments],
-        env=servers.environment() | environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    return Program(
+        [sys.executable, "-m", "locks", "run", *arguments], env=servers.environment() | environment
     )
 
 
@@ -46,11 +41,10 @@ def run(servers: Servers, *arguments: str) -> tuple[int, str, str]:
 
 
 @contextlib.contextmanager
-def running(servers: Servers, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def running(servers: Servers, *arguments: str) -> Iterator[Program]:
     """While it runs; its first line is read."""
     program = begin(servers, *arguments)
     try:
-        assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"
         yield program
     finally:
@@ -194,7 +188,6 @@ def test_a_lock_that_is_lost(stubborn: bool) -> None:
             for server in servers.processes[:2]:
                 server.kill()
             assert program.wait(LIMIT) == 123
-            assert program.stderr is not None
             assert "locks run: " in program.stderr.read()
 
 
@@ -203,7 +196,6 @@ def test_the_command_ends_with_it(processes: Servers) -> None:
     """`locks run` is killed: nobody has the lock for the command any more, and it is ended."""
     code = "import os, time; print('ready', flush=True); print(os.getpid(), flush=True); time.sleep(600)"
     with running(processes, "orphan", "--", *python(code)) as program:
-        assert program.stdout is not None
         pid = int(program.stdout.readline())
         program.kill()
         program.wait()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, Servers
+from tests.warm import Program
 
 HOLDER = """
 import sys, locks
@@ -41,7 +41,7 @@ except locks.errors.ConflictingRequest as error:
     print(error)
 """
 
-Start = Callable[[str], subprocess.Popen[str]]
+Start = Callable[[str], Program]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def start(processes: Servers) -> Iterator[Start]:
     """Start a program; all of them are killed at the end."""
     programs = []
 
-    def begin(code: str) -> subprocess.Popen[str]:
+    def begin(code: str) -> Program:
         programs.append(processes.program(code))
         return programs[-1]
 
@@ -66,19 +66,16 @@ def start(processes: Servers) -> Iterator[Start]:
         program.communicate(timeout=LIMIT)
 
 
-def line(program: subprocess.Popen[str]) -> str:
+def line(program: Program) -> str:
     """What a program says next."""
-    assert program.stdout is not None
     said = program.stdout.readline().strip()
     if not said and program.wait(LIMIT):
-        assert program.stderr is not None
         pytest.fail(program.stderr.read())
     return said
 
 
-def go_on(program: subprocess.Popen[str]) -> None:
+def go_on(program: Program) -> None:
     """Let a program go on."""
-    assert program.stdin is not None
     program.stdin.write("\n")
     program.stdin.flush()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from locks.otp.bytes.fields import BadMessage
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, NAMES, Servers
 from tests.helpers import eventually, free_port
+from tests.warm import run_program
 
 HOLDER = """
 import sys, locks
@@ -55,8 +55,6 @@ def test_the_obvious_program_locks_for_all(processes: Servers) -> None:
     """A lock of which nobody said where excludes other programs; `Lock` and questions are about the servers, too."""
     holder = processes.program(HOLDER)
     try:
-        assert holder.stdin is not None
-        assert holder.stdout is not None
         first = int(holder.stdout.readline())
         assert "LockTimeout" in processes.run(once(timeout=0.2))
         assert processes.run(once(more=", nodes=locks.HERE")) == "held\n"
@@ -92,7 +90,6 @@ def test_to_try_is_to_hear_what_the_servers_say(processes: Servers) -> None:
     assert held == "True"
     holder = processes.program(HOLDER)
     try:
-        assert holder.stdout is not None
         holder.stdout.readline()
         assert processes.run(TRY) == "not now\nFalse\n"
     finally:
@@ -148,7 +145,6 @@ def test_what_is_watched_while_a_server_is_down(world: World) -> None:
     servers.processes[0].kill()
     program = servers.program(WATCHES)
     try:
-        assert program.stdout is not None
         assert program.stdout.readline() == f"{NAMES[1]} {NAMES[2]}\n"
         given = [f"--servers={','.join(servers.addresses)}"]
         world.server(NAMES[0], port=port, arguments=given)
@@ -202,8 +198,6 @@ def test_all_servers_are_restarted_one_after_the_other(world: World) -> None:
     """A holder asks each of them for its lock again, so in the end it has it on three servers that all forgot it."""
     servers = Servers(world, net_ticktime=60)
     holder = servers.program(STAYS, arguments=NAMES)
-    assert holder.stdin is not None
-    assert holder.stdout is not None
     assert holder.stdout.readline() == "has it\n"
     for index, name in enumerate(NAMES):
         servers.restart(index)
@@ -218,7 +212,6 @@ def test_a_lost_server_is_a_warning_at_the_others(world: World) -> None:
     """And that it is back. A program that loses it goes on with the others, and says nothing; a server that stops warns of nothing."""
     servers = Servers(world, net_ticktime=60)
     holder = servers.program(STAYS, arguments=NAMES)
-    assert holder.stdout is not None
     assert holder.stdout.readline() == "has it\n"
     servers.processes[0].kill()
     lost = f"lost the connection with server {NAMES[0]}"
@@ -290,13 +283,8 @@ def test_the_configuration_is_shown(processes: Servers, tmp_path: Path) -> None:
     """`locks config` says what is used, and from where; the environment comes before the file."""
     (tmp_path / "locks.toml").write_text('name = "x@127.0.0.1"\nservers = ["y@127.0.0.1:9"]\n')
     environment = {**os.environ, "LOCKS_SERVERS": processes.addresses[0]}
-    done = subprocess.run(
-        [sys.executable, "-m", "locks", "config", "--json"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
+    done = run_program(
+        [sys.executable, "-m", "locks", "config", "--json"], cwd=tmp_path, env=environment
     )
     assert json.loads(done.stdout) == {
         "name": {"value": "x@127.0.0.1", "source": "locks.toml"},

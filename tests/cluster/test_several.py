@@ -13,6 +13,7 @@ import pytest
 
 import locks
 import locks_leader
+from tests.warm import run_program
 
 METHODS = ["fork", "spawn", "forkserver"]
 
@@ -56,12 +57,10 @@ def said(tmp_path: Path, method: str, servers: str, code: str = HANDED) -> list[
     """What the child says of each object that it got."""
     (tmp_path / "handed.py").write_text(code)
     (tmp_path / "run").mkdir(exist_ok=True)
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "handed.py", method, servers],
         cwd=tmp_path,
         env=os.environ | {"XDG_RUNTIME_DIR": str(tmp_path / "run")},
-        capture_output=True,
-        text=True,
         check=True,
     )
     return done.stdout.splitlines()
@@ -139,11 +138,9 @@ print(wrong)
 def test_a_question_is_not_answered_before_an_own_release(tmp_path: Path) -> None:
     """What a program has released is free in each answer that it gets from then on."""
     (tmp_path / "run").mkdir()
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-c", OVERTAKEN],
         env=os.environ | {"XDG_RUNTIME_DIR": str(tmp_path / "run")},
-        capture_output=True,
-        text=True,
         check=True,
     )
     assert done.stdout == "0\n"

@@ -6,16 +6,16 @@ counted as lost.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.commands import process
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, NAMES, Servers
+from tests.warm import Program
 
 NET_TICKTIME = 10 * LIMIT
 
@@ -122,7 +122,6 @@ while True:
     before = locks_leader.info(ref).leader
     print(locks_leader.info(ref).role, flush=True)
 """
-COMMAND = "import sys; from locks_leader.command import main; sys.exit(main())"
 
 
 @pytest.fixture(scope="module")
@@ -145,23 +144,21 @@ def stopped(servers: Servers, index: int) -> Iterator[None]:
         server.go_on()
 
 
-def say(program: subprocess.Popen[str]) -> None:
+def say(program: Program) -> None:
     """Let it go on."""
-    assert program.stdin is not None
     program.stdin.write("\n")
     program.stdin.flush()
 
 
-def hear(program: subprocess.Popen[str]) -> str:
+def hear(program: Program) -> str:
     """The next line that it prints."""
-    assert program.stdout is not None
     line = program.stdout.readline().strip()
     assert line or program.poll() is None, program.communicate()
     return line
 
 
 @contextmanager
-def running(programs: list[subprocess.Popen[str]]) -> Iterator[None]:
+def running(programs: list[Program]) -> Iterator[None]:
     """Programs that are ready, and are killed at the end."""
     try:
         for program in programs:
@@ -179,7 +176,13 @@ def patient_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKS_NET_TICKTIME", str(NET_TICKTIME))
 
 
-@pytest.mark.parametrize("index", range(3))
+each = pytest.mark.parametrize("index", range(3))
+first = pytest.mark.parametrize(
+    "index", [0, *(pytest.param(index, marks=pytest.mark.explore) for index in (1, 2))]
+)
+
+
+@each
 def test_nobody_waits_for_a_server_that_is_stopped(servers: Servers, index: int) -> None:
     """Each of these is the first that a program does after a server was stopped; a fresh program, too."""
     programs = {
@@ -194,7 +197,7 @@ def test_nobody_waits_for_a_server_that_is_stopped(servers: Servers, index: int)
         assert servers.run(FRESH) == "done\n"
 
 
-@pytest.mark.parametrize("index", range(3))
+@each
 def test_a_lock_is_handed_on_while_a_server_is_stopped(servers: Servers, index: int) -> None:
     """Also to a program that waited for it before, and has asked nobody for anything since."""
     holder, waiter = programs = [servers.program(WAITS) for _ in range(2)]
@@ -212,7 +215,7 @@ def test_a_lock_is_handed_on_while_a_server_is_stopped(servers: Servers, index: 
             assert hear(waiter) == "done"
 
 
-@pytest.mark.parametrize("index", range(3))
+@first
 def test_an_election_does_without_a_server_that_is_stopped(servers: Servers, index: int) -> None:
     """One of the candidates leads, and the next one when that is killed; the others follow."""
     programs = [servers.program(CANDIDATE) for _ in range(3)]
@@ -225,7 +228,7 @@ def test_an_election_does_without_a_server_that_is_stopped(servers: Servers, ind
         assert sorted(hear(program) for program in programs) == ["following", "leader"]
 
 
-@pytest.mark.parametrize("index", range(3))
+@first
 def test_a_leader_is_followed_while_a_server_is_stopped_later(servers: Servers, index: int) -> None:
     """It may have relayed between the programs: these are connected by way of another one."""
     programs = [servers.program(CANDIDATE) for _ in range(3)]
@@ -239,18 +242,11 @@ def test_a_leader_is_followed_while_a_server_is_stopped_later(servers: Servers, 
             assert sorted(hear(program) for program in programs) == ["following", "leader"]
 
 
-@pytest.mark.parametrize("index", range(3))
+@first
 def test_commands_name_the_server_that_is_stopped(servers: Servers, index: int) -> None:
     """They say what the others know, and who has not answered."""
     with stopped(servers, index):
         for words in (["status"], ["ps"], ["graph"], ["deadlocks"], ["leaders"], ["groups"]):
-            done = subprocess.run(
-                [sys.executable, "-c", COMMAND, *words, "--timeout", str(NET_TICKTIME)],
-                env=servers.environment(),
-                capture_output=True,
-                text=True,
-                timeout=LIMIT,
-                check=False,
-            )
-            assert done.returncode == 0, (words, done.stderr)
-            assert NAMES[index] in done.stderr + done.stdout, words
+            done = process(servers, *words, "--timeout", str(NET_TICKTIME))
+            assert done.status == 0, (words, done.error)
+            assert NAMES[index] in done.error + done.out, words

@@ -8,7 +8,6 @@ import random
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +21,12 @@ from locks.node.marks import memory_of
 from locks.node.state import TABLES, State
 from locks.shapes import once as shapes
 from tests.cluster.commands import locks as command
-from tests.cluster.harness import COOKIE, ROOT, World
+from tests.cluster.harness import COOKIE, World
 from tests.cluster.servers import LIMIT, Servers
 from tests.cluster.test_once import remember
 from tests.cluster.test_run import run
 from tests.helpers import EXPLORE, SEED, eventually, free_port
+from tests.warm import Program, run_program
 
 sqlite3 = pytest.importorskip("sqlite3", reason="this Python has no sqlite3")
 
@@ -79,9 +79,7 @@ def test_one_server_at_a_time(file: Path) -> None:
     with pytest.raises(InvalidOption, match="it is in use by another server"):
         State(file, NAME)
     code = f"from locks.node.state import State; State(__import__('pathlib').Path({str(file)!r}), {NAME!r})"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT
-    )
+    done = run_program([sys.executable, "-c", code])
     assert "it is in use by another server" in done.stderr
     state.close()
     with pytest.raises(InvalidOption, match=rf"belongs to {NAME}: b@127.0.0.1 needs a file of"):
@@ -141,10 +139,11 @@ WRITER = """
 import sys
 from pathlib import Path
 from locks.node.state import State
-from tests.cluster.test_state import NAME, SERVERS, mark
-state = State(Path(sys.argv[1]), NAME)
+from locks.core.facts import Mark
+state = State(Path(sys.argv[1]), "a@127.0.0.1")
 for number in range(len(state.marks), 1 << 30):
-    state.write([mark(number)], SERVERS, 0)
+    mark = Mark(("job", number, (1.5, b"x")), number + 1, 7, 1 << 60, "ann")
+    state.write([mark], ("a@127.0.0.1", "b@127.0.0.1", "c@127.0.0.1"), 0)
     print(number, flush=True)
 """
 
@@ -155,10 +154,8 @@ def test_what_was_said_to_be_written_survives_kill_9(tmp_path: Path) -> None:
     file = tmp_path / "a.state"
     last = -1
     for _ in range(60 if EXPLORE else 6):
-        with subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(file)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-        ) as writer:
-            assert writer.stdout is not None
+        command = [sys.executable, "-c", WRITER, str(file)]
+        with Program(command) as writer:
             for _ in range(rng.randrange(1, 30)):
                 last = int(writer.stdout.readline())
             writer.kill()
@@ -322,9 +319,7 @@ def test_a_server_with_a_damaged_file_does_not_start(servers: Keeping, tmp_path:
     servers.file("a").write_bytes(servers.file("a").read_bytes()[:5000])
     for file, says in ((servers.file("a"), "is damaged"), (tmp_path / "other", "belongs to b@")):
         command = [sys.executable, "-m", "locks", "node", "--name", NAME, f"--state={file}"]
-        done = subprocess.run(
-            command, env=servers.environment(), capture_output=True, text=True, timeout=LIMIT
-        )
+        done = run_program(command, env=servers.environment())
         assert done.returncode == 2
         assert says in done.stderr
         assert len(done.stderr.splitlines()) == 1

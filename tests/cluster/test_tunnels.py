@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import subprocess
 import sys
 import threading
 from typing import Any
@@ -30,9 +29,10 @@ from locks.otp.tunnel.messages import (
     unpack,
 )
 from tests.cluster.conftest import Certify
-from tests.cluster.harness import COOKIE, ROOT
+from tests.cluster.harness import COOKIE
 from tests.cluster.nodes import A, B, Nodes, Stranger, Tx, link, peer
 from tests.helpers import eventually
+from tests.warm import run_program
 
 X, Y, BAD = "x@127.0.0.1", "y@127.0.0.1", "bad@127.0.0.1"
 
@@ -435,12 +435,8 @@ def test_a_forked_child_holds_no_tunnel(nodes: Nodes, patched: bool) -> None:
     y = nodes.client(server, name=Y)
     y.register("echo", Echo.start())
     script = ("from gevent import monkey; monkey.patch_all()\n" if patched else "") + FORK
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script, peer(server), Y],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
+    done = run_program(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script, peer(server), Y]
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from tests.cluster.pages import HOLDER, RING, Reader, Web, web
 from tests.cluster.servers import LIMIT, NAMES, Servers
 from tests.cluster.test_operator import locks, running
 from tests.helpers import eventually
+from tests.warm import Program
 
 MINE = ("accounts", "ann")
 
@@ -218,14 +218,10 @@ def test_a_lock_server_serves_the_page_itself(world: World) -> None:
 @pytest.mark.explore
 def test_the_bank_of_the_demo_on_the_page() -> None:
     """`locks demo --web` goes on until Ctrl-C, slow enough to watch, with its clients' names and deadlocks."""
-    demo = subprocess.Popen(
-        [sys.executable, "-m", "locks", "demo", "--web=127.0.0.1:0", "--clients=6", "--accounts=3"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    demo = Program(
+        [sys.executable, "-m", "locks", "demo", "--web=127.0.0.1:0", "--clients=6", "--accounts=3"]
     )
     try:
-        assert demo.stderr is not None
         with Reader(Web(demo.stderr.readline().split()[1])) as reader:
             reader.until(lambda picture: bool(picture["deadlocks"]) and bool(picture["waits"]))
             labels = {row["label"] for row in reader.picture["agents"].values()}

@@ -17,6 +17,7 @@ from tests.cluster.harness import ROOT, World
 from tests.cluster.servers import NAMES, Servers
 from tests.cluster.test_servers import HOLDER, once
 from tests.helpers import free_port, interpreted_only
+from tests.warm import run_program
 
 A, B, C = NAMES
 ALL = ", ".join(NAMES)
@@ -171,12 +172,9 @@ def test_in_a_forked_child(processes: Servers, start: str, use: str, text: str) 
 
 def test_a_lock_server_that_is_told_to_keep_to_itself() -> None:
     """It is said what `here` means, and what to do instead."""
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-m", "locks", "node", "--name", A, "--cookie-file", "none"],
         env={**os.environ, "LOCKS_SERVERS": "here"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 2
     assert done.stderr == (
@@ -210,12 +208,8 @@ def test_a_command_says_what_helps_those_who_run_it(
 
 def test_a_command_without_a_cookie(tmp_path: Path) -> None:
     """It says which option has one."""
-    done = subprocess.run(
-        [sys.executable, "-m", "locks", "status", "--servers", "a@127.0.0.1:1"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_program(
+        [sys.executable, "-m", "locks", "status", "--servers", "a@127.0.0.1:1"], cwd=tmp_path
     )
     assert done.stderr == (
         "locks status: a node that accepts connections needs a cookie, a secret that all its peers share: pass a file "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +11,8 @@ import pytest
 import locks
 from tests.cluster.harness import World
 from tests.cluster.servers import NAMES, Servers
-from tests.helpers import LIMIT, ROOT
+from tests.helpers import ROOT
+from tests.warm import Program, run_program
 from tests.windows import GONE, MODULES
 
 BEGIN = """
@@ -178,9 +178,7 @@ def command(folder: Path, code: str, *arguments: str) -> list[str]:
 
 def run(folder: Path, code: str) -> str:
     """Run a program without what Windows lacks; return what it prints."""
-    done = subprocess.run(
-        command(folder, code), cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=False
-    )
+    done = run_program(command(folder, code))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -246,30 +244,19 @@ def test_what_is_missing_is_refused_by_name(tmp_path: Path) -> None:
         assert 'servers=["server@127.0.0.1:9100"]' in line
 
 
-def started(servers: Servers, folder: Path, code: str, *arguments: str) -> subprocess.Popen[str]:
+def started(servers: Servers, folder: Path, code: str, *arguments: str) -> Program:
     """Start a program that knows the servers."""
-    return subprocess.Popen(
-        command(folder, BEGIN + code, *arguments),
-        cwd=ROOT,
-        env=servers.environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return Program(command(folder, BEGIN + code, *arguments), env=servers.environment())
 
 
-def go_on(process: subprocess.Popen[str]) -> None:
+def go_on(process: Program) -> None:
     """Let a program that waits for a line go on."""
-    assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
 
 
-def line(process: subprocess.Popen[str]) -> str:
+def line(process: Program) -> str:
     """The next line that a program prints; what it complains of, if there is none."""
-    assert process.stdout is not None
-    assert process.stderr is not None
     return process.stdout.readline() or process.stderr.read()
 
 
@@ -310,17 +297,12 @@ def test_tunnel_between_clients(world: World, tmp_path: Path) -> None:
 def test_command_of_servers(world: World, tmp_path: Path) -> None:
     """`locks run` runs a command under a lock, and returns its exit status."""
     servers = Servers(world, NAMES[:1])
-    done = subprocess.run(
+    done = run_program(
         [
             *(sys.executable, "-m", "tests.windows", "-m", "locks", "run", "nightly", "--"),
             *(sys.executable, "-c", "import sys; print('ran'); sys.exit(7)"),
         ],
-        cwd=ROOT,
         env=servers.environment(),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
     )
     assert (done.returncode, done.stdout) == (7, "ran\n"), done.stderr
 
@@ -339,14 +321,10 @@ PURE = {
 @pytest.mark.parametrize("tests", PURE.values(), ids=PURE)
 def test_tests_of_pure_parts(tests: list[Path]) -> None:
     """The tests of the pure parts pass there."""
-    done = subprocess.run(
+    done = run_program(
         [
             *(sys.executable, "-m", "tests.windows", "-m", "pytest", "-q", "--capture=sys"),
             *("-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not explore", *map(str, tests)),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
+        ]
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.helpers import LIMIT, ROOT
 from tests.repo.test_docs import blocks
+from tests.warm import run_program
 
 
 @pytest.mark.parametrize("engine", ["distributed", "ray"])
@@ -24,13 +24,10 @@ def test_the_program_of_an_engine_runs(engine: str, tmp_path: Path) -> None:
     (body,) = (each for each in shown if f"import {engine}" in each or f"from {engine}" in each)
     program = tmp_path / "program.py"
     program.write_text(body)
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, str(program)],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"},
-        capture_output=True,
-        text=True,
         timeout=2 * LIMIT,
-        check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm import run_program
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "kv_store.md"
 TRANSCRIPT = re.compile(r"(?<=^```text\n)> .*?(?=^```$)", re.MULTILINE | re.DOTALL)
@@ -21,14 +23,8 @@ TRANSCRIPT = re.compile(r"(?<=^```text\n)> .*?(?=^```$)", re.MULTILINE | re.DOTA
 
 def run(commands: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the program with something to read."""
-    return subprocess.run(
-        [sys.executable, "-m", "examples.kv_store", *arguments],
-        cwd=ROOT,
-        input=commands,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+    return run_program(
+        [sys.executable, "-m", "examples.kv_store", *arguments], input=commands, timeout=300
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, Servers
 from tests.helpers import eventually
+from tests.warm import Program
 
 CODE = """
 import os, sys, time
@@ -29,14 +29,11 @@ def servers() -> Iterator[Servers]:
         yield Servers(world)
 
 
-def begin(servers: Servers, *arguments: str) -> subprocess.Popen[str]:
+def begin(servers: Servers, *arguments: str) -> Program:
     """Begin `locks elect` with some arguments."""
-    return subprocess.Popen(
+    return Program(
         [sys.executable, "-m", "locks_leader.command", "elect", *arguments],
-        env={**servers.environment(), "LOCKS_NET_TICKTIME": "4"},  # by default 15 s
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        env={**servers.environment(), "LOCKS_NET_TICKTIME": "4"},
     )
 
 
@@ -84,12 +81,10 @@ def test_a_leadership_that_is_lost(servers: Servers) -> None:
     """The command is ended, and begins anew when its program leads again: with a larger term."""
     code = "import os, time; print(os.environ['LOCKS_TERM'], flush=True); time.sleep(600)"
     program = begin(servers, "lost", "--kill-after", "0.1", "--", sys.executable, "-c", code)
-    assert program.stdout is not None
     first = int(program.stdout.readline())
     one, two, _ = servers.processes
     for server in (one, two):
         server.stop()
-    assert program.stderr is not None
     assert program.stderr.readline() == "locks elect: this program no longer leads lost\n"
     for server in (one, two):
         server.go_on()

@@ -6,7 +6,6 @@ import os
 import random
 import re
 import shlex
-import subprocess
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
@@ -24,6 +23,7 @@ from locks_lab.worlds.events import Choice
 from locks_lab.worlds.rules import OtherServer, Rule
 from locks_lab.worlds.world import Faults, World
 from tests.helpers import EXPLORE, SEED
+from tests.warm import run_program
 
 FAILED = Path(__file__).with_name("failed.txt")
 LINES = [line for line in FAILED.read_text().splitlines() if line and not line.startswith("#")]
@@ -200,12 +200,8 @@ print(digest.hexdigest(), hash("a"))
 def test_the_same_seed_gives_the_same_trace() -> None:
     """Every event is the same in another process, in which strings have other hashes."""
     found = [
-        subprocess.run(
-            [sys.executable, "-c", TRACE],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
+        run_program(
+            [sys.executable, "-c", TRACE], env={**os.environ, "PYTHONHASHSEED": seed}, check=True
         ).stdout.split()
         for seed in ("1", "2")
     ]

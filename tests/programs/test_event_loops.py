@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
+
+from tests.warm import run_program
 
 TRIED = """
 def tried():
@@ -72,12 +73,9 @@ eventlet.spawn(main).wait()
 
 def said(code: str) -> list[str]:
     """What a program prints, whose locks are its own."""
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-c", code],
         env=os.environ | {"LOCKS_SERVERS": "here", "PYTHONWARNINGS": "ignore"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     return [line for line in (done.stdout + done.stderr).splitlines() if line]
 

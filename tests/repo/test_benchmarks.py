@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import GROUPS
+from tests.warm import run_program
 
 ROOT = Path(__file__).parents[2]
 FIGURES = [
@@ -28,13 +29,7 @@ FIGURES = [
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the benchmarks as a user does."""
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_program([sys.executable, "-m", "benchmarks", *arguments])
 
 
 @pytest.mark.explore

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 import locks
 import locks_leader
 from tests.repo.test_docs import ROOT, blocks, program
+from tests.warm import run_program
 
 PAGES = [ROOT / "docs" / name for name in ("coming_from.md", "compat.md")]
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -58,13 +58,5 @@ def test_the_page_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
     script = tmp_path / "page.py"
     script.write_text(program(text), encoding="utf-8")
     shown = "".join(f"{block.body}\n" for block in blocks(text) if block.language == "text")
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={"PYTHONPATH": str(ROOT)},
-    )
+    done = run_program([sys.executable, str(script)], env={"PYTHONPATH": str(ROOT)})
     assert (done.stdout, done.stderr) == (shown, "")

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from tests.warm import run_program
 
 ROOT = Path(__file__).parents[2]
 FILES = [path for path in [ROOT / "README.md"] if path.exists()]
@@ -24,6 +25,8 @@ TIMEOUT = 120.0  # seconds, for all Python blocks of a file, and for each comman
 
 FENCE = re.compile(r" *(`{3,}|~{3,}) *(\w*)")
 LONG = re.compile(r"python -m locks sim (run|explore)\b")  # these explore
+# Before a page that uses Hypothesis, in its first line, which has no code: 100 examples would take long, and prove no more.
+FEW = "from hypothesis import settings as s; s.register_profile('few', max_examples=10); s.load_profile('few')"
 # An example that a page shows is run as the program that it is.
 NOT_RUN = re.compile(r"<!-- *(?:not run: *|generated: *(?=cat ))(\S.*?) *-->")
 
@@ -66,6 +69,8 @@ def program(text: str) -> str:
         if block.language == "python" and not block.not_run:
             lines += [""] * (block.line - 1 - len(lines))
             lines += block.body.splitlines()
+    if "from hypothesis import" in text:
+        lines[0] = FEW
     return "\n".join(lines) + "\n"
 
 
@@ -87,24 +92,18 @@ def run_command(command: str, folder: Path) -> None:
 
 def run(command: list[str], folder: Path) -> None:
     """Run a command with this checkout of the library; fail unless it ends well."""
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = run_program(command, timeout=TIMEOUT, cwd=folder, env=environment)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 
 
-def run_program(name: str, text: str, folder: Path) -> None:
+def run_page(name: str, text: str, folder: Path) -> None:
     """Run the Python blocks of a page; tracebacks show the page's name and line numbers."""
     script = folder / name
     script.write_text(program(text), encoding="utf-8")
-    run([sys.executable, str(script)], folder)
+    warm = f"exec(compile(open({str(script)!r}).read(), {str(script)!r}, 'exec'))"
+    needs_cold = re.search("gevent|multiprocessing|concurrent|__main__", text)
+    run([sys.executable, *([str(script)] if needs_cold else ["-c", warm])], folder)
 
 
 def name(path: Path) -> str:
@@ -118,7 +117,7 @@ PAGES = {name(path): path.read_text(encoding="utf-8") for path in FILES}
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if program(text).strip()])
 def test_python_blocks_run(page: str, tmp_path: Path) -> None:
     """The Python blocks of a page run in order without an error."""
-    run_program(Path(page).name, PAGES[page], tmp_path)
+    run_page(Path(page).name, PAGES[page], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +157,11 @@ def test_commands_for_contributors_run(line: str) -> None:
     elif program == "make":
         run(["make", "-n", *(each for each in arguments if not each.startswith("PYTHON"))], ROOT)
     else:
-        options = ["-m", "pytest", "-p", "no:xdist", "-q"] if program == "pytest" else []
+        options = (
+            ["-m", "pytest", "-p", "no:xdist", "-p", "no:hypothesispytest", "-q"]
+            if program == "pytest"
+            else []
+        )
         run([sys.executable, *options, *arguments], ROOT)
 
 
@@ -209,7 +212,7 @@ def test_blocks_are_found(tmp_path: Path) -> None:
     lines = dict(enumerate(program(PAGE).splitlines(), 1))
     assert {n: line for n, line in lines.items() if line} == {4: "x = 1", 12: "print(x + 1)"}
     assert commands(PAGE) == ["python -m locks --version"]
-    run_program("page.md", PAGE, tmp_path)
+    run_page("page.md", PAGE, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +221,7 @@ def test_blocks_are_found(tmp_path: Path) -> None:
 def test_python_check_can_fail(bad: str, tmp_path: Path) -> None:
     """A block that raises is found, at its line."""
     with pytest.raises(AssertionError, match=r"page\.md\", line [26]"):
-        run_program("page.md", bad, tmp_path)
+        run_page("page.md", bad, tmp_path)
 
 
 def test_command_check_can_fail(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import queue
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,21 +18,19 @@ import pytest
 import locks
 import locks_leader
 from tests.helpers import eventually
+from tests.warm import run_program
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-ARGUMENTS = {"three_ways.py": ("--tasks", "1000")}  # the whole of it takes a quarter of a minute
+ARGUMENTS = {"three_ways.py": ("--tasks", "300")}  # the whole of it takes a quarter of a minute
 
 
 def check(*command: str | Path) -> str:
     """Run the program in a process of its own; fail unless it ends well and says something."""
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, *map(str, command)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
         timeout=300,
-        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip(), f"{command} printed nothing"
@@ -275,13 +272,7 @@ def test_demo_of_an_election_hands_the_state_over() -> None:
 @pytest.mark.parametrize("arguments", [[], ["dance"], ["demo", "--loud"]])
 def test_wrong_arguments_are_refused(arguments: list[str]) -> None:
     """A wrong argument is an error of usage (status 2), not a traceback."""
-    done = subprocess.run(
-        [sys.executable, "-m", "locks_leader", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = run_program([sys.executable, "-m", "locks_leader", *arguments], timeout=300)
     assert done.returncode == 2
     assert "usage:" in done.stderr
     assert "Traceback" not in done.stderr

@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.warm import run_program
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
@@ -48,14 +49,7 @@ def run(*command: object) -> str:
     ).parent  # pyright takes the first Python of the path, and its packages
     path = os.pathsep.join((str(bin), os.environ.get("PATH", "")))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
-    done = subprocess.run(
-        [sys.executable, "-m", *map(str, command)],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_program([sys.executable, "-m", *map(str, command)], env=environment)
     assert not done.stderr, done.stderr
     return done.stdout
 
