@@ -353,8 +353,8 @@ def test_fault_8_every_requirement(run: Run, require: str) -> None:
 
 
 def test_fault_9_table_lock_over_many_rows(run: Run) -> None:
-    """A table lock over 400 rows (1,000 when explored) of others is granted when they are released; so are all rows."""
-    rows = many(400, 1_000)
+    """A table lock over 120 rows (1,000 when explored) of others is granted when they are released; so are all rows."""
+    rows = many(120, 1_000)
     one, two, three = run.begin(3)
     one.call(locks.lock_objects, one.agent, [(("t", i), "write") for i in range(rows)])
     one.await_all().get()

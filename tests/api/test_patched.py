@@ -41,11 +41,13 @@ LONG = {
     "test_actors.py",
     "test_annotations.py",
     "test_barriers.py",
+    "test_compat.py",
     "test_completion.py",
     "test_election_interrupted.py",
     "test_exports.py",
     "test_first_use.py",
     "test_help.py",
+    "test_leaks.py",
     "test_messages.py",
     "test_misuse.py",
     "test_original_faults.py",
@@ -55,6 +57,7 @@ LONG = {
     "test_rings.py",
     "test_running_again.py",
     "test_shapes.py",
+    "test_surrender_in_crowds.py",
 }
 
 
@@ -66,8 +69,7 @@ def run_patched(names: Iterable[str], *arguments: str) -> None:
             "-c",
             PROGRAM,
             "-q",
-            "-p",
-            "no:cacheprovider",
+            *("-p", "no:hypothesispytest", "-p", "no:cacheprovider"),
             *arguments,
             *(str(HERE / name) for name in names),
         ],

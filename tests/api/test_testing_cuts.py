@@ -15,7 +15,7 @@ from locks.testing import Simulation, simulate
 from locks_leader import NO_REPLY, LeaderDied, LeadershipLost, LeaderTimeout
 from tests.helpers import EXPLORE
 
-SCHEDULES = 15
+SCHEDULES = 8
 
 
 class Bookings(locks_leader.Behaviour):

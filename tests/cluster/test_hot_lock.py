@@ -37,10 +37,8 @@ def test_all_get_their_turns(programs: int, threads: int, each: int) -> None:
         running = [servers.program(code) for _ in range(programs)]
         try:
             for program in running:
-                assert program.stdout is not None
                 assert program.stdout.readline() == "ready\n"
             for program in running:
-                assert program.stdin is not None
                 program.stdin.write("\n")
                 program.stdin.flush()
             tokens = []

@@ -199,7 +199,7 @@ def test_random_histories_have_deadlocks_and_retries_in_them() -> None:
     The seed of a game that fails is in the message.
     """
     counted: Counter[str] = Counter()
-    number = 3000 if EXPLORE else 200
+    number = 3000 if EXPLORE else 100
     for seed, rng in games(number, 1000):
         with Store() as store:
             records, seen = random_game(store, rng)
@@ -332,7 +332,7 @@ def client(store: Store, seed: int, number: int, records: list[Record], pause: A
         records.append(record)
 
 
-@pytest.mark.parametrize("seed", range(20 if EXPLORE else 2))
+@pytest.mark.parametrize("seed", range(20 if EXPLORE else 1))
 def test_threads_are_serialisable(seed: int) -> None:
     """Eight threads on four keys, as fast as they can; the seed is the test's parameter."""
     run_threads(seed, 400 if EXPLORE else 150)

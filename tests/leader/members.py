@@ -40,7 +40,7 @@ class Member(NamedTuple):
     @property
     def info(self) -> Info:
         """What it knows."""
-        return locks_leader.info(self.ref)
+        return locks_leader.info(self.ref, timeout=LIMIT)
 
     @property
     def content(self) -> Any:

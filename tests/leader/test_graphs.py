@@ -19,7 +19,7 @@ from tests.cluster.nodes import Nodes, peer
 from tests.helpers import EXPLORE, SEED
 from tests.leader.members import NAMES, Member, agreed, have, start_member
 
-ROUNDS = 300 if EXPLORE else 15
+ROUNDS = 300 if EXPLORE else 8
 
 
 def connect(one: locks.node.Node, other: locks.node.Node) -> None:

@@ -190,7 +190,7 @@ def test_several_candidates_and_workers_on_each_node(nodes: Nodes) -> None:
 
 
 def test_many_newcomers_at_once(nodes: Nodes) -> None:
-    """Hundreds who come while the leader is in `elected` are led one after the other, not one in another."""
+    """A hundred who come while the leader is in `elected` are led one after the other, not one in another."""
     node = nodes.start(NAMES[0])
     all_there = gevent.event.Event()
 
@@ -201,7 +201,7 @@ def test_many_newcomers_at_once(nodes: Nodes) -> None:
             return ("content", {})
 
     leader = start_member(node, Waits)
-    workers = [start_member(node, Waits, role="worker") for _ in range(250)]
+    workers = [start_member(node, Waits, role="worker") for _ in range(120)]
     limit = sys.getrecursionlimit()
     try:
         sys.setrecursionlimit(250)

@@ -14,7 +14,7 @@ from tests.helpers import EXPLORE, SEED
 from tests.leader.sessions import GROUPS, Place, World
 
 CHOICES = st.lists(st.integers(0, 1 << 16), max_size=150)
-PLAYS = 2_000 if EXPLORE else 300
+PLAYS = 2_000 if EXPLORE else 120
 
 
 def play(choices: list[int], cuts: bool) -> None:

@@ -104,7 +104,7 @@ class Candidate(Client):
         return _led
 
     def info(self, key: str = "a") -> dict[str, Any]:
-        info = locks_leader.info(_instances[key].ref)
+        info = locks_leader.info(_instances[key].ref, timeout=60)
         return {
             "role": info.role,
             "leader_node": info.leader_node,

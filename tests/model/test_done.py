@@ -311,7 +311,14 @@ MORE = {
 }
 
 
-@pytest.mark.parametrize("faults", [*WORLDS, *(MORE if EXPLORE else ())])
+@pytest.mark.parametrize(
+    "faults",
+    [
+        "a grant is lost between work and mark",
+        pytest.param("a run dies", marks=pytest.mark.explore),
+        *(MORE if EXPLORE else ()),
+    ],
+)
 def test_no_second_success_in_any_order(faults: str) -> None:
     """Faults at any point: at most one run succeeds, and none that holds the lock begins afterwards."""
     wrong, count, can_be_done = explore((WORLDS | MORE)[faults])

@@ -151,7 +151,7 @@ TOLD_WHOLE = (
 def test_some_worlds_where_each_circle_is_told_as_long_ones_are(name: str) -> None:
     """The same if lock servers tell circles to their largest agent alone, however short they are."""
     worlds = list(searches(KINDS[name], "whole", limit=LIMIT))
-    explore_kind(name, worlds[:: -(-len(worlds) // SOME)])
+    explore_kind(name, worlds[:1])
 
 
 @pytest.mark.explore

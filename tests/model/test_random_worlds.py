@@ -69,7 +69,7 @@ def test_faults_happen() -> None:
     assert tally.messages["RaiseVersion"] > 10, str(tally)
 
 
-@pytest.mark.parametrize("clients", [5, 10, 20])
+@pytest.mark.parametrize("clients", [5, 10, pytest.param(20, marks=pytest.mark.explore)])
 def test_many_transactions_over_few_locks(clients: int) -> None:
     """Clients that take 3 of as many locks, one by one in any order, again and again, all finish."""
     wanted = transactions(clients, clients, 200 if EXPLORE else 10, SEED + clients)

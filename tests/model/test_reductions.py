@@ -49,7 +49,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     ),
     "a node fails": (Kind(1, 2, 2, faults=Faults((), 1, 1, ("n2",))), 2),
 }
-LONG = {"extras", "parents", "spokes", "rings of spokes"}
+LONG = {"a relay fails", "extras", "parents", "spokes", "rings of spokes"}
 
 
 def scripted(*scripts: str, **options: Any) -> Plan:

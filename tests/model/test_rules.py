@@ -342,15 +342,15 @@ def test_nothing_is_wrong_there_under_our_rules(world: Callable[[Rule], World]) 
 @pytest.mark.parametrize("world", TOO_LARGE)
 def test_nothing_is_wrong_there_in_random_orders(world: Callable[[Rule], World]) -> None:
     """Worlds with too many states end well under our rules in random orders; under the wrong rule not in all of them."""
-    run_many(world, OURS, 100)
+    run_many(world, OURS, range(100))
     (rule,) = [RULES[name] for name, example in EXAMPLES.items() if example.world is world]
     with pytest.raises(Violation):
-        run_many(world, rule, 1000)
+        run_many(world, rule, range(300, 1300))
 
 
-def run_many(world: Callable[[Rule], World], rule: Rule, seeds: int) -> None:
+def run_many(world: Callable[[Rule], World], rule: Rule, seeds: range) -> None:
     """Run a world in the orders of some seeds."""
-    for seed in range(seeds):
+    for seed in seeds:
         run(world(rule), random.Random(seed))
 
 
@@ -381,7 +381,7 @@ def test_right_rules_resolve_each_ring_with_one_surrender(name: str) -> None:
     assert outcome.surrenders == (1, 1)
     for size in (3, 4, 5):
         for scripts in rings(size):
-            for seed in range(3):
+            for seed in range(3 if size < 5 else 1):
                 world = start(Plan(scripts, rule=RULES[name]), held=True)
                 run(world, random.Random(seed))
                 assert len(world.carried_out) == 1, (scripts, seed)

@@ -305,7 +305,7 @@ def test_the_table_is_as_the_obvious_one(machine: type[Lockstep]) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=1000 if EXPLORE else 40,
+            max_examples=1000 if EXPLORE else 20,
             stateful_step_count=60,
             deadline=None,
             suppress_health_check=list(HealthCheck),

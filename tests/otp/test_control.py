@@ -32,7 +32,7 @@ from locks.otp.bytes.frames import Reader, pack_reg_send, pack_send
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from tests.otp.strategies import PIDS, REFERENCES, TERMS, exact
 
-MANY = settings(max_examples=max(500, settings().max_examples))
+MANY = settings(max_examples=max(200, settings().max_examples))
 A = Pid(5 << 32 | 77, "a@h", 1)
 B = Pid(6 << 32 | 78, "b@h", 2)
 REF = Reference("a@h", 1, (1, 2, 3))

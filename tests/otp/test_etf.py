@@ -24,7 +24,7 @@ from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 from tests.helpers import lines_of
 from tests.otp.strategies import TERMS, exact
 
-MANY = settings(max_examples=max(500, settings().max_examples))
+MANY = settings(max_examples=max(200, settings().max_examples))
 NODE = b"w\x03a@h"
 BIG = 1234567890123
 REQUEST = (

@@ -10,6 +10,7 @@ import ast
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -374,6 +375,7 @@ class Import(NamedTuple):
     name: str
 
 
+@cache
 def imports(module: str, source: str, is_package: bool = False) -> list[Import]:
     """What a module imports; `from a import b` is `a.b` if that is a module."""
     found = []
@@ -412,6 +414,7 @@ def loaded(source: str) -> list[Import]:
     return found
 
 
+@cache
 def graph() -> dict[str, set[str]]:
     """Which modules of the project each one imports."""
     return {

@@ -125,11 +125,19 @@ def rewritten(text: str) -> str:
 PAGES = {str(path.relative_to(ROOT)): path for path in FILES}
 # What the first one prints is checked by test_cautionary_stores.py, too; the other one runs thousands of simulations.
 LONG = ("--tell quorums", "benchmarks.strategies")
+
+
+def marks(command: str) -> list[pytest.MarkDecorator]:
+    """Some are explored; the pictures of layers share the graph of all imports with test_layers.py."""
+    layers = [pytest.mark.xdist_group("layers")] if "tests.repo.layers" in command else []
+    return [pytest.mark.explore] if any(each in command for each in LONG) else layers
+
+
 BLOCKS = [
     pytest.param(
         block,
         id=f"{name}: {block.command}",
-        marks=pytest.mark.explore if any(each in block.command for each in LONG) else (),
+        marks=marks(block.command),
     )
     for name, path in PAGES.items()
     for block in generated(path.read_text(encoding="utf-8"))

@@ -23,6 +23,7 @@ from tests.repo.layers import (
     matching,
 )
 
+pytestmark = pytest.mark.xdist_group("layers")  # they share the graph of all imports
 MAY_PRINT = [
     "locks_leader.elect",
     "locks_leader.leaders",

@@ -113,22 +113,28 @@ def run(stage: Stage) -> None:
     assert stage.worker.run(Backlog([1, 2], groups=1), lambda task, token: None) == 2
 
 
-def positions(act: Callable[[Stage], None]) -> Iterator[tuple[int, Stage]]:
-    """All positions of a call, each with a stage of its own."""
+every = pytest.mark.parametrize(
+    "step", [3, pytest.param(1, marks=pytest.mark.explore)], ids=["some", "all"]
+)
+
+
+def positions(act: Callable[[Stage], None], step: int) -> Iterator[tuple[int, Stage]]:
+    """Positions of a call, each with a stage of its own: every third one, or all."""
     for _ in range(2):  # what is done once in a program does not count
         stage, tracer = Stage(), Tracer()
         trace(tracer, lambda stage=stage: act(stage))  # type: ignore[misc]
     assert tracer.count > 30
-    for at in range(tracer.count):
+    for at in range(0, tracer.count, step):
         yield at, Stage()
 
 
+@every
 @pytest.mark.parametrize("act", [hold, hold_asked_back, run])
-def test_a_task_that_is_torn_is_over(act: Callable[[Stage], None]) -> None:
-    """An exception at each instruction: it arrives, nothing is at hand, and what was asked back can be let go."""
+def test_a_task_that_is_torn_is_over(act: Callable[[Stage], None], step: int) -> None:
+    """An exception at instructions: it arrives, nothing is at hand, and what was asked back can be let go."""
 
     def play() -> None:
-        for at, stage in positions(act):
+        for at, stage in positions(act, step):
             tracer = Tracer(at, inject)
             seen = False
             try:
@@ -149,12 +155,13 @@ def test_a_task_that_is_torn_is_over(act: Callable[[Stage], None]) -> None:
     in_thread(play)
 
 
+@every
 @pytest.mark.parametrize("act", [hold, hold_asked_back, hold_by_a_stack, run])
-def test_a_worker_is_stopped_in_the_middle(act: Callable[[Stage], None]) -> None:
-    """By a signal handler, at each instruction: it is gone when the task is over, and not before."""
+def test_a_worker_is_stopped_in_the_middle(act: Callable[[Stage], None], step: int) -> None:
+    """By a signal handler, at instructions: it is gone when the task is over, and not before."""
 
     def play() -> None:
-        for at, stage in positions(act):
+        for at, stage in positions(act, step):
             with contextlib.suppress(NotOwner, OwnershipEnded, AssertionError):
                 trace(Tracer(at, stage.worker.stop), lambda stage=stage: act(stage))  # type: ignore[misc]
             assert stage.part.stopping, at
@@ -164,12 +171,13 @@ def test_a_worker_is_stopped_in_the_middle(act: Callable[[Stage], None]) -> None
     in_thread(play)
 
 
+@every
 @pytest.mark.parametrize("act", [hold, hold_asked_back, hold_by_a_stack, run])
-def test_a_task_in_the_middle_of_another_one(act: Callable[[Stage], None]) -> None:
-    """Of a signal handler or a finaliser, at each instruction: it never waits, and both are over in the end."""
+def test_a_task_in_the_middle_of_another_one(act: Callable[[Stage], None], step: int) -> None:
+    """Of a signal handler or a finaliser, at instructions: it never waits, and both are over in the end."""
 
     def play() -> None:
-        for at, stage in positions(act):
+        for at, stage in positions(act, step):
 
             def strike(stage: Stage = stage) -> None:
                 with contextlib.suppress(NotOwner):

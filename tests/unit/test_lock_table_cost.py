@@ -233,7 +233,7 @@ def test_a_step_among_many_who_wait_elsewhere_too_costs_in_proportion(
     standing: Standing, act: Callable[[ServerMachine], object]
 ) -> None:
     """Each may lie on a cycle with each other one; but what the step has not changed is not looked at again."""
-    small, large = crowd(100, standing), crowd(400, standing)
+    small, large = crowd(50, standing), crowd(200, standing)
     assert notifying(lambda: act(large)) < 5 * notifying(lambda: act(small)) + 100
 
 

@@ -54,7 +54,7 @@ class Following:
                 self.told.append((watcher, self.views[key].changed(news)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(messages, max_size=40), st.integers(0, 40))
 def test_changes_make_the_view_that_the_lock_table_has(steps: list[Any], few: int) -> None:
     """Whatever happens, each watcher is told exactly the views that there were, in order."""
