@@ -350,7 +350,7 @@ def test_epmd_registers_and_finds_nodes(mapper: int) -> None:
     with sock:
         assert 0 < creation < 1 << 32
         assert look_up("python", mapper) == 4711
-        with pytest.raises(Refused, match="runs already"):
+        with pytest.raises(Refused, match="already running"):
             register("python", 4712, mapper)
     eventually(lambda: look_up("python", mapper) is None)
 
