@@ -10,6 +10,7 @@ __all__ = [
     "Place",
     "entry_of",
     "is_inner",
+    "is_within_finaliser",
     "of_coroutine",
     "of_frame",
     "of_function",
@@ -97,6 +98,13 @@ def entry_of(frame: FrameType | None) -> str:
             found = f"{frame.f_globals.get('__name__')}.{name}"
         frame = frame.f_back
     return found
+
+
+def is_within_finaliser(frame: FrameType | None) -> bool:
+    """Whether Python collects something there, in the middle of any other code."""
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
 
 
 def is_inner(frame: FrameType) -> bool:

@@ -28,7 +28,7 @@ from locks.errors import MisuseError
 from locks_lab.applications.agenda import Agenda
 from locks_lab.applications.breaking import death_of
 from locks_lab.applications.greenlets import Client, Note
-from locks_lab.applications.places import Place, of_frame
+from locks_lab.applications.places import Place, is_within_finaliser, of_frame
 from locks_lab.applications.strategies import CLIENTS, STEP, Unhurried
 from locks_lab.worlds.host import Violation
 
@@ -378,9 +378,9 @@ class Stage:
         return client
 
     def pause(self) -> None:
-        """Let others go first, if a client calls."""
+        """Let others go first, if a client calls; not from a finaliser, which nothing can make leave."""
         client = None if self.leaving else self.caller()
-        if client is not None:
+        if client is not None and not is_within_finaliser(sys._getframe(1)):
             self.ready(client)
             self._park()
 

@@ -940,3 +940,30 @@ def test_operations_of_agents_are_simulated_and_answers_that_come_later_are_not(
     simulation.client(client)
     simulation.run()
     assert seen == ["have_all_locks", 1, []]
+
+
+def test_nobody_goes_first_within_a_finaliser() -> None:
+    """What Python collects in the middle of other code is done at once: an end of the run, raised there, would be ignored with a warning."""
+    within: list[str] = []
+
+    class Thing:
+        def __init__(self, name: str) -> None:
+            self.lock = locks.Lock((name,))
+            self.lock.acquire()
+
+        def __del__(self) -> None:
+            within.append("begin")
+            self.lock.release()
+            within.append("end")
+
+    def scenario(simulation: Simulation) -> None:
+        def work(name: str) -> None:
+            thing = Thing(name)
+            del thing
+
+        for name in "abc":
+            simulation.client(work, name)
+        simulation.run()
+
+    simulate(scenario, 20)
+    assert within == ["begin", "end"] * 60
