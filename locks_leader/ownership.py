@@ -68,7 +68,6 @@ from locks.ownership.worker import Worker, check_node, node_of
 from locks.program.default import default_node
 from locks.runtime.actor import tell
 from locks.runtime.monitor import current_client
-from locks.runtime.port import world
 from locks_leader.api import check_resource, start
 from locks_leader.behaviour import Behaviour, OnlyNew
 from locks_leader.policy import Policy, named_nodes, policy_of
@@ -156,7 +155,6 @@ class Ownership(Worker):
         return Among("locks_leader.Ownership", node_of(self._node), self._lock_id)
 
     def _start(self, part: Part) -> None:
-        world().check_ownership()
         node = self._node or default_node()
         part.seen_in(node.counters.workers, self.groups)
         self._participant = start(

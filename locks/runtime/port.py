@@ -141,9 +141,6 @@ class World:
     def check_nodes(self, names: Iterable[str]) -> None:
         """Raise `MisuseError` if no election can be held on these nodes."""
 
-    def check_ownership(self) -> None:
-        """Raise `MisuseError` if workers of several nodes can't share resources out."""
-
 
 REAL = World()
 _standing: World | None = None

@@ -97,7 +97,7 @@ def not_simulated() -> MisuseError:
     """The error for a call that a simulation does not support, with its name."""
     what = entry_of(sys._getframe(1))
     return MisuseError(
-        f"{what} is not simulated: a simulation of several nodes has no ownership, and none has views or watchers of other nodes; its nodes connect by themselves. "
+        f"{what} is not simulated: a simulation has no views or watchers of other nodes; its nodes connect by themselves. "
         "Call what is to be tested of your code without it, or test this with real nodes",
     )
 

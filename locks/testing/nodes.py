@@ -176,11 +176,6 @@ class SimulatedNodes(World):
         if not set(names) <= set(self.names):
             raise not_simulated()
 
-    def check_ownership(self) -> None:
-        """Refuse it on several nodes: that two work on a group is checked on one alone."""
-        if len(self.names) > 1:
-            raise not_simulated()
-
     def failed(self, error: object) -> None:
         """Make the run fail by an error of the running client."""
         if not isinstance(error, Exception):
@@ -197,8 +192,12 @@ class SimulatedNodes(World):
             running = client if isinstance(client, Client) else self.application.running
             assert running is not None
             self.by_name[running.node].note(client, what.format(*args))
-        for node in self.by_name.values():
-            if violation := two_at_work(node.counters.workers):
+        nodes = self.by_name.values()
+        workers = [[part for node in nodes for part in node.counters.workers]]
+        if self.application.seen["cuts"] or self.application.seen["crashes"]:
+            workers = [list(node.counters.workers) for node in nodes]  # others notice late
+        for each in workers:
+            if violation := two_at_work(each):
                 self.application.fail(violation)
                 raise violation
 

@@ -1,4 +1,4 @@
-"""`locks.testing` with several nodes: elections, and process groups, under cuts, crashes and deaths."""
+"""`locks.testing` with several nodes: elections, ownership and process groups, under cuts, crashes and deaths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import pytest
 import locks
 import locks_leader
 from locks import groups
-from locks.testing import Simulation, simulate
+from locks.ownership import Backlog, OwnershipEnded, StaleToken
+from locks.ownership.member import Member
+from locks.testing import Simulation, Violation, simulate
 from locks_leader import NO_REPLY, LeaderDied, LeadershipLost, LeaderTimeout
 from tests.helpers import EXPLORE
 
@@ -78,6 +80,45 @@ class Hasty(Bookings):
             election.broadcast((0, self.owners))
             return NO_REPLY
         return dict(self.owners)
+
+
+def sharing(**faults: int) -> Callable[[Simulation], None]:
+    """A scenario: workers on each node share tasks; each task is done at least once."""
+
+    def scenario(simulation: Simulation) -> None:
+        tasks = Backlog(range(6), groups=3)
+        done: set[int] = set()
+
+        def do(task: int, token: int) -> None:
+            simulation.sleep(1)
+            done.add(task)
+
+        def worker(after: float) -> None:
+            simulation.sleep(after)
+            while len(done) < 6:
+                with suppress(OwnershipEnded, StaleToken, locks.CannotServe):
+                    locks_leader.Ownership("w", groups=3).run(tasks, do)
+                simulation.sleep(1)
+
+        for after in (0, 0.5, 1.5):
+            simulation.client(worker, after)
+        simulation.run(**faults)
+        assert len(done) == 6
+
+    return scenario
+
+
+def test_workers_of_several_nodes_share_tasks() -> None:
+    """Whatever is cut or crashes, all tasks are done; while nothing breaks, no two nodes work on one group."""
+    simulate(sharing(), SCHEDULES, nodes=3)
+    simulate(sharing(cuts=2, crashes=1), SCHEDULES, nodes=3, expect=("cut", "crash"))
+
+
+def test_two_nodes_at_work_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ownership that lets a group go while a task of it is at hand is found across nodes."""
+    monkeypatch.setattr(Member, "_idle", lambda self: list(self.leaving))
+    with pytest.raises(Violation, match=r"group \d of 'w' is worked on by two at once"):
+        simulate(sharing(), 50, nodes=3, shrink=False)
 
 
 def booking(behaviour: type[Bookings], **faults: int) -> Callable[[Simulation], None]:

@@ -424,7 +424,6 @@ def test_a_run_is_over() -> None:
 @pytest.mark.parametrize(
     ("call", "name"),
     [
-        (lambda: locks_leader.Ownership("x", 4).join(), "join"),
         (lambda: locks.queue(A, node="n3"), "queue"),
         (lambda: locks.watch(A, watcher=print), "watch"),
         (lambda: locks.Barrier(A, 2).wait(1), "wait"),
