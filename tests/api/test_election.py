@@ -388,9 +388,28 @@ def test_workers_follow_and_do_not_lead(run: Run) -> None:
     settled([one, two, worker])
     assert locks_leader.info(one).workers == [worker]
     one.stop()
+    settled([two, worker])
     assert client.call(locks_leader.leader_call, worker, "late") == "two"
     assert locks_leader.call(worker, "notes") == ["early", "late"]
     for ref in (two, worker):
+        ref.stop()
+
+
+def test_a_worker_hears_of_a_leader_that_was_there_first(run: Run) -> None:
+    """It follows that one at once, with what `elected` says to a newcomer; it hears nothing of leaders before."""
+    client = run.client()
+    earlier = locks_leader.start(Notes, "earlier")
+    assert client.call(locks_leader.leader_call, earlier, "first") == "earlier"
+    one = locks_leader.start(Notes, "one")
+    settled([earlier, one])
+    earlier.stop()
+    settled([one])
+    assert client.call(locks_leader.leader_call, one, "second") == "one"
+    worker = locks_leader.start(Notes, "worker", role="worker")
+    assert settled([one, worker]) == one
+    assert locks_leader.call(worker, "log") == ["surrendered"]
+    assert locks_leader.call(worker, "notes") == ["first", "second"]
+    for ref in (one, worker):
         ref.stop()
 
 
