@@ -29,7 +29,7 @@ from locks.testing.pictures import KINDS, Kind
 from locks.testing.shared import share
 from locks.testing.story import Summary, story
 from locks.testing.watchdog import PATIENCE, watched
-from locks_lab.applications.agenda import Agenda, Choice, Chosen
+from locks_lab.applications.agenda import Agenda, Chosen, State, Step, Touched
 from locks_lab.applications.application import Client
 from locks_lab.applications.places import is_inner, without_inner
 from locks_lab.applications.strategies import (
@@ -86,6 +86,8 @@ class Simulation:
         self._number = 0
         self._histories: list[History] = []
         self._is_one_of_many = False  # the caller that runs many explains failures
+        self._asleep: dict[Step, Touched] = {}
+        self._depth = 0
 
     def client(
         self, function: Callable[..., Any], *args: Any, name: str = "", node: str | None = None
@@ -207,7 +209,8 @@ class Simulation:
             strategy = Unhurried(rng)
             if exact:
                 strategy = Again(rng, exact != schedules.LATE, exact == schedules.EXACT)
-            agenda = Chosen(strategy, self._script.steps, bool(exact))
+            depth = self._depth if len(self._nodes.names) == 1 else 0
+            agenda = Chosen(strategy, self._script.steps, bool(exact), self._asleep, depth)
         try:
             self._nodes.may_leak = leaks
             with self._nodes.stand_in():
@@ -386,8 +389,12 @@ class Simulation:
         )
 
     @property
-    def _choices(self) -> Sequence[Choice]:
-        return self._agenda.choices if isinstance(self._agenda, Chosen) else ()
+    def _states(self) -> list[State]:
+        return self._agenda.states if isinstance(self._agenda, Chosen) else []
+
+    @property
+    def _is_redundant(self) -> bool:
+        return isinstance(self._agenda, Chosen) and self._agenda.is_redundant
 
     @property
     def _has_run(self) -> bool:

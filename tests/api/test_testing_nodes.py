@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import locks
-import locks_leader
 from locks import aio
 from locks.core.server.machine import ServerMachine
 from locks.program.default import default_node

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import pytest
 
+from benchmarks.every import main as every_schedule
 from benchmarks.ownership import main as ownership_counts
 from benchmarks.strategies import main as strategies
 from examples.cautionary_tale.__main__ import main as cautionary_tale
@@ -81,6 +82,7 @@ PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "python -m examples.kv_store ": print_help,
     "python -m examples.lock_table_picture": lambda _: lock_table_picture(),
     "python -m benchmarks.ownership": ownership_counts,
+    "python -m benchmarks.every": lambda _: every_schedule(),
     "python -m benchmarks.strategies": lambda _: strategies(),
     "python -m tests.repo.layers": layers,
     "list ": print_list,
@@ -124,7 +126,7 @@ def rewritten(text: str) -> str:
 
 PAGES = {str(path.relative_to(ROOT)): path for path in FILES}
 # What the first one prints is checked by test_cautionary_stores.py, too; the other one runs thousands of simulations.
-LONG = ("--tell quorums", "benchmarks.strategies")
+LONG = ("--tell quorums", "benchmarks.strategies", "benchmarks.every")
 
 
 def marks(command: str) -> list[pytest.MarkDecorator]:
