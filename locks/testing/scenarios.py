@@ -80,12 +80,12 @@ def simulate(
     """
     __tracebackhide__ = True
     check_expected(expect)
+    if only_shared and (patch or strategy != "every"):
+        raise InvalidOption(
+            'only_shared=True is for strategy="every", and not for patch=True, with which clients share what is patched, too; leave it out'
+        )
     shrinks = not _is_in_hypothesis() if shrink is None else shrink
     if strategy == "every":
-        if only_shared and patch:
-            raise InvalidOption(
-                "only_shared=True: with patch=True, clients share what is patched, too"
-            )
         summary = every(scenario, limit, patch, nodes, FINE if only_shared else COARSE)
     else:
         check_strategy(strategy)

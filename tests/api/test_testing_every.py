@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import locks
+from locks.errors import InvalidOption
 from locks.testing import Simulation, simulate
 from locks.testing.scenarios import every
 from locks_lab.applications import agenda
@@ -308,7 +309,8 @@ def test_three_clients_and_a_lock() -> None:
     assert summary.schedules == 180
 
 
-def test_threads_share_more_than_locks() -> None:
-    """With `patch=True`, what is patched is shared, too: the two options exclude each other."""
-    with pytest.raises(locks.InvalidOption, match="only_shared=True: with patch=True"):
-        simulate(lambda _: None, strategy="every", only_shared=True, patch=True)
+@pytest.mark.parametrize("options", [{"strategy": "every", "patch": True}, {}])
+def test_where_more_is_shared_than_locks(options: dict[str, Any]) -> None:
+    """With `patch=True`, what is patched is shared, too; and by seeds nothing is left out. So both are refused."""
+    with pytest.raises(InvalidOption, match=r"^only_shared=True is for strategy="):
+        simulate(lambda _: None, only_shared=True, **options)
