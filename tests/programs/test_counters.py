@@ -24,6 +24,7 @@ from tests.programs.counters.counting import ROUNDS, WORKERS
 
 HERE = Path(__file__).parent
 REFUSED = "can't have locks of its own"
+LONG = 300.0  # seconds: pytest-xdist and notebooks start many processes
 
 
 class Counter(NamedTuple):
@@ -73,6 +74,9 @@ COMMON_POOLS = {
     "forkserver": Counter("multiprocessing", "python pools_counter.py multiprocessing:forkserver"),
     "ProcessPoolExecutor": Counter(
         "concurrent.futures", "python pools_counter.py concurrent.futures"
+    ),
+    "pytest-xdist": Counter(
+        "xdist", "python -m pytest -n 3 -p no:cacheprovider --tb=line pytest_counter.py"
     ),
 }
 WEB = {
@@ -188,12 +192,12 @@ def test_a_killed_program_lets_go(name: str, tmp_path: Path) -> None:
             stack.enter_context(managed(program.start, tmp_path, machine.environment))
             for _ in range(3)
         ]
-        eventually(lambda: observer.do("len(locks.queue(('counter',)).waiting)") == 8)
+        eventually(lambda: observer.do("len(locks.queue(('counter',)).waiting)") == 8, LONG)
         (first,) = notes_in(tmp_path)
         os.killpg(os.getpgid(int(first[1])), signal.SIGKILL)
         eventually(lambda: len(notes_in(tmp_path)) == 2)
         (tmp_path / "go").touch()
-        ended = [each.process.wait(60) for each in running]
+        ended = [each.process.wait(LONG) for each in running]
         assert ended.count(0) == 2, running[0].log
     assert check(tmp_path) == 2 * len(WORKERS) * len(ROUNDS)
 
@@ -228,7 +232,7 @@ def starts_several(program: Counter) -> bool:
 @pytest.mark.parametrize(
     "name",
     [
-        *(name for name in POOLS if name != "billiard"),
+        *POOLS,
         *COMMON_POOLS,
         *(
             name for name in WEB if starts_several(WEB[name]) and "Django" not in name
@@ -248,7 +252,7 @@ def test_several_processes_without_servers_are_refused(name: str, tmp_path: Path
             assert Requests(1, url).join() == ["500"]
         else:
             made = stack.enter_context(managed(program.start, tmp_path, environment))
-            assert made.process.wait(60) != 0
+            assert made.process.wait(LONG) != 0
         eventually(lambda: REFUSED in made.log)
     assert notes_in(tmp_path) == []
 

@@ -63,6 +63,12 @@ ENGINES = {
     "arq": Engine(
         ("arq",), "arq arq_jobs.Worker", "from arq_jobs import *; asyncio.run(send({}))", redis=True
     ),
+    "saq": Engine(
+        ("saq",),
+        "python -m saq saq_jobs.settings",
+        "import asyncio; from saq_jobs import *; asyncio.run(send({}))",
+        redis=True,
+    ),
     "taskiq": Engine(
         ("taskiq_redis",),
         "taskiq worker taskiq_jobs:broker --workers 1 --max-async-tasks 1",

@@ -34,7 +34,13 @@ def count_all(kind):
                 job.result()
     else:  # multiprocessing and its copies
         with package.get_context(method).Pool(number) as pool:
-            pool.map(count, JOBS, chunksize=1)
+            jobs = [pool.apply_async(count, [each]) for each in JOBS]
+            for (
+                job
+            ) in jobs:  # billiard's pool never ends if it is left with jobs that nobody has done
+                job.wait()
+            for job in jobs:
+                job.get()
 
 
 if __name__ == "__main__":
