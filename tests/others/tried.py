@@ -8,6 +8,8 @@ TRIED = {
     "CPython": "3.11",
     "fasteners": "0.20",
     "filelock": "4.3.1",
+    "kazoo": "2.11.0, with ZooKeeper 3.8.0",
+    "PostgreSQL": "15.18, with psycopg 3.3.9",
     "readerwriterlock": "1.0.10",
     "redis-py": "8.1.0",
 }
