@@ -1,18 +1,16 @@
-"""The pages for those who come from other libraries say nothing of `locks` that is not there, and show what is printed."""
+"""The pages for those who come from other libraries say nothing of `locks` that is not there."""
 
 from __future__ import annotations
 
 import importlib
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 import locks
 import locks_leader
-from tests.repo.test_docs import ROOT, blocks, program
-from tests.warm import run_program
+from tests.repo.test_docs import ROOT
 
 PAGES = [ROOT / "docs" / name for name in ("coming_from.md", "compat.md")]
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -49,14 +47,3 @@ def test_a_counterpart_that_is_not_there_is_found() -> None:
     """The check can fail: for a name, and for an attribute of one."""
     assert missing("`locks.Lock(x)`, locks.Luck, locks.Lock.acquire") == ["locks.Luck"]
     assert missing("`locks.groups`, `locks.RLock.refresh()`") == ["locks.RLock.refresh"]
-
-
-@pages
-def test_the_page_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
-    """Its blocks print what stands below them."""
-    text = page.read_text(encoding="utf-8")
-    script = tmp_path / "page.py"
-    script.write_text(program(text), encoding="utf-8")
-    shown = "".join(f"{block.body}\n" for block in blocks(text) if block.language == "text")
-    done = run_program([sys.executable, str(script)], env={"PYTHONPATH": str(ROOT)})
-    assert (done.stdout, done.stderr) == (shown, "")

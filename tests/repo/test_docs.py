@@ -2,6 +2,9 @@
 
 The Python blocks of one file run in order, in one fresh process. A block that cannot run here is
 preceded by `<!-- not run: reason -->`.
+
+A `text` block that follows a Python block is what that block prints; in a `console` block, the lines below a command are what that prints. In
+these, `…` stands for any text within a line, and places in programs, such as `bank.py:8`, are not compared.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import re
 import shlex
 import sys
 import textwrap
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,8 +31,10 @@ FENCE = re.compile(r" *(`{3,}|~{3,}) *(\w*)")
 LONG = re.compile(r"python -m locks sim (run|explore)\b")  # these explore
 # Before a page that uses Hypothesis, in its first line, which has no code: 100 examples would take long, and prove no more.
 FEW = "from hypothesis import settings as s; s.register_profile('few', max_examples=10); s.load_profile('few')"
-# An example that a page shows is run as the program that it is.
-NOT_RUN = re.compile(r"<!-- *(?:not run: *|generated: *(?=cat ))(\S.*?) *-->")
+# What is generated is compared by test_generated.py.
+NOT_RUN = re.compile(r"<!-- *(?:not run|generated): *(\S.*?) *-->")
+PLACE = re.compile(r"\w+\.(?:py|md):\d+")
+END = "\x1e"  # of what a block prints
 
 
 class Block(NamedTuple):
@@ -63,38 +69,68 @@ def blocks(text: str) -> list[Block]:
 
 
 def program(text: str) -> str:
-    """Return the Python blocks of a page as one program, each line where it stands in the page."""
+    """Return the Python blocks of a page as one program, each line where it stands in the page. After each block it prints `END`."""
     lines: list[str] = []
     for block in blocks(text):
         if block.language == "python" and not block.not_run:
             lines += [""] * (block.line - 1 - len(lines))
-            lines += block.body.splitlines()
+            lines += [*block.body.splitlines(), f"print(end={END!r}, flush=True)"]
     if "from hypothesis import" in text:
         lines[0] = FEW
     return "\n".join(lines) + "\n"
 
 
-def commands(text: str) -> list[str]:
-    """Return the commands of a page that this test runs."""
+def outputs(text: str) -> list[Block | None]:
+    """Return, for each Python block of a page that is run, the block that shows what it prints, if there is one."""
+    found = [*blocks(text), Block("", 0, "")]
     return [
-        line[2:].strip()
-        for block in blocks(text)
-        if block.language in ("console", "sh") and not block.not_run
-        for line in block.body.splitlines()
-        if line.startswith("$ python -m locks")
+        after if after.language == "text" and not after.not_run else None
+        for block, after in pairwise(found)
+        if block.language == "python" and not block.not_run
     ]
 
 
-def run_command(command: str, folder: Path) -> None:
+def check_output(place: str, shown: str, printed: str) -> None:
+    """Fail if a program does not print what is shown."""
+    shown, printed = (PLACE.sub("a place", each).rstrip() for each in (shown, printed))
+    pattern = ".*".join(re.escape(part) for part in shown.split("…"))
+    assert re.fullmatch(pattern, printed), (
+        f"{place} shows\n{shown}\nbut this is printed:\n{printed}"
+    )
+
+
+class Command(NamedTuple):
+    """A command of a page, and what is shown below it."""
+
+    command: str
+    shown: str
+
+
+def commands(text: str) -> list[Command]:
+    """Return the commands of a page that this test runs."""
+    found: list[Command] = []
+    for block in blocks(text):
+        if block.language in ("console", "sh") and not block.not_run:
+            for part in re.split(r"^\$ ", block.body, flags=re.M):
+                command, _, shown = part.partition("\n")
+                if command.startswith("python -m locks"):
+                    found.append(Command(command.strip(), shown))
+    return found
+
+
+def run_command(command: Command, folder: Path) -> None:
     """Run a command with this Python, without a shell: no pipes, no redirection."""
-    run([sys.executable, *shlex.split(command, comments=True)[1:]], folder)
+    printed = run([sys.executable, *shlex.split(command.command, comments=True)[1:]], folder)
+    if command.shown.strip():
+        check_output(command.command, command.shown, printed)
 
 
-def run(command: list[str], folder: Path) -> None:
-    """Run a command with this checkout of the library; fail unless it ends well."""
+def run(command: list[str], folder: Path) -> str:
+    """Run a command with this checkout of the library; fail unless it ends well. Returns what it prints."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = run_program(command, timeout=TIMEOUT, cwd=folder, env=environment)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
 
 
 def run_page(name: str, text: str, folder: Path) -> None:
@@ -103,7 +139,11 @@ def run_page(name: str, text: str, folder: Path) -> None:
     script.write_text(program(text), encoding="utf-8")
     warm = f"exec(compile(open({str(script)!r}).read(), {str(script)!r}, 'exec'))"
     needs_cold = re.search("gevent|multiprocessing|concurrent|__main__", text)
-    run([sys.executable, *([str(script)] if needs_cold else ["-c", warm])], folder)
+    command = [sys.executable, *([str(script)] if needs_cold else ["-c", warm])]
+    printed = run(command, folder).split(END)
+    for shown, part in zip(outputs(text), printed, strict=False):
+        if shown is not None:
+            check_output(f"{name}, line {shown.line},", shown.body, part)
 
 
 def name(path: Path) -> str:
@@ -116,20 +156,22 @@ PAGES = {name(path): path.read_text(encoding="utf-8") for path in FILES}
 
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if program(text).strip()])
 def test_python_blocks_run(page: str, tmp_path: Path) -> None:
-    """The Python blocks of a page run in order without an error."""
+    """The Python blocks of a page run in order without an error, and print what is shown."""
     run_page(Path(page).name, PAGES[page], tmp_path)
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(c, id=f"{p}: {c}", marks=pytest.mark.explore if LONG.match(c) else ())
+        pytest.param(
+            c, id=f"{p}: {c.command}", marks=pytest.mark.explore if LONG.match(c.command) else ()
+        )
         for p, text in PAGES.items()
         for c in commands(text)
     ],
 )
-def test_command_runs(command: str, tmp_path: Path) -> None:
-    """Each command of the documentation ends with exit status 0."""
+def test_command_runs(command: Command, tmp_path: Path) -> None:
+    """Each command of the documentation ends with exit status 0, and prints what is shown."""
     run_command(command, tmp_path)
 
 
@@ -180,6 +222,10 @@ Text, then a list:
     print(x + 1)
     ```
 
+    ```text
+    2 …
+    ```
+
 <!-- not run: needs two machines -->
 ```python
 raise RuntimeError
@@ -208,11 +254,16 @@ $ python -m locks demo
 def test_blocks_are_found(tmp_path: Path) -> None:
     """Blocks are found, kept apart, joined in order, and left out only where the page says so."""
     reasons = [block.not_run for block in blocks(PAGE)]
-    assert reasons == ["", "", "needs two machines", "", "", "takes an hour"]
+    assert reasons == ["", "", "", "needs two machines", "", "", "takes an hour"]
     lines = dict(enumerate(program(PAGE).splitlines(), 1))
-    assert {n: line for n, line in lines.items() if line} == {4: "x = 1", 12: "print(x + 1)"}
-    assert commands(PAGE) == ["python -m locks --version"]
-    run_page("page.md", PAGE, tmp_path)
+    end = f"print(end={END!r}, flush=True)"
+    code = {n: line for n, line in lines.items() if line}
+    assert code == {4: "x = 1", 5: end, 12: "print(x + 1)", 13: end}
+    assert commands(PAGE) == [("python -m locks --version", "0.1.0\n")]
+    assert [block and block.body for block in outputs(PAGE)] == [None, "2 …"]
+    with pytest.raises(AssertionError, match=r"(?s)line 16, shows.*2 ….*but this is printed.*2"):
+        run_page("page.md", PAGE, tmp_path)
+    run_page("page.md", PAGE.replace("2 …", "…2"), tmp_path)
 
 
 @pytest.mark.parametrize(
