@@ -94,9 +94,8 @@ def check_output(place: str, shown: str, printed: str) -> None:
     """Fail if a program does not print what is shown."""
     shown, printed = (PLACE.sub("a place", each).rstrip() for each in (shown, printed))
     pattern = ".*".join(re.escape(part) for part in shown.split("…"))
-    assert re.fullmatch(pattern, printed), (
-        f"{place} shows\n{shown}\nbut this is printed:\n{printed}"
-    )
+    same = re.fullmatch(pattern, printed) is not None
+    assert same, f"{place} shows\n{shown}\nbut this is printed:\n{printed}"
 
 
 class Command(NamedTuple):
@@ -264,6 +263,9 @@ def test_blocks_are_found(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=r"(?s)line 16, shows.*2 ….*but this is printed.*2"):
         run_page("page.md", PAGE, tmp_path)
     run_page("page.md", PAGE.replace("2 …", "…2"), tmp_path)
+    check_output("", "a\nb at x.py:1", "a\nb at y.md:23\n")
+    with pytest.raises(AssertionError, match="but this is printed"):
+        check_output("", "a", "a\nb")
 
 
 @pytest.mark.parametrize(
