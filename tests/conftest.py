@@ -58,6 +58,7 @@ SHARED = {
     "all_processes",
     "outputs",
     "mapper",
+    "earlier",
     "erlang",
     "control",
     "dask_cluster",

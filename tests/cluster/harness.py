@@ -87,9 +87,10 @@ class Process:
         name: The name of its node.
         command: What follows `python -m`.
         skew: How many seconds its clock is ahead (`tests.cluster.skewed`).
+        root: The folder with the version of `locks` and of the tests that it runs.
     """
 
-    def __init__(self, name: str, command: list[str], skew: float = 0) -> None:
+    def __init__(self, name: str, command: list[str], skew: float = 0, root: Path = ROOT) -> None:
         self.name = name
         if skew:
             command = ["tests.cluster.skewed", str(skew), *command]
@@ -97,8 +98,8 @@ class Process:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = Program(
             [sys.executable, "-m", *command],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": str(root), "PYTHONUNBUFFERED": "1"},
             stderr=self._log,
         )
         assert self.process.stdin is not None
@@ -153,8 +154,10 @@ class Server(Process):
 
     web = ""
 
-    def __init__(self, name: str, arguments: Iterable[str], skew: float = 0) -> None:
-        super().__init__(name, ["locks", "node", "--name", name, *arguments], skew)
+    def __init__(
+        self, name: str, arguments: Iterable[str], skew: float = 0, root: Path = ROOT
+    ) -> None:
+        super().__init__(name, ["locks", "node", "--name", name, *arguments], skew, root)
         self._address: Address | None = None
 
     @property
@@ -180,8 +183,15 @@ class Worker(Process):
 
     program = "tests.cluster.worker"
 
-    def __init__(self, name: str, patched: bool = False, skew: float = 0, **options: Any) -> None:
-        super().__init__(name, [self.program, *(["--patched"] if patched else [])], skew)
+    def __init__(
+        self,
+        name: str,
+        patched: bool = False,
+        skew: float = 0,
+        root: Path = ROOT,
+        **options: Any,
+    ) -> None:
+        super().__init__(name, [self.program, *(["--patched"] if patched else [])], skew, root)
         self._numbers = itertools.count(1)
         self._answers: dict[int, Answer] = {}
         options.setdefault("listen", True)  # without it, and without mesh, it is a client node
@@ -464,11 +474,12 @@ class World:
         mesh: bool = True,
         arguments: Iterable[str] = (),
         skew: float = 0,
+        root: Path = ROOT,
     ) -> Server:
         """Start a lock server; it need not be ready when this returns."""
         given = [f"--listen=127.0.0.1:{port}", f"--cookie-file={self.cookie_file}", *arguments]
         given += [f"--net-ticktime={net_ticktime}", *(f"--peer={peer}" for peer in peers)]
-        server = Server(name, given if mesh else [*given, "--no-mesh"], skew)
+        server = Server(name, given if mesh else [*given, "--no-mesh"], skew, root)
         self.processes.append(server)
         return server
 

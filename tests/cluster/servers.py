@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from tests.cluster.harness import Server, World
+from tests.cluster.harness import ROOT, Server, World
 from tests.helpers import free_port
 from tests.warm import Program
 
@@ -24,6 +25,7 @@ class Servers:
         names: Their names.
         net_ticktime: Theirs. A program on a busy machine may need more than the second for a sign of life that follows from two.
         arguments: More arguments of each.
+        roots: The folders with the versions that they run, where these are not this one.
 
     Attributes:
         addresses: As `name@host:port`.
@@ -35,23 +37,32 @@ class Servers:
         names: Sequence[str] = NAMES,
         net_ticktime: float = 2,
         arguments: Sequence[str] = (),
+        roots: Mapping[str, Path] | None = None,
     ) -> None:
         self.world = world
         ports = [free_port() for _ in names]
         self.addresses = [f"{name}:{port}" for name, port in zip(names, ports, strict=True)]
         self._net_ticktime = net_ticktime
         self._arguments = arguments
+        self._roots = dict(roots or {})
         self.processes = [self._start(address) for address in self.addresses]
         for server in self.processes:
             assert server.address
 
     def _start(self, address: str) -> Server:
         name, _, port = address.rpartition(":")
-        given = [f"--servers={','.join(self.addresses)}"]
-        given += [*self._arguments, *self.options(name)]
+        given = [*self.named(), *self._arguments, *self.options(name)]
         return self.world.server(
-            name, port=int(port), arguments=given, net_ticktime=self._net_ticktime
+            name,
+            port=int(port),
+            arguments=given,
+            net_ticktime=self._net_ticktime,
+            root=self._roots.get(name, ROOT),
         )
+
+    def named(self) -> list[str]:
+        """How a server is told of all."""
+        return [f"--servers={','.join(self.addresses)}"]
 
     def options(self, name: str) -> list[str]:
         """More options of a server."""
@@ -62,6 +73,11 @@ class Servers:
         self.processes[index].process.terminate()
         assert self.processes[index].process.wait(LIMIT) == 0
         self.start_again(index)
+
+    def update(self, index: int, root: Path) -> None:
+        """Restart one of them with the version in a folder."""
+        self._roots[self.processes[index].name] = root
+        self.restart(index)
 
     def start_again(self, index: int) -> None:
         """Start one that has ended."""
