@@ -6,16 +6,18 @@ import random
 import threading
 from typing import Any
 
+import gevent
 import pytest
 
 import locks
+from locks.api import watch_on
 from locks.node.views import sender as view_sender
 from locks.otp.bytes.control import RegSend, Send
 from locks.otp.bytes.terms import Atom, Pid
 from locks.wire import pages
 from tests.cluster.nodes import A, B, C, News, Nodes, Stranger, until_connected
 from tests.cluster.test_clients import program_of
-from tests.helpers import SEED, eventually
+from tests.helpers import LIMIT, SEED, eventually
 
 TABLE = ("t",)
 CAST, OURS = Atom("$gen_cast"), Atom("$locks")
@@ -321,3 +323,32 @@ def test_whether_a_lock_is_wanted_elsewhere(nodes: Nodes) -> None:
     until_connected(a)
     with pytest.raises(locks.errors.NodeNotRunning):
         a.turn.run(views.ask_whether_wanted, B, TABLE, print)
+
+
+def test_a_page_that_comes_while_its_reader_stops(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is left unread without a word: the node's worker takes it in when no more work is accepted."""
+    a, b = nodes.meet(A, B)
+    views: list[locks.values.View] = []
+    watch_on(a, TABLE, (B,), views.append)
+    eventually(lambda: views)
+    arrived, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        arrived.set()
+        while not go_on.is_set():
+            gevent.sleep(0.001)
+
+    a.executor.run_soon(hold)
+    assert arrived.wait(LIMIT)
+    queued = len(a.executor._work)
+    b.spawn_agent().lock_all(wanted(1), LIMIT)
+    eventually(lambda: len(a.executor._work) > queued)
+    stopping = threading.Thread(target=a.stop)
+    stopping.start()
+    eventually(lambda: a.executor._stopping)
+    go_on.set()
+    stopping.join(LIMIT)
+    assert len(views) == 1
+    assert "a background task failed" not in caplog.text

@@ -44,7 +44,7 @@ class Load:
         self._name = f"{number}/{os.getpid()}"
         self._own = locks.spawn_agent()
         locks.lock(self._own, ("held", number), "write", timeout=PATIENCE)
-        locks.watch(("accounts",), watcher=lambda _: self._did("views"))
+        locks.watch(("accounts",), watcher=self._seen)
         kinds: tuple[tuple[str, Callable[[], object]], ...] = (
             ("moves", self._move),
             ("sums", self._sum),
@@ -61,6 +61,9 @@ class Load:
         self.gaps[what] = max(self.gaps.get(what, 0.0), now - self._last.get(what, now))
         self._last[what] = now
         self.done[what] += 1
+
+    def _seen(self, view: object) -> None:
+        self._did("views")
 
     def _repeat(self, what: str, do: Callable[[], object]) -> None:
         while not self._over.is_set():
@@ -99,6 +102,7 @@ class Load:
 
     def end(self) -> None:
         """End it; raise an error if its own lock was lost meanwhile."""
+        locks.unwatch(("accounts",), watcher=self._seen)
         self._over.set()
         for thread in self._threads:
             thread.join()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -293,12 +294,13 @@ class ViewReader:
         except BadMessage as error:
             self._cluster.node.turn.run(self._lose, reading.node, str(error))
             return
-        for listener, view in told:
-            executor = self._cluster.executor
-            if isinstance(listener, Listener):
-                executor.run_soon(listener.tell, executor, view)
-            else:
-                executor.run_soon(listener, view)
+        executor = self._cluster.executor
+        with suppress(RuntimeError):  # the node has stopped
+            for listener, view in told:
+                if isinstance(listener, Listener):
+                    executor.run_soon(listener.tell, executor, view)
+                else:
+                    executor.run_soon(listener, view)
 
     def _lose(self, name: str, error: str) -> None:
         """Close the connection to a node whose pages are wrong, so that it starts again."""
