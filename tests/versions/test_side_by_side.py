@@ -125,9 +125,10 @@ def processes(earlier: Path, request: pytest.FixtureRequest) -> Iterator[Both]:
 
 
 def test_locks_deadlocks_views_and_commands(processes: Both, earlier: Path) -> None:
-    """A deadlock of two clients is resolved over a relay; both versions see the same, and each breaks what the other holds."""
+    """Two clients are connected over a relay, and a deadlock between them is resolved; both versions see the same, and each breaks what the other holds."""
     roots = (earlier, ROOT)
     old, new = clients = [processes.client(f"client{n}", root) for n, root in enumerate(roots)]
+    assert old.do("connect", peer=new.name, timeout=LIMIT)
     for client, own in ((old, X), (new, Y)):
         client.do("begin", abort_on_deadlock=True)
         assert client.do("lock", lock_id=own) == "have_all_locks"
@@ -155,6 +156,17 @@ def test_locks_deadlocks_views_and_commands(processes: Both, earlier: Path) -> N
     with pytest.raises(Exception, match="a test"):
         winner.do("ensure_held")
     for client in clients:
+        client.end()
+
+
+@pytest.mark.explore
+def test_the_present_version_opens_a_tunnel(processes: Both, earlier: Path) -> None:
+    """A client of the present version is connected with one of the earlier one, as that one is with it above."""
+    old, new = (processes.client(f"end{n}", root) for n, root in enumerate((earlier, ROOT)))
+    assert old.do("alive", client="looks")
+    assert new.do("connect", peer=old.name, timeout=LIMIT)
+    assert new.do("hidden", client="looks") == [old.name]
+    for client in (old, new):
         client.end()
 
 
@@ -307,7 +319,8 @@ class Rolling:
                 eventually(
                     lambda c=client, d=done, w=what: (  # type: ignore[misc]
                         c.do("counts", client="looks")["done"].get(w, 0) > d.get(w, 0)
-                    )
+                    ),
+                    limit=5 * LIMIT,
                 )
 
     def _end(self, number: int) -> None:

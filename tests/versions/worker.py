@@ -72,7 +72,7 @@ class Load:
                 self._did(what)
             except (locks.LocksError, Stale) as error:
                 self.failed[type(error).__name__] += 1
-            self._over.wait(self._chance.random() * 0.1)
+            self._over.wait(self._chance.random())
 
     def _move(self) -> None:
         accounts = self._chance.sample(range(ACCOUNTS), 2)
@@ -124,6 +124,10 @@ class Loaded(Candidate):
 
     def end_load(self) -> None:
         type(self).load.end()
+
+    def hidden(self) -> list[str]:
+        """The client nodes that are connected."""
+        return self._node().nodes(hidden=True)
 
     def version(self) -> str:
         """Where its `locks` is."""
