@@ -21,6 +21,7 @@ from celery.schedules import schedstate
 import locks
 from locks.engines.leading import Leading, from_mark, to_mark
 from locks.model import check_lock_id, check_timeout, show
+from locks.node.client.clients import plain_label
 from locks.runtime.callables import check_callable, check_ran
 
 __all__ = ["LeaderMixin", "Scheduler", "single"]
@@ -159,12 +160,13 @@ def single(
 
     def decorate(function: Callable[P, R]) -> Callable[P, R | None]:
         check_callable(function, "function", "a task is a function")
+        label = plain_label(f"task {function.__qualname__}")
 
         @functools.wraps(function)
         def run(*args: P.args, **options: P.kwargs) -> R | None:
             wanted = lock_id(*args, **options) if callable(lock_id) else fixed
             assert wanted is not None
-            with locks.transaction() as tx:
+            with locks.transaction(label=label) as tx:
                 try:
                     tx.write_lock(wanted, timeout=timeout)
                 except locks.LockTimeout as error:

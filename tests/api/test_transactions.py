@@ -225,8 +225,8 @@ def test_time_limit_of_the_transaction(run: Run) -> None:
                 tx.lock(A)
             with pytest.raises(locks.LockTimeout, match="without waiting"):
                 tx.lock_all([A])
-            with pytest.raises(locks.LockTimeout, match=r"after 0\.02 s"):
-                tx.lock(A, timeout=0.02)
+            with pytest.raises(locks.LockTimeout, match=r"after 0\.021 s"):
+                tx.lock(A, timeout=0.0212345)
             with pytest.raises(TimeoutError):  # Python's own
                 tx.read_lock(A)
             tx.lock(B)  # the transaction goes on

@@ -234,6 +234,18 @@ def test_a_task_runs_one_at_a_time() -> None:
     assert work.__doc__ == "Do it."
 
 
+def test_operators_see_the_name_of_the_task() -> None:
+    """Not the line of Celery that has called it."""
+    from locks.engines.celery import single
+
+    @single(("test of single", "seen"))
+    def work() -> list[str]:
+        return [holder.client for holder in locks.holders(("test of single", "seen"))]
+
+    (client,) = work() or ()
+    assert client.startswith("task test_operators_see_the_name_of_the_task.<locals>.work")
+
+
 def test_what_a_task_waits_for_is_an_error_of_its_own() -> None:
     """A `LockTimeout` within the task is the task's, and no reason to say that it was not run."""
     from locks.engines.celery import single

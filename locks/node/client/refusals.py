@@ -195,7 +195,12 @@ def _not_had(wanted: Sequence[LockInfo], timeout: float | None) -> str:
     if timeout == 0:
         locks = "lock" if len(wanted) == 1 else "locks"
         return f"could not get the {mode}{locks} {f'on {ids} ' * bool(ids)}without waiting"
-    return f"timed out after {timeout} s waiting for {mode}{ids or 'locks'}"
+    return f"timed out after {_seconds(timeout)} s waiting for {mode}{ids or 'locks'}"
+
+
+def _seconds(timeout: float | None) -> str:
+    """A time limit; one that is the rest of another one has more digits than anybody reads."""
+    return "None" if timeout is None else f"{round(timeout, 3):g}"
 
 
 def _holders(agent: OwnAgent, info: LockInfo) -> list[Contender]:
@@ -219,7 +224,7 @@ def _holders(agent: OwnAgent, info: LockInfo) -> list[Contender]:
 def token_timed_out(lock_id: LockId, timeout: float | None) -> LockTimeout:
     """Of a client that has waited for a fencing token for too long."""
     return LockTimeout(
-        f"timed out after {timeout} s waiting for the fencing token of {show(lock_id)}: too few nodes "
+        f"timed out after {_seconds(timeout)} s waiting for the fencing token of {show(lock_id)}: too few nodes "
         f"have confirmed it; the lock is still held",
         lock_ids=[lock_id],
         timeout=timeout,
