@@ -17,8 +17,9 @@ from tests.cluster.ledger import Bank, Ledger, Stale
 from tests.cluster.worker import main
 from tests.leader.worker import Candidate
 
-ACCOUNTS = 3
+ACCOUNTS = 5
 PATIENCE = 30  # seconds that a wait may take
+PAUSE = 3  # seconds at most between two turns: many programs share the processors with the servers
 
 
 class Load:
@@ -35,8 +36,7 @@ class Load:
     def __init__(self, folder: str, number: int) -> None:
         self.done: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
-        self.gaps: dict[str, float] = {}
-        self._last: dict[str, float] = {}
+        self.times: dict[str, list[float]] = {}
         self._over = threading.Event()
         self._chance = random.Random(number)
         self._bank = Bank(Path(folder) / "bank", ACCOUNTS)
@@ -57,9 +57,7 @@ class Load:
             thread.start()
 
     def _did(self, what: str) -> None:
-        now = time.monotonic()
-        self.gaps[what] = max(self.gaps.get(what, 0.0), now - self._last.get(what, now))
-        self._last[what] = now
+        self.times.setdefault(what, []).append(time.monotonic())
         self.done[what] += 1
 
     def _seen(self, view: object) -> None:
@@ -72,7 +70,7 @@ class Load:
                 self._did(what)
             except (locks.LocksError, Stale) as error:
                 self.failed[type(error).__name__] += 1
-            self._over.wait(self._chance.random())
+            self._over.wait(self._chance.random() * PAUSE)
 
     def _move(self) -> None:
         accounts = self._chance.sample(range(ACCOUNTS), 2)
@@ -120,10 +118,12 @@ class Loaded(Candidate):
 
     def counts(self) -> dict[str, Any]:
         load = type(self).load
-        return {"done": load.done, "failed": load.failed, "gaps": load.gaps}
+        return {"done": load.done, "failed": load.failed}
 
-    def end_load(self) -> None:
-        type(self).load.end()
+    def end_load(self) -> dict[str, list[float]]:
+        load = type(self).load
+        load.end()
+        return load.times
 
     def hidden(self) -> list[str]:
         """The client nodes that are connected."""
