@@ -40,6 +40,7 @@ from locks.node.client.clients import checked_label
 from locks.node.client.owner import Owner, checked_owner
 from locks.node.client.refusals import not_held
 from locks.node.client.scope import Nodes, checked_where, some_of, where
+from locks.node.client.thin import ThinLock
 from locks.node.node import Node
 from locks.node.ports import AskedAlready, PendingCall, Scope
 from locks.node.sendable import check_sendable
@@ -156,11 +157,21 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         if scope is None or self._nodes is not None or self._require is not None:
             scope = self.where(node)
         wanted: Object = (self.lock_id, self.mode, *scope)
+        plain = False  # whether it may be thin
         if node.is_clustered:
             check_sendable(self.lock_id)
+        elif node.thin.pause:
+            node.thin.pause -= 1
+        else:
+            plain = client is not self._owner and self._nodes is None and self._require is None
+            plain = plain and type(self.lock_id[-1]) is not tuple
+            if timeout is not None:
+                check_timeout(timeout)
         while True:
             call = None
             try:
+                if plain and node.thin.take(client, self.lock_id, self.mode, self.label, hold):
+                    return True
                 agent = node.holders.living_or_new(client, self.label)
                 if agent.asks_for(self.lock_id):
                     if not blocking:
@@ -203,7 +214,17 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
             NotHeld: The caller doesn't hold it.
         """
         client = current_client() if self._owner is None else self._owner
-        agent = self._home().holders.get(client)
+        node = self._home()
+        thin = node.thin.held
+        if (
+            thin is not None
+            and thin.client is client
+            and thin.lock_id == self.lock_id
+            and self._block is None
+        ):
+            thin.release(self.lock_id)
+            return
+        agent = node.holders.get(client)
         if agent is None or agent.blocks or self._block is not None:
             agent = self._agent()
             if agent is None:
@@ -215,7 +236,9 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         held = None if self._block is None else self._block.held
         if held is not None:
             return held if isinstance(held, Agent) else held[0]
-        agent = self._home().holders.get(self.client())
+        node = self._home()
+        node.thin.prepare()
+        agent = node.holders.get(self.client())
         return None if agent is None or (agent.blocks and agent.has_parted()) else agent
 
     def locked(self) -> bool:
@@ -252,6 +275,8 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
 
     def _of_generator(self, hold: Hold, frame: FrameType | None = None) -> Self:
         """See `ClientBlock`: a lock that knows its block."""
+        if isinstance(hold.held, ThinLock):
+            hold.take(hold.held.inflated())
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__, _block=hold)
         agent = made._agent()
@@ -268,7 +293,7 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         """Acquire it for a block."""
         self._acquire(self.timeout, True, hold)
 
-    def _leave(self, held: Agent | None, error: BaseException | None) -> None:
+    def _leave(self, held: Agent | ThinLock | None, error: BaseException | None) -> None:
         """End the block; see `Block`."""
         try:
             if held is None:
@@ -284,7 +309,7 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
                     lock_ids=(self.lock_id,),
                 ) from lost
 
-    def _let_go(self, held: Agent) -> None:
+    def _let_go(self, held: Agent | ThinLock) -> None:
         """Clean up after a block whose end was interrupted; see `Block`."""
         held.let_go_of(self.lock_id)
 

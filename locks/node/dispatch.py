@@ -45,6 +45,7 @@ from locks.errors import TransactionEnded, assert_never
 from locks.lock_ids import shown
 from locks.model import AgentId
 from locks.node.client.agent import Agent
+from locks.node.client.thin import ThinLocks
 from locks.node.history import History, begin, is_outgrown, past, replay
 from locks.node.observing.news import News
 from locks.node.observing.statistics import Counters
@@ -84,12 +85,14 @@ class Dispatch:
 
     Attributes:
         server: The lock server.
+        thin: The thin locks.
         agents: The living agents.
         cluster: The other nodes, if there are any.
         trace: Called with sender, receiver and message for each message, if it is not `None`.
     """
 
     server: Server
+    thin: ThinLocks
 
     def __init__(
         self,
@@ -111,7 +114,7 @@ class Dispatch:
         self._on_broken = on_broken
         self._queue: deque[tuple[Actor, Any]] = deque()
         self.unsettled: dict[Agent, None] = {}
-        self.torn = False
+        self.torn: object = False
         self.touched: dict[Actor, int] = {}
         self._outbox: deque[tuple[Actor, Any]] = deque()
         self._turns = TURNS
@@ -267,6 +270,8 @@ class Dispatch:
             server.put_down()
         if self._noted:
             self._note()
+        if self.thin.taken:
+            self.thin.conclude()
         if self._queue:  # some of these effects are messages for actors here
             self._arrived = tuple(self._queue)
         self._at = None
@@ -337,6 +342,8 @@ class Dispatch:
             self._queue += self._arrived
         if self._queue or (self.cluster is not None and self.cluster.flush()):
             self.conclude()
+        if self.thin.taken:
+            self.thin.inflate()
         self.torn = False
 
     def forsake(self) -> None:
@@ -344,6 +351,7 @@ class Dispatch:
         self._committed = False
         self._forget()
         self._arrived = ()
+        self.thin.conclude()
         self.torn = False
 
     def _forget(self) -> None:
@@ -399,8 +407,9 @@ class Dispatch:
         """The answer of the lock server's state at the beginning of the turn."""
         machine = self.server.machine
         begun = self.touched.get(self.server)
-        if begun is not None and not self._committed:
-            machine = past(machine, self.server.history[:begun])
+        thin = self.thin.steps() if self.thin.taken else []
+        if (begun is not None or thin) and not self._committed:
+            machine = past(machine, [*self.server.history[:begun], *thin])
         answer: T = getattr(machine, question.__name__)(*args)
         return answer
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import operator
 import time
 from collections.abc import Callable, Hashable, Iterable
 from math import inf
@@ -39,6 +40,7 @@ from locks.node.client.holders import Holders
 from locks.node.client.one_client import join_waits
 from locks.node.client.refusals import owner_has_ended
 from locks.node.client.scope import first_scope
+from locks.node.client.thin import ThinLocks
 from locks.node.dispatch import Dispatch, Trace
 from locks.node.observing.long_waits import LONG, LongWaits
 from locks.node.observing.statistics import Counters
@@ -110,6 +112,7 @@ class Node(metaclass=Shown):
         notices: Logs warnings about others; where there are any.
         server: The reference of its lock server.
         services: What else lives on it.
+        thin: The thin locks of its clients.
         scope: Where locks are taken; `None` before the first one, if it meets others and it was not
             said.
         refusals: Why nodes that run can't be connected, by their names.
@@ -163,17 +166,19 @@ class Node(metaclass=Shown):
         self.unsettled = self._dispatch.unsettled
         self.tell_agents = self._dispatch.tell_agents
         self.turn = turn(self._dispatch, self.executor.run_soon)
+        self.is_clustered = options is not None
+        alone = not (simulated or self.is_clustered or register_agents)
+        self.thin = self._dispatch.thin = ThinLocks(self, self._dispatch, alone)
         if first_version is None:
             first_version = self.now() // 1000  # nothing makes a million changes a second
         self.server = self._dispatch.server = Server(self, first_version)
         self.request = self.server.request
-        self.trace = trace
+        self.server.by_messages = trace is not None
         self.clients: dict[Hashable, dict[Agent, None]] = {}  # the transactions of each
         # The implicit transactions for `locks.Lock`s.
         self.holders: Holders[Agent] = Holders(self, abort_on_deadlock=True)
         self.services = Services()
         self._serial = itertools.count(1)
-        self.is_clustered = options is not None
         if options is not None:
             assert isinstance(self.executor, Executor)
             self.notices = noted.Notices(self.executor.run_soon)
@@ -255,6 +260,18 @@ class Node(metaclass=Shown):
             insist(let_go)
             raise
 
+    def make_agent(self, number: int, client: Client, label: str) -> Agent:
+        """An agent for a lock that was thin."""
+        ref = agent_numbered(number, self.name)
+        return self._new_agent(self, ref, client, label=label, **self.holders.options)
+
+    def take_in(self, agent: Agent) -> None:
+        """Begin the transaction of a lock that was thin; in a turn. Calling it again has no effect."""
+        self.agents_by_id[agent.id] = agent
+        self._enlist(agent)
+        self.holders.put(agent.client_key, agent)
+        agent.kept_by = self.holders
+
     # An agent may begin while another one of its client ends, in another thread or in a finaliser
     # within this one. A lock would do harm: its holder may have to wait for the turn.
 
@@ -308,6 +325,7 @@ class Node(metaclass=Shown):
                 fire = (self.server, "normal", "noproc", self.executor.tell)
                 self.executor.run_soon(watch.fire, *fire)
             self.turn.run_surely(self.services.node_stopped)
+            self.thin.close()
             self.executor.stop(timeout=5)
 
     def _leave(self) -> None:
@@ -329,6 +347,7 @@ class Node(metaclass=Shown):
         self.running = False
         self._shielded = False
         self.turn.reset()
+        self.thin.close()
         self._dispatch.forsake()
         self.server.ended()
         if isinstance(self.executor, Executor):
@@ -367,8 +386,8 @@ class Node(metaclass=Shown):
     @trace.setter
     def trace(self, trace: Trace | None) -> None:
         self._dispatch.trace = trace
-        # A trace must see all messages.
-        self.server.by_messages = trace is not None
+        # A trace must see all messages; in a turn, so there is no thin lock.
+        self.turn.run(setattr, self.server, "by_messages", trace is not None)
 
     # --- For its actors -------------------------------------------------------------------------
 
@@ -555,7 +574,8 @@ class Node(metaclass=Shown):
 
     def agents(self) -> list[Agent]:
         """The agents of the transactions that this node runs, the oldest first."""
-        return list(self.agents_by_id.values())
+        self.thin.prepare()
+        return sorted(self.agents_by_id.values(), key=operator.attrgetter("id"))
 
     def view(
         self,

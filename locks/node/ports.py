@@ -169,6 +169,7 @@ class NodePort(Protocol):
     unsettled: dict[Any, None]  # agents that look for deadlocks at the end of this turn
     counters: Counters
     lines: Lines
+    thin: Any  # the `ThinLocks` of its clients
     now: Callable[[], int]  # the time, in nanoseconds since 1970
     clock: Callable[[], float]  # returns the time in seconds; it never goes back
 

@@ -41,7 +41,7 @@ from locks.lock_ids import shown
 from locks.model import AgentId, Deadlock, LockId, Mode, RequestRecord, View, related
 from locks.node.client.door import Door
 from locks.node.client.holders import Holders
-from locks.node.history import begin
+from locks.node.history import Event, begin
 from locks.node.observing.audit import Audit
 from locks.node.observing.record import Record
 from locks.node.observing.times import Times
@@ -260,9 +260,13 @@ class Server(Door):
 
     def raise_to(self, version: int) -> None:
         """Give no version from now on that is not larger; in a turn."""
+        self.carry_out((self.machine.raise_to, (version,)))
+
+    def carry_out(self, step: Event) -> None:
+        """Record one event of its machine, and run it; in a turn."""
         self._touched.setdefault(self, len(self.history))
-        self.history.append((self.machine.raise_to, (version,)))
-        self.machine.raise_to(version)
+        self.history.append(step)
+        step[0](*step[1])
 
     def failed(self, message: Any, error: Exception) -> None:
         """Log it; the lock table is as it was."""

@@ -108,9 +108,9 @@ class AuditLog:
             return _text(time.time() - clock() + at)
 
         self._wall = wall
-        self._audit = server.audit = Audit(
-            server.machine, server.times, server.turn, self.put, address
-        )
+        self._audit = Audit(server.machine, server.times, server.turn, self.put, address)
+        # In a turn, so there is no thin lock.
+        server.turn.run(setattr, server, "audit", self._audit)
         self._node = node
         server.search = self.search
         self.put(STARTED)

@@ -74,6 +74,7 @@ __all__ = [
     "monitor",
     "tell_end",
     "watch_end",
+    "watch_of",
 ]
 
 logger = logging.getLogger("locks.runtime")
@@ -146,7 +147,7 @@ class Monitor(metaclass=Shown):
         watch: DeathWatch | None = None
         if isinstance(subject, gevent.Greenlet) and not subject.ready():  # most have one already
             watch = subject.__dict__.get(_WATCH)
-        watch = watch or _watch_of(subject)
+        watch = watch or watch_of(subject)
         if watch is None:
             self._notify(Down(subject, "noproc"))
         else:
@@ -359,7 +360,7 @@ def current_client() -> Client:
     return _actor_of(thread) or thread
 
 
-def _watch_of(subject: Client) -> DeathWatch | None:
+def watch_of(subject: Client) -> DeathWatch | None:
     """Return the subject's watch, hooked to its end; None if it has ended."""
     if isinstance(subject, gevent.Greenlet):
         return _watch_of_greenlet(subject)

@@ -14,6 +14,7 @@ from locks.core.agent.machine import AgentMachine
 from locks.node.client.acquisitions import Acquisition
 from locks.node.client.agent import Agent
 from locks.node.client.one_client import note_wait
+from locks.node.client.thin import ThinLock
 from locks.node.ports import PendingCall
 from tests.api.test_owners import Between, holder_of
 from tests.helpers import LIMIT, eventually, interpreted_only
@@ -255,9 +256,13 @@ def test_nothing_begins_on_a_node_that_another_thread_stops(
         locks.transaction().__enter__()
     assert between.do is None
     assert node.agents() == []
-    between.do = locks.stop
-    with pytest.raises(locks.errors.NodeNotRunning):
-        locks.Lock(A).acquire()
+    for made, pause in ((Agent, 100), (ThinLock, 0)):
+        between = Between(monkeypatch, made, "__init__")
+        locks.start().thin.pause = pause
+        between.do = locks.stop
+        with pytest.raises(locks.errors.NodeNotRunning):
+            locks.Lock(A).acquire()
+        assert between.do is None
     assert locks.Lock(A).acquire()
     locks.Lock(A).release()
 

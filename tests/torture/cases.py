@@ -100,6 +100,11 @@ def _locking_block(stage: Stage) -> None:
         tx.lock(A)
 
 
+def _block_beside(stage: Stage) -> None:
+    with locks.transaction() as tx:
+        tx.lock(B)
+
+
 def _block_of_all(stage: Stage) -> None:
     with locks.transaction() as tx:
         tx.lock_all(write=[A], read=[B])
@@ -184,6 +189,40 @@ def _let_go(stage: Stage) -> None:
 
 def _acquired(stage: Stage) -> None:
     _a_lock(stage).acquire()
+
+
+def _thick(stage: Stage) -> None:
+    """The next locks are not thin, as if some had been inflated just now."""
+    stage.node.thin.pause = 100
+
+
+def _thick_acquired(stage: Stage) -> None:
+    _thick(stage)
+    _acquired(stage)
+
+
+def _inflated(stage: Stage) -> None:
+    """A thin lock was taken, and somebody has looked."""
+    _acquired(stage)
+    assert stage.held() == mine("a")
+
+
+def _look_at_thin(stage: Stage) -> None:
+    assert len(locks.holders(A)) == 1
+    assert _a_lock(stage).owned()
+    assert locks.statistics().agents >= 1
+
+
+def _use_token(stage: Stage) -> None:
+    with _a_lock(stage) as lock:
+        token = lock.token()
+        assert len(locks.holders(A)) == 1
+        assert lock.token() == token
+
+
+def _is_free_soon(stage: Stage) -> None:
+    """Where there is no stack to inflate the lock, and to release it, the background does it, or who comes next."""
+    _soon(stage, "the lock is released", lambda: not locks.holders(A))
 
 
 def _with_lock(stage: Stage) -> None:
@@ -435,6 +474,28 @@ CASES: dict[str, Case] = {
         _acquired, lambda s: _a_lock(s).release(), NOTHING, mine("a"), NOTHING, finish=_let_go
     ),
     "with Lock": Case(_nothing, _with_lock, NOTHING, NOTHING),
+    "with Lock, not thin": Case(_thick, _with_lock, NOTHING, NOTHING),
+    "with Lock, inflated": Case(_nothing, _use_token, NOTHING, NOTHING, check=_is_free_soon),
+    "Lock.acquire, not thin": Case(_thick, _acquired, mine("a"), NOTHING, finish=_let_go),
+    "Lock.release, not thin": Case(
+        _thick_acquired, lambda s: _a_lock(s).release(), NOTHING, mine("a"), NOTHING, finish=_let_go
+    ),
+    "Lock.release, inflated": Case(
+        _inflated, lambda s: _a_lock(s).release(), NOTHING, mine("a"), NOTHING, finish=_let_go
+    ),
+    "looking at a thin Lock": Case(
+        lambda s: (locks.statistics(), _acquired(s)),
+        _look_at_thin,
+        mine("a"),
+        mine("a"),
+        finish=_let_go,
+    ),
+    "another Lock beside a thin one": Case(
+        _acquired, _second_lock, mine("a", "b"), mine("a"), finish=_let_go
+    ),
+    "with transaction, beside a thin Lock": Case(
+        _acquired, _block_beside, mine("a"), mine("a"), finish=_let_go
+    ),
     "with Lock that waits": Case(_busy_for_locks, _with_lock, NOTHING, NOTHING, kinds=BOTH),
     "with RWLock": Case(_nothing, _with_readers, NOTHING, NOTHING),
     "with Owner": Case(_nothing, _with_owner, NOTHING, NOTHING, mine("a"), check=_owner_is_gone),

@@ -31,6 +31,7 @@ from locks.core.server.tree import Entry
 from locks.model import RequestRecord, blocks
 from locks.node.client.agent import Agent
 from locks.node.node import Node
+from locks.runtime.monitor import watch_of
 from locks_lab.worlds.study import study
 from tests.helpers import eventually
 from tests.lockstep import check_exclusion, check_structure, slots
@@ -112,7 +113,7 @@ def _under_way(node: Node) -> Iterator[str]:
             yield "an agent has not looked for deadlocks"
         if turn._posted:
             yield f"{len(turn._posted)} posted jobs were not done"
-        if dispatch.torn:
+        if dispatch.torn not in (False, node.thin):
             yield "a turn was torn, and nobody mends it"
         if dispatch.news:
             yield "something is to be told, and nobody does it"
@@ -132,8 +133,13 @@ def check_registers(node: Node) -> None:
         assert agent in node.clients.get(agent.client_key, ()), (
             f"{ref} is not listed for its client"
         )
-        monitor = agent._monitor
-        assert monitor is not None, f"nobody watches over the client of {ref}"
+        watch = watch_of(agent.client) if agent._monitor is None else None
+        watched = agent._monitor is not None or (
+            watch is not None
+            and node.thin.monitor in watch.monitors
+            and agent.kept_by is node.holders
+        )
+        assert watched, f"nobody watches over the client of {ref}"
     for client, agents in node.clients.items():
         assert agents, f"{client} is listed, and has no transaction"
         for agent in agents:
@@ -162,8 +168,10 @@ def check_empty(node: Node) -> None:
     assert not table._entries, "entries left"
     assert not node.server.machine._watchers.any, "watchers left"
     assert not node.server.machine._notifier.closers, "the notifier looks at somebody"
+    assert not node.thin.held, "thin locks left"
     watch = threading.current_thread().__dict__.get("_locks_watch")
-    assert watch is None or not watch.monitors, "monitors of this thread are left"
+    left = set() if watch is None else watch.monitors.keys() - {node.thin.monitor}
+    assert not left, "monitors of this thread are left"
 
 
 # --- The machines -----------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ class Stage:
 
     def __init__(self, kind: str = "threads") -> None:
         self.node = locks.start()
+        self.node.thin.pause = 0  # each trial can have thin locks
         self.kind = kind
         self.agents: list[locks.actors.Agent] = []
         self.begun: locks.actors.Agent | None = None

@@ -139,6 +139,10 @@ class ServerMachine:
         """Assign only larger versions from now on, because another node assigned this one."""
         self.table.raise_to(version)
 
+    def pass_over(self, locks: int) -> None:
+        """So many locks were granted and released without this lock server (`locks.node.client.thin`): count them."""
+        self.table.pass_over(locks)
+
     @property
     def size(self) -> int:
         """The number of requests in the table."""

@@ -48,17 +48,23 @@ class Holders(ByClient[A], Generic[A]):
     Args:
         node: The node.
         **options: The options of the agents.
+
+    Attributes:
+        options: The same.
     """
 
-    __slots__ = ("_node", "_options")
+    __slots__ = ("_node", "options")
 
     def __init__(self, node: NodePort, **options: Any) -> None:
         super().__init__()
         self._node = node
-        self._options = options
+        self.options = options
 
     def living(self, client: Client) -> A | None:
         """The agent of a client, unless it has ended; `None` if there is none."""
+        thin = self._node.thin
+        if thin.taken:
+            thin.prepare()
         agent = self.get(client)
         if agent is None or not agent.is_alive() or (agent.blocks and agent.has_parted()):
             return None
@@ -72,7 +78,7 @@ class Holders(ByClient[A], Generic[A]):
                 return agent
             try:
                 begun: A = self._node.spawn_agent(
-                    client, keep=self._keep, label=label, **self._options
+                    client, keep=self._keep, label=label, **self.options
                 )
             except _HasBegun:
                 continue

@@ -144,7 +144,7 @@ class Times:
                         self._waited(entry, now - asked[number], True)
             elif number in got:  # surrendered
                 asked[number] = now
-                self._held(entry, now - got.pop(number))
+                self.add_hold(entry.slot.lock_id, now - got.pop(number))
             elif entry.spare:
                 asked.pop(number, None)
             elif number not in asked:
@@ -152,9 +152,8 @@ class Times:
                 if now > self.look_by and entry.slot.lock_id[0] != HELD_UP:
                     self.on_wait()
 
-    def _held(self, entry: Entry, seconds: float) -> None:
-        """A lock was surrendered."""
-        lock_id = entry.slot.lock_id
+    def add_hold(self, lock_id: LockId, seconds: float) -> None:
+        """A lock was surrendered, or was a thin one and was released."""
         if lock_id[0] == HELD_UP:
             return
         self.all.holds.add(seconds)

@@ -1,0 +1,552 @@
+"""A free lock is thin, and nobody can tell: `locks.node.client.thin`.
+
+Two nodes play the same random scripts, one with thin locks and one without: each call has the same outcome, and
+whatever is looked at, at whatever moment, is the same.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from math import inf
+from typing import Any
+
+import gevent
+import pytest
+from gevent.event import AsyncResult
+from gevent.queue import Queue
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import locks
+from locks.node.client.agent import Agent
+from locks.node.node import Node
+from locks.program.default import default_node, stand_in
+from locks.runtime.leaving import Hold
+from tests.helpers import SEED, eventually
+
+NAME = "thin@h"
+IDS = [("a",), ("a", "b"), ("a", "c"), ("d",)]
+LIMIT = 20.0
+
+clients = st.integers(0, 2)
+ids = st.sampled_from(IDS)
+modes = st.sampled_from(["read", "write"])
+LOCK = st.one_of(
+    st.tuples(st.just("acquire"), clients, ids, modes),
+    st.tuples(st.just("release"), clients, ids),
+)
+steps = st.one_of(
+    *(LOCK, LOCK, LOCK, LOCK),
+    st.tuples(st.sampled_from(["owned", "token", "enter", "leave"]), clients, ids),
+    st.tuples(st.just("block"), clients, ids, modes),
+    st.tuples(st.just("begin"), clients, ids, modes),
+    st.tuples(st.sampled_from(["end", "die", "hold"]), clients),
+    st.tuples(st.sampled_from(["holders", "queue", "locked", "watch", "unwatch"]), clients, ids),
+    st.tuples(st.sampled_from(["agents", "statistics", "waits", "trace", "untrace"]), clients),
+)
+
+
+class Client:
+    """A greenlet that does what it is told to."""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: Queue[Any] = Queue()
+        self.greenlet = gevent.spawn(self._work)
+        self.greenlet.name = name
+        self.locks: dict[Any, Any] = {}
+        self.agents: list[Agent] = []
+
+    def _work(self) -> None:
+        while True:
+            job, answer = self._jobs.get()
+            if job is None:
+                return
+            try:
+                answer.set(job())
+            except locks.errors.LocksError as error:
+                answer.set(f"{type(error).__name__}: {error}")
+            except BaseException as error:
+                answer.set_exception(error)
+
+    def call(self, job: Callable[[], Any]) -> Any:
+        """Have it do a job; an error of `locks` is returned as a text."""
+        answer: AsyncResult[Any] = AsyncResult()
+        self._jobs.put((job, answer))
+        return answer.get(timeout=LIMIT)
+
+    def die(self) -> None:
+        """End it."""
+        self._jobs.put((None, None))
+        self.greenlet.join(LIMIT)
+        assert self.greenlet.dead
+
+
+class World:
+    """A node, with or without thin locks, and its clients. Its time is the number of the step."""
+
+    def __init__(self, thin: bool, eager: bool = True) -> None:
+        self.time = 1
+        clocks = (lambda: self.time * 10**9, lambda: float(self.time))
+        self.node = Node(NAME, log_waits_longer_than=inf, clocks=clocks, first_version=100)
+        self.node.thin.usable = thin
+        self.eager = eager
+        self.taken: Counter[bool] = Counter()
+        self.clients = [Client(f"client {i}") for i in range(3)]
+        self.seen: list[str] = []
+        self.traced: list[str] = []
+
+    def do(self, step: tuple[Any, ...]) -> Any:
+        """Carry out a step; returns what the client sees."""
+        what, i, *args = step
+        self.time += 1
+        if self.eager:
+            self.node.thin.pause = 0
+        client = self.clients[i]
+        with stand_in(self.node):
+            if what == "die":
+                client.die()
+                self.clients[i] = Client(f"client {i}")
+                return None
+            found = client.call(lambda: getattr(self, f"_{what}")(client, *args))
+        self.taken[bool(self.node.thin.held)] += 1
+        return found
+
+    def _acquire(self, client: Client, lock_id: Any, mode: Any) -> Any:
+        lock = client.locks[lock_id] = locks.Lock(lock_id, mode)
+        return lock.acquire(blocking=False)
+
+    def _lock(self, client: Client, lock_id: Any) -> locks.Lock:
+        lock: locks.Lock = client.locks.get(lock_id) or locks.Lock(lock_id)
+        return lock
+
+    def _release(self, client: Client, lock_id: Any) -> Any:
+        return self._lock(client, lock_id).release()
+
+    def _owned(self, client: Client, lock_id: Any) -> Any:
+        return self._lock(client, lock_id).owned()
+
+    def _token(self, client: Client, lock_id: Any) -> Any:
+        return self._lock(client, lock_id).token()
+
+    def _locked(self, client: Client, lock_id: Any) -> Any:
+        return self._lock(client, lock_id).locked()
+
+    def _block(self, client: Client, lock_id: Any, mode: Any) -> Any:
+        with locks.Lock(lock_id, mode, timeout=0) as lock:
+            return lock.token()
+
+    def _enter(self, client: Client, lock_id: Any) -> Any:
+        return locks.RLock(lock_id).acquire(blocking=False)
+
+    def _leave(self, client: Client, lock_id: Any) -> Any:
+        return locks.RLock(lock_id).release()
+
+    def _begin(self, client: Client, lock_id: Any, mode: Any) -> Any:
+        agent, _ = locks.begin_transaction()
+        client.agents.append(agent)
+        locks.lock_nowait(agent, lock_id, mode)
+        return str(agent.id)
+
+    def _end(self, client: Client) -> Any:
+        return locks.end_transaction(client.agents.pop()) if client.agents else None
+
+    def _hold(self, client: Client) -> Any:
+        """Wait for what the transaction has asked for, unless it has to wait long: holds up other transactions."""
+        return str(locks.await_all_locks(client.agents[-1], timeout=0)) if client.agents else None
+
+    def _holders(self, client: Client, lock_id: Any) -> Any:
+        return locks.holders(lock_id)
+
+    def _queue(self, client: Client, lock_id: Any) -> Any:
+        return locks.queue(lock_id)
+
+    def _watch(self, client: Client, lock_id: Any) -> Any:
+        locks.watch(lock_id, watcher=self._view)
+
+    def _unwatch(self, client: Client, lock_id: Any) -> Any:
+        locks.unwatch(lock_id, watcher=self._view)
+
+    def _view(self, view: Any) -> None:
+        self.seen.append(str(view))
+
+    def _agents(self, client: Client | None = None) -> Any:
+        return [
+            (str(each.id), each.machine.client, each.lock_info(), str(each.status()))
+            for each in self.node.agents()
+        ]
+
+    def _statistics(self, client: Client | None = None) -> Any:
+        return self.node.statistics()
+
+    def _waits(self, client: Client) -> Any:
+        return str(locks.facts.waits())
+
+    def _trace(self, client: Client) -> Any:
+        self.node.trace = lambda *said: self.traced.append(str([str(each) for each in said]))
+
+    def _untrace(self, client: Client) -> Any:
+        self.node.trace = None
+
+    def all(self) -> Any:
+        """All that can be seen."""
+        with stand_in(self.node):
+            views = [self.node.view(lock_id) for lock_id in IDS]
+            told = [self._agents(), self._statistics(), views]
+        self.node.executor.call(lambda: None)
+        return [*told, self.traced]
+
+    def close(self) -> list[str]:
+        """Stop it; returns what its watchers saw."""
+        for client in self.clients:
+            client.die()
+        self.node.stop()
+        return self.seen
+
+
+def play(script: list[tuple[Any, ...]], eager: bool = True) -> Counter[bool]:
+    """Play a script in both worlds; returns after how many steps there was a thin lock, and after how many not."""
+    thin, thick = World(True, eager), World(False)
+    try:
+        for number, step in enumerate(script):
+            found, wanted = thin.do(step), thick.do(step)
+            assert found == wanted, f"step {number}, {step}: {found} with thin locks, else {wanted}"
+        assert thin.all() == thick.all()
+        for client in range(3):
+            assert thin.do(("die", client)) == thick.do(("die", client))
+        assert thin.all() == thick.all()
+    finally:
+        seen, wanted = thin.close(), thick.close()
+    assert seen == wanted
+    assert not thick.taken[True]
+    return thin.taken
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(steps, max_size=30), st.booleans())
+def test_the_same_with_thin_locks_and_without(script: list[Any], eager: bool) -> None:
+    """After each step of random scripts, each call has had the same outcome; in the end all is the same."""
+    play(script, eager)
+
+
+def test_scripts_have_thin_locks() -> None:
+    """The scripts are not in vain: after many steps there is a thin lock."""
+    chance = random.Random(SEED)
+    script: list[tuple[Any, ...]] = []
+    for _ in range(200):
+        client, lock_id = chance.randrange(3), chance.choice(IDS)
+        script.append(("acquire", client, lock_id, "write"))
+        script += [("holders", client, lock_id)] * (chance.random() < 0.1)
+        script.append(("release", client, lock_id))
+    assert play(script)[True] > 100
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    """The program's node, where the next lock can be thin."""
+    found = default_node()
+    found.thin.pause = 0
+    yield found
+    found.thin.pause = 0
+
+
+def test_a_free_lock_is_thin(node: Node) -> None:
+    """It has no agent, but a token, until somebody looks; then all is as it would have been, with the same token."""
+    lock = locks.Lock(("thin", 1))
+    with lock:
+        assert node.thin.held is not None
+        assert not node.agents_by_id
+        token = lock.token()
+        (holder,) = locks.holders(("thin",))
+        assert not node.thin.held
+        assert holder.number == token == lock.token()
+    assert not locks.holders(("thin",))
+
+
+LOOKS: dict[str, Callable[[Node, locks.Lock], Any]] = {
+    "locks.holders": lambda node, lock: locks.holders(lock.lock_id),
+    "locks.queue": lambda node, lock: locks.queue(lock.lock_id),
+    "locks.statistics": lambda node, lock: locks.statistics()._replace(times=None),
+    "locks.watch": lambda node, lock: _watched(lock),
+    "locks.unwatch": lambda node, lock: locks.unwatch(lock.lock_id, watcher=print),
+    "locks.watchers": lambda node, lock: locks.original.watchers(lock.lock_id),
+    "locks.transaction": lambda node, lock: _transaction(lock),
+    "locks.run_transaction": lambda node, lock: locks.run_transaction(
+        lambda tx: _refused(tx, lock)
+    ),
+    "locks.begin_transaction": lambda node, lock: _begun(locks.original.begin_transaction, lock),
+    "locks.spawn_agent": lambda node, lock: _begun(locks.original.spawn_agent, lock),
+    "locks.facts.waits": lambda node, lock: locks.facts.waits(),
+    "locks.facts.break_transaction": lambda node, lock: _broken(lock),
+    "Lock.acquire": lambda node, lock: lock.acquire(blocking=False),
+    "Lock.locked": lambda node, lock: lock.locked(),
+    "Lock.owned": lambda node, lock: lock.owned(),
+    "Lock.token": lambda node, lock: lock.token(),
+    "Lock.release": lambda node, lock: (lock.release(), locks.holders(lock.lock_id)),
+    "Node.agents": lambda node, lock: [(a.id, a.lock_info(), a.status()) for a in node.agents()],
+    "Node.view": lambda node, lock: node.view(lock.lock_id),
+    "Node.statistics": lambda node, lock: node.statistics()._replace(times=None),
+    "Node.spawn_agent": lambda node, lock: _begun(lambda: (node.spawn_agent(),), lock),
+    "Node.trace": lambda node, lock: _traced(node, lock),
+    "Node.stop": lambda node, lock: (node.stop(), lock.owned()),
+}
+
+BLIND = {  # they say nothing of locks of this program, need an agent, which comes from one of those above, or other nodes
+    *(
+        "locks.HERE",
+        "locks.TLS",
+        "locks.Barrier",
+        "locks.Lock",
+        "locks.Owner",
+        "locks.RLock",
+        "locks.RWLock",
+    ),
+    *(
+        "locks.Semaphore",
+        "locks.Transaction",
+        "locks.aio",
+        "locks.locked",
+        "locks.once",
+        "locks.start",
+    ),
+    *(
+        "locks.stop",
+        "locks.await_all_locks",
+        "locks.change_flag",
+        "locks.end_transaction",
+        "locks.ensure_held",
+    ),
+    *("locks.fencing_token", "locks.fencing_token_nowait", "locks.lock", "locks.lock_info"),
+    *(
+        "locks.lock_nowait",
+        "locks.lock_objects",
+        "locks.surrender_nowait",
+        "locks.transaction_status",
+    ),
+    *(
+        "locks.unlock",
+        "locks.facts.NodeStatistics",
+        "locks.facts.RequestFact",
+        "locks.facts.WaitEdge",
+    ),
+    *(
+        "locks.facts.WaitReport",
+        "Node.address",
+        "Node.await_nodes",
+        "Node.connect",
+        "Node.disconnect",
+    ),
+    *(
+        "Node.link",
+        "Node.monitor_nodes",
+        "Node.nodes",
+        "Node.register",
+        "Node.remote",
+        "Node.runs_original",
+    ),
+}
+
+
+def _watched(lock: locks.Lock) -> Any:
+    seen: list[Any] = []
+    watcher = seen.append
+    locks.watch(lock.lock_id, watcher=watcher)
+    eventually(lambda: seen)
+    locks.unwatch(lock.lock_id, watcher=watcher)
+    return seen
+
+
+def _refused(tx: Any, lock: locks.Lock) -> Any:
+    """Ask for it in another transaction, which is refused with a text that says who holds it."""
+    with pytest.raises(locks.errors.WaitsForItself) as refused:
+        tx.lock(lock.lock_id, timeout=0)
+    return refused.value
+
+
+def _transaction(lock: locks.Lock) -> Any:
+    with locks.transaction() as tx:
+        return _refused(tx, lock)
+
+
+def _begun(begin: Callable[..., Any], lock: locks.Lock) -> Any:
+    found = begin()
+    agent = found[0] if isinstance(found, tuple) else found
+    try:
+        locks.original.lock_nowait(agent, lock.lock_id)
+        return locks.queue(lock.lock_id).holders
+    finally:
+        locks.original.end_transaction(agent)
+
+
+def _broken(lock: locks.Lock) -> Any:
+    (holder,) = locks.holders(lock.lock_id)
+    locks.facts.break_transaction(holder.agent, reason="a test")
+    return lock.owned()
+
+
+def _traced(node: Node, lock: locks.Lock) -> Any:
+    node.trace = lambda *said: None
+    try:
+        return [a.lock_info() for a in node.agents_by_id.values()]
+    finally:
+        node.trace = None
+
+
+def test_each_view_is_known_here() -> None:
+    """A new function or method that may look at locks has to be said to look, or not to."""
+    public = {
+        *(f"locks.{each}" for each in locks.__all__),
+        *(f"locks.facts.{each}" for each in locks.facts.__all__),
+        *(f"Lock.{each}" for each in locks.Lock._for_users),
+        *(f"Node.{each}" for each in Node._for_users),
+    }
+    errors = {
+        each
+        for each in public
+        if isinstance(getattr(locks, each[6:], None), type)
+        and issubclass(getattr(locks, each[6:]), Exception)
+    }
+    assert public - errors - LOOKS.keys() == BLIND
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_each_view_sees_a_thin_lock(name: str) -> None:
+    """It answers what it answers if the lock was inflated before, and the lock is not thin any more."""
+    answers = []
+    for thin in (True, False):
+        node = Node(
+            NAME, log_waits_longer_than=inf, clocks=(lambda: 10**9, lambda: 1.0), first_version=100
+        )
+        node.thin.usable = thin
+        try:
+            with stand_in(node):
+                lock = locks.Lock(("thin", 7))
+                assert lock.acquire()
+                assert (node.thin.held is not None) == thin
+                answers.append(str(LOOKS[name](node, lock)))
+                assert node.thin.held is None
+        finally:
+            node.stop()
+    assert answers[0] == answers[1]
+
+
+def test_each_watcher_ends_thin_locks(node: Node) -> None:
+    """Who wants to hear of free locks inflates the one that is held, and no lock is thin until that ends."""
+    spans, server = object(), node.server
+    begins: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
+        (lambda: locks.watch(("b",), watcher=print), lambda: locks.unwatch(("b",), watcher=print)),
+        (lambda: setattr(node, "trace", print), lambda: setattr(node, "trace", None)),
+        (
+            lambda: node.turn.run(setattr, server, "audit", Quiet()),
+            lambda: setattr(server, "audit", None),
+        ),
+    ]
+    lock = locks.Lock(("thin", 8))
+    for begin, end in begins:
+        node.thin.pause = 0
+        with lock:
+            assert node.thin.held is not None
+            begin()
+            assert node.thin.held is None
+        node.thin.pause = 0
+        with lock:
+            assert node.thin.held is None
+        end()
+    monkey = pytest.MonkeyPatch()
+    with monkey.context() as patched:
+        patched.setattr(Agent, "spans", spans)
+        assert not node.thin.take(locks.Owner("x"), ("c",), "write", None, Hold(lock))
+
+
+class Quiet:
+    """An audit that notes nothing."""
+
+    def note(self, changed: Any) -> None:
+        """See `Audit`."""
+
+
+def test_a_second_lock_of_a_client_belongs_to_the_same_transaction(node: Node) -> None:
+    """The first one is inflated, and both are released one by one."""
+    one, two = locks.Lock(("thin", 1)), locks.Lock(("thin", 2))
+    with one, two:
+        assert len({holder.agent for holder in locks.holders(("thin",))}) == 1
+        one.release()
+        assert [holder.lock_id for holder in locks.holders(("thin",))] == [("thin", 2)]
+        one.acquire()
+    assert not locks.holders(("thin",))
+
+
+def test_a_thin_lock_of_a_dead_thread_is_free_at_once(node: Node) -> None:
+    """Nobody has looked at it before its client has ended."""
+    thread = threading.Thread(target=lambda: locks.Lock(("thin", 3)).acquire())
+    thread.start()
+    thread.join()
+    assert locks.Lock(("thin", 3)).acquire(timeout=LIMIT)
+    locks.Lock(("thin", 3)).release()
+    assert not node.agents()
+
+
+def test_a_waiting_client_gets_a_thin_lock(node: Node) -> None:
+    """Who waits for a thin lock gets it when it is released, and sees its holder before."""
+    lock = locks.Lock(("thin", 4))
+    got: list[bool] = []
+    thread = threading.Thread(target=lambda: got.append(locks.Lock(("thin", 4)).acquire()))
+    with lock:
+        thread.start()
+        eventually(lambda: len(locks.queue(("thin", 4)).waiting) == 1)
+        assert not got
+    thread.join(LIMIT)
+    assert got == [True]
+
+
+def test_only_one_has_a_thin_lock(node: Node) -> None:
+    """Threads count under locks that are thin at some times and not at others; no count is lost."""
+    chance = random.Random(SEED)
+    counts = [0, 0]
+
+    def work(number: int) -> None:
+        for turn in range(300):
+            which = (number + turn // 50) % 2
+            with locks.Lock(("thin", which)):
+                before = counts[which]
+                if chance.random() < 0.05:
+                    locks.holders(("thin", which))
+                counts[which] = before + 1
+            node.thin.pause = 0
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(3 * LIMIT)
+    assert sum(counts) == 4 * 300
+
+
+def test_a_thin_lock_in_a_generator(node: Node) -> None:
+    """A block of a generator has its lock by an agent, and is left in any thread."""
+
+    def holding() -> Iterator[int]:
+        with locks.Lock(("thin", 5)) as lock:
+            yield lock.token()
+
+    generator = holding()
+    assert next(generator) > 0
+    thread = threading.Thread(target=generator.close)
+    thread.start()
+    thread.join(LIMIT)
+    assert not locks.holders(("thin", 5))
+
+
+def test_a_node_that_stops_releases_thin_locks(node: Node) -> None:
+    """What a block holds by it is lost, as it is without thin locks."""
+
+    def stop_within() -> None:
+        with locks.Lock(("thin", 6)):
+            assert node.thin.held
+            locks.stop()
+
+    with pytest.raises(locks.LockLost):
+        stop_within()
+    assert not locks.holders(("thin", 6))
