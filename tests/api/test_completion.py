@@ -32,7 +32,7 @@ COMMANDS = {
         "history",
         "leaders",
     ),
-    *("node", "ps", "run", "sim", "status", "top", "web", "why"),
+    *("node", "play", "ps", "run", "sim", "status", "top", "web", "why"),
 }
 TRY = """
 source "$1"

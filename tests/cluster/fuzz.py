@@ -363,7 +363,7 @@ def _of_tunnel(process: str, kind: type[Any]) -> Message:
 
 MODE = get_type_hints(RequestRecord, include_extras=True)["mode"]
 # The operations that change something here, or are answered, when they are right.
-CONTROL = (1, 2, 3, 4, 6, 8, 12, 13, 16, 18, 19, 20, 21, 22, 23, 29, 30, 31, 32, 35, 36)
+CONTROL = (1, 2, 3, 6, 8, 12, 13, 16, 18, 19, 20, 21, 22, 23, 29, 30, 31, 32, 35, 36)
 KINDS: dict[str, Message] = {
     **{kind.__name__: _to_server(kind) for kind in get_args(messages.ServerMessage)},
     **{kind.__name__: _to_agent(kind) for kind in get_args(messages.AgentMessage)},
