@@ -356,6 +356,20 @@ def test_a_surrender_that_is_refused_removes_the_outdated_edge() -> None:
     assert out == [sent]
 
 
+def test_a_request_that_could_not_be_released_is_part_of_deadlocks_again() -> None:
+    """A lock server of the Erlang original releases no single lock: its answer has the request, which was taken for gone."""
+    own = two_edges()[:2]
+    made, out = resolver(2, two_edges())
+    made.gone([each.key for each in own])
+    settle(made)
+    assert out == []
+    made.unsettled = False
+    made.left(own)
+    assert made.unsettled
+    settle(made)
+    assert len(out) == 1
+
+
 # --- Why it ends --------------------------------------------------------------------------------
 
 

@@ -301,21 +301,27 @@ class Ledger:
         own = self._own(record.lock_id)
         return (record.node, record.lock_id) in self.releasing and not (own and own.has(record))
 
-    def released(self, message: Released) -> None:
-        """Take in the answer to a release, with the requests that are left on the id."""
+    def released(self, message: Released) -> bool:
+        """Take in the answer to a release, with the requests that are left on the id; return whether it is the last one."""
         slot = (message.node, message.lock_id)
         left = self.releasing.get(slot, 0) - 1
         if left > 0:
             self.releasing[slot] = left
-            return
+            return False
         self.releasing.pop(slot, None)
         request = self._own(message.lock_id)
         if request is not None and message.node in request.node_requests:
             node_request = request.node_requests[message.node]
+            is_postponed = node_request.withdrawn and len(request.node_requests) == 1
+            if message.records and is_postponed and node_request.asked is None:
+                # A lock server of the Erlang original releases no single lock: it can't be postponed.
+                node_request.withdrawn = False
+                self._use(node_request, join(*[record.mode for record in message.records]))
             for record in message.records:
                 self.update(record)
             if node_request.asked != request.mode and not node_request.withdrawn:
                 self._request(request, node_request, spare=node_request.spare)
+        return True
 
     def refused(self, node: str, lock_id: LockId) -> bool:
         """Drop a request that a lock server refuses; return whether it was still wanted there."""

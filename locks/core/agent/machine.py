@@ -432,7 +432,8 @@ class AgentMachine:
                 self._resolved(message.report)
                 self._take_in(message.records)
             elif isinstance(message, Released):
-                self._ledger.released(message)
+                if self._ledger.released(message):
+                    self._resolver.left(message.records)
                 self._learn(message.records)  # ignored before: they might have been released
             elif isinstance(message, VersionRaised):
                 if self._tokens is not None:
