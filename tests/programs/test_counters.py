@@ -214,6 +214,7 @@ def test_a_killed_process_of_a_web_program_lets_go(name: str, tmp_path: Path) ->
         urls = [serve(stack, program, tmp_path, machine.environment)[1] for _ in range(2)]
         requests = [Requests(3, url) for url in urls]
         eventually(lambda: observer.do("len(locks.queue(('counter',)).waiting)") > 0)
+        eventually(lambda: notes_in(tmp_path))  # who has the lock notes it a moment later
         (first,) = notes_in(tmp_path)
         os.kill(int(first[1]), signal.SIGKILL)
         eventually(lambda: len(notes_in(tmp_path)) == 2)
