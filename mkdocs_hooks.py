@@ -139,11 +139,15 @@ PYODIDE = Package(
     "314.0.7",
     "sha512-0YvXxEhfEdpLfb/XkM2BFAeMROq0iMUX2bzzH9pOttyMcWkwq+HbE5uyuGD82LN7y2q+SNvi/6V5JEsOlD2R1A==",
     {
-        f"play/pyodide/{name}": f"package/{name}"
-        for name in (
-            *("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip"),
-            *("pyodide-lock.json", "README.md"),  # the latter names the licence, MPL-2.0
-        )
+        # MkDocs would make a page of a file that ends with .md; this one names the licence, MPL-2.0.
+        "play/pyodide/README.txt": "package/README.md",
+        **{
+            f"play/pyodide/{name}": f"package/{name}"
+            for name in (
+                *("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm"),
+                *("python_stdlib.zip", "pyodide-lock.json"),
+            )
+        },
     },
 )
 

@@ -158,6 +158,7 @@ def test_the_site_has_the_page_to_play_with(
         assert f"play/{name}" in made
     assert page.index("engine.js") < page.index("play.js")
     assert "play/pyodide/pyodide.mjs" in made
+    assert not [place for place in made if place.endswith(".md")], "MkDocs would make pages of them"
     assert sum(len(content) for place, content in made.items() if "pyodide/" not in place) < 3e6
     with zipfile.ZipFile(io.BytesIO(made["play/sources.zip"])) as archive:
         assert "locks_lab/play/requests.py" in archive.namelist()
