@@ -183,6 +183,8 @@ def playground() -> dict[str, bytes]:
     found[PLAY_PAGE] = page.encode()
     for name in ("play.css", "play.js", "engine.js"):
         found[f"play/{name}"] = (PAGE / name).read_bytes()
+    for name in ("colors.css", "dom.js"):  # of all pages
+        found[f"play/{name}"] = (PAGE.parents[2] / "locks" / "web" / "assets" / name).read_bytes()
     found["play/sources.zip"] = sources()
     return found
 

@@ -19,7 +19,7 @@ from locks.runtime.waiter import Event
 from locks.web.lookout import Lookout
 from locks.web.rules import Rules, is_loopback
 
-__all__ = ["LISTEN", "add_command", "address_of", "page_served", "wait_for_end"]
+__all__ = ["LISTEN", "add_command", "address_of", "page_served", "url_of", "wait_for_end"]
 
 EXAMPLES = """\
   locks web                                            # then open the address that it prints
@@ -98,8 +98,7 @@ def page_served(
     server = serve(host, port, Page(lookout, rules))
     looking = gevent.spawn(lookout.keep_looking)
     try:
-        shown = f"[{host}]" if ":" in host else host
-        yield f"http://{shown}:{server.server_port}/" + (f"#token={token}" if token else "")
+        yield url_of(host, server.server_port) + (f"#token={token}" if token else "")
     finally:
         looking.kill()
         server.stop(LONGEST_PATIENCE)
@@ -116,6 +115,11 @@ def address_of(text: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or int(port) > 65535:
         raise InvalidOption(f"{text!r} is not HOST:PORT, such as {LISTEN}")
     return host, int(port)
+
+
+def url_of(host: str, port: int | None) -> str:
+    """The address of a page, for a browser."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
 def _token(path: Path | None) -> str:

@@ -25,7 +25,17 @@ from locks.web.lookout import Lookout
 from locks.web.picture import Picture
 from locks.web.rules import Rules, refusal
 
-__all__ = ["Environ", "Page", "StartResponse", "answer", "json_body", "send", "serve"]
+__all__ = [
+    "SHARED",
+    "Assets",
+    "Environ",
+    "Page",
+    "StartResponse",
+    "answer",
+    "json_body",
+    "send",
+    "serve",
+]
 
 Environ = dict[str, Any]
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
@@ -48,11 +58,8 @@ HEADERS = [
     ("Cross-Origin-Resource-Policy", "same-origin"),
     ("Cache-Control", "no-store"),
 ]
-ASSETS = {
-    "/": ("page.html", "text/html; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
-}
+SHARED = ("colors.css", "dom.js")  # by all pages
+KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 JSON = "application/json"
 
 
@@ -100,6 +107,33 @@ def _limit() -> gevent.Timeout:
     return gevent.Timeout(SILENCE, TimeoutError("timed out"))
 
 
+class Assets:
+    """The files of a page, and those that all pages share.
+
+    Args:
+        package: The package that has them, in `assets`.
+        first: The name of the page, which is at `/`.
+        more: The names of the others.
+
+    Attributes:
+        paths: The content of each, by its path.
+    """
+
+    def __init__(self, package: str, first: str, *more: str) -> None:
+        own, shared = (resources.files(each) / "assets" for each in (package, "locks.web"))
+        self._kinds = {"/": KINDS["html"]}
+        self.paths = {"/": (own / first).read_bytes()}
+        for folder, names in ((own, more), (shared, SHARED)):
+            for name in names:
+                self.paths[f"/{name}"] = (folder / name).read_bytes()
+                self._kinds[f"/{name}"] = KINDS[name.rpartition(".")[2]]
+
+    def send(self, path: str, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer a request for one of them."""
+        kind = f"{self._kinds[path]}; charset=utf-8"
+        return send(start_response, "200 OK", kind, self.paths[path])
+
+
 class Page:
     """The page, as an application of WSGI.
 
@@ -111,8 +145,7 @@ class Page:
     def __init__(self, lookout: Lookout, rules: Rules) -> None:
         self._lookout = lookout
         self._rules = rules
-        folder = resources.files(__package__) / "assets"
-        self._assets = {path: (folder / name).read_bytes() for path, (name, _) in ASSETS.items()}
+        self._assets = Assets("locks.web", "page.html", "page.css", "page.js")
         self._encoded: _Encoded | None = None
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
@@ -123,18 +156,20 @@ class Page:
             host=environ.get("HTTP_HOST", ""),
             site=environ.get("HTTP_SEC_FETCH_SITE", ""),
             token=environ.get("HTTP_X_LOCKS_TOKEN", ""),
-            secret=path not in ASSETS,
+            secret=path not in self._assets.paths,
         )
         if refused is not None:
             return answer(start_response, refused.status, {"error": refused.why})
-        if path in ASSETS and method == "GET":
-            return send(start_response, "200 OK", ASSETS[path][1], self._assets[path])
+        if path in self._assets.paths and method == "GET":
+            return self._assets.send(path, start_response)
         if path == "/events" and method == "GET":
             return self._events(start_response)
         if path == "/break" and method == "POST":
             return self._break(environ, start_response)
         status = (
-            "405 Method Not Allowed" if path in (*ASSETS, "/events", "/break") else "404 Not Found"
+            "405 Method Not Allowed"
+            if path in (*self._assets.paths, "/events", "/break")
+            else "404 Not Found"
         )
         return answer(start_response, status, {"error": f"there is no {method} {path[:100]}"})
 
@@ -272,5 +307,7 @@ def serve(host: str, port: int, page: Application) -> WSGIServer:
     try:
         server.start()
     except OSError as error:
-        raise InvalidOption(f"can't listen at {host}:{port}: {error}") from None
+        raise InvalidOption(
+            f"can't listen at {host}:{port}: {error}; use another port, or 0 for a free one"
+        ) from None
     return server

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from importlib import resources
 from typing import Any
 
-from locks.cli.web import address_of, wait_for_end
+from locks.cli.observing import refused
+from locks.cli.web import address_of, url_of, wait_for_end
 from locks.errors import InvalidOption
-from locks.web.serving import Environ, StartResponse, answer, json_body, send, serve
+from locks.web.serving import Assets, Environ, StartResponse, answer, json_body, serve
 from locks_lab.play.requests import respond
 
 __all__ = ["Application", "add_command", "play_served"]
@@ -24,11 +24,6 @@ EXAMPLES = """\
 """
 LISTEN = "127.0.0.1:8421"
 LONGEST_BODY = 100_000  # bytes
-ASSETS = {
-    "/": ("play.html", "text/html; charset=utf-8"),
-    "/play.css": ("play.css", "text/css; charset=utf-8"),
-    "/play.js": ("play.js", "text/javascript; charset=utf-8"),
-}
 
 
 def add_command(commands: Any, about: str) -> None:
@@ -42,21 +37,20 @@ def add_command(commands: Any, about: str) -> None:
         metavar="HOST:PORT",
         help="port 0 takes a free one (default: %(default)s)",
     )
-    parser.set_defaults(run=_run)
+    parser.set_defaults(json=False, run=_run)
 
 
 class Application:
     """The page and its answers, as an application of WSGI."""
 
     def __init__(self) -> None:
-        folder = resources.files("locks_lab.play") / "assets"
-        self._assets = {path: (folder / name).read_bytes() for path, (name, _) in ASSETS.items()}
+        self._assets = Assets("locks_lab.play", "play.html", "play.css", "play.js")
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Answer a request."""
         path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
-        if path in ASSETS and method == "GET":
-            return send(start_response, "200 OK", ASSETS[path][1], self._assets[path])
+        if path in self._assets.paths and method == "GET":
+            return self._assets.send(path, start_response)
         if (path, method) != ("/ask", "POST"):
             why = f"there is no {method} {path[:100]}"
             return answer(start_response, "404 Not Found", {"error": why})
@@ -76,14 +70,16 @@ def play_served(listen: str) -> Iterator[str]:
     host, port = address_of(listen)
     server = serve(host, port, Application())
     try:
-        shown = f"[{host}]" if ":" in host else host
-        yield f"http://{shown}:{server.server_port}/"
+        yield url_of(host, server.server_port)
     finally:
         server.stop(0)
 
 
 def _run(options: argparse.Namespace) -> int:
-    with play_served(options.listen) as address:
-        print(address, flush=True)
-        wait_for_end()
+    try:
+        with play_served(options.listen) as address:
+            print(address, flush=True)
+            wait_for_end()
+    except InvalidOption as error:
+        return refused("play", error, options)
     return 0

@@ -17,6 +17,7 @@ import pytest
 
 from tests.cluster.browser import NO_BROWSER, Browser, find_browser
 from tests.helpers import LIMIT, ROOT
+from tests.warm import run_program
 
 PATH = find_browser()
 AXE = os.environ.get("LOCKS_AXE", "")  # the file axe.min.js of the npm package axe-core
@@ -68,7 +69,7 @@ def open_page(browser: Browser, address: str) -> None:
 
 def test_what_is_served(address: str) -> None:
     """The page, its parts and its answers; what is wrong is answered with a sentence, and nothing else is served."""
-    for path in ("", "play.css", "play.js"):
+    for path in ("", "colors.css", "dom.js", "play.css", "play.js"):
         with urlopen(address + path, timeout=LIMIT) as answer:
             assert answer.status == 200
             assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
@@ -85,6 +86,16 @@ def test_what_is_served(address: str) -> None:
         pass
     error.value.close()
     assert error.value.code == 404
+
+
+def test_an_address_that_is_taken(address: str) -> None:
+    """A second page at the same place says in one line what is wrong, and what to do."""
+    listen = address.removeprefix("http://").rstrip("/")
+    done = run_program([sys.executable, "-m", "locks", "play", "--listen", listen])
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"locks play: can't listen at {listen}: ")
+    assert done.stderr.endswith("; use another port, or 0 for a free one\n")
+    assert done.stderr.count("\n") == 1
 
 
 @needs_browser

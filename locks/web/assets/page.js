@@ -1,6 +1,8 @@
 // The live page. It keeps a copy of the picture (tables of rows, by key), makes the changes that the server sends, and
 // draws the visible part. All text from other programs is inserted as text, never as HTML.
 
+import { $, addTip, draw, make } from "./dom.js";
+
 const ROW = 26; // the height of a row of the tree, as in page.css
 const FEW = 300; // up to this many requests, the tree is unfolded at first
 const MOST_BOXES = 60; // in the graph
@@ -10,7 +12,6 @@ const LETTER = 6.4; // the mean width of a letter in pictures, in their units
 const SAMPLES = 120; // of each rate
 const TABLES = ["state", "servers", "agents", "locks", "waits", "deadlocks", "elections", "groups"];
 
-const $ = (id) => document.getElementById(id);
 const tables = Object.fromEntries(TABLES.map((name) => [name, new Map()]));
 const view = {
   at: 0, // the time of the last picture by the observer's clock
@@ -34,33 +35,6 @@ const view = {
 };
 
 // --- Small things -------------------------------------------------------------------------------
-
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name === "onclick") element.addEventListener("click", value);
-    else element.setAttribute(name, value);
-  }
-  element.append(...children);
-  return element;
-}
-
-function draw(tag, attributes = {}, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
-let tips = 0;
-
-// The tip of the arrows of a picture; returns the reference to it.
-function addTip(svg) {
-  const id = `tip-${++tips}`;
-  const size = { viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" };
-  svg.append(draw("defs", {}, draw("marker", { id, class: "tip", ...size }, draw("path", { d: "M0 0 8 4 0 8Z" }))));
-  return `url(#${id})`;
-}
 
 function fill(element, ...children) {
   element.replaceChildren(...children);

@@ -1,7 +1,8 @@
 // The page on which the algorithm is played. A board is a situation, a list of moves, and how many of them are played. The world is
 // made anew for each look (`locks_lab.play.requests`), so nothing is kept anywhere but here and in the address.
 
-const $ = (id) => document.getElementById(id);
+import { $, addTip, draw, make } from "./dom.js";
+
 const FIELDS = ["kind", "clients", "nodes", "homes", "options", "rule"];
 const KINDS = { ours: "locks", original: "the Erlang original", elections: "an election" };
 const DOCS = document.documentElement.dataset.docs ?? ""; // where the pages are; empty if they are not here
@@ -183,24 +184,6 @@ async function begin(situations) {
 
 // --- Showing --------------------------------------------------------------------------------------
 
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (value === true) element.setAttribute(name, "");
-    else if (value !== false && value !== undefined) element.setAttribute(name, value);
-  }
-  element.append(...children.filter((each) => each !== null));
-  return element;
-}
-
-function draw(tag, attributes = {}, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
 const button = (text, onclick, attributes = {}) => make("button", { type: "button", onclick, ...attributes }, text);
 
 function panel(board, name, title, ...children) {
@@ -251,8 +234,7 @@ function graphPanel(board) {
   for (const each of clients) select.append(make("option", { value: each.number, selected: each.number === board.eyes }, `as ${each.name} sees it`));
   const [width, height, radius] = [320, 270, 90];
   const svg = draw("svg", { class: "graph", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": edges.length ? edges.map((edge) => edge.text).join("; ") : "nobody waits for anybody" });
-  const id = `tip-${boards.indexOf(board)}`;
-  svg.append(draw("defs", {}, draw("marker", { id, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, draw("path", { class: "tip", d: "M0 0 8 4 0 8Z" }))));
+  const tip = addTip(svg);
   const places = new Map(clients.map((each, index) => {
     const angle = (2 * Math.PI * index) / clients.length - Math.PI / 2;
     return [each.number, [width / 2 + radius * 1.3 * Math.cos(angle), height / 2 - 10 + radius * Math.sin(angle)]];
@@ -267,7 +249,7 @@ function graphPanel(board) {
     const length = Math.hypot(dx, dy) || 1;
     const [ux, uy] = [dx / length, dy / length];
     const [mx, my] = [(from[0] + to[0]) / 2 - uy * 18, (from[1] + to[1]) / 2 + ux * 18]; // two opposite arrows don't lie on each other
-    svg.append(draw("path", { class: "edge", "marker-end": `url(#${id})`, d: `M${from[0] + ux * 20} ${from[1] + uy * 20} Q${mx} ${my} ${to[0] - ux * 21} ${to[1] - uy * 21}` }, draw("title", {}, edge.text)));
+    svg.append(draw("path", { class: "edge", "marker-end": tip, d: `M${from[0] + ux * 20} ${from[1] + uy * 20} Q${mx} ${my} ${to[0] - ux * 21} ${to[1] - uy * 21}` }, draw("title", {}, edge.text)));
   }
   for (const each of clients) {
     const [x, y] = places.get(each.number);
