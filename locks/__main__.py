@@ -19,12 +19,8 @@ from locks import form
 __all__ = ["Command", "main"]
 
 INTERRUPTED = 128 + signal.SIGINT
-SIMULATED = (
-    ["sim"],
-    ["play"],
-    ["demo"],
-    ["completion"],
-)  # what needs the simulator, or knows its options
+INTERPRETED = ("sim", "play")  # they need the simulator
+SIMULATED = (*INTERPRETED, "demo", "completion")  # or a part of it, or know its options
 
 
 class Command(NamedTuple):
@@ -87,7 +83,7 @@ def main(
         more: More commands, by name.
     """
     with _ends_at_once():
-        if arguments is None and sys.argv[1:2] in SIMULATED:
+        if arguments is None and sys.argv[1:] and sys.argv[1] in SIMULATED:
             form.run_interpreted()
         options = _parsed(sys.argv[1:] if arguments is None else arguments, prog, more or {})
         from locks.cli.printing import run_printing
@@ -129,7 +125,7 @@ def _parsed(arguments: Sequence[str], prog: str, more: Mapping[str, Command]) ->
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     named = next((each for each in arguments if not each.startswith("-")), "")
     for name, command in {**COMMANDS, **more}.items():
-        if name in ("sim", "play") and form.COMPILED:  # `run_interpreted` has not come here
+        if name in INTERPRETED and form.COMPILED:  # `run_interpreted` has not come here
             again = commands.add_parser(name, help=command.about)
             again.set_defaults(
                 run=lambda options: form.require_interpreted(f"locks {options.command}")

@@ -51,12 +51,8 @@ LOOK: Final = 10.0  # seconds between two looks at the locks that are held
 PATIENCE: Final = 5.0  # seconds for writing the last lines when the process ends
 SEARCH: Final = 60.0  # seconds for a search
 NEWEST: Final = 100  # holds and events that a search for another node tells
-TOLD: Final = (
-    "broken",
-    "refused",
-    "server_down",
-    "server_back",
-)  # events of the log that are written, too
+# Events of the log that are written, too.
+TOLD: Final = ("broken", "refused", "server_down", "server_back")
 STARTED, STOPPED = {"event": "started"}, {"event": "stopped"}
 
 logger = logging.getLogger("locks.audit")

@@ -16,6 +16,7 @@ from locks.core.messages import (
     Surrendered,
     VersionRaised,
 )
+from locks.errors import assert_never
 from locks_lab.leader.member import SimulatedInstance
 from locks_lab.leader.parties import Ask, Here, Said, State
 from locks_lab.worlds.network import Link, Party
@@ -109,5 +110,5 @@ def role_of(instance: SimulatedInstance) -> str:
         case "following":
             leader: Any = machine.leader
             return f"follows candidate {leader.node[1:]}, term {machine.term}"
-        case role:
-            return str(role)
+        case _:
+            assert_never(machine.role)

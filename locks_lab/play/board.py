@@ -6,7 +6,7 @@ sentence, and what there is to see. `look` plays the moves of a request, and ans
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -128,15 +128,16 @@ def alike(game: Game, steps: Sequence[str]) -> list[str]:
     wanted = [move for move in steps if move.isdigit()]
     with suppress(Violation):
         while len(made) < MOST_MOVES and (move := game.usual()) is not None:
-            options = {each.move: each for each in game.options()}
-            if move.isdigit() and wanted:
-                asked = wanted.pop(0)
-                if asked not in options:
-                    continue
-                move = asked
-            made.append(move)
-            options[move].do()
+            option = _option(game, wanted.pop(0) if move.isdigit() and wanted else move)
+            if option is not None:
+                made.append(option.move)
+                option.do()
     return made
+
+
+def _option(game: Game, move: str) -> Option | None:
+    """A move that is possible now, by its text; `None` if it is not."""
+    return next((each for each in game.options() if each.move == move), None)
 
 
 def _chosen(game: Game, move: str, number: int) -> Option | None:
@@ -144,10 +145,9 @@ def _chosen(game: Game, move: str, number: int) -> Option | None:
     wanted = game.usual() if move == "next" else move
     if wanted is None:
         return None
-    options: Mapping[str, Option] = {each.move: each for each in game.options()}
-    found = options.get(wanted)
+    found = _option(game, wanted)
     if found is None:
-        there = [*options]
+        there = [each.move for each in game.options()]
         more = f" and {len(there) - FEW} more" if len(there) > FEW else ""
         raise InvalidOption(
             f"move {number}, {move!r}, is not possible now; possible are: {', '.join(there[:FEW]) or 'none'}{more}",

@@ -13,7 +13,7 @@ from locks_lab.leader.schedule import in_order
 from locks_lab.leader.words import ElectionWords, role_of
 from locks_lab.leader.world import FREE, ElectionPlan, ElectionWorld
 from locks_lab.play.board import MoveGroup, Option, Said, Seen
-from locks_lab.play.ours import table_seen
+from locks_lab.play.ours import broken_seen, table_seen
 from locks_lab.schedules.schedule import AnyChoice as Choice
 from locks_lab.stories.words import capital, listed
 from locks_lab.worlds.checks import edges_of
@@ -176,11 +176,7 @@ class ElectionGame:
                 for waiter, holder in edges
                 if waiter.agent.node != holder.agent.node
             ],
-            "broken": [
-                f"{me} sees {other} as {seen}"
-                for (me, other), seen in world.network.seen.items()
-                if seen != "up"
-            ],
+            "broken": broken_seen(world.network),
         }
 
 

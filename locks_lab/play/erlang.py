@@ -16,7 +16,7 @@ from locks_lab.original.story import Narrator, tell_each, usual
 from locks_lab.original.table import Row
 from locks_lab.original.world import Choice, Client, World
 from locks_lab.play.board import MoveGroup, Option, Said, Seen
-from locks_lab.play.ours import edge_seen, party_name, steps_seen, way_seen
+from locks_lab.play.ours import arrow, edge_seen, steps_seen, way_seen
 from locks_lab.stories.formatter import name_of
 from locks_lab.stories.words import capital
 from locks_lab.worlds.client import SERIALS
@@ -50,8 +50,7 @@ class OriginalGame:
         match choice:
             case ("deliver", (sender, receiver)):
                 (_, _, message), *_ = self.world.network.links[sender, receiver]
-                way = f"{party_name(sender)} → {party_name(receiver)}"
-                return f"{way}: {self._label(message)}", "message"
+                return f"{arrow(sender, receiver)}: {self._label(message)}", "message"
             case ("settle", number):
                 return f"Client {number} examines what it knows.", "message"
             case ("step", number):

@@ -18,12 +18,14 @@ from locks_lab.stories.words import capital
 from locks_lab.worlds.client import SERIALS, Fate, ScriptedClient
 from locks_lab.worlds.events import Choice, Event
 from locks_lab.worlds.host import Message
-from locks_lab.worlds.network import Party
+from locks_lab.worlds.network import Network, Party
 from locks_lab.worlds.study import study
 from locks_lab.worlds.world import Faults, World
 
 __all__ = [
     "OurGame",
+    "arrow",
+    "broken_seen",
     "edge_seen",
     "number_of",
     "party_name",
@@ -100,7 +102,7 @@ class OurGame:
             case ("deliver", (sender, receiver)):
                 (_, _, message), *_ = self.world.links[sender, receiver]
                 return (
-                    f"{self._arrow(sender, receiver)}: {self._label(sender, receiver, message)}",
+                    f"{arrow(sender, receiver)}: {self._label(sender, receiver, message)}",
                     "message",
                 )
             case ("settle", number):
@@ -168,11 +170,7 @@ class OurGame:
                 for (sender, receiver), queue in world.links.items()
             ],
             "waits": self._edges(world.edges()),
-            "broken": [
-                f"{me} sees {other} as {seen}"
-                for (me, other), seen in world.network.seen.items()
-                if seen != "up"
-            ],
+            "broken": broken_seen(world.network),
         }
 
     def _node(self, node: str) -> Seen:
@@ -213,9 +211,6 @@ class OurGame:
         """Words for one message, as if it were the first one."""
         return Formatter(several=self._several, reads=self._reads)
 
-    def _arrow(self, sender: Party, receiver: Party) -> str:
-        return f"{party_name(sender)} → {party_name(receiver)}"
-
     def _label(self, sender: Party, receiver: Party, message: Message) -> str:
         """A message in words; it does not matter what was said before."""
         said = self._words().label(sender, receiver, message)
@@ -225,6 +220,18 @@ class OurGame:
 def party_name(party: Party) -> str:
     """A lock server by its node, an agent by its client."""
     return party if isinstance(party, str) else name_of(party)
+
+
+def arrow(sender: Party, receiver: Party) -> str:
+    """The way of a message, in words."""
+    return f"{party_name(sender)} → {party_name(receiver)}"
+
+
+def broken_seen(network: Network) -> list[str]:
+    """The connections that are not up, as each of the nodes sees them."""
+    return [
+        f"{me} sees {other} as {seen}" for (me, other), seen in network.seen.items() if seen != "up"
+    ]
 
 
 def way_seen(sender: Party, receiver: Party, texts: Sequence[str]) -> Seen:

@@ -11,6 +11,7 @@ from locks_lab.stories.words import capital, listed
 
 __all__ = ["HELP", "step_through"]
 
+HINT = "Enter takes the move marked *, a number another one; b goes back, ? shows the rest, q ends."
 HELP = """\
 Enter  the move that comes next in the usual order (marked *)
 2      move 2 of the list
@@ -38,7 +39,7 @@ def step_through(situation: Situation, answers: Iterable[str], say: Callable[[st
     """
     moves = [*situation.moves]
     seen = play(game_of(situation), moves)
-    for line in _told(seen, 0):
+    for line in (HINT, *_told(seen, 0)):
         say(line)
     for answer in answers:
         wish = answer.strip()

@@ -25,7 +25,7 @@ from locks_lab.play.situations import (
     game_of,
     situation_from,
 )
-from locks_lab.play.stepping import HELP, step_through
+from locks_lab.play.stepping import HELP, HINT, step_through
 from tests.helpers import ROOT, SEED
 
 END = ["next"] * 1_000
@@ -225,6 +225,7 @@ def test_in_a_terminal() -> None:
     said: list[str] = []
     answers = ["", "", "", "2", "nonsense", "b", "look", "c", "?", "all", "q", "never read"]
     seen = step_through(OURS, answers, said.append)
+    assert said[0] == HINT
     text = "\n".join(said)
     assert "Client 1 asks for a." in said
     assert "move 5, 'nonsense', is not possible now" in text

@@ -244,7 +244,7 @@ LEADER = [
         "elect.py, leaders.py, command.py: the command line",
     ),
 ]
-# The command line loads the laboratory's commands by the names in `LABORATORY` of `locks/__main__.py`, when they are used: it
+# The command line loads the laboratory's commands by the names in `COMMANDS` of `locks/__main__.py`, when they are used: it
 # imports none of it. Nothing else in `locks` and `locks_leader` names the laboratory, but `locks.testing`.
 LAB_ROOMS = (
     *("worlds", "schedules", "explorer", "cases", "stories", "crowd", "original", "applications"),
