@@ -14,6 +14,8 @@ its setter.
   it. So there was a time at which a majority had it together.
 * **A mark that is found** may be on few servers, because its setter died. So the reader sets it in the same way before it says that
   the work is done.
+* **Grants that are over.** A server that was restarted grants the lock anew, and accepts no mark under the old grant. If too few grants
+  are left, a client that has found a mark reads again. One whose work is done gives up: another run may have begun in between.
 * **Restart.** A server that begins without a memory is not complete. It asks the other servers for all marks. It becomes complete
   when so many complete ones have answered that each mark that is set is among theirs (`Recovery`).
 
@@ -45,7 +47,7 @@ from locks.core.facts import AskMark, Mark, MarkFact
 from locks.model import majority
 from locks.words import LockId
 
-__all__ = ["Marks", "Reading", "Recovery", "Told", "are_set", "moved", "read"]
+__all__ = ["Marks", "Reading", "Recovery", "Told", "are_set", "can_be_set", "moved", "read"]
 
 MOST_MARKS = 100  # in one page
 
@@ -271,3 +273,17 @@ def are_set(
     same = {name for name, fact in told.items() if fact.since == grants.get(name) and fact.mark}
     again = {name for name in same if name in had and told[name].had}
     return len(again) >= majority(len(servers)), same
+
+
+def can_be_set(
+    servers: Collection[str], grants: Mapping[str, int], told: Mapping[str, MarkFact]
+) -> bool:
+    """Whether so many grants may be left that a mark can still be set.
+
+    Args:
+        servers: The names of all servers.
+        grants: The servers on which it is set, with the versions of their grants.
+        told: The answers of the last round. A server that is silent may still have its grant.
+    """
+    left = [name for name, since in grants.items() if name not in told or told[name].since == since]
+    return len(left) >= majority(len(servers))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from locks.core.done import are_set, moved, read
+from locks.core.done import are_set, can_be_set, moved, read
 from locks.core.facts import AskMark, Mark, MarkFact
 from locks.errors import (
     AlreadyDone,
@@ -187,9 +187,8 @@ class Once(ClientBlock, metaclass=Shown):
         try:
             token = self._tx.write_lock(self.lock_id)
             self._asker = MarkAsker(self._tx.agent, self.lock_id)
-            mark = self._asker.read(READ if self._timeout is None else min(READ, self._timeout))
-            if mark is not None:  # its setter may have died before all had it
-                self._asker.set(mark)
+            mark = self._asker.find(READ if self._timeout is None else min(READ, self._timeout))
+            if mark is not None:
                 raise _already_done(mark)
             self._tx.ensure_held()
             self._token = token
@@ -225,6 +224,10 @@ class Once(ClientBlock, metaclass=Shown):
                 f"{show(self.lock_id)} is done, but the lock servers may not remember it: {error}. It may run again",
                 lock_id=self.lock_id,
             ) from error
+
+
+class GrantsOver(CannotServe):
+    """A mark can't be set under the grants of the last reading, because too few of them are left."""
 
 
 class MarkAsker:
@@ -301,18 +304,40 @@ class MarkAsker:
                 )
             Waiter().wait(PAUSE)
 
-    def set(self, mark: Mark, timeout: float | None = None) -> None:
+    def find(self, timeout: float, setting: float = SET) -> Mark | None:
+        """Read the mark; one that is found is set, for its setter may have died before all had it.
+
+        Args:
+            timeout: Seconds to try to read.
+            setting: Seconds to try to set what was read.
+
+        Raises:
+            CannotServe: It is unknown.
+            LocksError: The lock was lost.
+        """
+        deadline = self._node.clock() + setting
+        while True:
+            mark = self.read(timeout)
+            try:
+                if mark is not None:
+                    self.set(mark, setting)
+            except GrantsOver:
+                if self._node.clock() < deadline:
+                    continue
+                raise
+            return mark
+
+    def set(self, mark: Mark, timeout: float = SET) -> None:
         """Set a mark until a majority has it at one time; after `read`.
 
         Args:
             mark: The mark.
-            timeout: Seconds to try; `SET` by default.
+            timeout: Seconds to try.
 
         Raises:
             CannotServe: It is unknown whether it is set.
             LocksError: The lock was lost.
         """
-        timeout = SET if timeout is None else timeout
         deadline = self._node.clock() + timeout
         had: set[str] = set()
         while True:
@@ -321,6 +346,12 @@ class MarkAsker:
             if is_set:
                 return
             self._agent.ensure_held()
+            if not can_be_set(self._servers, self._grants, facts):
+                raise GrantsOver(
+                    f"a majority of the lock servers that granted the lock of {show(self._lock_id)} was restarted meanwhile",
+                    lock_id=self._lock_id,
+                    nodes=[name for name in self._servers if name not in now_had],
+                )
             if self._node.clock() >= deadline:
                 raise CannotServe(
                     f"no majority of the lock servers has taken the mark within {timeout:g} s: {self._why(facts, silent)}",

@@ -149,6 +149,46 @@ def test_the_mark_is_lost_with_a_majority_after_the_work(servers: Servers) -> No
     assert out == "LockLost ('job',)\n"
 
 
+BETWEEN = """
+import locks, sys
+from locks.shapes.once import MarkAsker
+
+ask = MarkAsker._ask
+
+def ask_later(self, servers, mark=None):
+    if mark is not None and not hasattr(MarkAsker, "said"):
+        MarkAsker.said = True
+        print("has read", flush=True)
+        sys.stdin.readline()
+    return ask(self, servers, mark)
+
+MarkAsker._ask = ask_later
+try:
+    with locks.once(("job",)):
+        pass
+except locks.LocksError as error:
+    print(type(error).__name__, error.__cause__ or "", flush=True)
+"""
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_grants_are_over_between_reading_and_setting(servers: Servers, done: bool) -> None:
+    """Who has found a mark reads it again, and is told that the work is done. Who has done the work is told at once that it may run again."""
+    eventually(lambda: remember(servers), limit=LIMIT)
+    if done:
+        assert run(servers, "--once", "job", "--", "true")[0] == 0
+    servers.processes[2].kill()
+    program = servers.program(BETWEEN)
+    assert program.stdout.readline() == "has read\n"
+    servers.start_again(2)
+    eventually(lambda: remember(servers), limit=LIMIT)
+    servers.restart(0)
+    eventually(lambda: remember(servers), limit=LIMIT)
+    out, _ = program.communicate("\n", timeout=LIMIT)
+    over = "NotMarked a majority of the lock servers that granted the lock of job was restarted meanwhile\n"
+    assert out == ("AlreadyDone \n" if done else over)
+
+
 def test_programs_of_one_machine(tmp_path: Path) -> None:
     """The lock server of the machine stays as long as it must remember something, although no program is connected."""
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "LOCKS_LOCAL_IDLE": "0.2"}

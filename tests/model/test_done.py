@@ -3,7 +3,7 @@
 Three servers, two or three runs of the same work, and a number of faults: a run dies at any point, a server drops a run's grant
 (a connection is lost, also between work and mark), a server restarts without its memory. A server restarts only while all others
 are complete, as in a restart of each server in turn. Each question to a server and its answer is one event; the client may go on
-as soon as enough have answered, or later. In all orders: at most one run succeeds, none begins after one has succeeded or was told
+as soon as enough have answered, or later. One that sets a mark that it has found may read again. In all orders: at most one run succeeds, none begins after one has succeeded or was told
 that the work is done, and nobody is told so of work that was not done. Rules that are wrong in one point are caught.
 """
 
@@ -248,6 +248,8 @@ def of_run(world: World, rules: Rules, at: int, run: Run) -> Iterator[World]:
             elif run.rounds < 2:
                 again = run._replace(told=(), had=frozenset(had), rounds=run.rounds + 1)
                 yield went(world, at, again)
+            if not is_set and not run.token:  # its grants may be over
+                yield went(world, at, Run())
 
 
 def succeeded(world: World, at: int, value: int) -> World:

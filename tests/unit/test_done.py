@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from locks.core.done import MOST_MARKS, Marks, Recovery, Told, are_set, moved, read
+from locks.core.done import MOST_MARKS, Marks, Recovery, Told, are_set, can_be_set, moved, read
 from locks.core.facts import AskMark, Mark, MarkFact
 from locks.model import majority
 from locks.words import AgentId
@@ -135,6 +135,16 @@ def test_a_mark_is_set_when_a_majority_has_it_twice() -> None:
     assert are_set(NAMES, grants, {"a"}, again) == (False, {"a", "b"})
     other = {**again, "b": fact(since=2, token=2, had=True)}
     assert are_set(NAMES, grants, {"a", "b"}, other) == (False, {"a"})
+
+
+def test_a_mark_can_be_set_while_enough_grants_may_be_left() -> None:
+    """A server that is silent may have its grant; one that grants the lock anew, or to another client, has not."""
+    grants = {"a": 1, "b": 1}
+    assert can_be_set(NAMES, grants, {})
+    assert can_be_set(NAMES, grants, {"a": fact(since=1)})
+    assert not can_be_set(NAMES, grants, {"a": fact(since=2)})
+    assert not can_be_set(NAMES, grants, {"a": fact(since=0)})
+    assert can_be_set(NAMES, {**grants, "c": 1}, {"a": fact(since=2)})
 
 
 def test_how_many_must_tell_a_server_that_has_forgotten() -> None:
