@@ -14,8 +14,10 @@ its setter.
   it. So there was a time at which a majority had it together.
 * **A mark that is found** may be on few servers, because its setter died. So the reader sets it in the same way before it says that
   the work is done.
-* **Grants that are over.** A server that was restarted grants the lock anew, and accepts no mark under the old grant. If too few grants
-  are left, a client that has found a mark reads again. One whose work is done gives up: another run may have begun in between.
+* **Grants that are new.** A server that was restarted grants the lock anew, and accepts no mark under the old grant. So while a client
+  works, it takes note of new grants, at a time at which it still has a majority of those that it had noted before (`extended`). Then no
+  other run can have begun in between. If too few grants are left, the mark can't be set: a client that has only found it reads again; one
+  whose work is done gives up.
 * **Restart.** A server that begins without a memory is not complete. It asks the other servers for all marks. It becomes complete
   when so many complete ones have answered that each mark that is set is among theirs (`Recovery`).
 
@@ -47,7 +49,17 @@ from locks.core.facts import AskMark, Mark, MarkFact
 from locks.model import majority
 from locks.words import LockId
 
-__all__ = ["Marks", "Reading", "Recovery", "Told", "are_set", "can_be_set", "moved", "read"]
+__all__ = [
+    "Marks",
+    "Reading",
+    "Recovery",
+    "Told",
+    "are_set",
+    "can_be_set",
+    "extended",
+    "moved",
+    "read",
+]
 
 MOST_MARKS = 100  # in one page
 
@@ -287,3 +299,23 @@ def can_be_set(
     """
     left = [name for name, since in grants.items() if name not in told or told[name].since == since]
     return len(left) >= majority(len(servers))
+
+
+def extended(
+    servers: Collection[str],
+    grants: Mapping[str, int],
+    first: Mapping[str, MarkFact],
+    second: Mapping[str, MarkFact],
+) -> dict[str, int]:
+    """The grants of a client that works, and those that it has got since, if no other client can have held the lock in between.
+
+    Args:
+        servers: The names of all servers.
+        grants: The servers whose answers counted, with the versions of their grants.
+        first: The answers of one round.
+        second: Those of a later one. What both say was so at a time between them.
+    """
+    had = {name: fact.since for name, fact in first.items()}
+    now = {name: fact.since for name, fact in second.items() if 0 < fact.since == had.get(name)}
+    kept = now.items() & grants.items()
+    return {**grants, **now} if len(kept) >= majority(len(servers)) else dict(grants)

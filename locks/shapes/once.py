@@ -8,10 +8,11 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from locks.core.done import are_set, can_be_set, moved, read
+from locks.core.done import are_set, can_be_set, extended, moved, read
 from locks.core.facts import AskMark, Mark, MarkFact
 from locks.errors import (
     AlreadyDone,
@@ -30,6 +31,7 @@ from locks.node.client.scope import scope_of
 from locks.node.observing.inquiries import ask_all
 from locks.primitives import ASK
 from locks.program.default import check_shared
+from locks.runtime.away import begin_in_thread
 from locks.runtime.callables import check_callable, check_ran
 from locks.runtime.leaving import ClientBlock, Hold
 from locks.runtime.shown import Shown
@@ -51,6 +53,7 @@ LONGEST = 100 * 366 * DAY
 READ = 10.0  # seconds to wait until enough servers know what is done
 SET = 30.0  # seconds to try to set a mark
 PAUSE = 0.1  # seconds between two tries
+LOOK = 0.1  # seconds between two looks whether there are new grants
 WITHIN = "pass a function; for a coroutine function, use locks.aio.once"
 
 
@@ -192,6 +195,7 @@ class Once(ClientBlock, metaclass=Shown):
                 raise _already_done(mark)
             self._tx.ensure_held()
             self._token = token
+            self._asker.follow()
         except BaseException:
             hold.held.let_go()
             hold.drop()
@@ -218,6 +222,7 @@ class Once(ClientBlock, metaclass=Shown):
         token, asker = self.token, self._asker
         assert asker is not None
         try:
+            asker.take_note()
             asker.set(asker.new(token, self.remember))
         except LocksError as error:
             raise NotMarked(
@@ -243,6 +248,7 @@ class MarkAsker:
         self._node: Any = agent.node
         self._lock_id = lock_id
         self._servers = tuple(scope_of(agent.node).nodes)
+        self._all = dict.fromkeys(self._servers, 0)  # to read
         self._grants: dict[str, int] = {}
 
     def _now(self) -> int:
@@ -260,14 +266,13 @@ class MarkAsker:
         return Mark(self._lock_id, token, now, now + int(remember * 1e6), by)
 
     def _ask(
-        self, servers: Iterable[str], mark: Mark | None = None
+        self, grants: Mapping[str, int], mark: Mark | None = None
     ) -> tuple[dict[str, MarkFact], dict[str, str]]:
-        """Ask servers for the mark, or set it; return the answers, and why there is none."""
-        agent = self._agent
+        """Ask servers for the mark, or set it under these grants; return the answers, and why there is none."""
         now = self._now()
         questions = {
-            name: AskMark(agent.id, self._lock_id, now, self._grants.get(name, 0), mark)
-            for name in servers
+            name: AskMark(self._agent.id, self._lock_id, now, since, mark)
+            for name, since in grants.items()
         }
         said, silent = ask_all(self._node, self._node.cluster, questions, ASK)
         now = self._now()
@@ -290,7 +295,7 @@ class MarkAsker:
         """
         deadline = self._node.clock() + timeout
         while True:
-            facts, silent = self._ask(self._servers)
+            facts, silent = self._ask(self._all)
             found = read(self._servers, facts)
             if found is not None:
                 self._grants = found.grants
@@ -327,6 +332,38 @@ class MarkAsker:
                 raise
             return mark
 
+    def follow(self) -> None:
+        """Take note of new grants as long as the lock is held: each server may be restarted in turn while the work goes on."""
+        self._node.executor.run_later(LOOK, self._node.turn.run, self._look)
+
+    def _look(self) -> None:
+        if not self._agent.machine.holds(self._lock_id):
+            return
+        if self._has_new_grants():
+            begin_in_thread(self._take_note_and_follow)
+        else:
+            self.follow()
+
+    def _has_new_grants(self) -> bool:
+        return not self._agent.machine.grants(self._lock_id).items() <= self._grants.items()
+
+    def _take_note_and_follow(self) -> None:
+        with suppress(LocksError):  # what it means for the mark is said where it is set
+            self.take_note()
+        with suppress(RuntimeError):  # the node has stopped
+            self.follow()
+
+    def take_note(self) -> None:
+        """Count grants that are new since `read`, if there are any, and the lock was held all the time.
+
+        Raises:
+            LocksError: Servers can't be asked.
+        """
+        if self._node.turn.run(self._has_new_grants):
+            first, _ = self._ask(self._all)
+            second, _ = self._ask(self._all)
+            self._grants = extended(self._servers, self._grants, first, second)
+
     def set(self, mark: Mark, timeout: float = SET) -> None:
         """Set a mark until a majority has it at one time; after `read`.
 
@@ -340,13 +377,14 @@ class MarkAsker:
         """
         deadline = self._node.clock() + timeout
         had: set[str] = set()
+        grants = self._grants
         while True:
-            facts, silent = self._ask(self._grants, mark)
-            is_set, now_had = are_set(self._servers, self._grants, had, facts)
+            facts, silent = self._ask(grants, mark)
+            is_set, now_had = are_set(self._servers, grants, had, facts)
             if is_set:
                 return
             self._agent.ensure_held()
-            if not can_be_set(self._servers, self._grants, facts):
+            if not can_be_set(self._servers, grants, facts):
                 raise GrantsOver(
                     f"a majority of the lock servers that granted the lock of {show(self._lock_id)} was restarted meanwhile",
                     lock_id=self._lock_id,

@@ -189,6 +189,36 @@ def test_grants_are_over_between_reading_and_setting(servers: Servers, done: boo
     assert out == ("AlreadyDone \n" if done else over)
 
 
+WORKS = """
+import locks, sys
+with locks.once(("job",)) as run:
+    print("begins", flush=True)
+    for line in sys.stdin:
+        grants = run._asker._agent.machine.grants(run.lock_id)
+        print(grants == run._asker._grants and len(grants) == 3, flush=True)
+"""
+
+
+def test_each_server_is_restarted_in_turn_while_somebody_works(servers: Servers) -> None:
+    """The lock is held throughout, so the work counts as done. A server is restarted when the program has noted the grant of the last one."""
+    eventually(lambda: remember(servers), limit=LIMIT)
+    program = servers.program(WORKS)
+    assert program.stdout.readline() == "begins\n"
+
+    def has_noted_all() -> bool:
+        program.stdin.write("\n")
+        program.stdin.flush()
+        return program.stdout.readline() == "True\n"
+
+    for index in (0, 1, 2, 0):
+        eventually(has_noted_all, limit=LIMIT)
+        servers.restart(index)
+        eventually(lambda: remember(servers), limit=LIMIT)
+    eventually(has_noted_all, limit=LIMIT)
+    assert program.communicate("", timeout=LIMIT) == ("", "")
+    assert run(servers, "--once", "job", "--", "echo", "never")[:2] == (122, "")
+
+
 def test_programs_of_one_machine(tmp_path: Path) -> None:
     """The lock server of the machine stays as long as it must remember something, although no program is connected."""
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "LOCKS_LOCAL_IDLE": "0.2"}

@@ -3,7 +3,8 @@
 Three servers, two or three runs of the same work, and a number of faults: a run dies at any point, a server drops a run's grant
 (a connection is lost, also between work and mark), a server restarts without its memory. A server restarts only while all others
 are complete, as in a restart of each server in turn. Each question to a server and its answer is one event; the client may go on
-as soon as enough have answered, or later. One that sets a mark that it has found may read again. In all orders: at most one run succeeds, none begins after one has succeeded or was told
+as soon as enough have answered, or later. One that sets a mark that it has found may read again; one that works may take note of new
+grants. In all orders: at most one run succeeds, none begins after one has succeeded or was told
 that the work is done, and nobody is told so of work that was not done. Rules that are wrong in one point are caught.
 """
 
@@ -81,6 +82,7 @@ class Rules(NamedTuple):
     are_set: Callable[..., tuple[bool, set[str]]] = done.are_set
     recovery: type[Recovery] = Recovery
     sets_found: bool = True
+    extended: Callable[..., dict[str, int]] = done.extended
 
 
 OURS = Rules()
@@ -231,6 +233,10 @@ def of_run(world: World, rules: Rules, at: int, run: Run) -> Iterator[World]:
         else:
             yield succeeded(world, at, found.mark.token)
     elif run.phase == "works":
+        facts = {name: ask(world, rules, at, each, 0, 0)[1] for each, name in enumerate(NAMES)}
+        grants = tuple(sorted(rules.extended(NAMES, dict(run.grants), facts, facts).items()))
+        if grants != run.grants:
+            yield went(world, at, run._replace(grants=grants))
         yield went(world, at, run._replace(phase="sets"), worked=world.worked | {run.token})
     else:
         grants_of = dict(run.grants)
@@ -299,9 +305,18 @@ def over(runs: int, restarts: int) -> World:
     )
 
 
+def working(runs: int, restarts: int) -> World:
+    """The first run holds the lock on two servers, and works."""
+    world = late(runs, restarts, 0, 0)
+    return world._replace(
+        runs=(world.runs[0]._replace(phase="works"), *world.runs[1:]), worked=frozenset()
+    )
+
+
 WORLDS = {
     "a run dies": begin(2, 0, 0, 1),
     "a grant is lost between work and mark": late(2, 0, 1, 0),
+    "a server restarts while a run works": working(2, 1),
 }
 FILES = late(2, 1, 0, 0)._replace(files=True)
 MORE = {
@@ -318,6 +333,7 @@ MORE = {
     [
         "a grant is lost between work and mark",
         pytest.param("a run dies", marks=pytest.mark.explore),
+        pytest.param("a server restarts while a run works", marks=pytest.mark.explore),
         *(MORE if EXPLORE else ()),
     ],
 )
@@ -385,6 +401,11 @@ def set_by_one(servers: Any, grants: Any, had: Any, told: Any) -> tuple[bool, se
     return done.are_set(servers[:1], grants, had, told)
 
 
+def extended_anyhow(servers: Any, grants: Any, first: Any, second: Any) -> dict[str, int]:
+    """Take note of grants although most of the earlier ones are over."""
+    return {**grants, **{name: fact.since for name, fact in second.items() if fact.since}}
+
+
 WRONG = {
     "a mark without the lock": (
         Rules(marks=AcceptsAlways, are_set=set_without_lock),
@@ -396,6 +417,10 @@ WRONG = {
     "a mark that is not kept": (Rules(marks=AnswersBeforeItIsKept), FILES),
     "a mark on one server": (Rules(are_set=set_by_one), begin(3, 0, 0, 0)),
     "a mark that is found is not set": (Rules(sets_found=False), begin(3, 0, 0, 1)),
+    "new grants count though the lock was lost": (
+        Rules(extended=extended_anyhow),
+        begin(2, 0, 2, 0),
+    ),
 }
 
 

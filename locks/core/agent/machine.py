@@ -579,6 +579,11 @@ class AgentMachine:
         request = self._ledger.requests.get(lock_id)
         return request is not None and request.held
 
+    def grants(self, lock_id: LockId) -> dict[str, int]:
+        """The nodes that grant the request for exactly this id, each with the version of its grant."""
+        request = self._ledger.requests.get(lock_id)
+        return {} if request is None else request.grants()
+
     def check_alive(self) -> None:
         """Raise the reason for which the transaction ended, if it has."""
         if self.ended is not None:
