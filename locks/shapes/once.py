@@ -207,10 +207,12 @@ class Once(ClientBlock, metaclass=Shown):
             if error is None:
                 self.finish()
         finally:
-            self._tx.agent.let_go()
+            self._let_go(self._tx.agent)
 
     def _let_go(self, held: Agent) -> None:
-        """Clean up after a block whose end was interrupted; see `Block`."""
+        """Clean up after a block, also if its end was interrupted; see `Block`."""
+        if self._asker is not None:
+            self._asker.follows = False
         held.let_go()
 
     def finish(self) -> None:
@@ -241,6 +243,9 @@ class MarkAsker:
     Args:
         agent: The agent that holds the write lock of the id.
         lock_id: The lock id.
+
+    Attributes:
+        follows: Whether it takes note of new grants, while the work goes on.
     """
 
     def __init__(self, agent: Agent, lock_id: LockId) -> None:
@@ -250,6 +255,7 @@ class MarkAsker:
         self._servers = tuple(scope_of(agent.node).nodes)
         self._all = dict.fromkeys(self._servers, 0)  # to read
         self._grants: dict[str, int] = {}
+        self.follows = False
 
     def _now(self) -> int:
         return int(self._node.now() // 1000)
@@ -333,25 +339,29 @@ class MarkAsker:
             return mark
 
     def follow(self) -> None:
-        """Take note of new grants as long as the lock is held: each server may be restarted in turn while the work goes on."""
+        """Take note of new grants from now on: each server may be restarted in turn while the work goes on."""
+        self.follows = True
+        self._look_later()
+
+    def _look_later(self) -> None:
         self._node.executor.run_later(LOOK, self._node.turn.run, self._look)
 
     def _look(self) -> None:
-        if not self._agent.machine.holds(self._lock_id):
+        if not (self.follows and self._agent.machine.holds(self._lock_id)):
             return
         if self._has_new_grants():
-            begin_in_thread(self._take_note_and_follow)
+            begin_in_thread(self._take_note_and_look)
         else:
-            self.follow()
+            self._look_later()
 
     def _has_new_grants(self) -> bool:
         return not self._agent.machine.grants(self._lock_id).items() <= self._grants.items()
 
-    def _take_note_and_follow(self) -> None:
+    def _take_note_and_look(self) -> None:
         with suppress(LocksError):  # what it means for the mark is said where it is set
             self.take_note()
         with suppress(RuntimeError):  # the node has stopped
-            self.follow()
+            self._look_later()
 
     def take_note(self) -> None:
         """Count grants that are new since `read`, if there are any, and the lock was held all the time.
