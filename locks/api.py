@@ -426,8 +426,8 @@ def queue(lock_id: Sequence[Any], *, node: str | None = None, timeout: float | N
         NodeNotRunning: The node can't be reached.
         LockTimeout: It did not answer in time.
     """
-    here = default_node()
-    return here.view(check_lock_id(lock_id), checked_node(here, node), timeout)
+    here, checked = default_node(), check_lock_id(lock_id)
+    return here.view(checked, checked_node(here, node, checked), timeout)
 
 
 def watch(
@@ -462,7 +462,7 @@ def watch_on(node: Node, lock_id: Sequence[Any], nodes: Nodes | None, who: Watch
     if node.is_clustered:
         check_sendable(checked)
     named = nodes is not None
-    for name in checked_nodes(node, nodes, must_run=named):
+    for name in checked_nodes(node, nodes, checked, must_run=named):
         if name == node.name:
             node.server.add_watcher(checked, who)
         else:
@@ -482,7 +482,7 @@ def unwatch(
 def unwatch_on(node: Node, lock_id: Sequence[Any], nodes: Nodes | None, who: Watcher) -> None:
     """Stop watching a lock id through this node."""
     checked = check_lock_id(lock_id)
-    for name in checked_nodes(node, nodes, must_run=False):
+    for name in checked_nodes(node, nodes, checked, must_run=False):
         if name == node.name:
             node.server.remove_watcher(checked, who)
         elif node.cluster is not None:

@@ -13,7 +13,7 @@ twice raises an error instead of waiting for ever, and an `acquire` with a time 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from locks.core.agent.machine import Object
@@ -42,7 +42,7 @@ from locks.node.client.refusals import not_held
 from locks.node.client.scope import Nodes, checked_where, some_of, where
 from locks.node.client.thin import ThinLock
 from locks.node.node import Node
-from locks.node.ports import AskedAlready, PendingCall, Scope
+from locks.node.ports import AskedAlready, PendingCall, Scope, Servers
 from locks.node.sendable import check_sendable
 from locks.program.origin import Movable
 from locks.runtime.leaving import ClientBlock, Hold
@@ -112,7 +112,7 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
 
     def where(self, node: Node) -> Scope:
         """The nodes and the requirement of the lock."""
-        return where(node, self._nodes, self._require)
+        return where(node, self._nodes, self._require, self.lock_id)
 
     def __repr__(self) -> str:
         return f"<Lock {self.mode} {show(self.lock_id)}>"
@@ -336,18 +336,19 @@ def checked_wait(blocking: bool, timeout: float | None, default: float | None) -
     return timeout if blocking else 0
 
 
-def await_servers(node: Node, wanted: Scope, timeout: float | None) -> None:
+def await_servers(node: Node, wanted: Iterable[str], timeout: float | None) -> None:
     """Wait briefly for missing servers: a program that has just started may not be connected to all of them yet.
 
     Args:
         node: The program's node.
-        wanted: The servers.
+        wanted: The servers, all of which are needed.
         timeout: The caller's time limit in seconds.
     """
-    if node.cluster is not None and not node.alive.issuperset(wanted.nodes):
+    if node.cluster is not None and not node.alive.issuperset(wanted):
         wait = ASK if timeout is None else min(timeout, ASK)
         found = node.cluster.distribution.options.discovery is not None
-        node.cluster.arrivals.await_servers(wanted, wait, found=found)
+        servers = Servers(tuple(wanted), "all")
+        node.cluster.arrivals.await_servers(servers, wait, found=found)
 
 
 class RWLock:

@@ -134,7 +134,7 @@ def start(
     node.check_running()
     if node.cluster is not None:
         node.cluster.check_may_use()
-    checked = policy_of(policy, nodes, servers_of(node))
+    checked = policy_of(policy, nodes, servers_of(node, resource))
     check_electorate(node, checked)
     made: list[Ref] = []
     given_up: list[bool] = []

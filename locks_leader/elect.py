@@ -24,7 +24,7 @@ from locks.cli.printing import say
 from locks.cli.run import FAILED, IN_VAIN
 from locks.cli.waiting import Waiting
 from locks.facts.around import ElectionLock
-from locks.facts.gather import await_servers, lock_servers, quorum
+from locks.facts.gather import await_servers, lock_servers, own_servers
 from locks_leader.election import Election, Leadership
 from locks_leader.errors import LeaderTimeout
 
@@ -88,7 +88,7 @@ def _say_who_is_missing(options: argparse.Namespace) -> None:
     patience = MOMENT if options.timeout is None else min(MOMENT, options.timeout)
     await_servers(patience)
     found = lock_servers(timeout=patience)
-    if len(found.facts) < quorum()[1]:
+    if len(found.facts) < own_servers().enough:
         print(
             "locks elect: too few lock servers answer; waiting for them (see --servers)",
             file=sys.stderr,

@@ -165,7 +165,7 @@ class Ownership(Worker):
                 node,
                 self._lock_id,
                 self._label,
-                policy_of(self._policy, self._nodes, servers_of(node)),
+                policy_of(self._policy, self._nodes, servers_of(node, self._lock_id)),
             ),
             resource=self._lock_id,
             policy=self._policy,

@@ -28,6 +28,7 @@ async def start(
     listen: str | int | meeting.Address | bool | None = None,
     servers: Iterable[str] | meeting.Discovery | Here | None = None,
     require: Require | None = None,
+    copies: int | None = None,
     peers: Iterable[str] | None = None,
     tls: meeting.TLS | None = None,
     epmd: bool | None = None,

@@ -31,8 +31,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_servers(parser: argparse.ArgumentParser, about: str) -> None:
-    """Add the option for the servers."""
+    """Add the options for the servers."""
     parser.add_argument("--servers", metavar="SERVERS", help=f"{about} (default: $LOCKS_SERVERS)")
+    parser.add_argument(
+        "--copies",
+        type=int,
+        metavar="NUMBER",
+        help="how many of the servers have each lock id (default: $LOCKS_COPIES, or all)",
+    )
 
 
 def servers_in(options: argparse.Namespace) -> str | list[str] | None:
@@ -85,6 +91,7 @@ def join(options: argparse.Namespace) -> None:
         )
     start(
         servers=servers_in(options),
+        copies=options.copies,
         cookie=options.cookie_file,
         tls=TLS(*options.tls) if options.tls else None,
     )

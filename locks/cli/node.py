@@ -273,6 +273,7 @@ def _run(options: argparse.Namespace) -> int:
             cookie=options.cookie_file,
             listen=listen,
             servers=servers,
+            copies=options.copies,
             peers=options.peers,
             tls=TLS(*options.tls) if options.tls else None,
             epmd=options.epmd,
@@ -286,7 +287,7 @@ def _run(options: argparse.Namespace) -> int:
         told: dict[str, str | int] = {"metrics": serve(*metrics)} if metrics else {}
         if node.address is None:  # otherwise it would be a client
             assert isinstance(servers, Discovery)
-            raise none_of_the_servers(name, servers, node.scope.nodes if node.scope else ())
+            raise none_of_the_servers(name, servers, node.servers.nodes if node.servers else ())
     except LocksError as error:
         say("locks node", error)
         stop()

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from locks.cli.joining import add_options, join
 from locks.cli.printing import in_options, say
 from locks.errors import LocksError, MisuseError
-from locks.facts.gather import await_servers, lock_server_names
+from locks.facts.gather import await_servers, own_servers
 from locks.facts.stories import as_table
 from locks.model import AgentId
 from locks.program.default import stop
@@ -148,7 +148,7 @@ def _no_answer(silent: Iterable[tuple[str, str]]) -> list[str]:
 
 def _nobody_answers(silent: Iterable[tuple[str, str]]) -> bool:
     """Whether no lock server answered. An empty answer counts as an answer."""
-    return not set(lock_server_names()) - dict(silent).keys()
+    return not set(own_servers().nodes) - dict(silent).keys()
 
 
 def find_agent(agents: Iterable[AgentId], text: str) -> list[AgentId]:

@@ -12,7 +12,7 @@ from locks.core.facts import NodeFact
 from locks.errors import InvalidOption
 from locks.facts.around import LOCKS_LEADER, standing
 from locks.facts.data import tree_as_data
-from locks.facts.gather import lock_server_names, lock_servers, memories, quorum, requests
+from locks.facts.gather import lock_servers, memories, own_servers, requests
 from locks.facts.stories import duration
 
 __all__ = ["add_command"]
@@ -53,7 +53,8 @@ def add_command(commands: Any, about: str) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    servers, needed = quorum()
+    known = own_servers()
+    servers, needed = len(known.nodes), known.enough
     begun = time.time()
     found = lock_servers(timeout=options.timeout)
     clock = (begun + time.time()) / 2  # assumes that all have answered in the middle
@@ -65,21 +66,23 @@ def _run(options: argparse.Namespace) -> int:
     keeping = [name for name, page in pages.items() if page.keeps]
     troubles = {name: page.trouble for name, page in pages.items() if page.trouble}
     candidates = standing(requests((LOCKS_LEADER,), timeout=options.timeout).facts if facts else ())
+    locks = "locks can" if enough else "some locks can NOT" if known.copies else "locks can NOT"
+    apart = f", because each lock is on {known.copies} of them" if known.copies else ""
     answer = "answers" if len(facts) == 1 else "answer"
-    text = f"{len(facts)} of {servers} lock servers {answer}; {needed} are needed: locks {'can' if enough else 'can NOT'} be taken."
+    text = f"{len(facts)} of {servers} lock servers {answer}; {needed} are needed{apart}: {locks} be taken."
     wrong = [] if enough else [text]
     if missing:
         wrong.append(f"{options.among} does not answer.")
     name = options.before_restart
     restart = None
     if name is not None:
-        if name not in lock_server_names():
+        if name not in known.nodes:
             raise InvalidOption(
-                f"--before-restart {name}: there is no such lock server; the servers are {', '.join(lock_server_names())}"
+                f"--before-restart {name}: there is no such lock server; the servers are {', '.join(known.nodes)}"
             )
         up = [fact.node for fact in facts if fact.node not in forgot]
-        absent = [each for each in lock_server_names() if each not in (name, *up)]
-        restart = before_restart(name, needed, absent, options.timeout)
+        absent = [each for each in known.nodes if each not in (name, *up)]
+        restart = before_restart(name, known.needed, absent, options.timeout)
         wrong += [] if restart.is_safe else restart.lines()[:1]
     if options.json:
         print_json(
@@ -88,6 +91,7 @@ def _run(options: argparse.Namespace) -> int:
                 "servers": servers,
                 "answered": len(facts),
                 "needed": needed,
+                **({"copies": known.copies} if known.copies else {}),
                 **({"missing": options.among} if missing else {}),
                 "nodes": [_as_data(fact, clock, candidates[fact.node]) for fact in facts],
                 "forgetful": forgot,

@@ -31,6 +31,10 @@ of these has it. The same holds for a run that begins later.
 **What is lost.** If a majority forgets at the same time, marks may be lost. Then the servers do not become complete, and say so.
 When all are new, or have forgotten, at one time, they begin *anew*: the first that knows this tells the others.
 
+**If each id is on some of the servers only** (`copies`), all this holds among the servers of an id. A server has ids of many such
+groups. So it is complete when few enough of *all* servers are missing, M - 2, that it has asked N - M + 1 complete ones of each group that
+it can be in, where N is the number of copies.
+
 **A server that keeps its marks** on a disk forgets none of those that it has accepted, for it answers only when a mark is kept. If it was
 complete, it is so again after a restart: it is like one that was not connected for a while. Its grants are gone as in any restart.
 
@@ -206,6 +210,7 @@ class Recovery:
         name: The server's name.
         started: When it was started.
         servers: The names of all servers.
+        copies: How many of them have each id; 0 if all have all ids.
 
     Attributes:
         others: The names of the others.
@@ -213,17 +218,18 @@ class Recovery:
         anew: See `MarkPage`.
     """
 
-    def __init__(self, name: str, started: int, servers: Collection[str]) -> None:
+    def __init__(self, name: str, started: int, servers: Collection[str], copies: int = 0) -> None:
         self._own = (name, started)
         self.others = frozenset(servers) - {name}
-        self.complete = not self.others
+        self._copies = copies or len(servers)
+        self.complete = self._copies == 1  # what it had, nobody else has
         self.anew: tuple[tuple[str, int], ...] = ()
         self._incomplete: dict[str, int] = {}
 
     def round_over(self, told: Mapping[str, Told]) -> None:
         """Take in the answers of one round; the marks in them were added."""
         number = len(self.others) + 1
-        if sum(each.complete for each in told.values()) > number - majority(number):
+        if sum(each.complete for each in told.values()) > number - majority(self._copies):
             self.complete = True
         incomplete = {name: each.started for name, each in told.items() if not each.complete}
         if incomplete.keys() == self.others and incomplete == self._incomplete:

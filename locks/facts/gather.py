@@ -41,8 +41,9 @@ from locks.lock_ids import shown
 from locks.model import AgentId, LockId, check_lock_id, check_node_name, check_timeout, plain_text
 from locks.node.client.agent import Agent
 from locks.node.client.clients import this_program
-from locks.node.client.scope import scope_of
+from locks.node.client.scope import all_servers
 from locks.node.observing.inquiries import Answers, ask_all, ask_by_ways
+from locks.node.ports import Servers
 from locks.program.default import default_node
 from locks.ranges import NUMBER
 
@@ -53,13 +54,12 @@ __all__ = [
     "break_transaction",
     "deadlocks",
     "history",
-    "lock_server_names",
     "lock_servers",
     "look",
     "look_around",
     "members",
     "memories",
-    "quorum",
+    "own_servers",
     "requests",
     "statistics",
     "waits",
@@ -175,7 +175,7 @@ def await_servers(timeout: float) -> bool:
     node = default_node()
     if node.cluster is None:
         return True
-    servers = scope_of(node)._replace(require="all")
+    servers = all_servers(node)._replace(require="all")
     grace = max(GRACE, 2 * node.cluster.distribution.slowest)
     node.cluster.arrivals.await_servers(servers, timeout, found=False, grace=grace)
     return node.alive.issuperset(servers.nodes)
@@ -185,20 +185,14 @@ def memories(*, timeout: float = PATIENCE) -> dict[str, MarkPage]:
     """What the lock servers tell of their memory of what is done (`locks.once`), without the marks, by name."""
     check_timeout(timeout)
     node = default_node()
-    questions = {name: AskMarks(NUMBER.most) for name in scope_of(node).nodes}
+    questions = {name: AskMarks(NUMBER.most) for name in all_servers(node).nodes}
     said = ask_all(node, node.cluster, questions, timeout).said
     return {name: page for name, page in sorted(said.items()) if isinstance(page, MarkPage)}
 
 
-def lock_server_names() -> tuple[str, ...]:
+def own_servers() -> Servers:
     """The lock servers of this program."""
-    return tuple(scope_of(default_node()).nodes)
-
-
-def quorum() -> tuple[int, int]:
-    """The number of this program's lock servers, and how many of them a lock needs."""
-    scope = scope_of(default_node())
-    return len(scope.nodes), scope.needed
+    return all_servers(default_node())
 
 
 def look(before: Look | None = None, *, timeout: float = PATIENCE) -> Look:
@@ -209,7 +203,7 @@ def look(before: Look | None = None, *, timeout: float = PATIENCE) -> Look:
             Durations in them are those of that time; points in time remain right.
         timeout: Seconds to wait at most for each part of the answers.
     """
-    known, needed = quorum()
+    servers = own_servers()
     begun = time.time()
     nodes = lock_servers(timeout=timeout)
     at = (begun + time.time()) / 2  # assumes that all have answered in the middle
@@ -237,7 +231,16 @@ def look(before: Look | None = None, *, timeout: float = PATIENCE) -> Look:
         told = deadlocks(timeout=timeout)
         remembered = told.facts
         silent |= dict(told.silent)
-    return Look(at, known, needed, nodes.facts, waits, remembered, tuple(silent.items()))
+    return Look(
+        at,
+        len(servers.nodes),
+        servers.needed,
+        nodes.facts,
+        waits,
+        remembered,
+        tuple(silent.items()),
+        spare=servers.enough - servers.needed,
+    )
 
 
 def break_transaction(
@@ -364,7 +367,9 @@ def _by_ways(
     if name == node.name or (node.cluster is not None and name in node.cluster.distribution.links):
         ways = [name]
     else:
-        ways = [each for each in scope_of(node).nodes if each in node.alive and each != node.name]
+        ways = [
+            each for each in all_servers(node).nodes if each in node.alive and each != node.name
+        ]
     if not ways:
         raise NodeNotRunning(
             f"can't ask {name}: {node.name} can't reach any lock server",
@@ -375,12 +380,12 @@ def _by_ways(
 
 def _of_servers(asking: _Asking, timeout: float) -> Gathered:
     """Ask all lock servers."""
-    return _by_pages(asking, timeout, scope_of(default_node()).nodes)
+    return _by_pages(asking, timeout, all_servers(default_node()).nodes)
 
 
 def _of_all(asking: _Asking, timeout: float) -> Gathered:
     """Ask all lock servers, and through them the client nodes that are connected to them."""
-    servers = scope_of(default_node()).nodes
+    servers = all_servers(default_node()).nodes
     ways, silent = _client_nodes(timeout)
     found: list[Any] = []
     names = [*servers, *ways]
@@ -400,7 +405,7 @@ def _client_nodes(timeout: float) -> tuple[dict[str, str], dict[str, str]]:
     asking = _Asking(lambda _, after: AskClients(after), ClientPage, rest, "")
     ways: dict[str, str] = {}
     silent: dict[str, str] = {}
-    for server in scope_of(default_node()).nodes:
+    for server in all_servers(default_node()).nodes:
         found = _by_pages(asking, timeout, [server])
         silent |= dict(found.silent)
         for name in found.facts:

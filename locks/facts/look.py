@@ -23,6 +23,7 @@ class Look(NamedTuple):
         deadlocks: The remembered deadlocks, the newest first.
         silent: The lock servers that did not answer, each with the reason.
         around: The answers of client nodes, too; `None` if they were not asked.
+        spare: How many more of the servers must be up so that every lock can be taken: those that do not have it (`copies`).
     """
 
     at: float
@@ -33,8 +34,9 @@ class Look(NamedTuple):
     deadlocks: tuple[DeadlockFact, ...] = ()
     silent: tuple[tuple[str, str], ...] = ()
     around: Around | None = None
+    spare: int = 0
 
     @property
     def enough(self) -> bool:
-        """Whether enough lock servers answered to take a lock."""
-        return bool(self.known) and len(self.nodes) >= self.needed
+        """Whether enough lock servers answered to take any lock."""
+        return bool(self.known) and len(self.nodes) >= self.needed + self.spare

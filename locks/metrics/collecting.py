@@ -18,7 +18,7 @@ from locks.metrics.names import METRICS
 from locks.node.node import Node
 from locks.node.observing.elections import is_contest
 from locks.node.observing.times import MOST_NAMES, OTHERS, first_name
-from locks.node.ports import Scope
+from locks.node.ports import Servers
 from locks.program.default import default_node, is_at_hand
 from locks.ranges import LONGEST_TEXT
 from locks.words import is_held_up_id, show
@@ -186,7 +186,7 @@ class Metrics:
 
 def _others(node: Node) -> Iterator[tuple[str, Labels, float]]:
     """The metrics of connections with other nodes."""
-    servers = _scope(node).nodes
+    servers = _servers(node).nodes
     connected = node.nodes()
     yield "locks_connections", {"kind": "server"}, sum(each in servers for each in connected)
     yield "locks_connections", {"kind": "peer"}, sum(each not in servers for each in connected)
@@ -201,14 +201,14 @@ def _others(node: Node) -> Iterator[tuple[str, Labels, float]]:
 
 
 def servers_of(node: Node) -> tuple[int, int, int]:
-    """How many servers the program has, how many of them can be asked now, and how many a lock needs."""
-    scope = _scope(node)
-    return len(scope.nodes), len(node.alive.intersection(scope.nodes)), scope.needed
+    """How many servers the program has, how many of them can be asked now, and how many must be so that every lock can be taken."""
+    servers = _servers(node)
+    return len(servers.nodes), len(node.alive.intersection(servers.nodes)), servers.enough
 
 
-def _scope(node: Node) -> Scope:
+def _servers(node: Node) -> Servers:
     """Where the program's locks are taken; a node that has taken none yet is not asked to choose."""
-    return node.scope or Scope((node.name,), "all")
+    return node.servers or Servers((node.name,), "all")
 
 
 def family(name: str) -> prometheus.Metric:

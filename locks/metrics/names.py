@@ -98,7 +98,9 @@ METRICS = {
     ),
     "locks_servers": Metric("gauge", "Nodes on which this program's locks are taken."),
     "locks_servers_connected": Metric("gauge", "Servers that can be asked now."),
-    "locks_servers_needed": Metric("gauge", "How many of the servers a lock needs."),
+    "locks_servers_needed": Metric(
+        "gauge", "How many of the servers must be up so that every lock can be taken."
+    ),
     "locks_certificate_expires_seconds": Metric(
         "gauge", "When the node's certificate expires, in seconds since 1970; only with TLS."
     ),

@@ -17,6 +17,7 @@ from typing import Any
 from locks.core.done import Marks, Recovery, Told, moved
 from locks.core.facts import AskMark, AskMarks, Mark, MarkFact, MarkPage
 from locks.node.peers.local_node import Connections, LocalNode
+from locks.node.ports import Servers
 from locks.node.state import State
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Reference
@@ -55,17 +56,22 @@ class Memory:
 
     def __init__(self, node: LocalNode, file: Path | None = None) -> None:
         self._node = node
-        scope = node.scope
-        shared = scope is not None and node.name in scope.nodes
-        self._servers = tuple(sorted(scope.nodes)) if shared and scope else (node.name,)
+        servers = node.servers
+        if servers is None or node.name not in servers.nodes:
+            servers = Servers((node.name,), "all")
+        self._servers = servers._replace(nodes=tuple(sorted(servers.nodes)))
+        # What is written if it is complete: the servers, and how many of them have each id.
+        copies = (f"copies={servers.copies}",) if servers.copies else ()
+        self._whole = (*self._servers.nodes, *copies)
         self._marks = Marks()
-        self._recovery = Recovery(node.name, node.server.record.started, self._servers)
+        self._recovery = Recovery(
+            node.name, node.server.record.started, servers.nodes, servers.copies
+        )
         self._told: dict[str, Told] = {}  # in this round
         self._open: dict[str, Reference] = {}  # the calls of this round
         self._pages = 0  # that were read
         self._state = None if file is None else State(file, node.name)
-        # The servers, if it is written that this one is complete.
-        self._kept_for: tuple[str, ...] = ()
+        self._kept_for: tuple[str, ...] = ()  # the same, as it is written
         self._trouble = ""
         self._writes = False
         self._waiting: list[tuple[AskMark, Callable[[MarkFact], object]]] = []
@@ -74,7 +80,7 @@ class Memory:
                 self._marks.add(mark, node.server.record.now())
             self._marks.kept = self._marks.number
             self._kept_for = self._state.servers
-            self._recovery.complete |= self._kept_for == self._servers
+            self._recovery.complete |= self._kept_for == self._whole
 
     def node_stopped(self) -> None:
         """Close the file; the node's connections end its calls."""
@@ -104,7 +110,8 @@ class Memory:
         since = next((each.since for each in own if each.granted and each.mode == "write"), 0)
         now = self._node.server.record.now()
         complete = self._recovery.complete
-        fact = self._marks.answer(question, since, complete, self._servers, now)
+        servers = self._servers.around(question.lock_id)
+        fact = self._marks.answer(question, since, complete, servers, now)
         return fact._replace(trouble=self._trouble)
 
     def answer_when_kept(self, question: AskMark, tell: Callable[[MarkFact], object]) -> None:
@@ -131,7 +138,7 @@ class Memory:
         if self._state is None or self._writes:
             return
         marks = self._marks.not_kept()
-        servers = self._servers if self._recovery.complete else ()
+        servers = self._whole if self._recovery.complete else ()
         if marks or servers != self._kept_for or self._trouble:
             self._writes = True
             now = self._node.server.record.now()
@@ -219,7 +226,8 @@ class Memory:
             self._pages += 1
             now = self._node.server.record.now()
             for mark in page.marks:
-                self._marks.add(moved(mark, page.now, now), now)
+                if self._node.name in self._servers.around(mark.lock_id):
+                    self._marks.add(moved(mark, page.now, now), now)
             first = first or Told(page.started, page.complete, page.anew)
             if page.more:
                 self._ask(cluster, name, page.more, first)

@@ -39,12 +39,12 @@ from locks.node.client.clients import can_be_linked, this_program
 from locks.node.client.holders import Holders
 from locks.node.client.one_client import join_waits
 from locks.node.client.refusals import owner_has_ended
-from locks.node.client.scope import first_scope
+from locks.node.client.scope import first_servers, take_servers
 from locks.node.client.thin import ThinLocks
 from locks.node.dispatch import Dispatch, Trace
 from locks.node.observing.long_waits import LONG, LongWaits
 from locks.node.observing.statistics import Counters
-from locks.node.ports import Background, OriginalGuard
+from locks.node.ports import Background, OriginalGuard, Scope, Servers
 from locks.node.server import Server, listener
 from locks.node.services import Service, Services
 from locks.runtime import interrupts
@@ -113,8 +113,9 @@ class Node(metaclass=Shown):
         server: The reference of its lock server.
         services: What else lives on it.
         thin: The thin locks of its clients.
-        scope: Where locks are taken; `None` before the first one, if it meets others and it was not
-            said.
+        servers: Where locks are taken; `None` before the first one, if it meets others and none were
+            set.
+        scope: The same for each lock; `None` if it depends on the id, too.
         refusals: Why nodes that run can't be connected, by their names.
     """
 
@@ -147,7 +148,9 @@ class Node(metaclass=Shown):
         self.name = name if simulated else check_node_name(name)
         self.alive = frozenset((name,))
         self.silent: frozenset[str] = frozenset()
-        self.scope = first_scope(name, options)
+        self.servers: Servers | None = None
+        self.scope: Scope | None = None
+        take_servers(self, first_servers(name, options))
         self.program = "" if options is None else this_program()
         self.running = True
         self.now, self.clock = clocks

@@ -9,14 +9,17 @@ simulated one does (`locks.runtime.port`).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from locks.core.agent.lines import Lines
 from locks.core.agent.machine import AgentMachine
 from locks.core.agent.requests import needed
 from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerMessage
-from locks.model import AgentId, LockId, LockResult, Mode, RequestRecord, Require, View
+from locks.errors import InvalidOption
+from locks.model import AgentId, LockId, LockResult, Mode, RequestRecord, Require, View, show
 from locks.node.observing.statistics import Counters
+from locks.node.sendable import check_sendable
 from locks.runtime.inline import Turn
 from locks.runtime.monitor import Client, Down, Ending, Monitor
 from locks.runtime.waiter import Waiter
@@ -34,6 +37,7 @@ __all__ = [
     "OriginalGuard",
     "PendingCall",
     "Scope",
+    "Servers",
 ]
 
 T = TypeVar("T")
@@ -112,7 +116,7 @@ class Background(Protocol):
 
 
 class Scope(NamedTuple):
-    """Where locks are taken.
+    """Where a lock is taken.
 
     Attributes:
         nodes: On which nodes.
@@ -126,6 +130,72 @@ class Scope(NamedTuple):
     def needed(self) -> int:
         """How many of the nodes a lock needs while all are up."""
         return needed(self.require, self.nodes, self.nodes)
+
+
+class Servers(NamedTuple):
+    """The lock servers of a program. All programs that share some of them must have the same.
+
+    Attributes:
+        nodes: Their names.
+        require: How many of those that have an id a lock needs.
+        copies: How many of them have each id (`locks.core.placement`); 0 if all have all ids.
+    """
+
+    nodes: tuple[str, ...]
+    require: Require
+    copies: int = 0
+
+    @property
+    def everywhere(self) -> Scope | None:
+        """Where all locks are taken; `None` if that depends on the id."""
+        return None if self.copies else Scope(self.nodes, self.require)
+
+    @property
+    def needed(self) -> int:
+        """How many servers a lock needs."""
+        return Scope(self.nodes[: self.copies or None], self.require).needed
+
+    @property
+    def enough(self) -> int:
+        """How many of the servers must be up so that every lock can be taken."""
+        return len(self.nodes) - (self.copies or len(self.nodes)) + self.needed
+
+    def at(self, lock_id: LockId) -> Scope:
+        """Where a lock is taken.
+
+        Raises:
+            InvalidOption: The id covers ids that are on different servers.
+            InvalidLockId: It can't be sent to the servers.
+        """
+        nodes = self.around(lock_id)
+        if self.copies not in (0, len(nodes)):
+            raise InvalidOption(
+                f"can't lock {show(lock_id)}, or ask for its queue: it covers ids that are on different servers (copies={self.copies}); "
+                "name one of these ids, or nodes=[...]",
+                lock_id=lock_id,
+            )
+        return Scope(nodes, self.require)
+
+    def around(self, lock_id: LockId) -> tuple[str, ...]:
+        """The servers that have an id, or ids that are related to it.
+
+        Raises:
+            InvalidLockId: It can't be sent to the servers.
+        """
+        if not self.copies:
+            return self.nodes
+        from locks.core.placement import key_of  # most programs need none of it
+
+        key = key_of(check_sendable(lock_id))
+        return _placed(key, self.nodes, self.copies) if key else self.nodes
+
+
+@lru_cache(maxsize=1024)
+def _placed(key: tuple[Any, ...], servers: tuple[str, ...], copies: int) -> tuple[str, ...]:
+    from locks.core.placement import place
+    from locks.otp.bytes.etf import encode
+
+    return place(encode(*key), servers, copies)
 
 
 class OriginalGuard(Protocol):
@@ -163,7 +233,8 @@ class NodePort(Protocol):
     refusals: dict[str, str]  # why nodes that run can't be connected
     program: str  # the text for the program behind the names of its clients
     is_clustered: bool  # whether other nodes may hear of its locks
-    scope: Scope | None  # where locks are taken; `None` if none was set, and none was used yet
+    servers: Servers | None  # where locks are taken; `None` if none was set, and none was used yet
+    scope: Scope | None  # where all locks are taken, if that is known and does not depend on the id
     turn: Turn
     touched: dict[Any, int]  # the actors of this turn, and how long their histories were before
     unsettled: dict[Any, None]  # agents that look for deadlocks at the end of this turn

@@ -127,6 +127,7 @@ class Options(NamedTuple):
         require: How many of these are needed.
         discovery: Finds the servers, if their addresses may change.
         state: The file in which it keeps what is done, if it does.
+        copies: How many of the servers have each id; 0 if all have all ids.
     """
 
     cookies: Cookies
@@ -141,6 +142,7 @@ class Options(NamedTuple):
     require: Require
     discovery: Discovery | None
     state: Path | None = None
+    copies: int = 0
 
     @property
     def hidden(self) -> bool:
@@ -174,6 +176,7 @@ class Options(NamedTuple):
         require: Require | None = None,
         discovery: Discovery | None = None,
         state: str | Path | None = None,
+        copies: int | None = None,
     ) -> Options | None:
         """Check the options of `locks.start`, as given there; return `None` for a node without a cluster.
 
@@ -193,6 +196,7 @@ class Options(NamedTuple):
                 f"require={require!r} needs servers=[...], too: it is the number of servers that a lock needs",
                 require=require,
             )
+        number = _copies(given, copies)
         if cookie is None:
             if listen not in (None, False) or peers or given or tls is not None or epmd or state:
                 raise InvalidOption(
@@ -224,9 +228,10 @@ class Options(NamedTuple):
             bool(mesh),
             bool(allow_plaintext),
             tuple(sorted(given)),
-            _required(given, require),
+            _required(range(number or len(given)), require),
             discovery,
             None if state is None else Path(state),
+            number,
         )
         if options.state is not None and options.hidden:
             raise InvalidOption(
@@ -350,6 +355,26 @@ def _with_peers(
             )
         found[name] = address or known
     return found
+
+
+def _copies(servers: Sized, copies: int | None) -> int:
+    """How many of the servers have each id; 0 if all have all ids.
+
+    Raises:
+        InvalidOption: There can't be so many.
+    """
+    if copies is None:
+        return 0
+    if type(copies) is not int or copies < 1:
+        raise InvalidOption(
+            f"copies={shown(copies)} is not a whole number from 1 on", copies=shown(copies)
+        )
+    if copies > len(servers):
+        raise InvalidOption(
+            f"copies={copies} needs as many servers, and servers=[...] has {len(servers)}; list more servers, or use fewer copies",
+            copies=copies,
+        )
+    return copies if copies < len(servers) else 0
 
 
 def _required(servers: Sized, require: Require | None) -> Require:

@@ -20,10 +20,10 @@ from locks.lock_ids import shown
 from locks.model import NODE_NAME, Require, check_node_name, is_seconds
 from locks.node.client.leaks import warn_of_leak
 from locks.node.client.refusals import check_may_wait
-from locks.node.client.scope import HERE, HERE_WORD, Here
+from locks.node.client.scope import HERE, HERE_WORD, Here, take_servers
 from locks.node.node import Node, Trace
 from locks.node.observing.long_waits import LONG
-from locks.node.ports import Scope
+from locks.node.ports import Servers
 from locks.program.handed_down import hand_down, handed_down
 from locks.program.settings import arguments, read_settings
 from locks.program.several import one_of_several
@@ -81,6 +81,7 @@ def start(
     listen: str | int | meeting.Address | bool | None = None,
     servers: Iterable[str] | meeting.Discovery | Here | None = None,
     require: Require | None = None,
+    copies: int | None = None,
     peers: Iterable[str] | None = None,
     tls: meeting.TLS | None = None,
     epmd: bool | None = None,
@@ -116,6 +117,8 @@ def start(
             does not listen, and takes no part in the work of other programs. Instead of a list: a `locks.node.Discovery`,
             a text that names one, or `locks.HERE`, for private locks of a program that connects to other nodes.
         require: How many of the servers a lock needs: `"majority"`, the default for several servers, or `"all"`.
+        copies: How many of the servers have each lock id, such as 3; all of them by default. Then the first element of an id
+            decides which ones, and `require` counts these. All programs that share servers must use the same number.
         peers: More nodes to connect to, each `name@host:port`. The node keeps trying while a peer is not
             running, and reconnects after a connection is lost.
         tls: Certificates. Required for addresses other than loopback.
@@ -142,7 +145,7 @@ def start(
         five seconds for that.
 
     Raises:
-        MisuseError: A node is running with another name, other servers or another requirement, or a
+        MisuseError: A node is running with another name, other servers, another requirement or number of copies, or a
             cookie is given.
         InvalidOption: An option is wrong.
         OperatingError: `epmd` is set and the port mapper does not answer, or the servers were not found
@@ -160,6 +163,7 @@ def start(
         "listen": listen,
         "servers": servers,
         "require": require,
+        "copies": copies,
         "peers": peers,
         "tls": tls,
         "epmd": epmd,
@@ -233,6 +237,7 @@ def _runs_already(given: Mapping[str, Any]) -> bool:
             or given["cookie"] is not None
             or _are_others(_default, given["servers"])
             or _requires_other(_default, given["require"])
+            or _has_other_copies(_default, given["copies"])
         ):
             raise MisuseError(
                 f"node {_default.name} is already running; stop it with locks.stop() before you "
@@ -347,7 +352,7 @@ def _begin(plan: _Plan) -> Node:
     )
     _default = node
     if plan.here:
-        node.scope = Scope((plan.name,), "all")
+        take_servers(node, Servers((plan.name,), "all"))
     _plan, _next_plan = plan._replace(forked=False), None
     if plan.here or plan.options is not None:
         hand_down(plan._replace(forked=True, trace=None))
@@ -373,9 +378,10 @@ def _ready(node: Node) -> Node:
     global _newborn
     if node is not _newborn:
         return node
-    if node.cluster is not None and node.scope is not None and node.name not in node.scope.nodes:
+    servers = node.servers
+    if node.cluster is not None and servers is not None and node.name not in servers.nodes:
         found = node.cluster.distribution.options.discovery is not None
-        node.cluster.arrivals.await_servers(node.scope, CONNECTED_WITHIN, found=found)
+        node.cluster.arrivals.await_servers(servers, CONNECTED_WITHIN, found=found)
     if _newborn is node:
         _newborn = None
     return node
@@ -414,14 +420,23 @@ def _are_others(node: Node, servers: Iterable[str] | meeting.Discovery | Here | 
     if servers is None:
         return False
     if isinstance(servers, Here):
-        return node.scope is None or node.scope.nodes != (node.name,)
+        return node.servers is None or node.servers.nodes != (node.name,)
     return meeting.are_others(node, servers)
 
 
 def _requires_other(node: Node, require: Require | None) -> bool:
     """Whether a node with several servers was started with another requirement."""
-    several = node.scope is not None and len(node.scope.nodes) > 1
-    return several and require not in (None, node.scope and node.scope.require)
+    servers = node.servers
+    several = servers is not None and len(servers.nodes[: servers.copies or None]) > 1
+    return several and require not in (None, servers and servers.require)
+
+
+def _has_other_copies(node: Node, copies: int | None) -> bool:
+    """Whether a node was started with another number of copies."""
+    servers = node.servers
+    return copies is not None and (
+        servers is None or copies != (servers.copies or len(servers.nodes))
+    )
 
 
 def _check_is_here(node: Node) -> None:

@@ -55,6 +55,6 @@ def _turn_away(node: Node) -> set[str]:
     assert node.cluster is not None
     owners = node.server.machine.table.owners.items()
     busy = {agent.node for agent, owner in owners if holds_up(owner.all())}
-    servers = () if node.scope is None else node.scope.nodes
+    servers = () if node.servers is None else node.servers.nodes
     node.cluster.distribution.turn_away(keep=busy.union(servers))
     return busy

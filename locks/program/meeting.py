@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from locks.errors import InvalidOption
 from locks.node.client.refusals import check_may_wait
 from locks.node.client.scope import Here
 from locks.node.node import Node
@@ -52,6 +53,12 @@ def options_of(
     """
     discovery = servers if isinstance(servers, Discovery) else None
     if discovery is not None:
+        if options.get("copies") is not None:
+            raise InvalidOption(
+                f"copies={options['copies']!r} needs a list of servers, and not {discovery.describe()}: where an id is depends on all "
+                "servers, so they must not change while programs run",
+                copies=repr(options["copies"]),
+            )
         if isinstance(discovery, LocalServer):
             options["cookie"] = discovery.secret({"name": given, **options})
         check_may_wait()
@@ -84,4 +91,5 @@ def are_others(node: Node, servers: Iterable[str] | Discovery) -> bool:
     if isinstance(servers, Discovery):
         options = None if node.cluster is None else node.cluster.distribution.options
         return options is None or options.discovery != servers
-    return node.scope is None or parse_servers(servers, epmd=True).keys() != set(node.scope.nodes)
+    known = () if node.servers is None else node.servers.nodes
+    return parse_servers(servers, epmd=True).keys() != set(known)

@@ -93,6 +93,7 @@ _NUMBER = _Kind(
     float,
     lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
 )
+_WHOLE = _Kind("a whole number", int, lambda value: type(value) is int)
 _BOOL = _Kind(
     "true or false", lambda text: TRUTH[text.lower()], lambda value: isinstance(value, bool)
 )
@@ -101,6 +102,7 @@ SETTINGS: dict[str, _Kind] = {
     "name": _TEXT,
     "servers": _SERVERS,
     "require": _TEXT,
+    "copies": _WHOLE,
     "cookie_file": _TEXT,
     "listen": _TEXT,
     "peers": _LIST,

@@ -193,8 +193,8 @@ class Barrier(Movable, metaclass=Shown):
         """The node that has the barrier; waits briefly if it is not connected yet."""
         if node.is_clustered:
             check_sendable(self.lock_id)
-        server = min(where(node, self._nodes, None).nodes)
-        await_servers(node, Scope((server,), "all"), None)
+        server = min(where(node, self._nodes, None, self.lock_id).nodes)
+        await_servers(node, (server,), None)
         return server
 
     def _broken(self, why: str) -> BrokenBarrier:

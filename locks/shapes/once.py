@@ -27,7 +27,7 @@ from locks.model import LockId, check_lock_id, check_timeout, show
 from locks.node.client.agent import Agent
 from locks.node.client.clients import checked_label
 from locks.node.client.owner import Owner, checked_owner
-from locks.node.client.scope import scope_of
+from locks.node.client.scope import all_servers
 from locks.node.observing.inquiries import ask_all
 from locks.primitives import ASK
 from locks.program.default import check_shared
@@ -252,7 +252,7 @@ class MarkAsker:
         self._agent = agent
         self._node: Any = agent.node
         self._lock_id = lock_id
-        self._servers = tuple(scope_of(agent.node).nodes)
+        self._servers = all_servers(agent.node).at(lock_id).nodes
         self._all = dict.fromkeys(self._servers, 0)  # to read
         self._grants: dict[str, int] = {}
         self.follows = False

@@ -65,7 +65,7 @@ class Semaphore(Lock):
         self, timeout: float | None, blocking: bool, hold: Hold, quiet: bool = False
     ) -> bool:
         node = self._home()
-        await_servers(node, self.where(node), timeout)  # a majority may be there alone
+        await_servers(node, self.where(node).nodes, timeout)  # a majority may be there alone
         return super()._acquire(timeout, blocking, hold, quiet)
 
     def locked(self) -> bool:

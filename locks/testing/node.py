@@ -25,8 +25,9 @@ from locks.node.client.clients import label_of
 from locks.node.client.leaks import Held
 from locks.node.client.one_client import interrupt_others
 from locks.node.client.owner import Owner
+from locks.node.client.scope import take_servers
 from locks.node.node import Node
-from locks.node.ports import Answering, NodePort, PendingCall, Scope
+from locks.node.ports import Answering, NodePort, PendingCall, Servers
 from locks.node.server import Server
 from locks.otp.notices import Notices
 from locks.program import default as program
@@ -333,7 +334,7 @@ class SimulatedNode(Node):
         self.deliver, self.perform, self.request = self._deliver, self._perform, self._request
         if len(nodes.names) > 1:
             self.is_clustered = True
-            self.scope = Scope(nodes.names, "majority")
+            take_servers(self, Servers(nodes.names, "majority"))
             self.notices = Notices(self.executor.run_soon, self.clock)
         self.creation = 1 + (first_version >> 32)  # another one after each restart
         self.perform_here = self._dispatch.perform_here

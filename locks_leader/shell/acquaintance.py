@@ -19,6 +19,7 @@ from locks.runtime.port import world
 from locks.values import View
 from locks_leader.core.contenders import Contenders
 from locks_leader.policy import Policy
+from locks_leader.shell.transactions import LOCKS_LEADER
 
 __all__ = ["Acquaintance", "check_electorate", "is_client", "servers_of"]
 
@@ -28,9 +29,15 @@ def is_client(node: Node) -> bool:
     return node.cluster is not None and node.cluster.distribution.options.hidden
 
 
-def servers_of(node: Node) -> tuple[str, ...]:
-    """The servers on which a node takes its locks, if it was started with any."""
-    return () if node.cluster is None else node.cluster.distribution.options.servers
+def servers_of(node: Node, resource: Any) -> tuple[str, ...]:
+    """The servers on which a node takes the lock of an election, if it was started with any."""
+    if (
+        node.cluster is None
+        or node.servers is None
+        or not node.cluster.distribution.options.servers
+    ):
+        return ()
+    return node.servers.at((LOCKS_LEADER, resource)).nodes
 
 
 def check_electorate(node: Node, policy: Policy) -> None:

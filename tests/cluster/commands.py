@@ -40,6 +40,7 @@ class Done(NamedTuple):
 def locks(servers: Servers, *arguments: str) -> Done:
     """Run a command of an operator in this process, which takes less time."""
     known = [] if "--servers" in arguments else ["--servers", ",".join(servers.addresses)]
+    known += [] if servers.copies is None else [f"--copies={servers.copies}"]
     known += ["--cookie-file", str(servers.world.cookie_file)]
     if "--audit" in arguments or arguments[0] == "config":  # they ask no server
         known = []

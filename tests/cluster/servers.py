@@ -26,6 +26,7 @@ class Servers:
         net_ticktime: Theirs. A program on a busy machine may need more than the second for a sign of life that follows from two.
         arguments: More arguments of each.
         roots: The folders with the versions that they run, where these are not this one.
+        copies: How many of them have each id; all, if it is `None`.
 
     Attributes:
         addresses: As `name@host:port`.
@@ -38,8 +39,10 @@ class Servers:
         net_ticktime: float = 2,
         arguments: Sequence[str] = (),
         roots: Mapping[str, Path] | None = None,
+        copies: int | None = None,
     ) -> None:
         self.world = world
+        self.copies = copies
         ports = [free_port() for _ in names]
         self.addresses = [f"{name}:{port}" for name, port in zip(names, ports, strict=True)]
         self._net_ticktime = net_ticktime
@@ -62,7 +65,8 @@ class Servers:
 
     def named(self) -> list[str]:
         """How a server is told of all."""
-        return [f"--servers={','.join(self.addresses)}"]
+        copies = [] if self.copies is None else [f"--copies={self.copies}"]
+        return [f"--servers={','.join(self.addresses)}", *copies]
 
     def options(self, name: str) -> list[str]:
         """More options of a server."""
@@ -89,6 +93,7 @@ class Servers:
         known = {
             "LOCKS_SERVERS": ",".join(self.addresses if servers is None else servers),
             "LOCKS_COOKIE_FILE": str(self.world.cookie_file),
+            "LOCKS_COPIES": "" if self.copies is None else str(self.copies),
         }
         return {**os.environ, **known}
 

@@ -275,7 +275,7 @@ class Limited(Servers):
     def run_with(self, cookie: str, *arguments: str) -> Done:
         """Run a command with a cookie."""
         world = SimpleNamespace(cookie_file=self.file_of(cookie))
-        operator: Any = SimpleNamespace(addresses=self.addresses, world=world)
+        operator: Any = SimpleNamespace(addresses=self.addresses, copies=None, world=world)
         return command(operator, *arguments)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import locks
 from locks.node.peers.agreement import Agreement, pack_servers, unpack_servers
-from locks.node.ports import Scope
+from locks.node.ports import Servers as Known
 from locks.otp.bytes.fields import BadMessage
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, NAMES, Servers
@@ -322,8 +322,8 @@ def test_a_local_lock_on_purpose_is_not_logged(caplog: pytest.LogCaptureFixture)
 
 # --- Agreement ----------------------------------------------------------------------------------
 
-THREE = Scope(NAMES, "majority")
-TWO = Scope(NAMES[:2], "majority")
+THREE = Known(NAMES, "majority")
+TWO = Known(NAMES[:2], "majority")
 
 
 def test_the_first_program_tells_a_server_what_it_is_one_of() -> None:
@@ -345,7 +345,7 @@ def test_a_server_that_was_told_agrees_with_that_alone() -> None:
     """Also on how many are needed."""
     agreement = Agreement(THREE)
     assert agreement.take_scope("x@h", TWO) == THREE
-    assert agreement.take_scope("x@h", Scope(NAMES, "all")) == THREE
+    assert agreement.take_scope("x@h", Known(NAMES, "all")) == THREE
     assert agreement.take_scope("x@h", THREE) is None
 
 

@@ -329,6 +329,7 @@ PURE_OUTSIDE = {
     "json",
     "re",
     "functools",
+    "hashlib",
     "heapq",
     "itertools",
     "math",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import combinations
 
 import pytest
 
@@ -160,8 +161,24 @@ def test_how_many_must_tell_a_server_that_has_forgotten() -> None:
     assert Recovery("a", 1, ["a"]).complete
 
 
-def _recovered(names: list[str], told: dict[str, Told]) -> bool:
-    recovery = Recovery(names[0], 1, names)
+def test_how_many_must_tell_it_if_each_id_is_on_some_of_the_servers() -> None:
+    """Whichever servers have an id: so many of them that a mark on a majority of them is among theirs."""
+    for number in range(3, 8):
+        names = [str(each) for each in range(number)]
+        for copies in range(2, number):
+            for missing in range(number - 1):
+                told = {name: Told(1, True) for name in names[1 : number - missing]}
+                gone = set(names[number - missing :])
+                enough = all(
+                    len(set(others) - gone) + majority(copies) > copies
+                    for others in combinations(names[1:], copies - 1)
+                )
+                assert _recovered(names, told, copies) is enough, (number, copies, missing)
+        assert Recovery(names[0], 1, names, 1).complete
+
+
+def _recovered(names: list[str], told: dict[str, Told], copies: int = 0) -> bool:
+    recovery = Recovery(names[0], 1, names, copies)
     recovery.round_over(told)
     return recovery.complete
 

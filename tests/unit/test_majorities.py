@@ -14,7 +14,7 @@ from itertools import combinations
 import pytest
 
 from locks.node.peers.agreement import Agreement
-from locks.node.ports import Scope
+from locks.node.ports import Servers
 from tests.helpers import SEED
 
 Sets = tuple[frozenset[str], ...]
@@ -27,9 +27,9 @@ def sets(*texts: str) -> Sets:
     return tuple(frozenset(text) for text in texts)
 
 
-def scope(names: Iterable[str]) -> Scope:
+def scope(names: Iterable[str]) -> Servers:
     """The set, as servers say it."""
-    return Scope(tuple(sorted(names)), "majority")
+    return Servers(tuple(sorted(names)), "majority")
 
 
 def after(names: str, each: Sets, state: State, waits: bool = True) -> Iterator[State]:

@@ -19,6 +19,7 @@ from locks.facts.graph import waits_of
 from locks.facts.look import Look
 from locks.model import AgentId, Deadlock, Edge, LockId, show
 from locks.node.observing.elections import LOCKS_LEADER
+from locks.node.ports import Servers
 from locks.otp.bytes.terms import Atom
 from locks.web import lookout, serving
 from locks.web import picture as pictures
@@ -283,7 +284,7 @@ def test_a_look_that_fails_is_told_and_the_next_one_begins_anew(
 def test_only_what_has_changed_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The requests, if a lock server has counted something at its table or begun anew; the deadlocks, if it has broken
     one; and all of it, while one does not answer."""
-    monkeypatch.setattr(gather, "quorum", lambda: (1, 1))
+    monkeypatch.setattr(gather, "own_servers", lambda: Servers(("a@x",), "all"))
     nothing = gather.Gathered((), ())
     asked = {name: Mock(return_value=nothing) for name in ("requests", "deadlocks")}
     for name, mock in asked.items():

@@ -18,8 +18,8 @@ import pytest
 
 from locks.core import messages
 from locks.model import AgentId, Deadlock, LockId, LockResult, Place, RequestRecord, View
-from locks.node.client.scope import Scope
 from locks.node.peers import agreement, greeting
+from locks.node.ports import Servers
 from locks.otp.admission.rights import Right
 from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Pid
@@ -99,7 +99,8 @@ def made() -> Iterator[tuple[str, Any]]:
     yield "greeting", greeting.pack_greeting(VERSION, 15.0, [News(THERE, ("127.0.0.1", 9100), 0.0)])
     limited = greeting.pack_greeting(VERSION, 15.0, [], Right.LOOK)
     yield "greeting of a node that may only look", limited
-    yield "servers", agreement.pack_servers(Scope((HERE, THERE), "majority"))
+    yield "servers", agreement.pack_servers(Servers((HERE, THERE), "majority"))
+    yield "placement", agreement.pack_servers(Servers((HERE, THERE), "majority", 1))
     for kind in get_args(tunnel_messages.Message):
         RECORDS[f"fields of tunnel {kind.__name__}"] = kind
         data = {"data": b"bytes"} if kind is tunnel_messages.Data else {}
@@ -157,6 +158,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "view": values.unpack_view,
     "greeting": greeting.unpack_greeting,
     "servers": agreement.unpack_servers,
+    "placement": agreement.unpack_servers,
     "tunnel": tunnel_messages.unpack,
 }
 

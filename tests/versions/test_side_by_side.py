@@ -113,6 +113,41 @@ def test_the_earlier_version_is_another_one(earlier: Path) -> None:
         assert done.stdout.split() == [str(root / "locks" / "__init__.py"), str(has_once)]
 
 
+TAKE = """
+import locks
+try:
+    with locks.transaction(timeout=20) as tx:
+        print(tx.write_lock(("a",)) > 0)
+except locks.CannotServe as error:
+    print(error)
+"""
+
+
+def test_copies_need_the_present_version(earlier: Path) -> None:
+    """A program with copies does not use servers of an older version, and servers with copies serve no older program."""
+    with World() as world:
+        both = Both(world, (earlier, earlier, earlier))
+        assert both.run(TAKE).splitlines()[0] == "True"
+        both.copies = 1
+        said = both.run(TAKE)
+        assert "can't have the locks of some ids only (copies=1): it runs an older version" in said
+    with World() as world:
+        new = Servers(world, net_ticktime=15, copies=1)
+        assert new.run(TAKE) == "True\n"
+        environment = {**new.environment(), "LOCKS_COPIES": "", "PYTHONPATH": str(earlier)}
+        done = subprocess.run(
+            [sys.executable, "-c", TAKE],
+            cwd=earlier,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=True,
+        )
+        assert "does not serve this program" in done.stdout or "do not serve" in done.stdout
+        assert f"was started with {', '.join(NAMES)} (require='majority')" in done.stdout
+
+
 @pytest.fixture(
     scope="module",
     params=["one is new", pytest.param("one is old", marks=pytest.mark.explore)],

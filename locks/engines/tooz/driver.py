@@ -15,7 +15,7 @@ from tooz.coordination import Characteristics, CoordinatorResult
 import locks
 from locks.engines.tooz.groups import Group, GroupIds, Member, groups_of
 from locks.engines.tooz.lock import Lock, ask_servers, in_words_of_tooz
-from locks.facts.gather import lock_server_names, lock_servers, requests
+from locks.facts.gather import lock_servers, own_servers, requests
 from locks.model import AgentId, LockId
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class LocksDriver(
         super()._start()
         try:
             node = locks.start(servers=self._servers)
-            if not node.is_clustered and lock_server_names() == (node.name,):
+            if not node.is_clustered and own_servers().nodes == (node.name,):
                 raise coordination.ToozConnectionError(
                     "no lock servers configured: this program has a private lock table, which other programs do not see; use "
                     "locks://name@host:port,..., LOCKS_SERVERS or locks+local://"

@@ -9,7 +9,7 @@ import tooz
 from tooz import coordination, locking, utils
 
 import locks
-from locks.facts.gather import Gathered, quorum, requests
+from locks.facts.gather import Gathered, own_servers, requests
 from locks.model import LockId
 
 __all__ = ["Lock", "ask_servers", "in_words_of_tooz"]
@@ -35,7 +35,8 @@ def ask_servers(ask: Callable[[], Gathered]) -> Gathered:
         ToozConnectionError: Too few answered: locks on a majority of them may be missing.
     """
     told = ask()
-    known, needed = quorum()
+    servers = own_servers()
+    known, needed = len(servers.nodes), servers.enough
     if known - len(told.silent) < needed:
         silent = ", ".join(f"{name}: {why}" for name, why in told.silent)
         raise coordination.ToozConnectionError(

@@ -9,7 +9,7 @@ from locks.core.agent.machine import Object
 from locks.errors import InvalidOption, NodeNotRunning, NotHeld
 from locks.model import AgentId, LockId, Require, check_lock_id, check_mode, show
 from locks.node.client.refusals import reasons
-from locks.node.client.scope import Nodes, some_of, where
+from locks.node.client.scope import Nodes, all_servers, some_of, where
 from locks.node.ports import NodePort
 from locks.node.sendable import check_sendable
 
@@ -38,14 +38,20 @@ class _Surrendering(Protocol):
         """Give up a lock to an agent that waits for it."""
 
 
-def checked_nodes(node: NodePort, nodes: Nodes | None, must_run: bool = True) -> tuple[str, ...]:
-    """Check names of nodes; by default those on which the program takes its locks.
+def checked_nodes(
+    node: NodePort, nodes: Nodes | None, lock_id: LockId, must_run: bool = True
+) -> tuple[str, ...]:
+    """Check names of nodes; by default those on which the program takes locks that are related to an id.
 
     Raises:
         InvalidOption: They are no names.
         NodeNotRunning: One of them can't be reached, and `must_run`.
     """
-    names = where(node, nodes, None).nodes
+    names = (
+        all_servers(node).around(lock_id)
+        if nodes is None
+        else where(node, nodes, None, lock_id).nodes
+    )
     down = [name for name in names if name not in node.alive]
     if down and must_run:
         why = reasons(down, node.refusals)
@@ -54,9 +60,9 @@ def checked_nodes(node: NodePort, nodes: Nodes | None, must_run: bool = True) ->
     return names
 
 
-def checked_node(node: NodePort, name: str | None) -> str | tuple[str, ...]:
-    """The node to ask; by default one of those on which the program takes its locks."""
-    return some_of(node, where(node, None, None).nodes) if name is None else name
+def checked_node(node: NodePort, name: str | None, lock_id: LockId) -> str | tuple[str, ...]:
+    """The node to ask about an id; by default one of those on which the program locks it."""
+    return some_of(node, where(node, None, None, lock_id).nodes) if name is None else name
 
 
 def checked_object(
@@ -76,7 +82,7 @@ def checked_object(
         checked = check_sendable(checked)
     scope = node.scope
     if scope is None or nodes is not None or require is not None:
-        scope = where(node, nodes, require)
+        scope = where(node, nodes, require, checked)
     return (checked, "write" if mode == "write" else check_mode(mode), *scope)
 
 
@@ -106,7 +112,7 @@ def surrender_to(
         NotHeld: The lock isn't held, or the other agent doesn't wait for it.
     """
     checked = check_lock_id(lock_id)
-    names = checked_nodes(agent.node, nodes)
+    names = checked_nodes(agent.node, nodes, checked)
     agent.check_client()
     here = agent.node.name in names  # other nodes' queues are not known here
     if here and all(waiting.agent != other for waiting in agent.node.view(checked).waiting):

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal
 
-from locks.model import Require, check_nodes, check_require
-from locks.node.ports import NodePort, Scope
+from locks.model import LockId, Require, check_nodes, check_require
+from locks.node.ports import NodePort, Scope, Servers
 
 if TYPE_CHECKING:
     from locks.otp.options import Options
@@ -24,10 +24,11 @@ __all__ = [
     "HERE_WORD",
     "Here",
     "Nodes",
+    "all_servers",
     "checked_where",
-    "first_scope",
-    "scope_of",
+    "first_servers",
     "some_of",
+    "take_servers",
     "where",
 ]
 
@@ -55,22 +56,31 @@ HERE: Final = Here.HERE
 Nodes = Sequence[str] | Literal[Here.HERE]
 
 
-def first_scope(name: str, options: Options | None) -> Scope | None:
-    """The scope of a starting node; `None` if it meets others and none was set."""
+def first_servers(name: str, options: Options | None) -> Servers | None:
+    """The servers of a starting node; `None` if it meets others and none were set."""
     if options is None:
-        return Scope((name,), "all")
-    return Scope(options.servers, options.require) if options.servers else None
+        return Servers((name,), "all")
+    if not options.servers:
+        return None
+    return Servers(options.servers, options.require, options.copies)
 
 
-def scope_of(node: NodePort) -> Scope:
-    """The default scope of a node's locks."""
-    if node.scope is None:  # none was set for the node
-        node.scope = Scope((node.name,), "all")
+def take_servers(node: NodePort, servers: Servers | None) -> None:
+    """Set the servers of a node."""
+    node.servers = servers
+    node.scope = None if servers is None else servers.everywhere
+
+
+def all_servers(node: NodePort) -> Servers:
+    """The servers of a node: by default, it is one itself, for itself alone."""
+    if node.servers is None:  # none were set for the node
+        take_servers(node, Servers((node.name,), "all"))
         node.executor.run_soon(logger.warning, LOCAL, node.name)
-    return node.scope
+    assert node.servers is not None
+    return node.servers
 
 
-def where(node: NodePort, nodes: Nodes | None, require: Require | None) -> Scope:
+def where(node: NodePort, nodes: Nodes | None, require: Require | None, lock_id: LockId) -> Scope:
     """The nodes and requirement of a call, with defaults filled in.
 
     Args:
@@ -78,12 +88,13 @@ def where(node: NodePort, nodes: Nodes | None, require: Require | None) -> Scope
         nodes: Names of nodes, `HERE`, or `None` for those of the program.
         require: How many are needed; `None` for the default of the program's nodes, and for all of
             other nodes.
+        lock_id: The lock id.
 
     Raises:
-        InvalidOption: They are no names, or it is no requirement.
+        InvalidOption: They are no names, or it is no requirement; or the id covers ids on different servers.
     """
     if nodes is None:
-        scope = node.scope or scope_of(node)
+        scope = node.scope or all_servers(node).at(lock_id)
         return scope if require is None else Scope(scope.nodes, check_require(require))
     if isinstance(nodes, Here):
         names: tuple[str, ...] = (node.name,)

@@ -138,11 +138,11 @@ def log_node_down(node: NodePort, peer: str, reason: str, matters: bool) -> None
 
 def _named(node: NodePort, peer: str) -> tuple[str, dict[str, Any]]:
     """A description of a peer, and the fields of log events about it."""
-    server = node.scope is not None and peer in node.scope.nodes
+    server = node.servers is not None and peer in node.servers.nodes
     about = {"node": node.name, "peer": peer, "server": server}
     return f"server {peer}" if server else peer, about
 
 
 def are_servers(node: NodePort, peer: str) -> bool:
     """Whether both are lock servers of the same programs."""
-    return node.scope is not None and {node.name, peer} <= set(node.scope.nodes)
+    return node.servers is not None and {node.name, peer} <= set(node.servers.nodes)

@@ -1,10 +1,14 @@
-"""Agreement of all programs that share servers: on the set of servers, and on how many of them a lock needs.
+"""Agreement of all programs that share servers: on the set of servers, on how many of them a lock needs, and where each id is.
 
 If two programs used majorities of different sets of servers, both could get a lock. So each node
 that was started with `servers` reports them to each of these servers, with the number that a lock
 needs, by a call `{'$locks', servers, Names, Require}` of the lock server. It sends that lock server
 no requests before the answer. The answer is `ok`, or `{'$locks', servers, Names, Require}` with the
 other node's set. In the second case it calls again, as long as they are connected.
+
+If each id is on some of the servers only, the call is `{'$locks', placement, Names, Require, Copies}`, and so is an answer with such
+a set. An older version does not know this call. It answers as the Erlang original does, and is not used: it would let a program
+that knows of no copies take the same lock on other servers. Older programs read such an answer without the copies.
 
 Servers that were found by a `Discovery` may change, and some programs notice it before others. So
 such a server grants nothing until each of the others has confirmed that it is in the same set.
@@ -24,12 +28,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from locks.model import Require
 from locks.node.peers.greeting import to_node_name
-from locks.node.ports import Scope
+from locks.node.ports import Servers
 from locks.otp.bytes.fields import BadMessage, Form, Forms, brief
 from locks.otp.bytes.terms import Atom
 from locks.otp.links.link import Link
 from locks.otp.options import MOST_SERVERS
-from locks.ranges import Name, Size
+from locks.ranges import Name, Number, Size
 from locks.wire.forms import LOCK_SERVER, OURS, is_ours
 
 if TYPE_CHECKING:
@@ -37,13 +41,17 @@ if TYPE_CHECKING:
     from locks.otp.process.processes import Processes
     from locks.runtime.executor import Executor
 
-__all__ = ["SERVERS", "Agreement", "Agreements", "pack_servers", "unpack_servers"]
+__all__ = ["PLACEMENT", "SERVERS", "Agreement", "Agreements", "pack_servers", "unpack_servers"]
 
-SERVERS = Atom("servers")
+SERVERS, PLACEMENT = Atom("servers"), Atom("placement")
 WAITS = Atom("waits")
 OK = Atom("ok")
 AGAIN = 5.0  # seconds until a node that does not agree is called again
 SOON = 0.25  # seconds until a node that waits for others is called again
+OLD = (
+    "{} can't have the locks of some ids only (copies={}): it runs an older version of locks, or the Erlang original. "
+    "Install the same version of locks on all servers"
+)
 PATIENCE = 8  # calls until this counts as the reason why the node can't be used
 
 
@@ -58,12 +66,12 @@ class Agreement:
         awaited: Those of them that have not confirmed it.
     """
 
-    def __init__(self, own: Scope | None, awaited: Iterable[str] = ()) -> None:
+    def __init__(self, own: Servers | None, awaited: Iterable[str] = ()) -> None:
         self._own = own
-        self._said: dict[str, Scope] = {}
+        self._said: dict[str, Servers] = {}
         self.awaited = frozenset(awaited)
 
-    def take_scope(self, name: str, said: Scope, binds: bool = True) -> Scope | None:
+    def take_scope(self, name: str, said: Servers, binds: bool = True) -> Servers | None:
         """Take in another node's set of servers.
 
         Args:
@@ -90,10 +98,18 @@ class Agreement:
 
 
 class _Said(NamedTuple):
-    """A `Scope`, as it is sent."""
+    """A set of servers that all have all ids, as it is sent."""
 
     nodes: Annotated[tuple[Name, ...], Size(MOST_SERVERS)]
     require: Require
+
+
+class _Placed(NamedTuple):
+    """A set of servers of which some have each id, as it is sent."""
+
+    nodes: Annotated[tuple[Name, ...], Size(MOST_SERVERS)]
+    require: Require
+    copies: Number
 
 
 class _Waits(NamedTuple):
@@ -104,22 +120,27 @@ class _Waits(NamedTuple):
 
 _FORMS = Forms({Name: Form(str, to_node_name)})
 _FORM = _FORMS.message(_Said, OURS, SERVERS)
+_PLACED_FORM = _FORMS.message(_Placed, OURS, PLACEMENT)
 _WAITS_FORM = _FORMS.message(_Waits, OURS, WAITS)
 
 
-def pack_servers(servers: Scope) -> tuple[Any, ...]:
+def pack_servers(servers: Servers) -> tuple[Any, ...]:
     """A node's set of servers as a term."""
-    term: tuple[Any, ...] = _FORM.pack(servers._replace(nodes=tuple(sorted(servers.nodes))))
+    said = servers._replace(nodes=tuple(sorted(servers.nodes)))
+    term: tuple[Any, ...] = _PLACED_FORM.pack(said) if said.copies else _FORM.pack(said[:2])
     return term
 
 
-def unpack_servers(term: tuple[Any, ...]) -> Scope:
+def unpack_servers(term: tuple[Any, ...]) -> Servers:
     """A node's set of servers from a term.
 
     Raises:
         BadMessage: It is not of this form.
     """
-    said = Scope(*_FORM.unpack(term))
+    is_placed = term[1] == PLACEMENT
+    said = Servers(*(_PLACED_FORM if is_placed else _FORM).unpack(term))
+    if is_placed and not 0 < said.copies < len(said.nodes):
+        raise BadMessage(f"{said.copies} is not a number of copies, with {len(said.nodes)} servers")
     if not said.nodes or list(said.nodes) != sorted(set(said.nodes)):
         raise BadMessage(f"{brief(list(said.nodes))} should be one or more nodes, sorted")
     return said
@@ -142,7 +163,7 @@ class Agreements:
         node: LocalNode,
         executor: Executor,
         processes: Processes,
-        own: Scope | None,
+        own: Servers | None,
         found: bool,
         on_agreed: Callable[[str], object],
     ) -> None:
@@ -168,7 +189,7 @@ class Agreements:
             return True
         return name in self._agreed and not self._others.awaited
 
-    def _answered(self, link: Link, own: Scope, times: int, answered: bool, answer: Any) -> None:
+    def _answered(self, link: Link, own: Servers, times: int, answered: bool, answer: Any) -> None:
         name, refusals = link.peer.name, self._node.refusals
         if link.closed is not None:
             return
@@ -180,6 +201,9 @@ class Agreements:
             return
         if answered and is_ours(answer):
             refusals[name] = text = disagreement(name, unpack_servers(answer), self._node.name, own)
+            self._node.notices.warn("servers", name, "%s", text)
+        elif answered and own.copies and answer != OK:
+            refusals[name] = text = OLD.format(name, own.copies)
             self._node.notices.warn("servers", name, "%s", text)
         elif answered:  # a node that does not understand the call runs the original
             refusals.pop(name, None)
@@ -220,7 +244,7 @@ class Agreements:
         self._others.lost(name)
 
 
-def disagreement(server: str, there: Scope, client: str, wanted: Scope) -> str:
+def disagreement(server: str, there: Servers, client: str, wanted: Servers) -> str:
     """Why a node can't use a lock server, in words."""
     return (
         f"{server} has the servers {_show(there)}, but {client} was started with {_show(wanted)}. "
@@ -236,5 +260,6 @@ def waiting(server: str, missing: Iterable[str]) -> str:
     )
 
 
-def _show(servers: Scope) -> str:
-    return f"{', '.join(servers.nodes)} (require={servers.require!r})"
+def _show(servers: Servers) -> str:
+    copies = f", copies={servers.copies}" if servers.copies else ""
+    return f"{', '.join(servers.nodes)} (require={servers.require!r}{copies})"

@@ -6,10 +6,8 @@ import time
 from collections.abc import Callable, Container, Iterable
 from math import inf
 
-from locks.core.agent.requests import servable
-from locks.model import majority
 from locks.node.client.refusals import check_may_wait
-from locks.node.ports import NodePort, Scope
+from locks.node.ports import NodePort, Servers
 from locks.runtime.waiter import Waiter
 
 __all__ = ["Arrivals"]
@@ -61,7 +59,7 @@ class Arrivals:
         return True
 
     def await_servers(
-        self, servers: Scope, timeout: float, *, found: bool, grace: float = inf
+        self, servers: Servers, timeout: float, *, found: bool, grace: float = inf
     ) -> None:
         """Wait until enough servers can be asked, or it is known why the others can't; outside of the turn.
 
@@ -73,7 +71,7 @@ class Arrivals:
         """
         nodes = servers.nodes
         deadline = time.monotonic() + timeout
-        most = majority(len(nodes))
+        most = servers._replace(require="majority").enough
         while True:
             there = self._node.alive.intersection(nodes)
             away = [name for name in nodes if name not in there]
@@ -81,7 +79,7 @@ class Arrivals:
                 deadline, grace = min(deadline, time.monotonic() + grace), inf
             unknown = away if found else self._node.turn.ask(self._not_tried, away)
             left = deadline - time.monotonic()
-            if servable(servers.require, nodes, there) or not unknown or left <= 0:
+            if len(there) >= servers.enough or not unknown or left <= 0:
                 return
             self.await_node(unknown[0], min(left, MOMENT), server=True)
 

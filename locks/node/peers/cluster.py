@@ -42,7 +42,7 @@ from locks.node.client.agent import Agent
 from locks.node.marks import memory_of
 from locks.node.observing.inquiries import Inquiries, Witness
 from locks.node.observing.news import are_servers, log_node_down, log_node_up
-from locks.node.peers.agreement import SERVERS, Agreements
+from locks.node.peers.agreement import PLACEMENT, SERVERS, Agreements
 from locks.node.peers.arrivals import Arrivals
 from locks.node.peers.entrance import Entrance, right_of
 from locks.node.peers.greeter import Greeter
@@ -212,7 +212,7 @@ class Cluster:
             node,
             executor,
             self.processes,
-            node.scope,
+            node.servers,
             found=options.discovery is not None,
             on_agreed=self._may_join,
         )
@@ -231,7 +231,7 @@ class Cluster:
         self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
         if options.state is not None:
             memory_of(node, options.state)
-        if node.scope is not None and node.name in node.scope.nodes:
+        if node.servers is not None and node.name in node.servers.nodes:
             memory_of(node).recover(self)
         self.distribution.start()
         self.turnover: Turnover | None = None
@@ -239,9 +239,9 @@ class Cluster:
         if (
             isinstance(discovery, ChangingDiscovery)
             and finder is not None
-            and node.scope is not None
+            and node.servers is not None
         ):
-            self.turnover = Turnover(node, executor, finder, discovery, node.scope)
+            self.turnover = Turnover(node, executor, finder, discovery, node.servers)
             self.turnover.start()
 
     @property
@@ -674,7 +674,7 @@ class Cluster:
         """The answer to a call of the lock server."""
         if is_ours(request) and request[1] == GREETING:
             return self.greeter.take_greeting(name, request)
-        if is_ours(request) and request[1] == SERVERS:
+        if is_ours(request) and request[1] in (SERVERS, PLACEMENT):
             link = self.distribution.links.get(name)
             binds = link is not None and link.peer.right is not Right.LOOK
             return self.agreements.take_servers(name, request, binds)

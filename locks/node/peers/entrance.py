@@ -41,7 +41,7 @@ from locks.core.messages import (
     Watch,
 )
 from locks.errors import NotAllowed, assert_never
-from locks.node.peers.agreement import SERVERS
+from locks.node.peers.agreement import PLACEMENT, SERVERS
 from locks.node.peers.greeting import GREETING
 from locks.node.peers.local_node import Connections
 from locks.otp.admission.rights import Right
@@ -61,7 +61,7 @@ from locks.wire.values import ABOUT, VIEW
 __all__ = ["Entrance", "right_of", "right_to_ask"]
 
 MOST = 100  # lines about refused messages in a minute
-CALLS = {GREETING: Right.LOOK, VIEW: Right.LOOK, ABOUT: Right.LOOK, SERVERS: Right.LOOK}
+CALLS = dict.fromkeys((GREETING, VIEW, ABOUT, SERVERS, PLACEMENT), Right.LOOK)
 TO_PROCESSES = (control.RegSend, control.Send, control.SendSender)
 
 

@@ -15,7 +15,7 @@ import gevent
 from locks.core.agent.requests import servable
 from locks.errors import TransactionEnded
 from locks.node.peers.local_node import LocalNode
-from locks.node.ports import Scope
+from locks.node.ports import Servers
 from locks.otp.names.discovery import ChangingDiscovery, Sightings
 from locks.otp.names.ways import Finder
 from locks.runtime.executor import Executor
@@ -48,7 +48,7 @@ class Turnover:
         executor: Executor,
         finder: Finder,
         discovery: ChangingDiscovery,
-        servers: Scope,
+        servers: Servers,
     ) -> None:
         self.reason = ""
         self.ended = Event()
@@ -77,10 +77,10 @@ class Turnover:
                 return
 
     def _may_end(self) -> bool:
-        node, (names, require) = self._node, self._servers
-        return (
-            node.name in names or not node.agents_by_id or not servable(require, names, node.alive)
-        )
+        node, servers = self._node, self._servers
+        if node.name in servers.nodes or not node.agents_by_id:
+            return True
+        return not servable(servers.require, servers.nodes, node.alive)
 
     def _end(self, others: frozenset[str]) -> None:
         node = self._node

@@ -1,0 +1,66 @@
+"""Which servers have the locks of an id, if each id is on some of the servers only (`copies`). Pure.
+
+Every program that shares the servers must find the same ones, whichever version of Python or of `locks` it runs. So this never
+changes: the first element of the id decides, by rendezvous hashing. Each server gets a score, the SHA-256 hash of its name and of
+the element; the servers with the highest scores have the id. Ids with the same first element are together, so two ids that are
+related are. If a server is added or removed, the ids of the others stay where they are.
+
+The name decides of an election, and of a barrier, because all of their ids begin with the same element. A lock on that element
+alone would cover ids on different servers; no server could grant it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any
+
+from locks.core.barrier import BARRIER
+from locks.lock_ids import Atom
+from locks.words import ELECTIONS, LockId
+
+__all__ = ["key_of", "place"]
+
+# Elements that are equal in a lock table are one lock, so they must be one here, too. Servers decode these atoms to values.
+_SAME = {"true": 1, "false": 0, "undefined": None}
+
+
+def key_of(lock_id: LockId) -> tuple[Any, ...]:
+    """The element that decides where an id is, in a tuple, in a form that is the same for equal elements.
+
+    Returns:
+        An empty tuple if the id covers ids that are on different servers.
+    """
+    first, rest = lock_id[0], lock_id[1:]
+    if type(first) is str and first != BARRIER:
+        return (first,)
+    if first == BARRIER:
+        return key_of(rest[0]) if rest and type(rest[0]) is tuple and rest[0] else ()
+    if type(first) is Atom and first.name == ELECTIONS:
+        merges = bool(rest) and type(rest[0]) is Atom and rest[0].name == "sync"
+        rest = rest[1:] if merges else rest
+        return (_same(rest[0]),) if rest else ()
+    return (_same(first),)
+
+
+def _same(element: Any) -> Any:
+    """An element in a form that is the same for all that are equal to it: 1, 1.0 and `True` are."""
+    if isinstance(element, tuple):
+        return tuple([_same(each) for each in element])
+    if isinstance(element, bool) or (isinstance(element, float) and element.is_integer()):
+        return int(element)
+    return _SAME.get(element.name, element) if type(element) is Atom else element
+
+
+def place(key: bytes, servers: Iterable[str], copies: int) -> tuple[str, ...]:
+    """The servers that have the ids with an element, sorted by name.
+
+    Args:
+        key: The element of `key_of`, as it is sent to other nodes.
+        servers: All servers.
+        copies: How many of them have each id.
+    """
+    scores = sorted(
+        [(sha256(server.encode() + b"\0" + key).digest(), server) for server in servers]
+    )
+    return tuple(sorted([server for _, server in scores[-copies:]]))
