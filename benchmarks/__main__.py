@@ -43,6 +43,7 @@ from benchmarks import (
     mvcc,
     ownership,
     page,
+    placed,
     scale,
     spokes,
     starts,
@@ -55,7 +56,7 @@ from benchmarks.harness import Figure, Report, Row, table
 
 MODULES: list[Any] = [
     *(transactions, contention, deadlocks, table_lock, memory, bank, cluster, leader, takeover),
-    *(ownership, mvcc, scale, spokes, machine, tasks, facts, page, beam, starts, imports),
+    *(ownership, mvcc, scale, spokes, placed, machine, tasks, facts, page, beam, starts, imports),
     *(crowd, crowd_hot, crowd_silent, crowd_starts, engines),
 ]
 FIGURES: dict[str, Figure] = {
