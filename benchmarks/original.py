@@ -1,4 +1,4 @@
-"""What variants of the original's rules cost, and what they break: the table of `docs/original_rules.md`.
+"""What variants of the original's rules cost, and what they break: the tables of `docs/original_rules.md`.
 
     python -m benchmarks.original            # prints it
     python -m benchmarks.original --write    # and writes it into the page
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks.messages import rewritten
 from locks_lab.original.runs import contended, outcome, rings
+from locks_lab.original.turns import RULES, SMALL, judge
 from locks_lab.original.variants import ORIGINAL, VARIANTS, Variant, variant_of
 from locks_lab.schedules.schedule import Policy
 
@@ -71,6 +72,20 @@ def names() -> dict[str, list[str]]:
     }
 
 
+def starving() -> Iterator[Sequence[str]]:
+    """Which rules for queues starve somebody, in which worlds."""
+    yield ("rule", *SMALL)
+    for rule in RULES.values():
+        judged = [judge(rule, claims) for claims in SMALL.values()]
+        yield (
+            f"`{rule.name}`",
+            *(
+                f"{'starved' if each.starved else 'all are served'}: {each.states:,}"
+                for each in judged
+            ),
+        )
+
+
 def markdown(rows: Iterable[Sequence[str]]) -> str:
     """A table as Markdown."""
     head, *others = rows
@@ -84,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help=f"write them into {PAGE.name}")
     options = parser.parse_args(arguments)
     tables = {name: markdown(table(variants)) for name, variants in names().items()}
+    tables["starving"] = markdown(starving())
     for name, text in tables.items():
         print(f"{name}\n\n{text}\n")
     if options.write:

@@ -22,6 +22,7 @@ It runs the same machines as the actors. Its packages, from the bottom up:
                     search     `Model`: states and moves; `DepthFirst`: a search of any model
                     explore    `explore`: depth first; returns `Explored`, or `TooManyStates`
                     shortest   breadth first: a shortest failing schedule, of any model
+                    starving   fair cycles of any model: is anybody starved?
                     space      the states of a world, and which orders need not be tried
                     outages    the states of its network
                     reactions  each step of each party, run once
