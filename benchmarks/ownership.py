@@ -4,7 +4,7 @@ The yardstick of `owned` is the same loop without any coordination: the same thr
 tasks from one deque, and call the same handler. It does not keep two tasks of one resource apart, and
 forgets the task that a dying thread had at hand.
 
-    python -m benchmarks.ownership [WORKERS] [GROUPS]
+    python -m benchmarks.ownership [WORKERS] [GROUPS] [--tasks]
 
 counts what it takes when workers come and go one at a time: the same on each machine.
 """
@@ -26,7 +26,8 @@ from typing import NamedTuple
 
 import locks
 from benchmarks.harness import Figure, Report, Runs, Sample, interleave, run_all
-from locks.ownership import Backlog, Ownership
+from locks.ownership import Backlog, Ownership, stable_hash
+from locks.ownership.spread import spread
 
 __all__ = ["FIGURES", "coming_and_going", "main"]
 
@@ -448,13 +449,71 @@ def rendezvous(group: int, workers: int) -> int:
     return max(range(workers), key=lambda worker: blake2b(b"%d %d" % (worker, group)).digest())
 
 
+# --- Tasks, not groups ----------------------------------------------------------------------------
+
+Weights = dict[str, float]  # how many tasks each resource has, of 1
+CLOSE = (8, 64, 1024)  # groups
+RESOURCES = [f"account {number}" for number in range(1000)]
+
+
+def skewed() -> Iterator[tuple[str, Weights, bool]]:
+    """Some kinds of tasks, and whether `group_for` gives the hottest resource a group to itself."""
+    equal = dict.fromkeys(RESOURCES, 1.0)
+    falling = {resource: 1 / place for place, resource in enumerate(RESOURCES, 1)}
+    hot = equal | {RESOURCES[0]: 9.0 * (len(RESOURCES) - 1)}
+    yield "all resources equally busy", equal, False
+    yield "the n-th one 1/n as busy as the first", falling, False
+    yield "the same, the hottest in a group of its own", falling, True
+    yield "one has nine tenths of all tasks", hot, False
+
+
+def busiest(weights: Weights, groups: int, workers: int, apart: bool, by_load: bool) -> float:
+    """The tasks of the busiest worker, as a multiple of an equal share."""
+    loads = dict.fromkeys(range(groups), 0.0)
+    for resource, weight in weights.items():
+        if apart:
+            group = 0 if resource == RESOURCES[0] else 1 + stable_hash(resource) % (groups - 1)
+        else:
+            group = stable_hash(resource) % groups
+        loads[group] += weight
+    shares = dict.fromkeys(range(workers), 0.0)
+    if by_load:  # the heaviest first, to whoever has least
+        for load in sorted(loads.values(), reverse=True):
+            shares[min(shares, key=shares.__getitem__)] += load
+    else:
+        owners: dict[int, int] = {}
+        for count in range(1, workers + 1):
+            owners = spread(groups, owners, range(count))
+        for group, owner in owners.items():
+            shares[owner] += loads[group]
+    return max(shares.values()) / sum(loads.values()) * workers
+
+
+def tasks(workers: int) -> int:
+    """Print how evenly tasks are spread."""
+    print(f"{'':45}{'by number of groups':>24}{'by load':>12}{'at':>8}")
+    print(f"{'groups':45}{CLOSE[0]:>8}{CLOSE[1]:>8}{CLOSE[2]:>8}{CLOSE[1]:>12}{'best':>8}")
+    for name, weights, apart in skewed():
+        found = [busiest(weights, groups, workers, apart, False) for groups in CLOSE]
+        found.append(busiest(weights, CLOSE[1], workers, apart, True))
+        found.append(max(1.0, max(weights.values()) / sum(weights.values()) * workers))
+        print(
+            f"{name:45}"
+            + "".join(f"{n:>{w}.2f}" for n, w in zip(found, (8, 8, 8, 12, 8), strict=True))
+        )
+    return 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print a table of it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ownership")
     parser.add_argument("workers", type=int, nargs="?", default=WORKERS)
     parser.add_argument("groups", type=int, nargs="?", default=GROUPS)
+    parser.add_argument("--tasks", action="store_true", help="how evenly tasks are spread")
     options = parser.parse_args(arguments)
     workers, groups = options.workers, options.groups
+    if options.tasks:
+        return tasks(workers)
     if not 1 <= workers <= groups:
         parser.error(f"{workers} workers can't each have one of {groups} groups")
     locks.start("benchmark@localhost")
