@@ -40,7 +40,13 @@ def held(world: World) -> World:
     return world
 
 
-def asked(order: Sequence[int], variant: Variant = ORIGINAL, circle: Sequence[int] = ()) -> World:
+def asked(
+    order: Sequence[int],
+    variant: Variant = ORIGINAL,
+    circle: Sequence[int] = (),
+    nodes: Sequence[str] = ("n1",),
+    aborts: bool = False,
+) -> World:
     """A ring: each client holds a lock, and they request the next client's lock, one after the other.
 
     All effects of one request have settled before the next request.
@@ -50,11 +56,14 @@ def asked(order: Sequence[int], variant: Variant = ORIGINAL, circle: Sequence[in
         variant: The rules.
         circle: The ring: each client wants the lock of the next one. By default in order of their
             numbers.
+        nodes: The nodes of the locks, in turn.
+        aborts: Whether agents abort instead of surrendering a lock that was granted.
     """
     size = len(order)
     place = {number: n for n, number in enumerate(circle or sorted(order))}
-    scripts = [f"write {place[n]}; write {(place[n] + 1) % size}" for n in sorted(order)]
-    world = held(World(scripts, variant=variant))
+    locks = [f"write {n} on {nodes[n % len(nodes)]}" for n in range(size)]
+    scripts = [f"{locks[place[n]]}; {locks[(place[n] + 1) % size]}" for n in sorted(order)]
+    world = held(World(scripts, nodes, variant=variant, abort_on_deadlock=aborts))
     world.sent.clear()
     for number in order:
         world.step(number)

@@ -136,6 +136,8 @@ class Narrator:
             yield f"  Only now {name_of_party(event.agent)} gets to know {self.queue(message)}."
         if event.choice[0] == "step":
             yield from self._step(event, who)
+        if event.choice[0] == "die":
+            yield f"{who} dies, and its agent ends."
         if event.found is not None:
             yield from self._finding(who, event.found, event.agent)
         yield from (f"  {line}" for line in self._sent(event))

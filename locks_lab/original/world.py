@@ -32,7 +32,7 @@ from locks_lab.worlds.script import Script, Step, script
 
 __all__ = ["Choice", "Client", "Event", "Told", "Wait", "World"]
 
-Choice = tuple[Literal["step", "settle"], int] | tuple[Literal["deliver"], Link]
+Choice = tuple[Literal["step", "settle", "die"], int] | tuple[Literal["deliver"], Link]
 Mail = tuple[Party, Party, Message]
 
 
@@ -96,19 +96,23 @@ class Client:
         self.agent = Agent(ref, self.variant, self.aborts)
         self.at = self.first
         self.waiting = False
-        self.finished = False
+        self.finished = self.died = False
         self.told: tuple[Told, ...] = ()
 
     @property
     def state(self) -> tuple[Any, ...]:
         """All that changes in it."""
-        own = (self.generation, self.first, self.at, self.waiting, self.finished, self.told)
+        own = (
+            *(self.generation, self.first, self.at),
+            *(self.waiting, self.finished, self.died, self.told),
+        )
         return (own, self.agent.me, self.agent.state)
 
     @state.setter
     def state(self, state: tuple[Any, ...]) -> None:
         own, me, inner = state
-        self.generation, self.first, self.at, self.waiting, self.finished, self.told = own
+        self.generation, self.first, self.at, self.waiting, *others = own
+        self.finished, self.died, self.told = others
         if self.agent.me != me:
             self.agent = Agent(me, self.variant, self.aborts)
         self.agent.state = inner
@@ -253,12 +257,17 @@ class World(ByHand):
         return found
 
     def do(self, choice: Choice) -> None:
-        """Make one of the choices happen, and check all that must be true."""
+        """Make one of the choices happen, and check all that must be true.
+
+        `("die", number)` is no choice, but can happen whenever the client has not finished.
+        """
         match choice:
             case ("deliver", link):
                 self._deliver(link)
             case ("step", number):
                 self._step(self.clients[number - 1])
+            case ("die", number):
+                self._die(self.clients[number - 1])
             case ("settle", number):
                 client = self.clients[number - 1]
                 self._after(choice, client, client.agent.me, None, client.agent.look())
@@ -315,6 +324,16 @@ class World(ByHand):
             more = agent.look()
             look = Look(look.answered or more.answered, [*look.sent, *more.sent], more.found)
         self._after(choice, client, agent.me, step, look)
+
+    def _die(self, client: Client) -> None:
+        """A client dies: its agent ends, and lock servers notice."""
+        agent = client.agent
+        client.finished = client.died = True
+        client.told = ()
+        self._send_all(agent.me, agent.end())
+        self.network.drop(agent.me)
+        self.unsettled.pop(client.number, None)
+        self._note(Event(("die", client.number), agent.me))
 
     def _after(
         self, choice: Choice, client: Client, me: AgentId, step: Step | None, look: Look

@@ -56,6 +56,8 @@ class OriginalGame:
             case ("step", number):
                 step = self.world.clients[number - 1].next_step
                 return f"Client {number}: {step or 'end, and let go of everything'}", "client"
+            case ("die", number):
+                return f"Client {number} dies.", "client"
             case _:
                 assert_never(choice)
 

@@ -55,6 +55,11 @@ class Call:
         """Whether it is over."""
         return self._done.is_set()
 
+    @property
+    def succeeded(self) -> bool:
+        """Whether it is over, and has returned something."""
+        return self.is_done and self._outcome == Atom("ok")
+
     def get(self, timeout: float = LIMIT) -> Any:
         """What it has returned; raises `ErlangError` if it failed."""
         assert self._done.wait(timeout), f"no answer within {timeout} s: {self._what}"

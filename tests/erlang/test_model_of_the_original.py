@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -20,7 +21,8 @@ from locks_lab.original.messages import Ask, End, Surrender
 from locks_lab.original.runs import asked, is_resolved
 from locks_lab.original.server import serve
 from locks_lab.worlds.host import Violation
-from tests.erlang.erlang import Erlang, ErlangClient
+from tests.erlang.erlang import Call, Erlang, ErlangClient
+from tests.original.situations import Situation, situations
 
 LOCKS = Atom("locks_server_locks")
 SERVER = Atom("locks_server")
@@ -166,6 +168,77 @@ def test_rings(erlang: Erlang, circle: str, fresh: Any) -> None:
         assert (len(done) == size) == resolved, order
         for age in set(ages) - done:
             clients[age - 1].die()
+
+
+def seen(nodes: Sequence[Erlang], table: Any, situation: Situation, name: str) -> str:
+    """What becomes of real clients, as `Situation.foreseen` says it."""
+    home = nodes[0]
+    clients = [
+        ErlangClient(home, f"{name}c{n}", abort_on_deadlock=situation.aborts)
+        for n, _ in enumerate(situation.circle)
+    ]
+    assert sorted(clients, key=lambda c: c.agent.number) == clients
+    size, place = len(clients), {age: n for n, age in enumerate(situation.circle)}
+
+    def ask(age: int, further: int) -> Call:
+        wanted = (place[age] + further) % size
+        return clients[age - 1].ask((*table, wanted), "write", nodes[wanted % len(nodes)].name)
+
+    for age in situation.circle:
+        ask(age, 0).get()
+    calls = {}
+    for age in situation.order:
+        calls[age] = ask(age, 1)
+        time.sleep(0.02)  # not a wait for a result: the next one asks when all has settled
+    expected = situation.foreseen()
+    found = dict.fromkeys(calls, "s")
+    if situation.dies:
+        found[situation.dies] = "d"
+        clients[situation.dies - 1].die()
+        time.sleep(0.05)
+    holding = {age for age in calls if found[age] == "s" and calls[age].succeeded}
+    broken = any(situation.circle[(place[age] + 1) % size] in holding for age in holding)
+    limit = time.monotonic() + 10
+    while True:
+        for age, call in calls.items():
+            if found[age] == "s" and call.is_done:
+                found[age] = "f" if call.succeeded else "a"
+                if call.succeeded:
+                    clients[age - 1].end()
+        now = "".join(found[age] for age in sorted(found)) + "!" * broken
+        if now == expected:
+            limit = min(limit, time.monotonic() + 0.1)  # that it stays so
+        if time.monotonic() > limit:
+            break
+        time.sleep(0.005)
+    for age, letter in found.items():
+        if letter == "s":
+            clients[age - 1].die()
+    return now
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "abort",
+        "nodes",
+        *(pytest.param(kind, marks=pytest.mark.explore) for kind in ("abort nodes", "death")),
+    ],
+)
+def test_clients_that_abort_or_die_and_several_nodes(
+    erlang: Erlang, more_erlang: Callable[..., Erlang], kind: str, fresh: Any
+) -> None:
+    """Rings whose agents abort, whose locks are on two nodes, or one of whose clients dies: the same becomes of all."""
+    nodes = [erlang]
+    if "nodes" in kind:
+        nodes.append(more_erlang("e2@127.0.0.1"))
+        assert erlang.call("main", "net_adm", "ping", Atom(nodes[1].name)) == Atom("pong")
+    for each in situations():
+        if each.kind == kind:
+            table = fresh()
+            found = seen(nodes, table, each, f"end{table[1]}")
+            print(each, found)
+            assert found == each.foreseen(), str(each)
 
 
 def test_what_was_surrendered_counts_as_held(erlang: Erlang, fresh: Any) -> None:

@@ -13,9 +13,11 @@ import pytest
 
 from locks.errors import InvalidOption
 from locks_lab.original.runs import asked, is_resolved
+from locks_lab.original.story import tell
 from locks_lab.original.variants import VARIANTS
 from locks_lab.original.world import World
 from locks_lab.worlds.host import Violation
+from tests.original.situations import recorded, situations
 from tests.original.test_table import SEQUENCES, STUCK
 
 RECORDED = dict(
@@ -40,6 +42,30 @@ def test_how_many_rings_get_stuck() -> None:
     resolved = [sum(len(v.split()) for k, v in RECORDED.items() if len(k) == n) for n in (3, 4)]
     assert resolved == [8, 54]
     assert is_resolved(asked((1, 2))) and is_resolved(asked((2, 1)))  # noqa: PT018
+
+
+def test_clients_that_abort_or_die_and_locks_on_two_nodes() -> None:
+    """The same becomes of each client as of real ones; after some deaths two of them hold one lock."""
+    assert {str(each): each.foreseen() for each in situations()} == recorded()
+    assert sum(letters.endswith("!") for letters in recorded().values()) == 8
+
+
+def test_a_death_is_told() -> None:
+    """And the state of the world has it."""
+    world = World(["write a", "write a"], trace=True)
+    world.step(1, 2)
+    world.deliver()
+    before = world.state
+    world.do(("die", 1))
+    world.deliver()
+    assert "Client 1 dies, and its agent ends." in [*tell(world)]
+    assert world.clients[0].died
+    assert not world.clients[1].waiting
+    after = world.state
+    world.state = before
+    assert not world.clients[0].died
+    world.state = after
+    assert world.clients[0].died
 
 
 def played(sequence: list[list[Any]]) -> World:
