@@ -26,6 +26,7 @@ from typing import NamedTuple
 import pytest
 
 from benchmarks.every import main as every_schedule
+from benchmarks.finding import describe as describe_finding
 from benchmarks.ownership import main as ownership_counts
 from benchmarks.strategies import main as strategies
 from examples.cautionary_tale.__main__ import main as cautionary_tale
@@ -66,6 +67,7 @@ LISTS = {
     "suites": describe_suites,
     "suite-differences": describe_differences,
     "tried": describe_tried,
+    "finding": describe_finding,
 }
 
 
