@@ -83,6 +83,7 @@ def storm(
     rounds: int = 8,
     policy: PolicyName | None = None,
     rule: str = "ours",
+    losses: float = 0,
 ) -> ElectionWorld:
     """Random splits, joins and checks: a test of the original that the original itself does not pass.
 
@@ -97,6 +98,9 @@ def storm(
         rounds: The number of rounds.
         policy: The election's policy; drawn by default.
         rule: The machines of the world.
+        losses: The probability that before an event a connection is lost, with all messages on it.
+            It can be made again at once. With losses, whoever was killed comes back later, and
+            after each heal the next round waits until all is quiet.
 
     Raises:
         Violation: A check failed; the message names the seed.
@@ -121,16 +125,20 @@ def storm(
             world.start(name)
         waiting = waiting[nodes // 2 :]
         for _ in range(rounds):
-            _shake(world, rng, waiting)
+            healed = _shake(world, rng, waiting, bool(losses)) and bool(losses)
             if world.instances:
                 world.call(rng.choice(world.instances).ref)
-            if rng.random() < 0.5:
+            if not healed and rng.random() < 0.5:
                 settle(world, choose)
             else:
                 for _ in range(rng.randrange(200)):
+                    if losses and rng.random() < losses:
+                        _lose(world, rng)
                     choices = world.choices(free=False)
                     if choices:
                         world.do(choose(world, choices))
+            if healed:
+                settle(world, choose)
         world.heal()
         settle(world, choose)
     except Exception as error:
@@ -138,8 +146,8 @@ def storm(
     return world
 
 
-def _shake(world: ElectionWorld, rng: random.Random, waiting: list[str]) -> None:
-    """Change the network at random, or let an instance join or be killed."""
+def _shake(world: ElectionWorld, rng: random.Random, waiting: list[str], again: bool) -> bool:
+    """Change the network at random, or let an instance join or be killed; returns whether all are connected."""
     names = list(world.nodes)
     what = rng.random()
     if what < 0.4:
@@ -152,4 +160,18 @@ def _shake(world: ElectionWorld, rng: random.Random, waiting: list[str]) -> None
     elif what < 0.9 and waiting:
         world.start(waiting.pop(), rng.choice(("candidate", "candidate", "worker")))
     elif len(world.instances) > 1:
-        world.kill(rng.choice(world.instances).ref)
+        killed = rng.choice(world.instances).ref
+        world.kill(killed)
+        if again:
+            waiting.insert(0, killed.node)
+    return not world.network.apart
+
+
+def _lose(world: ElectionWorld, rng: random.Random) -> None:
+    """A connection is lost, and can be made again."""
+    up = [(a, b) for (a, b), seen in world.network.seen.items() if seen == "up" and a < b]
+    if up:
+        pair = rng.choice(up)
+        world.lossless = False
+        world.network.cut(pair)
+        world.network.mend(pair)

@@ -94,6 +94,24 @@ def test_ten_nodes_with_random_splits_joins_and_checks(part: int) -> None:
         assert world.sent.total() < 10_000, f"storm(seed={seed}): {world.sent}"
 
 
+@pytest.mark.explore
+def test_random_netsplits_of_twenty_nodes_with_losses() -> None:
+    """The original's case, larger: 20 nodes, connections that are lost with what is on them, and agreement after each heal.
+
+    1,000 steps take some minutes, with `LOCKS_EXPLORE=1`; otherwise there are 100.
+    """
+    world = storm(SEED, nodes=20, rounds=1000 if EXPLORE else 100, losses=0.01)
+    assert world.network.lost > 100
+    assert len(world.history.elections) > 20
+
+
+def test_a_storm_with_losses() -> None:
+    """Fewer nodes, and fewer steps; messages are lost, and whoever was killed comes back."""
+    for seed in range(SEED, SEED + 3 * MORE):
+        world = storm(seed, nodes=5, rounds=20, losses=0.05)
+        assert world.network.lost, f"storm(seed={seed})"
+
+
 def test_faults_happen() -> None:
     """Random worlds have all kinds of events in them, and enough elections and writes."""
     seen: set[str] = set()
