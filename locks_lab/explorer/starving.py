@@ -2,12 +2,12 @@
 
 A party is starved if it can wait for ever, although everybody else who has something to do does it. In
 a finite model, that is a cycle of states in each of which the party waits, and which is *fair*: who is
-obliged to move in all of its states moves in it. A schedule that lets a holder rest for ever is not
-fair, and is left out.
+obliged to move in all of its states, and can do so in one of them, moves in it. A schedule that lets a
+holder rest for ever is not fair, and is left out.
 
 The states in which the party waits, and the moves between them, fall into strongly connected
-components. If a component is not fair, nothing within it is: its states oblige the same party, which
-never moves. So one look at each component is enough.
+components. If somebody rests in a component, a fair cycle in it has none of the states in which it could
+move; so these are taken out, and what is left is looked at in the same way.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Parties(Protocol[S, M]):
         ...  # pragma: no cover
 
     def obliged(self, state: S) -> Collection[int]:
-        """The parties that can move, and will do so sooner or later unless another move prevents it."""
+        """The parties that will move sooner or later, as soon as the model lets them."""
         ...  # pragma: no cover
 
 
@@ -86,25 +86,35 @@ def starved(graph: Graph[S, M], parties: Parties[S, M]) -> Starved[M] | None:
     start = next(iter(graph))
     waiting = {state: frozenset(parties.waiting(state)) for state in graph}
     obliged = {state: frozenset(parties.obliged(state)) for state in graph}
+    able = {state: {parties.who(move) for move, _ in graph[state]} for state in graph}
     for party in sorted(frozenset().union(*waiting.values())):
-        hungry = {state: None for state in graph if party in waiting[state]}
-        inner = {state: [(m, s) for m, s in graph[state] if s in hungry] for state in hungry}
-        for part in components(inner):
-            within = {state: [(m, s) for m, s in inner[state] if s in part] for state in part}
-            moving = {parties.who(move) for edges in within.values() for move, _ in edges}
-            always = frozenset[int].intersection(*(obliged[state] for state in part))
-            if not moving or not always <= moving:
+        left = components(_within(graph, {s: None for s in graph if party in waiting[s]}))
+        while left:
+            part = left.pop()
+            inner = _within(graph, part)
+            moving = {parties.who(move) for edges in inner.values() for move, _ in edges}
+            if not moving:
                 continue
-            entry = next(state for state in hungry if state in part)
+            always = frozenset[int].intersection(*(obliged[state] for state in part))
+            resting = {who for who in always - moving if any(who in able[s] for s in part)}
+            if resting:
+                left += components(_within(graph, {s: None for s in part if not resting & able[s]}))
+                continue
+            entry = next(state for state in graph if state in part)
             before = _path(graph, start, lambda _, new, to=entry: new == to)  # type: ignore[misc]
             goals: list[Goal[S, M]] = [
                 (lambda move, _, who=who: move is not None and parties.who(move) == who)
                 if who in moving
                 else (lambda _, new, who=who: who not in obliged[new])
-                for who in sorted(moving | frozenset().union(*(obliged[s] for s in part)))
+                for who in sorted(moving | frozenset().union(*(obliged[s] for s in part)) - always)
             ]
-            return Starved(party, before, _cycle(within, entry, goals))
+            return Starved(party, before, _cycle(inner, entry, goals))
     return None
+
+
+def _within(graph: Graph[S, M], states: Collection[S]) -> Graph[S, M]:
+    """The part of a graph that consists of these states."""
+    return {state: [(m, s) for m, s in graph[state] if s in states] for state in states}
 
 
 def _cycle(graph: Graph[S, M], entry: S, goals: Sequence[Goal[S, M]]) -> Sequence[M]:

@@ -61,6 +61,12 @@ def test_only_a_fair_cycle_starves() -> None:
     assert is_starved(edges, {1: {1}, 2: {1}})
     assert not is_starved(edges, {1: {1, 2}, 2: {1, 2}})  # 2 rests for ever
     assert is_starved(edges, {1: {1, 2}, 2: {1}})  # and can't move all the time
+    assert is_starved(
+        {0: [(0, 1)], 1: [(1, 2)], 2: [(1, 1)]}, {1: {1, 2}, 2: {1, 2}}
+    )  # can't at all
+    both = {1: {1, 2}, 2: {1, 2}, 3: {1, 2}}
+    edges = {0: [(0, 1)], 1: [(1, 2), (1, 3)], 2: [(1, 1)], 3: [(1, 1), (2, 0)]}
+    assert is_starved(edges, both)  # 2 could move in 3, which can be left out
     assert not is_starved({0: [(0, 1)], 1: [(1, 2)], 2: []}, {})  # no cycle
     assert not is_starved({0: [(0, 1)], 1: [(1, 0)]}, {})  # it is served in it
 
