@@ -22,22 +22,24 @@ __all__ = ["Graph", "Parties", "Starved", "components", "explored", "starved"]
 
 S = TypeVar("S", bound=Hashable)
 M = TypeVar("M")
+S_contra = TypeVar("S_contra", contravariant=True)
+M_contra = TypeVar("M_contra", contravariant=True)
 Graph = Mapping[S, Sequence[tuple[M, S]]]
 Goal = Callable[[M | None, S], bool]
 
 
-class Parties(Protocol[S, M]):
+class Parties(Protocol[S_contra, M_contra]):
     """Who moves, who waits, and who may not rest for ever."""
 
-    def who(self, move: M) -> int:
+    def who(self, move: M_contra) -> int:
         """The party of a move."""
         ...  # pragma: no cover
 
-    def waiting(self, state: S) -> Collection[int]:
+    def waiting(self, state: S_contra) -> Collection[int]:
         """The parties that wait to be served."""
         ...  # pragma: no cover
 
-    def obliged(self, state: S) -> Collection[int]:
+    def obliged(self, state: S_contra) -> Collection[int]:
         """The parties that will move sooner or later, as soon as the model lets them."""
         ...  # pragma: no cover
 
@@ -102,14 +104,19 @@ def starved(graph: Graph[S, M], parties: Parties[S, M]) -> Starved[M] | None:
                 continue
             entry = next(state for state in graph if state in part)
             before = _path(graph, start, lambda _, new, to=entry: new == to)  # type: ignore[misc]
-            goals: list[Goal[S, M]] = [
-                (lambda move, _, who=who: move is not None and parties.who(move) == who)
-                if who in moving
-                else (lambda _, new, who=who: who not in obliged[new])
-                for who in sorted(moving | frozenset().union(*(obliged[s] for s in part)) - always)
-            ]
+            others = frozenset().union(*(obliged[state] for state in part)) - always - moving
+            goals = [_moves(parties, who) for who in sorted(moving)]
+            goals += [_is_free(obliged, who) for who in sorted(others)]
             return Starved(party, before, _cycle(inner, entry, goals))
     return None
+
+
+def _moves(parties: Parties[S, M], who: int) -> Goal[M, S]:
+    return lambda move, _: move is not None and parties.who(move) == who
+
+
+def _is_free(obliged: Mapping[S, Collection[int]], who: int) -> Goal[M, S]:
+    return lambda _, state: who not in obliged[state]
 
 
 def _within(graph: Graph[S, M], states: Collection[S]) -> Graph[S, M]:
@@ -117,7 +124,7 @@ def _within(graph: Graph[S, M], states: Collection[S]) -> Graph[S, M]:
     return {state: [(m, s) for m, s in graph[state] if s in states] for state in states}
 
 
-def _cycle(graph: Graph[S, M], entry: S, goals: Sequence[Goal[S, M]]) -> Sequence[M]:
+def _cycle(graph: Graph[S, M], entry: S, goals: Sequence[Goal[M, S]]) -> Sequence[M]:
     """A way from a state back to itself on which all goals are reached."""
     moves: list[M] = []
     way = [entry]
@@ -136,7 +143,7 @@ def _walk(graph: Graph[S, M], moves: list[M], way: list[S], more: Iterable[M]) -
         way.append(next(new for each, new in graph[way[-1]] if each == move))
 
 
-def _path(graph: Graph[S, M], start: S, is_last: Goal[S, M]) -> list[M]:
+def _path(graph: Graph[S, M], start: S, is_last: Goal[M, S]) -> list[M]:
     """The shortest way whose last move, or the state that it leads to, is the wanted one."""
     if is_last(None, start):
         return []
