@@ -166,7 +166,7 @@ def test_threads_of_an_owner_may_begin_at_the_same_moment(
     work: Callable[[locks.Owner, int], None],
 ) -> None:
     """They have one transaction, so each has what it has acquired, and nobody waits for himself."""
-    for number in range(many(30, 2000)):
+    for number in range(many(100, 2000)):
         owner = locks.Owner(f"job {number}")
         at_once([partial(work, owner, thread) for thread in range(4)])
         assert not [agent for agent in locks.start().agents() if agent.client is owner]

@@ -766,13 +766,14 @@ class Agent(Door, metaclass=Shown):
 
     def enter(self, lock_id: LockId, acquisition: Acquisition) -> None:
         """Add an acquisition, before the lock is requested; an owner may do so in several threads."""
-        while True:
-            if self.acquisitions is None:
-                self.acquisitions = Acquisitions()
-            mine = self.acquisitions
-            mine.enter(lock_id, acquisition)
-            if self.acquisitions is mine:
-                return
+        if self.acquisitions is None:  # in the turn: two threads would make two
+            self.turn.run(self._begin_acquisitions)
+        assert self.acquisitions is not None
+        self.acquisitions.enter(lock_id, acquisition)
+
+    def _begin_acquisitions(self) -> None:
+        if self.acquisitions is None:
+            self.acquisitions = Acquisitions()
 
     def has_acquired(self, lock_id: LockId) -> bool:
         """Whether there is an acquisition."""
