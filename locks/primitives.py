@@ -45,6 +45,7 @@ from locks.node.node import Node
 from locks.node.ports import AskedAlready, PendingCall, Scope, Servers
 from locks.node.sendable import check_sendable
 from locks.program.origin import Movable
+from locks.runtime.bridge import is_in_event_loop
 from locks.runtime.leaving import ClientBlock, Hold
 from locks.runtime.monitor import Client, current_client
 from locks.runtime.shown import Shown
@@ -163,14 +164,14 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         elif node.thin.pause:
             node.thin.pause -= 1
         else:
-            plain = client is not self._owner and self._nodes is None and self._require is None
-            plain = plain and type(self.lock_id[-1]) is not tuple
+            plain = self._nodes is None and self._require is None
+            plain = plain and type(self.lock_id[-1]) is not tuple and not is_in_event_loop()
             if timeout is not None:
                 check_timeout(timeout)
         while True:
             call = None
             try:
-                if plain and node.thin.take(client, self.lock_id, self.mode, self.label, hold):
+                if plain and node.thin.take(ThinLock(node.thin, client, wanted), self.label, hold):
                     return True
                 agent = node.holders.living_or_new(client, self.label)
                 if agent.asks_for(self.lock_id):
@@ -217,7 +218,7 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         node = self._home()
         thin = node.thin.held
         if (
-            thin is not None
+            type(thin) is ThinLock
             and thin.client is client
             and thin.lock_id == self.lock_id
             and self._block is None

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast, overload
 
+from gevent import getcurrent
+
 from locks import api
 from locks.core.agent.machine import Object
 from locks.errors import (
@@ -26,12 +28,14 @@ from locks.node.client.clients import checked_label
 from locks.node.client.objects import checked_object
 from locks.node.client.owner import Owner, checked_owner
 from locks.node.client.scope import Nodes, checked_where
-from locks.node.ports import PendingCall
+from locks.node.client.thin import ThinTransaction
+from locks.node.ports import NodePort, PendingCall
 from locks.program.default import default_node
 from locks.program.origin import Movable
 from locks.retries import Learned, Retries
 from locks.runtime.callables import check_callable, check_ran
 from locks.runtime.leaving import ClientBlock, Hold
+from locks.runtime.monitor import Ending, current_client
 from locks.runtime.waiter import Event, Waiter
 
 if TYPE_CHECKING:
@@ -94,19 +98,22 @@ class Transaction(Movable, ClientBlock):
         self._require = require
         self._label = None if label is None else checked_label(label)
         self._owner = checked_owner(owner)
-        self._agent: Agent | None = None
+        self._begun: Agent | ThinTransaction | None = None
         self._learns = learned
         self._taken: tuple[LockId, ...] = ()
 
     @property
     def agent(self) -> Agent:
         """The agent, for the functions of `locks` that take one."""
-        if self._agent is None:
+        begun = self._begun
+        if begun is None:
             raise MisuseError("the transaction has not begun; use it in a with statement")
-        return self._agent
+        if isinstance(begun, ThinTransaction):
+            begun = self._begun = begun.inflated()
+        return begun
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._agent is not None:
+        if self._begun is not None:
             raise MisuseError(
                 "a transaction that has begun can't be copied or pickled: it belongs to this program; hand on the lock ids, and "
                 "begin a transaction where they are needed",
@@ -120,10 +127,26 @@ class Transaction(Movable, ClientBlock):
 
     def _enter(self, hold: Hold) -> None:
         """Begin it for a block."""
-        if self._agent is not None:
+        if self._begun is not None:
             raise MisuseError("can't enter a transaction twice; create a new one")
+        node = self._home()
         try:
-            agent = self._home().spawn_agent(
+            if node.thin.pause:
+                node.thin.pause -= 1
+            elif (
+                self._abort
+                and not self._await_nodes
+                and self._on_lost is None
+                and self._owner is None
+                and not self._learns
+            ):
+                client = current_client()
+                here = None if isinstance(client, Ending) else getcurrent()
+                thin = ThinTransaction(node.thin, client, None, self._created, here)
+                if node.thin.take(thin, self._label, hold):
+                    self._begun = thin
+                    return
+            agent = node.spawn_agent(
                 self._owner,
                 created=self._created,
                 keep=hold.take,
@@ -132,32 +155,37 @@ class Transaction(Movable, ClientBlock):
                 label=self._label,
             )
             agent.on_lost = self._on_lost
-            self._agent = agent
+            self._begun = agent
         except BaseException:
             if hold.held is not None:
                 hold.held.let_go()
             raise
 
-    def _leave(self, held: Agent | None, error: BaseException | None) -> None:
+    def _leave(self, held: Agent | ThinTransaction | None, error: BaseException | None) -> None:
         """End the block; see `Block`."""
         try:
-            self.agent.leave_block()
+            (self._begun or self.agent).leave_block()
         except (TransactionEnded, DeadlockAborted, LockLost):
             if error is None:
                 raise
 
-    def _let_go(self, held: Agent) -> None:
+    def _let_go(self, held: Agent | ThinTransaction) -> None:
         """Clean up after a block whose end was interrupted; see `Block`."""
         held.let_go()
 
     def _checked(
-        self, lock_id: Sequence[Any], mode: Mode, nodes: Nodes | None, require: Require | None
+        self,
+        node: NodePort,
+        lock_id: Sequence[Any],
+        mode: Mode,
+        nodes: Nodes | None,
+        require: Require | None,
     ) -> Object:
         """The lock to take, with the transaction's defaults for missing arguments."""
         if nodes is None:
             nodes = self._nodes
             require = self._require if require is None else require
-        return checked_object(self.agent.node, lock_id, mode, nodes, require)
+        return checked_object(node, lock_id, mode, nodes, require)
 
     @overload
     def lock(
@@ -222,10 +250,22 @@ class Transaction(Movable, ClientBlock):
         require: Require | None,
         timeout: float | None,
     ) -> int | None:
-        agent = self.agent
-        wanted = self._checked(lock_id, mode, nodes, require)
-        call = PendingCall()
         timeout = self._timeout if timeout is None else timeout
+        thin = self._begun
+        if type(thin) is ThinTransaction:
+            wanted = self._checked(thin.locks.node, lock_id, mode, nodes, require)
+            try:
+                token = thin.lock(wanted, timeout)
+                if token is not None:
+                    if self._learns is not None:
+                        self._learns.add((wanted,), timeout)
+                    return token if nodes is None else None
+            except BaseException:
+                thin.undo(wanted)
+                raise
+        agent = self.agent
+        wanted = self._checked(agent.node, lock_id, mode, nodes, require)
+        call = PendingCall()
         began = agent.node.clock() if timeout else 0.0
         try:
             lock = agent.lock_by if self._learns is None else self._lock_and_learn
@@ -329,8 +369,9 @@ class Transaction(Movable, ClientBlock):
             MisuseError: The call is wrong; nothing was changed.
         """
         agent = self.agent
-        wanted = [self._checked(i, "write", nodes, require) for i in write]
-        wanted += [self._checked(i, "read", nodes, require) for i in read]
+        node = agent.node
+        wanted = [self._checked(node, i, "write", nodes, require) for i in write]
+        wanted += [self._checked(node, i, "read", nodes, require) for i in read]
         call = PendingCall()
         try:
             lock = agent.lock_by if self._learns is None else self._lock_and_learn
@@ -345,7 +386,11 @@ class Transaction(Movable, ClientBlock):
         Raises:
             NotHeld: The transaction did not lock exactly this id.
         """
-        api.unlock(self.agent, lock_id)
+        thin = self._begun
+        if isinstance(thin, ThinTransaction) and thin.locks.turn.is_here():
+            thin.unlock(check_lock_id(lock_id))
+        else:
+            api.unlock(self.agent, lock_id)
 
     def token(self, lock_id: Sequence[Any]) -> int:
         """The fencing token of a held lock; see `locks.fencing_token`."""

@@ -270,7 +270,7 @@ class Dispatch:
             server.put_down()
         if self._noted:
             self._note()
-        if self.thin.taken:
+        if self.thin.due:
             self.thin.conclude()
         if self._queue:  # some of these effects are messages for actors here
             self._arrived = tuple(self._queue)
@@ -342,7 +342,7 @@ class Dispatch:
             self._queue += self._arrived
         if self._queue or (self.cluster is not None and self.cluster.flush()):
             self.conclude()
-        if self.thin.taken:
+        if self.thin.due:
             self.thin.inflate()
         self.torn = False
 

@@ -40,7 +40,7 @@ from locks.node.client.holders import Holders
 from locks.node.client.one_client import join_waits
 from locks.node.client.refusals import owner_has_ended
 from locks.node.client.scope import first_servers, take_servers
-from locks.node.client.thin import ThinLocks
+from locks.node.client.thin import ThinLock, ThinLocks
 from locks.node.dispatch import Dispatch, Trace
 from locks.node.observing.long_waits import LONG, LongWaits
 from locks.node.observing.statistics import Counters
@@ -221,6 +221,8 @@ class Node(metaclass=Shown):
         """
         if not self.running:
             self.check_running()
+        if self.thin.due:
+            self.thin.prepare()
         here = client is None
         if client is None:
             client = current_client()
@@ -263,17 +265,20 @@ class Node(metaclass=Shown):
             insist(let_go)
             raise
 
-    def make_agent(self, number: int, client: Client, label: str) -> Agent:
+    def make_agent(self, thin: ThinLock) -> Agent:
         """An agent for a lock that was thin."""
-        ref = agent_numbered(number, self.name)
-        return self._new_agent(self, ref, client, label=label, **self.holders.options)
+        ref = agent_numbered(thin.number, self.name)
+        agent = self._new_agent(self, ref, thin.client, label=thin.name, **self.holders.options)
+        agent._here = thin.here
+        return agent
 
-    def take_in(self, agent: Agent) -> None:
+    def take_in(self, agent: Agent, kept: bool) -> None:
         """Begin the transaction of a lock that was thin; in a turn. Calling it again has no effect."""
         self.agents_by_id[agent.id] = agent
         self._enlist(agent)
-        self.holders.put(agent.client_key, agent)
-        agent.kept_by = self.holders
+        if kept:
+            self.holders.put(agent.client_key, agent)
+            agent.kept_by = self.holders
 
     # An agent may begin while another one of its client ends, in another thread or in a finaliser
     # within this one. A lock would do harm: its holder may have to wait for the turn.

@@ -516,6 +516,7 @@ def _at_exit() -> None:
     """The main thread ends: it should have released its locks."""
     node = _default
     if node is not None and node.running and _started_in == os.getpid():
+        node.thin.prepare()
         for agent in list(node.clients.get(client_key(threading.main_thread()), ())):
             if held := node.turn.ask(agent.forgotten):
                 warn_of_leak(agent.machine.client, held)

@@ -208,15 +208,14 @@ class Turn:
             self._interrupted(error)
             raise
 
-    def quick(self, function: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
+    def quick(self, function: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T | None:
         """Take the turn for a function that knows what to do with a torn journal, and changes what it changes by one instruction.
 
-        Raises:
-            ReentrantCall: From within a turn of this thread.
+        From within a turn of this thread it is not called, and the answer is `None`.
         """
         lock = self._lock
         if lock._is_owned():
-            self._refuse(function)
+            return None
         try:
             with lock:
                 answer = function(*args)

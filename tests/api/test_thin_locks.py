@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 import locks
 from locks.node.client.agent import Agent
+from locks.node.client.thin import ThinLock
 from locks.node.node import Node
 from locks.program.default import default_node, stand_in
 from locks.runtime.leaving import Hold
@@ -38,8 +39,15 @@ LOCK = st.one_of(
     st.tuples(st.just("acquire"), clients, ids, modes),
     st.tuples(st.just("release"), clients, ids),
 )
+TRANSACTION = st.one_of(
+    *(st.tuples(st.just("open"), clients), st.tuples(st.just("close"), clients)),
+    *(st.tuples(st.just("take"), clients, ids, modes),) * 2,
+)
 steps = st.one_of(
-    *(LOCK, LOCK, LOCK, LOCK),
+    *(LOCK, LOCK, LOCK, TRANSACTION, TRANSACTION, TRANSACTION),
+    st.tuples(st.sampled_from(["run", "own"]), clients, ids, modes),
+    st.tuples(st.sampled_from(["undo", "ask", "disown"]), clients, ids),
+    st.tuples(st.sampled_from(["after", "end_owner"]), clients),
     st.tuples(st.sampled_from(["owned", "token", "enter", "leave"]), clients, ids),
     st.tuples(st.just("block"), clients, ids, modes),
     st.tuples(st.just("begin"), clients, ids, modes),
@@ -58,6 +66,9 @@ class Client:
         self.greenlet.name = name
         self.locks: dict[Any, Any] = {}
         self.agents: list[Agent] = []
+        self.open: list[locks.Transaction] = []
+        self.closed: list[locks.Transaction] = []
+        self.owner = locks.Owner(f"owner of {name}")
 
     def _work(self) -> None:
         while True:
@@ -138,6 +149,51 @@ class World:
         with locks.Lock(lock_id, mode, timeout=0) as lock:
             return lock.token()
 
+    def _open(self, client: Client) -> Any:
+        tx = locks.transaction(timeout=0)
+        tx.__enter__()
+        client.open.append(tx)
+
+    def _take(self, client: Client, lock_id: Any, mode: Any) -> Any:
+        return client.open[-1].lock(lock_id, mode) if client.open else None
+
+    def _undo(self, client: Client, lock_id: Any) -> Any:
+        return client.open[-1].unlock(lock_id) if client.open else None
+
+    def _ask(self, client: Client, lock_id: Any) -> Any:
+        return client.open[-1].token(lock_id) if client.open else None
+
+    def _close(self, client: Client) -> Any:
+        if client.open:
+            client.closed.append(client.open.pop())
+            client.closed[-1].__exit__(None, None, None)
+
+    def _after(self, client: Client) -> Any:
+        """What a transaction says that has ended."""
+        if not client.closed:
+            return None
+        tx = client.closed[-1]
+        agent = tx.agent
+        asks: list[Callable[[], Any]] = [
+            *(lambda: tx.lock(("a",)), lambda: tx.unlock(("a",)), lambda: tx.token(("a",))),
+            *(tx.ensure_held, agent.lock_info, agent.status, lambda: tx.__exit__(None, None, None)),
+        ]
+        said = [agent, agent.is_alive(), agent.client is client.greenlet, tx.deadlocks]
+        return [str(each) for each in (*said, tx.lost.is_open, *map(_said, asks))]
+
+    def _run(self, client: Client, lock_id: Any, mode: Any) -> Any:
+        return locks.run_transaction(lambda tx: tx.lock(lock_id, mode), timeout=0, retries=0)
+
+    def _own(self, client: Client, lock_id: Any, mode: Any) -> Any:
+        return locks.Lock(lock_id, mode, owner=client.owner).acquire(blocking=False)
+
+    def _disown(self, client: Client, lock_id: Any) -> Any:
+        return locks.Lock(lock_id, owner=client.owner).release()
+
+    def _end_owner(self, client: Client) -> Any:
+        client.owner.end()
+        client.owner = locks.Owner("the next owner")
+
     def _enter(self, client: Client, lock_id: Any) -> Any:
         return locks.RLock(lock_id).acquire(blocking=False)
 
@@ -204,6 +260,14 @@ class World:
             client.die()
         self.node.stop()
         return self.seen
+
+
+def _said(ask: Callable[[], Any]) -> str:
+    """The answer, or the error."""
+    try:
+        return str(ask())
+    except locks.errors.LocksError as error:
+        return f"{type(error).__name__}: {error}"
 
 
 def play(script: list[tuple[Any, ...]], eager: bool = True) -> Counter[bool]:
@@ -457,7 +521,8 @@ def test_each_watcher_ends_thin_locks(node: Node) -> None:
     monkey = pytest.MonkeyPatch()
     with monkey.context() as patched:
         patched.setattr(Agent, "spans", spans)
-        assert not node.thin.take(locks.Owner("x"), ("c",), "write", None, Hold(lock))
+        thin = ThinLock(node.thin, locks.Owner("x"), (("c",), "write", (node.name,), "all"))
+        assert not node.thin.take(thin, None, Hold(lock))
 
 
 class Quiet:

@@ -588,6 +588,7 @@ class Agent(Door, metaclass=Shown):
         if call.result is None:
             if isinstance(self.client, Ending):
                 note_wait(self)
+                self.node.thin.prepare()
             if len(own := self.node.clients.get(self.client_key, ())) > 1:
                 for each in list(own):
                     if each.blocks and each is not self:

@@ -1,9 +1,9 @@
 """Thin locks: a lock that is held by a client without an agent, as long as nobody else is interested in it.
 
-A `Lock` that is free needs no transaction: a `ThinLock` says who holds it, since when, and its token. A node has one
-at a time. It is *inflated* before anything else happens on the node: it gets its agent, of the age that it would have,
-with its request granted under the same token. Everything else sees agents and the lock table, as if there were no
-thin locks.
+A `Lock` that is free needs no agent: a `ThinLock` says who holds it, since when, and its token. Nor does a transaction
+with one lock that is free, or with none yet: a `ThinTransaction`. A node has one of them at a time. It is *inflated*
+before anything else happens on the node: it gets its agent, of the age that it would have, with its request granted
+under the same token. Everything else sees agents and the lock table, as if there were no thin locks.
 
 **What inflates?** All that looks at agents or the lock table takes the node's turn. A thin lock leaves the turn's
 journal torn, so before any other turn the journal is mended, and that inflates it. Only its own turns, which take and
@@ -12,7 +12,7 @@ Whoever wants to know of locks that are free again (watchers, a trace, an audit 
 there are no thin locks (`ThinLocks._may_begin`).
 
 **Why is it atomic?** A thin lock is held from the assignment of one attribute on, and released by another one, so
-there is nothing to undo. The inflation is a turn like any other, which is undone and done again. A call from within
+there is nothing to undo. So does a thin transaction begin, lock and end. The inflation is a turn like any other, which is undone and done again. A call from within
 a thin lock's turn is refused or answered as from within any turn: it never changes what that turn works on.
 
 **When does it pay?** If locks are inflated often, it does not. So after each lock that did not stay thin, the next
@@ -27,8 +27,10 @@ from weakref import WeakSet
 
 import gevent
 import pykka
+from gevent import getcurrent
 
-from locks.model import LockId, Mode, agent_numbered
+from locks.core.agent.machine import Object
+from locks.model import LockId, agent_numbered, check_timeout
 from locks.node.client.agent import Agent
 from locks.node.client.clients import labelled
 from locks.node.client.holders import Holders
@@ -37,12 +39,14 @@ from locks.node.history import Event
 from locks.node.ports import NodePort, PendingCall
 from locks.node.server import Server
 from locks.runtime.bridge import is_in_event_loop
+from locks.runtime.identity import client_key
 from locks.runtime.leaving import Hold
 from locks.runtime.monitor import (
     CannotMonitor,
     Client,
     DeathWatch,
     Down,
+    Ending,
     Monitor,
     NativeThread,
     watch_of,
@@ -52,7 +56,7 @@ from locks.runtime.native import insist
 if TYPE_CHECKING:
     from locks.runtime.inline import Journal
 
-__all__ = ["ThinLock", "ThinLocks"]
+__all__ = ["ThinLock", "ThinLocks", "ThinTransaction"]
 
 PAUSE = 16  # locks that take the usual way after one that did not stay thin
 
@@ -64,49 +68,62 @@ class Home(NodePort, Protocol):
     server: Server
     holders: Holders[Agent]
 
-    def new_number(self) -> int:
+    def new_number(self, created: int | None) -> int:
         """The number of a new agent."""
 
-    def make_agent(self, number: int, client: Client, label: str) -> Agent:
+    def make_agent(self, thin: ThinLock) -> Agent:
         """An agent for a lock that was thin."""
 
-    def take_in(self, agent: Agent) -> None:
-        """Begin its transaction; in a turn."""
+    def take_in(self, agent: Agent, kept: bool) -> None:
+        """Begin its transaction, which is kept for its client's `Lock`s, or not; in a turn."""
 
 
 class ThinLock:
     """A lock that its client holds without an agent. It has the methods of an agent that a `Lock` needs.
 
     Attributes:
+        locks: The thin locks of its node.
         client: The client.
         name: Its name for others.
-        lock_id: What it holds.
-        mode: How.
+        lock_id: What it holds; `None` if a transaction has locked nothing yet.
+        wanted: The lock as it was requested.
+        created: The time of its beginning, if not now.
         number: The number of its agent, if it gets one: it has its age.
         token: The fencing token.
         since: When it was granted, by the node's clock.
         agent: Its agent, once it is inflated.
+        here: The greenlet that is the client of a transaction, whatever that acts for later; `None` if any caller may use it.
     """
 
-    __slots__ = ("_locks", "agent", "client", "lock_id", "mode", "name", "number", "since", "token")
+    __slots__ = (
+        *("agent", "client", "created", "here", "lock_id", "locks"),
+        *("name", "number", "since", "token", "wanted"),
+    )
 
     def __init__(
-        self, locks: ThinLocks, client: Client, name: str, lock_id: LockId, mode: Mode
+        self,
+        locks: ThinLocks,
+        client: Client,
+        wanted: Object | None,
+        created: int | None = None,
+        here: object = None,
     ) -> None:
-        self._locks = locks
+        self.locks = locks
         self.client = client
-        self.name = name
-        self.lock_id = lock_id
-        self.mode = mode
+        self.wanted = wanted
+        self.lock_id: LockId | None = None if wanted is None else wanted[0]
+        self.name = ""
+        self.created = created
+        self.here = here
         self.number = self.token = 0
         self.since = 0.0
         self.agent: Agent | None = None
 
     def release(self, lock_id: LockId) -> None:
         """See `Agent.release`."""
-        turn = self._locks.turn
+        turn = self.locks.turn
         try:
-            if not turn.is_here() and turn.quick(self._locks.drop, self):
+            if turn.quick(self.locks.drop, self):
                 return
         except BaseException:
             self.let_go_of(lock_id)
@@ -120,7 +137,7 @@ class ThinLock:
 
     def let_go_of(self, lock_id: LockId) -> None:
         """See `Agent.let_go_of`."""
-        insist(self._locks.turn.run_surely, self._let_go_of, lock_id)
+        insist(self.locks.turn.run_surely, self._let_go_of, lock_id)
 
     def _let_go_of(self, lock_id: LockId) -> None:
         if self.agent is not None:
@@ -132,8 +149,81 @@ class ThinLock:
 
     def inflated(self) -> Agent | None:
         """Its agent, which it gets now; `None` if it was released."""
-        self._locks.prepare()
+        self.locks.prepare()
         return self.agent
+
+
+class ThinTransaction(ThinLock):
+    """A transaction without an agent, with one lock or none. It has the methods of an agent that a `Transaction` needs."""
+
+    __slots__ = ()
+
+    def lock(self, wanted: Object, timeout: float | None) -> int | None:
+        """Lock an id, if nobody else is interested in it; if this fails, or what follows, the caller calls `undo`.
+
+        Returns:
+            The fencing token; `None` if it must take the usual way.
+        """
+        if timeout is not None:
+            check_timeout(timeout)
+        lock_id, _, nodes, _ = wanted
+        if (
+            self.lock_id is not None
+            or (self.here is not None and getcurrent() is not self.here)
+            or nodes != (self.locks.node.name,)
+            or type(lock_id[-1]) is tuple
+            or is_in_event_loop()
+        ):
+            return None
+        return self.locks.turn.quick(self.locks.grant, self, wanted)
+
+    def undo(self, wanted: Object) -> None:
+        """Release what was locked by this very request."""
+        if self.wanted is wanted:
+            insist(self.locks.turn.run_surely, self._unlock, wanted[0])
+
+    def _unlock(self, lock_id: LockId) -> None:
+        agent = self.agent
+        if agent is not None and agent.machine.asks_for(lock_id):
+            agent.event(agent.machine.unlock, lock_id)
+
+    def unlock(self, lock_id: LockId) -> None:
+        """See `Agent.unlock`; in a turn, at whose end it is done."""
+        self.locks.turn.run_surely(self._unlock_later, lock_id)
+
+    def _unlock_later(self, lock_id: LockId) -> None:
+        self.locks.agent_of(self).unlock_now(lock_id)
+
+    def leave_block(self) -> None:
+        """See `Agent.leave_block`."""
+        turn = self.locks.turn
+        try:
+            if turn.quick(self.locks.drop, self):
+                return
+        except BaseException:
+            self.let_go()
+            raise
+        turn.run_surely(self._leave)
+
+    def _leave(self) -> None:
+        self.locks.agent_of(self)._leave()
+
+    def let_go(self) -> None:
+        """See `Agent.let_go`."""
+        insist(self.locks.turn.run_surely, self._let_go)
+
+    def _let_go(self) -> None:
+        if self.agent is not None:
+            self.agent.event(self.agent.machine.end_transaction, None)
+
+    def inflated(self) -> Agent:
+        """Its agent, which it gets now; one that has ended, if the transaction has.
+
+        Raises:
+            ReentrantCall: From within a turn.
+        """
+        turn, agent_of = self.locks.turn, self.locks.agent_of
+        return self.agent or turn.quick(agent_of, self) or turn.run(agent_of, self)
 
 
 class ThinLocks:
@@ -145,9 +235,11 @@ class ThinLocks:
         usable: Whether there may be any: the node is alone, and real.
 
     Attributes:
+        node: The node.
         turn: The node's turn.
-        held: The thin lock that is held, if one is.
-        taken: How many were taken that the lock table does not know of, the one that is held among them.
+        held: The thin lock that is held, or the thin transaction, if there is one.
+        taken: How many locks were taken that the lock table does not know of, the one that is held among them.
+        due: Whether there may be something to inflate.
         usable: See above.
         pause: How many locks take the usual way before the next thin one; callers count it down.
     """
@@ -156,34 +248,30 @@ class ThinLocks:
         self.turn = node.turn
         self.held: ThinLock | None = None
         self.taken = self.pause = 0
+        self.due = False
         self.usable = usable
-        self._node = node
+        self.node = node
         self._journal = journal
         self.monitor = Monitor(self._client_down, surely=True)  # of all clients that had thin locks
         self._watches: WeakSet[DeathWatch] = WeakSet()
 
     # --- For clients ------------------------------------------------------------------------------
 
-    def take(
-        self, client: Client, lock_id: LockId, mode: Mode, label: str | None, hold: Hold
-    ) -> bool:
-        """Have a client hold a lock, if nobody else is interested in it, and the client has no other one.
+    def take(self, thin: ThinLock, label: str | None, hold: Hold) -> bool:
+        """Have a client hold a lock, or begin a transaction, if nobody else is interested in it.
 
         Args:
-            client: The client, which calls.
-            lock_id: The lock.
-            mode: How.
+            thin: What it holds then. A client has only one thin `Lock`, and no other ones.
             label: As for `Lock`.
-            hold: Gets the `ThinLock`, also if this is interrupted.
+            hold: Gets the same, also if this is interrupted.
 
         Returns:
             Whether it holds it; else it must take the usual way.
         """
-        if self.usable and Agent.spans is None and not is_in_event_loop():
-            watch = self._meet(client)
+        if self.usable and Agent.spans is None:
+            watch = self._meet(thin.client)
             if watch is not None:
-                name = labelled(client, label, self._node.program, False)
-                thin = ThinLock(self, client, name, lock_id, mode)
+                thin.name = labelled(thin.client, label, self.node.program, False)
                 if self.turn.quick(self._take, thin, hold, watch):
                     return True
         self.pause = PAUSE
@@ -191,13 +279,15 @@ class ThinLocks:
 
     def _meet(self, client: Client) -> DeathWatch | None:
         """Notice the client's end from now on; `None` if that is impossible, or it has come."""
-        if not isinstance(client, (gevent.Greenlet, NativeThread, pykka.ActorRef)):
+        if not isinstance(client, (gevent.Greenlet, NativeThread, pykka.ActorRef, Ending)):
             return None
         try:
             watch = watch_of(client)
         except CannotMonitor:
             return None
-        if watch is not None and self.monitor not in watch.monitors:
+        if watch is None or watch.ended:
+            return None
+        if self.monitor not in watch.monitors:
             self._watches.add(watch)
             watch.add(self.monitor, client)
         return watch
@@ -207,7 +297,7 @@ class ThinLocks:
 
     def prepare(self) -> None:
         """Inflate, before something is looked at without a turn."""
-        if self.taken and not self.turn.is_here():
+        if self.due and not self.turn.is_here():
             self.turn.ask(bool)
 
     def close(self) -> None:
@@ -219,77 +309,110 @@ class ThinLocks:
     # --- In a turn --------------------------------------------------------------------------------
 
     def _take(self, thin: ThinLock, hold: Hold, watch: DeathWatch) -> bool:
-        node, journal = self._node, self._journal
-        table = node.server.machine.table
+        node, journal, client, lock_id = self.node, self._journal, thin.client, thin.lock_id
         if journal.torn is not self:
             if journal.torn:
                 journal.mend()
             if not self._may_begin():
                 return False
+            self.due = True
             journal.torn = self
-        if (
-            self.held is not None
-            or node.holders.get(thin.client) is not None
-            or next(table.related(thin.lock_id), None) is not None
-        ):
+        if self.held is not None or (isinstance(client, Ending) and client.waiting):
             return False
-        thin.number = node.new_number()
-        self.taken += 1
-        thin.token = table.version + 2 * self.taken - 1
+        if lock_id is not None:
+            if node.holders.get(client) is not None or not self._is_granted(thin, lock_id):
+                return False
+        thin.number = node.new_number(thin.created)
         node.counters.transactions += 1
         hold.take(thin)
-        thin.since = node.clock()
         self.held = thin
         if self.monitor not in watch.monitors:  # the client ends at this moment
-            self.turn.post(self._end, Down(thin.client, "noproc"))
+            self.turn.post(self._end, Down(client, "noproc"))
+        return True
+
+    def grant(self, thin: ThinTransaction, wanted: Object) -> int | None:
+        """Have a thin transaction hold a lock; returns the token, or `None` if it must take the usual way."""
+        free = self._journal.torn is self and self.held is thin and thin.lock_id is None
+        if not free or not self._is_granted(thin, wanted[0]):
+            return None
+        thin.wanted = wanted
+        thin.lock_id = wanted[0]
+        return thin.token
+
+    def _is_granted(self, thin: ThinLock, lock_id: LockId) -> bool:
+        """Whether a lock is free; it is counted and gets its token then."""
+        table = self.node.server.machine.table
+        if next(table.related(lock_id), None) is not None:
+            return False
+        self.taken += 1
+        thin.token = table.version + 2 * self.taken - 1
+        thin.since = self.node.clock()
         return True
 
     def _may_begin(self) -> bool:
         """Whether nobody wants to know of free locks. What changes this takes a turn."""
-        server = self._node.server
+        server = self.node.server
         watched = server.by_messages or server.audit is not None or server.machine.watches()
         # `locks.node.client.leaks` finds the line that took a lock by the objects that were made then.
-        return self._node.running and not watched and not tracemalloc.is_tracing()
+        return self.node.running and not watched and not tracemalloc.is_tracing()
 
     def drop(self, thin: ThinLock) -> bool:
-        """Release a thin lock; returns whether it was one still."""
+        """Release a thin lock, or end a thin transaction; returns whether it was one still."""
         if self._journal.torn is not self or self.held is not thin:
             return False
-        seconds = self._node.clock() - thin.since
-        self.held = None
-        self._node.server.times.add_hold(thin.lock_id, seconds)
+        lock_id = thin.lock_id
+        if lock_id is None:
+            self.held = None
+        else:
+            seconds = self.node.clock() - thin.since
+            self.held = None
+            self.node.server.times.add_hold(lock_id, seconds)
         return True
+
+    def agent_of(self, thin: ThinTransaction) -> Agent:
+        """The agent of a transaction; it has ended, if the transaction has."""
+        if self._journal.torn is self:
+            self._journal.mend()
+        if thin.agent is None:
+            agent = self.node.make_agent(thin)
+            agent.history.append((agent.machine.end_transaction, ()))
+            agent.machine.end_transaction()
+            agent.ended()
+            thin.agent = agent
+        return thin.agent
 
     def steps(self) -> list[Event]:
         """The events of the lock server that were left out."""
-        machine, thin = self._node.server.machine, self.held
-        steps: list[Event] = [(machine.pass_over, (self.taken - (thin is not None),))]
-        if thin is not None:
+        machine, thin = self.node.server.machine, self.held
+        wanted = None if thin is None or thin.lock_id is None else thin.wanted
+        steps: list[Event] = [(machine.pass_over, (self.taken - (wanted is not None),))]
+        if thin is not None and wanted is not None:
             agent = (
-                agent_numbered(thin.number, self._node.name)
+                agent_numbered(thin.number, self.node.name)
                 if thin.agent is None
                 else thin.agent.id
             )
-            steps.append((machine.request, (agent, thin.name, thin.lock_id, thin.mode)))
+            steps.append((machine.request, (agent, thin.name, *wanted[:2])))
         return steps
 
     def inflate(self) -> None:
         """Carry them out, as a turn that is undone if it is interrupted, and done again."""
-        journal, node, thin = self._journal, self._node, self.held
+        journal, node, thin = self._journal, self.node, self.held
         journal.torn = True
+        kept = type(thin) is ThinLock
         if thin is not None and thin.agent is None:
-            kept = node.holders.get(thin.client)  # it begins at this moment
-            alive = kept is not None and kept.is_alive()
-            thin.agent = kept if alive else node.make_agent(thin.number, thin.client, thin.name)
-        node.server.carry_out(self.steps()[0])
+            other = node.holders.get(thin.client) if kept else None  # it begins at this moment
+            alive = other is not None and other.is_alive()
+            thin.agent = other if alive else node.make_agent(thin)
+        if self.taken:
+            node.server.carry_out(self.steps()[0])
         if thin is not None and thin.agent is not None:
-            agent = thin.agent
-            node.take_in(agent)
-            node.server.times.got.setdefault(thin.token, thin.since)
-            told = node.request(agent.id, thin.name, thin.lock_id, thin.mode)
-            assert node.scope is not None
-            wanted = (thin.lock_id, thin.mode, *node.scope)
-            agent.event(agent.machine.ask_told, wanted, told, PendingCall())
+            agent, wanted = thin.agent, thin.wanted
+            node.take_in(agent, kept)
+            if thin.lock_id is not None and wanted is not None:
+                node.server.times.got.setdefault(thin.token, thin.since)
+                told = node.request(agent.id, thin.name, *wanted[:2])
+                agent.event(agent.machine.ask_told, wanted, told, PendingCall())
         journal.conclude()
 
     def conclude(self) -> None:
@@ -298,9 +421,13 @@ class ThinLocks:
             self.pause = PAUSE
         self.held = None
         self.taken = 0
+        self.due = False
 
     def _end(self, down: Down) -> None:
-        """A client has ended; its locks are not thin any more. Calling it again has no effect."""
-        agent = self._node.holders.get(down.subject)
-        if agent is not None:
-            agent.client_ended(down)
+        """A client has ended, and so do its transactions, in their order, each in a turn. Calling it again has no effect."""
+        clients = self.node.clients
+        own = [each for each in clients.get(client_key(down.subject), ()) if each.is_alive()]
+        if own:
+            own[0].client_ended(down)
+        if len(own) > 1:
+            self.turn.post(self._end, down)
