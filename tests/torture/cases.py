@@ -8,6 +8,7 @@ or not; a block that was left has let go.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from types import CodeType
 from typing import Any
 
@@ -213,6 +214,37 @@ def _look_at_thin(stage: Stage) -> None:
     assert locks.statistics().agents >= 1
 
 
+def _entered_transaction(stage: Stage) -> None:
+    """A transaction has begun, and is thin."""
+    tx = stage.keep["transaction"] = locks.transaction()
+    tx.__enter__()
+
+
+def _transaction_with_a(stage: Stage) -> None:
+    _entered_transaction(stage)
+    stage.keep["transaction"].lock(A)
+
+
+def _in_transaction(act: Callable[[locks.Transaction], object]) -> Callable[[Stage], object]:
+    return lambda stage: act(stage.keep["transaction"])
+
+
+def _leave_transaction(tx: locks.Transaction) -> None:
+    tx.__exit__(None, None, None)
+
+
+def _look_at_transaction(tx: locks.Transaction) -> None:
+    assert len(locks.holders(A)) == 1
+    assert tx.agent.is_alive()
+    assert tx.token(A) == locks.holders(A)[0].number
+
+
+def _left_transaction(stage: Stage) -> None:
+    with suppress(locks.errors.TransactionEnded):  # the act may have left it
+        _leave_transaction(stage.keep["transaction"])
+    assert not stage.keep["transaction"].agent.is_alive()
+
+
 def _use_token(stage: Stage) -> None:
     with _a_lock(stage) as lock:
         token = lock.token()
@@ -400,6 +432,44 @@ CASES: dict[str, Case] = {
     ),
     "with transaction": Case(_nothing, _block, NOTHING, NOTHING),
     "with transaction, lock": Case(_nothing, _locking_block, NOTHING, NOTHING),
+    "with transaction, lock, not thin": Case(_thick, _locking_block, NOTHING, NOTHING),
+    "lock in a thin transaction": Case(
+        _entered_transaction,
+        _in_transaction(lambda tx: tx.lock(A)),
+        mine("a"),
+        NOTHING,
+        finish=_left_transaction,
+    ),
+    "second lock in a thin transaction": Case(
+        _transaction_with_a,
+        _in_transaction(lambda tx: tx.lock(B)),
+        mine("a", "b"),
+        mine("a"),
+        finish=_left_transaction,
+    ),
+    "unlock in a thin transaction": Case(
+        _transaction_with_a,
+        _in_transaction(lambda tx: tx.unlock(A)),
+        NOTHING,
+        mine("a"),
+        NOTHING,
+        finish=_left_transaction,
+    ),
+    "end of a thin transaction": Case(
+        _transaction_with_a,
+        _in_transaction(_leave_transaction),
+        NOTHING,
+        mine("a"),
+        NOTHING,
+        finish=_left_transaction,
+    ),
+    "looking at a thin transaction": Case(
+        _transaction_with_a,
+        _in_transaction(_look_at_transaction),
+        mine("a"),
+        mine("a"),
+        finish=_left_transaction,
+    ),
     "with transaction, lock that waits": Case(
         _busy_for_locks, _locking_block, NOTHING, NOTHING, kinds=BOTH
     ),

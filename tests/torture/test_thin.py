@@ -32,7 +32,7 @@ class Looking(Tracer):
         global looks, held
         if node.thin.held:
             held += 1
-            if not (node.thin.taken and node._dispatch.torn):
+            if not (node.thin.due and node._dispatch.torn):
                 found.add(f"{frame.f_code.co_name}:{frame.f_lineno}")
         looks += 1
         super().step(frame, event, arg)
@@ -55,7 +55,7 @@ print(sorted(found), problems, at > first, looks > held > 0)
 
 
 @pytest.mark.parametrize("fault", ["Injected", "view"])
-@pytest.mark.parametrize("case", ["with RWLock", "with Lock, inflated"])
+@pytest.mark.parametrize("case", ["with RWLock", "with Lock, inflated", "with transaction, lock"])
 def test_a_held_thin_lock_is_announced_at_each_instruction(case: str, fault: str) -> None:
     """Whatever comes at whatever position: before no instruction is there a thin lock that the next turn would not inflate."""
     command = [sys.executable, "-c", SCRIPT, case, fault, str(SEED % 60), "60"]
