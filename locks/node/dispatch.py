@@ -351,7 +351,7 @@ class Dispatch:
         self._committed = False
         self._forget()
         self._arrived = ()
-        self.thin.conclude()
+        self.thin.forsake()
         self.torn = False
 
     def _forget(self) -> None:

@@ -6,10 +6,12 @@ whatever is looked at, at whatever moment, is the same.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -21,12 +23,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import locks
+from locks import aio
 from locks.node.client.agent import Agent
-from locks.node.client.thin import ThinLock
+from locks.node.client.thin import ThinLock, ThinTransaction
 from locks.node.node import Node
 from locks.program.default import default_node, stand_in
 from locks.runtime.leaving import Hold
-from tests.helpers import SEED, eventually
+from tests.helpers import SEED, eventually, run_script
 
 NAME = "thin@h"
 IDS = [("a",), ("a", "b"), ("a", "c"), ("d",)]
@@ -475,8 +478,9 @@ def test_each_view_is_known_here() -> None:
     assert public - errors - LOOKS.keys() == BLIND
 
 
+@pytest.mark.parametrize("in_transaction", [False, True])
 @pytest.mark.parametrize("name", LOOKS)
-def test_each_view_sees_a_thin_lock(name: str) -> None:
+def test_each_view_sees_a_thin_lock(name: str, in_transaction: bool) -> None:
     """It answers what it answers if the lock was inflated before, and the lock is not thin any more."""
     answers = []
     for thin in (True, False):
@@ -486,10 +490,14 @@ def test_each_view_sees_a_thin_lock(name: str) -> None:
         node.thin.usable = thin
         try:
             with stand_in(node):
-                lock = locks.Lock(("thin", 7))
-                assert lock.acquire()
+                lock, tx = locks.Lock(("thin", 7)), locks.transaction()
+                if in_transaction:
+                    tx.__enter__()
+                    tx.lock(lock.lock_id)
+                else:
+                    lock.acquire()
                 assert (node.thin.held is not None) == thin
-                answers.append(str(LOOKS[name](node, lock)))
+                answers.append(_said(partial(LOOKS[name], node, lock)))
                 assert node.thin.held is None
         finally:
             node.stop()
@@ -530,6 +538,114 @@ class Quiet:
 
     def note(self, changed: Any) -> None:
         """See `Audit`."""
+
+
+def test_a_transaction_is_thin(node: Node) -> None:
+    """With one lock it has no agent, but a token; then it has one, of the age of its beginning, with the same token."""
+    with locks.transaction(label="me") as tx:
+        assert type(node.thin.held) is ThinTransaction
+        token = tx.write_lock(("thin", 9))
+        assert node.thin.held.lock_id is not None
+        assert not node.agents_by_id
+        (holder,) = locks.holders(("thin",))
+        assert (holder.agent, holder.client, holder.number) == (tx.agent.id, "me", token)
+        assert tx.token(("thin", 9)) == token
+        tx.read_lock(("thin", 10))
+        assert len(locks.holders(("thin",))) == 2
+    assert not tx.agent.is_alive()
+    assert not node.agents()
+
+
+def test_which_transactions_are_thin(node: Node) -> None:
+    """Those whose options need no agent; the others have one from their beginning on."""
+    options: list[tuple[bool, dict[str, Any]]] = [
+        *((True, {"timeout": 1}), (True, {"label": "x"}), (True, {"nodes": locks.HERE})),
+        *((False, {"on_deadlock": "surrender"}), (False, {"await_nodes": True})),
+        *((False, {"on_lost": print}), (False, {"owner": locks.Owner("x")})),
+    ]
+    for thin, given in options:
+        node.thin.pause = 0
+        with locks.transaction(**given) as tx:
+            tx.write_lock(("thin", 11))
+            assert (node.thin.held is not None) == thin, given
+        assert not locks.holders(("thin",))
+
+
+def test_tasks_have_thin_locks(node: Node) -> None:
+    """Locks and transactions of a task are thin, and end with it."""
+
+    async def work() -> None:
+        async with aio.Lock(("thin", 12)):
+            assert node.thin.held
+        node.thin.pause = 0
+        async with aio.transaction() as tx:
+            await tx.write_lock(("thin", 12))
+            assert type(node.thin.held) is ThinTransaction
+        node.thin.pause = 0
+        await aio.Lock(("thin", 13)).acquire()
+        assert node.thin.held
+
+    asyncio.run(work())
+    assert not locks.holders(("thin",))
+    assert not node.agents()
+
+
+def test_a_thin_transaction_in_a_forked_child() -> None:
+    """There it can't be used, like any other one of the parent; in the parent it goes on."""
+    out = run_script(
+        """
+        import os, locks
+        with locks.transaction() as tx:
+            tx.lock(("a",))
+            assert locks.start().thin.held
+            child = os.fork()
+            if not child:
+                for call in lambda: tx.lock(("b",)), lambda: tx.token(("a",)), lambda: tx.unlock(("a",)):
+                    try:
+                        call()
+                    except locks.errors.TransactionEnded as error:
+                        print("belongs to the parent" in str(error), flush=True)
+                os._exit(0)
+            os.waitpid(child, 0)
+            assert locks.start().thin.held
+            print(tx.lock(("b",)) > tx.token(("a",)))
+        """
+    )
+    assert out == "True\n" * 4
+
+
+def test_a_thin_lock_that_is_forgotten_is_said_at_the_end() -> None:
+    """The program's main thread ends, and holds it still."""
+    out = run_script(
+        """
+        import warnings, locks
+        warnings.simplefilter("always", ResourceWarning)
+        warnings.showwarning = lambda message, *_: print(message)
+        locks.Lock(("forgotten",)).acquire()
+        assert locks.start().thin.held
+        """
+    )
+    assert "forgotten" in out
+
+
+def test_a_call_from_within_a_thin_transactions_turn(node: Node) -> None:
+    """A handler that comes there can release and end, which is done afterwards; all else is refused."""
+    with pytest.raises(locks.errors.TransactionEnded), locks.transaction() as tx:
+        tx.lock(("thin", 14))
+        said: list[str] = []
+
+        def handler() -> None:
+            said.append(_said(lambda: tx.lock(("thin", 15))).split(":")[0])
+            said.append(_said(lambda: tx.agent).split(":")[0])
+            tx.unlock(("thin", 14))
+            said.append(str(node.thin.held is not None))
+
+        node.turn.quick(handler)
+        assert said == ["ReentrantCall", "ReentrantCall", "True"]
+        assert not locks.holders(("thin",))
+        assert tx.agent.is_alive()
+        node.turn.run(tx.__exit__, None, None, None)
+        assert not tx.agent.is_alive()
 
 
 def test_a_second_lock_of_a_client_belongs_to_the_same_transaction(node: Node) -> None:

@@ -381,6 +381,14 @@ class ThinLocks:
             thin.agent = agent
         return thin.agent
 
+    def forsake(self) -> None:
+        """In a forked child: what is held is the parent's."""
+        thin = self.held
+        if thin is not None and thin.agent is None:
+            thin.agent = self.node.make_agent(thin)
+            thin.agent.leave_to_parent()
+        self.conclude()
+
     def steps(self) -> list[Event]:
         """The events of the lock server that were left out."""
         machine, thin = self.node.server.machine, self.held
