@@ -135,9 +135,7 @@ def check_registers(node: Node) -> None:
         )
         watch = watch_of(agent.client) if agent._monitor is None else None
         watched = agent._monitor is not None or (
-            watch is not None
-            and node.thin.monitor in watch.monitors
-            and agent.kept_by is node.holders
+            watch is not None and node.thin.monitor in watch.monitors
         )
         assert watched, f"nobody watches over the client of {ref}"
     for client, agents in node.clients.items():

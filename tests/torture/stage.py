@@ -150,6 +150,8 @@ class Stage:
         known |= {agent.id for agent in self.node.holders.values()}
         if "agent" in self.keep:
             known.add(self.keep["agent"].id)
+        if "transaction" in self.keep:
+            known.add(self.keep["transaction"].agent.id)
         strangers = [str(ref) for ref in self.node.agents_by_id if ref not in known]
         if strangers:
             self.problems.append(f"{what}: {len(strangers)} transactions that nobody knows of")
