@@ -108,7 +108,7 @@ class Transaction(Movable, ClientBlock):
         begun = self._begun
         if begun is None:
             raise MisuseError("the transaction has not begun; use it in a with statement")
-        if isinstance(begun, ThinTransaction):
+        if type(begun) is ThinTransaction:
             begun = self._begun = begun.inflated()
         return begun
 

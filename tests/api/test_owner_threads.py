@@ -15,6 +15,7 @@ from locks.node.client.acquisitions import Acquisition
 from locks.node.client.agent import Agent
 from locks.node.client.one_client import note_wait
 from locks.node.client.thin import ThinLock
+from locks.runtime.inline import Turn
 from locks.node.ports import PendingCall
 from tests.api.test_owners import Between, holder_of
 from tests.helpers import LIMIT, eventually, interpreted_only
@@ -249,33 +250,40 @@ def test_nothing_begins_on_a_node_that_another_thread_stops(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Or it would have locks there, while others have the same ones on the next node."""
-    node = locks.start()
-    between = Between(monkeypatch, Agent, "__init__")
-    between.do = locks.stop
-    with pytest.raises(locks.errors.NodeNotRunning):
-        locks.transaction().__enter__()
-    assert between.do is None
-    assert node.agents() == []
     for made, pause in ((Agent, 100), (ThinLock, 0)):
-        between = Between(monkeypatch, made, "__init__")
-        locks.start().thin.pause = pause
-        between.do = locks.stop
-        with pytest.raises(locks.errors.NodeNotRunning):
-            locks.Lock(A).acquire()
-        assert between.do is None
+        for begin in locks.transaction().__enter__, locks.Lock(A).acquire:
+            between = Between(monkeypatch, made, "__init__")
+            node = locks.start()
+            node.thin.pause = pause
+            between.do = locks.stop
+            with pytest.raises(locks.errors.NodeNotRunning):
+                begin()
+            assert between.do is None
+            assert node.agents() == []
     assert locks.Lock(A).acquire()
     locks.Lock(A).release()
 
 
 def test_an_owner_that_ends_as_it_begins_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first lock is refused, and the node does not know of it any more."""
+    node = locks.start()
+    node.thin.pause = 100
     owner = locks.Owner("job")
     between = Between(monkeypatch, Agent, "start_monitoring")
     between.do = owner.end
     with pytest.raises(locks.TransactionEnded, match="because its client job has ended"):
         locks.Lock(A, owner=owner).acquire()
-    node = locks.start()
     assert node.holders.get(owner) is None
+    assert node.agents() == []
+    owner = locks.Owner("job")
+    lock = locks.Lock(A, owner=owner)
+    between = Between(monkeypatch, Turn, "quick")
+    between.do = owner.end
+    node.thin.pause = 0
+    with pytest.raises(locks.errors.MisuseError, match="job: it has ended"):
+        lock.acquire()
+    assert between.do is None
+    assert not locks.holders(A)
     assert node.agents() == []
 
 

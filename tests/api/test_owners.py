@@ -194,6 +194,7 @@ def test_another_thread_of_the_owner_begins_first(
     shape: type[locks.Lock] | type[locks.RLock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the look whether the owner has a transaction, and the new one: that is not used."""
+    locks.start().thin.pause = 100
     between = Between(monkeypatch, Holders, "put_first")
     owner = locks.Owner("job")
     one, two = shape(A, owner=owner), shape(B, owner=owner)
@@ -203,6 +204,24 @@ def test_another_thread_of_the_owner_begins_first(
     assert one.owned()
     assert two.owned()
     (agent,) = (agent for agent in locks.start().agents() if agent.client is owner)
+    one.release()
+    two.release()
+    assert not agent.is_alive()
+
+
+def test_another_thread_of_the_owner_has_a_thin_lock_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look and the new transaction: both locks belong to the latter."""
+    node = locks.start()
+    owner = locks.Owner("job")
+    one, two = locks.Lock(A, owner=owner), locks.Lock(B, owner=owner)
+    node.thin.pause = 1
+    between = Between(monkeypatch, Agent, "__init__")
+    between.do = two.acquire
+    assert one.acquire()
+    assert between.do is None
+    assert one.owned()
+    assert two.owned()
+    (agent,) = (agent for agent in node.agents() if agent.client is owner)
     one.release()
     two.release()
     assert not agent.is_alive()

@@ -435,7 +435,7 @@ CASES: dict[str, Case] = {
     "with transaction, lock, not thin": Case(_thick, _locking_block, NOTHING, NOTHING),
     "lock in a thin transaction": Case(
         _entered_transaction,
-        _in_transaction(lambda tx: tx.lock(A)),
+        _in_transaction(lambda tx: tx._lock(A, "write", None, None, None)),  # what `lock` returns
         mine("a"),
         NOTHING,
         finish=_left_transaction,

@@ -16,7 +16,7 @@ there is nothing to undo. So does a thin transaction begin, lock and end. The in
 a thin lock's turn is refused or answered as from within any turn: it never changes what that turn works on.
 
 **When does it pay?** If locks are inflated often, it does not. So after each lock that did not stay thin, the next
-ones take the usual way.
+ones take the usual way; twice as many each time, until one stays thin.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ThinLock", "ThinLocks", "ThinTransaction"]
 
-PAUSE = 16  # locks that take the usual way after one that did not stay thin
+SHORTEST, LONGEST = 16, 1024  # pauses: locks that take the usual way after one that did not stay thin
 
 
 class Home(NodePort, Protocol):
@@ -172,6 +172,7 @@ class ThinTransaction(ThinLock):
             or (self.here is not None and getcurrent() is not self.here)
             or nodes != (self.locks.node.name,)
             or type(lock_id[-1]) is tuple
+            or Agent.spans is not None
             or is_in_event_loop()
         ):
             return None
@@ -248,6 +249,7 @@ class ThinLocks:
         self.turn = node.turn
         self.held: ThinLock | None = None
         self.taken = self.pause = 0
+        self._next_pause = SHORTEST
         self.due = False
         self.usable = usable
         self.node = node
@@ -274,8 +276,12 @@ class ThinLocks:
                 thin.name = labelled(thin.client, label, self.node.program, False)
                 if self.turn.quick(self._take, thin, hold, watch):
                     return True
-        self.pause = PAUSE
+        self._wait_longer()
         return False
+
+    def _wait_longer(self) -> None:
+        self.pause = self._next_pause
+        self._next_pause = min(2 * self.pause, LONGEST)
 
     def _meet(self, client: Client) -> DeathWatch | None:
         """Notice the client's end from now on; `None` if that is impossible, or it has come."""
@@ -317,7 +323,9 @@ class ThinLocks:
                 return False
             self.due = True
             journal.torn = self
-        if self.held is not None or (isinstance(client, Ending) and client.waiting):
+        has_ended = self.monitor not in watch.monitors
+        waits = isinstance(client, Ending) and client.waiting
+        if self.held is not None or has_ended or waits:
             return False
         if lock_id is not None:
             if node.holders.get(client) is not None or not self._is_granted(thin, lock_id):
@@ -361,6 +369,7 @@ class ThinLocks:
         if self._journal.torn is not self or self.held is not thin:
             return False
         lock_id = thin.lock_id
+        self._next_pause = SHORTEST
         if lock_id is None:
             self.held = None
         else:
@@ -426,7 +435,7 @@ class ThinLocks:
     def conclude(self) -> None:
         """The inflation was committed."""
         if self.held is not None:
-            self.pause = PAUSE
+            self._wait_longer()
         self.held = None
         self.taken = 0
         self.due = False
