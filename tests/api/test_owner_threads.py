@@ -15,8 +15,8 @@ from locks.node.client.acquisitions import Acquisition
 from locks.node.client.agent import Agent
 from locks.node.client.one_client import note_wait
 from locks.node.client.thin import ThinLock
-from locks.runtime.inline import Turn
 from locks.node.ports import PendingCall
+from locks.runtime.inline import Turn
 from tests.api.test_owners import Between, holder_of
 from tests.helpers import LIMIT, eventually, interpreted_only
 

@@ -58,7 +58,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ThinLock", "ThinLocks", "ThinTransaction"]
 
-SHORTEST, LONGEST = 16, 1024  # pauses: locks that take the usual way after one that did not stay thin
+SHORTEST, LONGEST = (
+    16,
+    1024,
+)  # pauses: locks that take the usual way after one that did not stay thin
 
 
 class Home(NodePort, Protocol):
@@ -327,9 +330,10 @@ class ThinLocks:
         waits = isinstance(client, Ending) and client.waiting
         if self.held is not None or has_ended or waits:
             return False
-        if lock_id is not None:
-            if node.holders.get(client) is not None or not self._is_granted(thin, lock_id):
-                return False
+        if lock_id is not None and (
+            node.holders.get(client) is not None or not self._is_granted(thin, lock_id)
+        ):
+            return False
         thin.number = node.new_number(thin.created)
         node.counters.transactions += 1
         hold.take(thin)
@@ -405,9 +409,7 @@ class ThinLocks:
         steps: list[Event] = [(machine.pass_over, (self.taken - (wanted is not None),))]
         if thin is not None and wanted is not None:
             agent = (
-                agent_numbered(thin.number, self.node.name)
-                if thin.agent is None
-                else thin.agent.id
+                agent_numbered(thin.number, self.node.name) if thin.agent is None else thin.agent.id
             )
             steps.append((machine.request, (agent, thin.name, *wanted[:2])))
         return steps
