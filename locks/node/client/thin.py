@@ -22,7 +22,7 @@ ones take the usual way; twice as many each time, until one stays thin.
 from __future__ import annotations
 
 import tracemalloc
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, final
 from weakref import WeakSet
 
 import gevent
@@ -54,6 +54,8 @@ from locks.runtime.monitor import (
 from locks.runtime.native import insist
 
 if TYPE_CHECKING:
+    from greenlet import greenlet
+
     from locks.runtime.inline import Journal
 
 __all__ = ["ThinLock", "ThinLocks", "ThinTransaction"]
@@ -109,7 +111,7 @@ class ThinLock:
         client: Client,
         wanted: Object | None,
         created: int | None = None,
-        here: object = None,
+        here: greenlet | None = None,
     ) -> None:
         self.locks = locks
         self.client = client
@@ -156,6 +158,7 @@ class ThinLock:
         return self.agent
 
 
+@final
 class ThinTransaction(ThinLock):
     """A transaction without an agent, with one lock or none. It has the methods of an agent that a `Transaction` needs."""
 
