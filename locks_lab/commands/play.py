@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from locks.cli.observing import refused
 from locks.cli.web import address_of, url_of, wait_for_end
 from locks.errors import InvalidOption
 from locks.web.serving import Assets, Environ, StartResponse, answer, json_body, serve
+from locks_lab.play.exercises import exercise
 from locks_lab.play.requests import respond
+from locks_lab.play.stepping import step_through
 
 __all__ = ["Application", "add_command", "play_served"]
 
@@ -21,6 +25,8 @@ with running lock servers."""
 EXAMPLES = """\
   locks play                              # then open the address that it prints
   locks play --listen 127.0.0.1:0         # takes a free port
+  locks play --exercise 3                 # asks a question about a situation, and checks the answer
+  locks play --exercise 3 --terminal      # the same in words
 """
 LISTEN = "127.0.0.1:8421"
 LONGEST_BODY = 100_000  # bytes
@@ -36,6 +42,12 @@ def add_command(commands: Any, about: str) -> None:
         default=LISTEN,
         metavar="HOST:PORT",
         help="port 0 takes a free one (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--exercise", type=int, default=0, metavar="N", help="begin with one of twelve exercises"
+    )
+    parser.add_argument(
+        "--terminal", action="store_true", help="do the exercise here, and serve no page"
     )
     parser.set_defaults(json=False, run=_run)
 
@@ -76,9 +88,18 @@ def play_served(listen: str) -> Iterator[str]:
 
 
 def _run(options: argparse.Namespace) -> int:
+    number = options.exercise
     try:
+        asked = exercise(number) if number else None
+        if options.terminal:
+            if asked is None:
+                raise InvalidOption(
+                    "--terminal needs --exercise; locks sim step plays any situation there"
+                )
+            step_through(asked.situation, sys.stdin, partial(print, flush=True), number)
+            return 0
         with play_served(options.listen) as address:
-            print(address, flush=True)
+            print(f"{address}#exercise={number}" if number else address, flush=True)
             wait_for_end()
     except InvalidOption as error:
         return refused("play", error, options)

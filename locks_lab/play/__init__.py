@@ -6,5 +6,6 @@ all moves again. So to step back is to play one move less, a branch is another l
 situation with its moves.
 
 The boards are of three kinds: our machines (`ours`), the model of the Erlang original (`original`), and elections
-(`elections`). `requests` answers the page, and `stepping` a terminal.
+(`elections`). `exercises` asks questions about situations, and checks answers. `requests` answers the page, and
+`stepping` a terminal.
 """

@@ -11,6 +11,7 @@ from typing import Any
 
 from locks.errors import InvalidOption
 from locks_lab.play.board import alike, play
+from locks_lab.play.exercises import EXERCISES, judge
 from locks_lab.play.situations import (
     KINDS,
     SITUATIONS,
@@ -23,7 +24,7 @@ from locks_lab.play.situations import (
 
 __all__ = ["respond"]
 
-QUESTIONS = ("list", "look", "alike", "command", "open")
+QUESTIONS = ("list", "look", "alike", "command", "open", "exercises", "answer")
 
 
 def respond(request: Mapping[str, Any]) -> Any:
@@ -37,6 +38,8 @@ def respond(request: Mapping[str, Any]) -> Any:
             - `alike`: the situation in which clients of another `kind` of machines ask in the same order.
             - `command`: the command that replays it.
             - `open`: the situation of such a command, the `text`.
+            - `exercises`: each with its title, question and situation, and whether the answer is `typed`.
+            - `answer`: what is said of an answer to the exercise of a `number`: the `text`, or the moves.
 
     Returns:
         Values for JSON.
@@ -47,6 +50,19 @@ def respond(request: Mapping[str, Any]) -> Any:
     match request.get("what"):
         case "list":
             return [each._asdict() for each in SITUATIONS]
+        case "exercises":
+            return [
+                {
+                    "title": each.title,
+                    "question": each.question,
+                    "typed": each.typed,
+                    "situation": each.situation._asdict(),
+                }
+                for each in EXERCISES
+            ]
+        case "answer":
+            text = str(request.get("text", ""))
+            return judge(request.get("number"), text, _situation(request))._asdict()
         case "open":
             return from_command(str(request.get("text", "")))._asdict()
         case "look":

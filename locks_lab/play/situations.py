@@ -25,6 +25,7 @@ from locks_lab.worlds.script import parse_script
 
 __all__ = [
     "KINDS",
+    "RING",
     "SITUATIONS",
     "Kind",
     "Situation",

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 
 from locks.errors import InvalidOption
 from locks_lab.play.board import Seen, play
+from locks_lab.play.exercises import exercise, judge
 from locks_lab.play.situations import Situation, command_of, game_of
 from locks_lab.stories.words import capital, listed
 
 __all__ = ["HELP", "step_through"]
 
 HINT = "Enter takes the move marked *, a number another one; b goes back, ? shows the rest, q ends."
+ANSWERING = "To answer, type a and a word or a number; or a alone, if the moves are the answer."
 HELP = """\
 Enter  the move that comes next in the usual order (marked *)
 2      move 2 of the list
@@ -20,16 +22,20 @@ b      back
 all    to the end, in the usual order
 look   lock tables, clients and what they know
 c      the command that replays these moves
+a 2    answer an exercise: 2; a alone answers with the moves that were played
 q      quit"""
 
 
-def step_through(situation: Situation, answers: Iterable[str], say: Callable[[str], None]) -> Seen:
+def step_through(
+    situation: Situation, answers: Iterable[str], say: Callable[[str], None], number: int = 0
+) -> Seen:
     """Play a situation in a terminal.
 
     Args:
         situation: The situation; its moves are played first.
         answers: The lines that somebody types.
         say: Prints a line.
+        number: The number of an exercise that is answered; 0 if there is none.
 
     Returns:
         The board at the end.
@@ -39,7 +45,8 @@ def step_through(situation: Situation, answers: Iterable[str], say: Callable[[st
     """
     moves = [*situation.moves]
     seen = play(game_of(situation), moves)
-    for line in (HINT, *_told(seen, 0)):
+    asked = (f"Exercise {number}. {exercise(number).question}", ANSWERING) if number else ()
+    for line in (HINT, *asked, *_told(seen, 0)):
         say(line)
     for answer in answers:
         wish = answer.strip()
@@ -59,6 +66,10 @@ def step_through(situation: Situation, answers: Iterable[str], say: Callable[[st
                     command_of(situation._replace(moves=tuple(moves)))
                     or "An election has no command."
                 )
+                continue
+            case _ if wish.split()[:1] == ["a"]:
+                played = situation._replace(moves=tuple(moves))
+                say(judge(number, wish[1:], played).text if number else "There is no exercise.")
                 continue
             case "b":
                 tried = moves[:-1]

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from locks.errors import InvalidOption
-from locks_lab.cases.case import replay
+from locks_lab.cases.case import parse_case, replay
+from locks_lab.explorer.shortest import shortest_schedule
 from locks_lab.play.board import alike, play
+from locks_lab.play.exercises import EXERCISES, SHORTEST, exercise
 from locks_lab.play.requests import respond
 from locks_lab.play.situations import (
     RING,
@@ -171,8 +173,6 @@ def test_a_situation_is_a_command_and_a_command_a_situation(situation: Situation
 
 def test_a_replay_names_what_it_leaves_out() -> None:
     """Moves that were not possible are in its result."""
-    from locks_lab.cases.case import parse_case
-
     found = replay(parse_case(["write a"], schedule="1>n1 1 n1>1"))
     assert [str(move) for move in found.left_out] == ["1>n1", "n1>1"]
 
@@ -252,6 +252,51 @@ def test_sim_step(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     )
     assert status == 1
     assert "WRONG: broken exclusion" in capsys.readouterr().out
+
+
+def test_an_exercise_in_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question is told first; a answers, with a word or with the moves, and is answered."""
+    from locks.__main__ import main
+
+    for number, typed, said in (
+        (1, "a 1\na client 2\n", ["Not so. Play it and look.", "Right. The youngest in the"]),
+        (1, "a\n", ["Type an answer first."]),
+        (9, "a\nall\na\n", ["It is not there yet", "Right. No order with fewer moves fails."]),
+        (9, "d1\nall\na\n", ["Nothing may fail"]),
+    ):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        assert main(["play", "--exercise", str(number), "--terminal"]) == 0
+        told = capsys.readouterr().out
+        assert f"Exercise {number}. {exercise(number).question}" in told
+        assert all(each in told for each in said)
+    for words, message in (
+        (["--exercise", "13"], "exercise 13: there are 1 to 12"),
+        (["--terminal"], "--terminal needs --exercise"),
+    ):
+        assert main(["play", *words]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_rule_that_is_wrong_fails_in_no_schedule_with_fewer_moves() -> None:
+    """The number of moves of exercise 9 is that of a search through all orders."""
+    plan = parse_case(exercise(9).situation.clients, rule="few").plan
+    assert len(shortest_schedule(plan.world()).schedule) == SHORTEST
+
+
+def test_an_answer_to_another_situation() -> None:
+    """A client that was given a further step has changed the exercise; a wrong number is refused."""
+    request = {"what": "answer", "number": 5, "situation": {"clients": ["write a"]}}
+    assert respond(request) == {
+        "right": False,
+        "text": "This is another situation: open the exercise again.",
+    }
+    with pytest.raises(InvalidOption, match=r"exercise '5': there are 1 to 12"):
+        respond({**request, "number": "5"})
+    assert [each["title"] for each in respond({"what": "exercises"})] == [
+        e.title for e in EXERCISES
+    ]
 
 
 def test_playing_needs_neither_gevent_nor_pykka() -> None:

@@ -174,6 +174,31 @@ def test_a_client_is_told_what_to_do_and_a_branch_is_tried(address: str, browser
 
 
 @needs_browser
+def test_an_exercise_is_answered(address: str, browser: Browser) -> None:
+    """From its link: a wrong answer, a right one, by the keyboard; another one of the list, answered by its moves."""
+    open_page(browser, f"{address}#exercise=1")
+    assert "Which client gives way?" in browser.text(".exercise")
+    form = "document.querySelector('.exercise')"
+    for typed, said in (("1", "Not so."), ("client 2", "Right. The youngest in the circle")):
+        browser.run(f"{form}.querySelector('input').value = '{typed}'; {form}.requestSubmit()")
+        browser.wait_for(".exercise [role=status]", said)
+    browser.run(
+        "(select => { select.value = 8; select.dispatchEvent(new Event('change')); })(document.querySelector('#exercises'))"
+    )
+    browser.wait_for(".exercise", "Exercise 9: A rule that is wrong")
+    for move in range(1, 16):
+        browser.press("ArrowRight")
+        at(browser, move)
+    browser.run(f"{form}.requestSubmit()")
+    browser.wait_for(".exercise [role=status]", "Right. No order with fewer moves fails.")
+    link = browser.run("location.href")
+    assert "exercise=9" in link
+    open_page(browser, link)
+    assert "Exercise 9" in browser.text(".exercise")
+    assert not browser.errors
+
+
+@needs_browser
 @pytest.mark.skipif(not AXE, reason="LOCKS_AXE does not name axe.min.js")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_everybody_can_use_it(address: str, browser: Browser, dark: bool) -> None:

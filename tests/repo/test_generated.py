@@ -30,6 +30,7 @@ from benchmarks.finding import describe as describe_finding
 from benchmarks.ownership import main as ownership_counts
 from benchmarks.strategies import main as strategies
 from examples.cautionary_tale.__main__ import main as cautionary_tale
+from examples.exercises.scores import main as scores
 from examples.kv_store.__main__ import main as kv_store
 from examples.lock_table_picture import main as lock_table_picture
 from locks.__main__ import main
@@ -81,6 +82,7 @@ PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "python -m locks ": main,
     "python -m tests.repo.election_pictures ": election_pictures,
     "python -m examples.cautionary_tale ": cautionary_tale,
+    "python -m examples.exercises.scores": lambda _: scores(),
     "python -m examples.kv_store ": print_help,
     "python -m examples.lock_table_picture": lambda _: lock_table_picture(),
     "python -m benchmarks.ownership": ownership_counts,

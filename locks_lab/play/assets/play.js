@@ -11,6 +11,9 @@ const MOST_EDGES = 8; // that are told in words
 
 let boards = [];
 let listed = [];
+let exercises = [];
+let exercise = 0; // the number of the one that is answered on the first board; 0 if there is none
+let verdict = null;
 let timer = null;
 let speed = 900; // milliseconds for each move
 
@@ -56,6 +59,7 @@ function act(action) {
 
 function address() {
   const parts = new URLSearchParams();
+  if (exercise) parts.set("exercise", exercise);
   boards.forEach((board, number) => {
     const mark = number ? "2." : "";
     for (const field of FIELDS) {
@@ -71,6 +75,9 @@ function address() {
 
 function fromAddress(text) {
   const parts = new URLSearchParams(text.replace(/^#/, ""));
+  exercise = exercises[parts.get("exercise") - 1] ? Number(parts.get("exercise")) : 0;
+  verdict = null;
+  if (exercise && !parts.has("at")) return [exercises[exercise - 1].situation];
   return ["", "2."].filter((mark) => parts.has(`${mark}at`)).map((mark) => {
     const situation = { clients: parts.getAll(`${mark}client`) };
     for (const field of FIELDS) if (field !== "clients" && parts.has(mark + field)) situation[field] = parts.get(mark + field);
@@ -182,6 +189,17 @@ async function begin(situations) {
   });
 }
 
+// A situation of a list; the number of an exercise, if it is that of one.
+async function open(situation, number = 0) {
+  exercise = number;
+  verdict = null;
+  $("exercises").value = number ? number - 1 : "";
+  if (number) $("situations").value = "";
+  await begin([situation]);
+  boards[0].name = situation.name;
+  show();
+}
+
 // --- Showing --------------------------------------------------------------------------------------
 
 const button = (text, onclick, attributes = {}) => make("button", { type: "button", onclick, ...attributes }, text);
@@ -291,6 +309,19 @@ function clientsPanel(board) {
   return panel(board, "clients", isElection ? "Candidates" : "Clients", make("div", { class: "wide", tabindex: 0 }, make("table", {}, make("tr", {}, ...heads), ...rows)));
 }
 
+function exercisePanel(board) {
+  const asked = exercises[exercise - 1];
+  const input = make("input", { size: 12, id: "answer", "aria-label": "your answer", autocomplete: "off", spellcheck: "false" });
+  const check = (event) => {
+    event.preventDefault();
+    const text = input.value;
+    act(async () => { verdict = { typed: text, ...await ask({ what: "answer", number: exercise, text, situation: { ...board.situation, moves: board.moves.slice(0, board.at) } }) }; });
+  };
+  input.value = verdict?.typed ?? "";
+  return make("form", { class: "exercise", onsubmit: check }, make("h2", {}, `Exercise ${exercise}: ${asked.title}`), make("p", {}, asked.question), asked.typed ? input : null, asked.typed ? " " : null, make("button", {}, asked.typed ? "Check" : "Check these moves"),
+    make("p", { role: "status", class: verdict?.right ? "over" : "soft" }, verdict?.text ?? ""));
+}
+
 function boardView(board, number) {
   const { situation, seen } = board;
   const about = listed.find((each) => each.name === board.name)?.about ?? "";
@@ -310,15 +341,16 @@ function boardView(board, number) {
     make("input", { type: "range", min: 0, max: board.moves.length, value: board.at, "aria-label": "move", oninput: (event) => go(board, Number(event.target.value)) }),
     make("span", { class: "soft" }, `${board.at} of ${board.moves.length}`));
   const end = seen.wrong ? make("p", { class: "wrong" }, seen.wrong) : seen.over ? make("p", { class: "over" }, "Nothing needs to happen any more: all is well.") : null;
-  return make("article", { class: "board", "aria-label": `board ${number + 1}` }, top, about ? make("p", { class: "about soft" }, about) : null, bar, end, make("div", { class: "panels" }, saidPanel(board), movesPanel(board), graphPanel(board), tablesPanel(board), clientsPanel(board)));
+  return make("article", { class: "board", "aria-label": `board ${number + 1}` }, exercise && !number ? exercisePanel(board) : null, top, about ? make("p", { class: "about soft" }, about) : null, bar, end, make("div", { class: "panels" }, saidPanel(board), movesPanel(board), graphPanel(board), tablesPanel(board), clientsPanel(board)));
 }
 
 function show() {
-  const focused = document.activeElement?.textContent;
+  const { textContent: focused, id } = document.activeElement ?? {};
   const isIn = $("boards").contains(document.activeElement);
   $("boards").className = boards.length > 1 ? "two" : "";
   $("boards").replaceChildren(...boards.map(boardView));
-  if (isIn) [...$("boards").querySelectorAll("button")].find((each) => each.textContent === focused && !each.disabled)?.focus();
+  if (isIn && id) $(id)?.focus();
+  else if (isIn) [...$("boards").querySelectorAll("button")].find((each) => each.textContent === focused && !each.disabled)?.focus();
   history.replaceState(null, "", address());
   const now = boards[0]?.seen;
   $("said").textContent = now ? (now.wrong ?? now.said.at(-1).lines.join(" ")) : "";
@@ -364,12 +396,14 @@ $("opener").addEventListener("close", () => {
 });
 for (const id of ["builder", "opener"]) $(id).addEventListener("cancel", () => { $(id).returnValue = ""; });
 $("help").addEventListener("click", () => $("keys").showModal());
-$("situations").addEventListener("change", (event) => listed[event.target.value] && begin([listed[event.target.value]]).then(() => { boards[0].name = listed[event.target.value].name; show(); }));
+const pickers = { situations: (index) => open(listed[index]), exercises: (index) => open(exercises[index].situation, index + 1) };
+for (const [id, pick] of Object.entries(pickers)) $(id).addEventListener("change", (event) => event.target.value && pick(Number(event.target.value)));
 addEventListener("hashchange", () => { if (location.hash !== address()) begin(fromAddress(location.hash)); });
 
-listed = await ask({ what: "list" });
+[listed, exercises] = await Promise.all([ask({ what: "list" }), ask({ what: "exercises" })]);
 $("situations").append(...listed.map((each, index) => make("option", { value: index }, each.name)));
+$("exercises").append(...exercises.map((each, index) => make("option", { value: index }, `${index + 1}. ${each.title}`)));
 const given = fromAddress(location.hash);
 if (given.length) $("situations").prepend(make("option", { value: "", selected: true }, "that of the link"));
-await begin(given.length ? given : [listed[0]]);
-if (!given.length) { boards[0].name = listed[0].name; show(); }
+$("exercises").value = exercise ? exercise - 1 : "";
+await (given.length ? begin(given) : open(listed[0]));
