@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, get_args
 from locks.errors import InvalidOption, assert_never
 from locks_lab.cases.case import Case, listed, nodes_from, parse_case
 from locks_lab.leader.rules import RULES as ELECTION_RULES
-from locks_lab.original.variants import variant_of
+from locks_lab.original.variants import VARIANTS, variant_of
 from locks_lab.original.world import World as OriginalWorld
 from locks_lab.play.board import Game
 from locks_lab.play.elections import ElectionGame
@@ -27,6 +27,7 @@ __all__ = [
     "KINDS",
     "RING",
     "SITUATIONS",
+    "WEIGHED",
     "Kind",
     "Situation",
     "command_of",
@@ -71,6 +72,25 @@ class Situation(NamedTuple):
 
 
 RING = ("write a; write b", "write b; write c", "write c; write a")
+SWAPPED = ("write c; write b", "write b; write c", "write b; write c")
+QUEUED = ("write a; write b", "write b; write a", "write b")
+# Rules that the README of the original weighs, in the words of Thomas Arts: where to look at each, and what to look at.
+WEIGHED: dict[str, tuple[tuple[str, ...], str]] = {
+    "mended+swap": (SWAPPED, "Not safe, he says. Play it: does it come to an end?"),
+    "place": (QUEUED, "In general unsafe, he says. Compare the queue of b with the original's."),
+    "all": (RING, "Safe but inefficient, he says. Which lock is given up for nothing?"),
+    "smallest": (RING, "Possible, he says. But who tells the smallest one of the circle?"),
+    "mirror": (RING, "The same, and now agents tell only smaller ones. Is it enough?"),
+    "smaller": (RING, "Possible, he says. Does the one that must yield see the circle?"),
+    "everyone": (RING, "The most naive way, he says. Count the messages between clients."),
+    "forward": (RING, "Efficient, he says. Which client is told first?"),
+    "back": (RING, "Analogous, he says. Does somebody see the circle?"),
+    "heeded": (QUEUED, "Necessary, he says. Which news does client 2 ignore after its surrender?"),
+    "ignored": (
+        QUEUED,
+        "Unsafe, he says: an older message may arrive after the surrender. Find an order.",
+    ),
+}
 SITUATIONS = (
     Situation(
         clients=("write a; write b", "write b; write a"),
@@ -152,6 +172,37 @@ SITUATIONS = (
         moves=("1", "n1>1", "s1", "2", "n1>2", "s2", "2", "n1>2", "1", "n1>2", "s2"),
         name="The original breaks exclusion",
         about="Two clients are told that they may write the same thing.",
+    ),
+    Situation(
+        clients=QUEUED,
+        name="Property 1: mutual exclusion",
+        about="Never are two clients told that they hold b. Try to break it; then look at the original, asked alike.",
+    ),
+    Situation(
+        clients=(
+            "write a on n1; write b on n2",
+            "write b on n2; write c on n3",
+            "write c on n3; write a on n1",
+        ),
+        nodes="3",
+        homes="n1,n2,n3",
+        name="Property 2: no deadlock stays",
+        about="All three wait for each other. Hold messages back as you like: is there an order without an end?",
+    ),
+    Situation(
+        clients=("read a; again; read a; again; read a",) * 2 + ("write a",),
+        name="Property 3: nobody starves",
+        about="Two readers come again and again. Can they keep the writer out for ever?",
+    ),
+    *(
+        Situation(
+            kind="original",
+            clients=clients,
+            rule=rule,
+            name=f"Weighed by Arts: {VARIANTS[rule.split('+')[-1]].about}",
+            about=about,
+        )
+        for rule, (clients, about) in WEIGHED.items()
     ),
     Situation(
         kind="elections",
