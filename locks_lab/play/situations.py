@@ -180,9 +180,9 @@ SITUATIONS = (
     ),
     Situation(
         clients=(
-            "write a on n1; write b on n2",
-            "write b on n2; write c on n3",
-            "write c on n3; write a on n1",
+            "write a on n1 all; write b on n2 all",
+            "write b on n2 all; write c on n3 all",
+            "write c on n3 all; write a on n1 all",
         ),
         nodes="3",
         homes="n1,n2,n3",
