@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import parse_qs
 
 import pytest
 
+from examples.exercises.slides import MOST_LINES, main, situation_of
 from locks_lab.play.board import play
-from locks_lab.play.situations import Situation, game_of, situation_from
+from locks_lab.play.situations import Situation, game_of
 from tests.helpers import ROOT
 
 LESSON = (ROOT / "docs" / "lesson.md").read_text(encoding="utf-8")
 END = ["next"] * 1_000
-FIELDS = ("kind", "nodes", "homes", "options", "rule")
 
 
 def situations() -> list[Situation]:
     """Those that the page links to, in order."""
-    found = []
-    for link in re.findall(r"play/index\.html#([^)\s]+)\)", LESSON):
-        parts = parse_qs(link)
-        data: dict[str, Any] = {field: parts[field][0] for field in FIELDS if field in parts}
-        moves = parts.get("moves", [""])[0].split()
-        found.append(situation_from({"clients": parts["client"], "moves": moves, **data}))
-    return found
+    return [situation_of(link) for link in re.findall(r"play/index\.html#([^)\s]+)\)", LESSON)]
 
 
 def story(seen: dict[str, Any]) -> str:
@@ -43,6 +36,21 @@ def test_each_situation_ends_as_the_answer_says(step: int) -> None:
     seen = play(game_of(situation), [*situation.moves, *END])
     assert seen["over"]
     assert ("stuck" in (seen["wrong"] or "")) == (step in (7, 8))
+
+
+def test_slides(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each step has its question, its story but for 5, and its answer; none has more lines than fit."""
+    assert main() == 0
+    slides = capsys.readouterr().out.split("\n\n---\n\n")
+    for step in range(1, 11):
+        mine = [each for each in slides if each.startswith(f"## {step}. ")]
+        assert "**Predict:**" in mine[0]
+        assert ("what happens" in mine[1]) == (step != 5)
+        assert ": answer" in mine[-1]
+        assert all(
+            "Play it" not in each and len(each.splitlines()) <= MOST_LINES + 5 for each in mine
+        )
+    assert "Client 3 yields" in "".join(slides)
 
 
 def test_arrival_decides() -> None:

@@ -67,6 +67,14 @@ def open_page(browser: Browser, address: str) -> None:
     browser.wait("document.querySelectorAll('.board .said li').length > 0")
 
 
+def choose(browser: Browser, name: str, text: str) -> None:
+    """Choose an option of a list."""
+    browser.run(
+        f"(select => {{ select.value = [...select.options].find((each) => each.text === {json.dumps(text)}).value;"
+        f" select.dispatchEvent(new Event('change')); }})(document.querySelector('#{name}'))"
+    )
+
+
 def test_what_is_served(address: str) -> None:
     """The page, its parts and its answers; what is wrong is answered with a sentence, and nothing else is served."""
     for path in ("", "colors.css", "dom.js", "play.css", "play.js"):
@@ -129,16 +137,43 @@ def test_a_ring_of_three_by_the_keyboard_alone(address: str, browser: Browser) -
 
 
 @needs_browser
+def test_what_a_student_does_first(address: str, browser: Browser) -> None:
+    """The steps that the page of the documentation counts: one choice, and so many keys, and nothing else."""
+    open_page(browser, address)
+    choose(browser, "situations", "A ring of three")
+    browser.wait_for("header", "A ring of three")
+    browser.wait("document.querySelectorAll('.clients tr').length === 4")
+    keys = moves = 0
+
+    def press(key: str, step: int) -> None:
+        nonlocal keys, moves
+        keys, moves = keys + 1, moves + step
+        browser.press(key)
+        at(browser, moves)
+
+    while browser.text(".waits .edges").count("waits for") < 3:
+        press("ArrowRight", 1)
+    until_deadlock = keys
+    assert browser.run("document.querySelectorAll('.tag.new, .edges li.new').length") > 0
+    press("ArrowRight", 1)
+    press("ArrowLeft", -1)
+    press("3", 1)
+    assert "client 1" in browser.text(".said li.now").lower()
+    while "Client 3 yields, because the youngest" not in browser.text(".said"):
+        press("ArrowRight", 1)
+    page = (ROOT / "docs" / "playing.md").read_text(encoding="utf-8")
+    assert f"{until_deadlock} times → " in page
+    assert f"one choice in a list and {keys} keys" in page
+    assert not browser.errors
+
+
+@needs_browser
 def test_an_order_that_ours_survives_and_the_original_does_not(
     address: str, browser: Browser
 ) -> None:
     """Side by side: the original is stuck, ours has ended."""
     open_page(browser, address)
-    names = "[...document.querySelectorAll('#situations option')]"
-    browser.run(
-        f"(select => {{ select.value = {names}.find((each) => each.text === 'The original gets stuck').value;"
-        " select.dispatchEvent(new Event('change')); })(document.querySelector('#situations'))"
-    )
+    choose(browser, "situations", "The original gets stuck")
     browser.wait_for(".board h2", "the Erlang original")
     browser.press("End")
     browser.wait_for(".wrong", "stuck: clients")
@@ -182,9 +217,7 @@ def test_an_exercise_is_answered(address: str, browser: Browser) -> None:
     for typed, said in (("1", "Not so."), ("client 2", "Right. The youngest in the circle")):
         browser.run(f"{form}.querySelector('input').value = '{typed}'; {form}.requestSubmit()")
         browser.wait_for(".exercise [role=status]", said)
-    browser.run(
-        "(select => { select.value = 8; select.dispatchEvent(new Event('change')); })(document.querySelector('#exercises'))"
-    )
+    choose(browser, "exercises", "9. A rule that is wrong")
     browser.wait_for(".exercise", "Exercise 9: A rule that is wrong")
     for move in range(1, 16):
         browser.press("ArrowRight")

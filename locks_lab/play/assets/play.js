@@ -344,11 +344,20 @@ function boardView(board, number) {
   return make("article", { class: "board", "aria-label": `board ${number + 1}` }, exercise && !number ? exercisePanel(board) : null, top, about ? make("p", { class: "about soft" }, about) : null, bar, end, make("div", { class: "panels" }, saidPanel(board), movesPanel(board), graphPanel(board), tablesPanel(board), clientsPanel(board)));
 }
 
+// Marks what was not there when the board was shown at another move.
+function markNew(board, article) {
+  const parts = [...article.querySelectorAll(".tag, .knows li, .edges li")];
+  const names = parts.map((part) => [part.closest("section").className, part.closest("tr")?.firstChild.textContent, part.textContent].join("|"));
+  if (board.shown?.at !== board.at) Object.assign(board, { before: board.shown?.names, shown: { at: board.at, names: new Set(names) } });
+  parts.forEach((part, index) => part.classList.toggle("new", board.before !== undefined && !board.before.has(names[index])));
+  return article;
+}
+
 function show() {
   const { textContent: focused, id } = document.activeElement ?? {};
   const isIn = $("boards").contains(document.activeElement);
   $("boards").className = boards.length > 1 ? "two" : "";
-  $("boards").replaceChildren(...boards.map(boardView));
+  $("boards").replaceChildren(...boards.map((board, number) => markNew(board, boardView(board, number))));
   if (isIn && id) $(id)?.focus();
   else if (isIn) [...$("boards").querySelectorAll("button")].find((each) => each.textContent === focused && !each.disabled)?.focus();
   history.replaceState(null, "", address());
