@@ -193,7 +193,6 @@ async function begin(situations) {
 async function open(situation, number = 0) {
   exercise = number;
   verdict = null;
-  $("exercises").value = number ? number - 1 : "";
   if (number) $("situations").value = "";
   await begin([situation]);
   boards[0].name = situation.name;
@@ -356,6 +355,7 @@ function markNew(board, article) {
 function show() {
   const { textContent: focused, id } = document.activeElement ?? {};
   const isIn = $("boards").contains(document.activeElement);
+  $("exercises").value = exercise ? exercise - 1 : "";
   $("boards").className = boards.length > 1 ? "two" : "";
   $("boards").replaceChildren(...boards.map((board, number) => markNew(board, boardView(board, number))));
   if (isIn && id) $(id)?.focus();
@@ -414,5 +414,4 @@ $("situations").append(...listed.map((each, index) => make("option", { value: in
 $("exercises").append(...exercises.map((each, index) => make("option", { value: index }, `${index + 1}. ${each.title}`)));
 const given = fromAddress(location.hash);
 if (given.length) $("situations").prepend(make("option", { value: "", selected: true }, "that of the link"));
-$("exercises").value = exercise ? exercise - 1 : "";
 await (given.length ? begin(given) : open(listed[0]));
