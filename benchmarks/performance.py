@@ -34,8 +34,10 @@ SECTIONS: dict[str, Sequence[str]] = {
     "one machine": ("machine", "neighbours"),
     "several nodes": ("remote", "quorum", "crowd", "crowd_nodes"),
     "elections": ("candidates", "leader", "takeover"),
-    "operating": ("facts", "page", "loop", "clients"),
-    "tables and tasks": ("mvcc", "owned"),
+    "operating": ("facts", "page", "loop", "tasks"),
+    "client nodes": ("clients", "spokes", "scale"),
+    "tables and tasks": ("mvcc", "store", "owned", "owners"),
+    "engines": ("dask", "ray"),
 }
 """The tables of the page, and the figures in each of them."""
 
