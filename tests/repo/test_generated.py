@@ -28,6 +28,7 @@ import pytest
 from benchmarks.every import main as every_schedule
 from benchmarks.finding import describe as describe_finding
 from benchmarks.ownership import main as ownership_counts
+from benchmarks.performance import MEASURED
 from benchmarks.strategies import main as strategies
 from examples.cautionary_tale.__main__ import main as cautionary_tale
 from examples.exercises.scores import main as scores
@@ -61,6 +62,12 @@ def print_help(arguments: list[str]) -> int:
         return int(end.code or 0)
 
 
+def print_measured(names: list[str]) -> int:
+    """Print what a program has printed that measures: it is run by hand, and recorded."""
+    print((MEASURED / names[0]).read_text(encoding="utf-8"))
+    return 0
+
+
 LISTS = {
     "loggers": describe_loggers,
     "events": describe_events,
@@ -90,6 +97,7 @@ PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "python -m benchmarks.strategies": lambda _: strategies(),
     "python -m tests.repo.layers": layers,
     "list ": print_list,
+    "cat benchmarks/measured/": print_measured,
     "cat ": lambda paths: print_example(*paths),
 }
 
