@@ -35,6 +35,7 @@ def work(mine, other):
         tx.write_lock(("ring", other))
 threads = [threading.Thread(target=work, args=each) for each in (("x", "y"), ("y", "x"))]
 for each in threads: each.start()
+for each in threads: each.join()
 """
 
 

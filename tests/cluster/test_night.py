@@ -53,9 +53,10 @@ def work(*order):
                 tx.write_lock(("stock", order[1]))
         except locks.DeadlockAborted:
             pass
-for order in ((1, 2), (2, 1)):
-    threading.Thread(target=work, args=order).start()
+threads = [threading.Thread(target=work, args=order) for order in ((1, 2), (2, 1))]
+for each in threads: each.start()
 print("ready", flush=True)
+for each in threads: each.join()
 """
 CANDIDATE = """
 import sys, time, locks_leader
@@ -233,7 +234,9 @@ def work():
     tx = locks.begin_transaction([(("forged",), "write")])
     print("ready", flush=True)
     sys.stdin.readline()
-threading.Thread(name={FORGED!r}, target=work).start()
+thread = threading.Thread(name={FORGED!r}, target=work)
+thread.start()
+thread.join()
 """
     with running(night.servers, thread) as (forger,):
         said = night.run("ps", "--program", "forger.py")

@@ -47,7 +47,9 @@ def work():
             tx.read_lock(("accounts", "bob"))
     except locks.errors.TransactionBroken as error:
         print(error.reason, "/", error.by, flush=True)
-threading.Thread(target=work).start()
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()  # Python 3.12.0 to 3.12.2 start no threads after the main one has ended
 """
 WAITER = """
 import sys, locks
