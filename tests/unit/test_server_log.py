@@ -15,7 +15,7 @@ from locks.program.server_log import FORMATS, Unhindered, parse_levels
 from locks.runtime.logs import EVENTS
 
 
-class Stuck(logging.StreamHandler[io.StringIO]):
+class Stuck(logging.StreamHandler):  # type: ignore[type-arg]  # generic since Python 3.11
     """Writes nothing until it is let go on."""
 
     def __init__(self) -> None:
