@@ -352,7 +352,7 @@ class World:
                     yield "tokens", "an agent has a larger one than the holder"
                 if not stands and self._knows_all(state, client):
                     yield "told", "a client does not know that it has lost a lock"
-            *earlier, _ = sorted(holders, key=lambda each: each[0]) or [None]
+            earlier = sorted(holders, key=lambda each: each[0])[:-1]
             if not all(client.excused for _, client in earlier):
                 yield "exclusion", "two clients hold one lock"
         for at, server in enumerate(state.servers):
@@ -444,7 +444,8 @@ class _Draft:
             case ("deliver", number, "back"):
                 link = self.links[number]
                 self.links[number] = link._replace(back=link.back[1:])
-                self._arrives(*divmod(number, self.world.servers), link.back[0])
+                node, at = divmod(number, self.world.servers)
+                self._arrives(node, at, link.back[0])
             case ("expire", at):
                 self._answer(at, self.servers[at].expire(self.clocks[at]))
             case ("timer", node):
@@ -576,9 +577,9 @@ class _Draft:
         """A node notices that a connection is broken."""
         for lock, keeping in enumerate(self.nodes[node].keeps):
             if keeping is not None:
-                left = keeping.without(str(at))
-                self.keep(node, lock, left)
-                if len(left.leases) < majority(self.world.servers):
+                keeping = keeping.without(str(at))
+                self.keep(node, lock, keeping)
+                if len(keeping.leases) < majority(self.world.servers):
                     self._give_up(node, lock)
         for client in self.clients:
             if client.agent.node == self.world.names[node]:
