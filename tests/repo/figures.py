@@ -137,6 +137,10 @@ BOUNDS: dict[str, dict[str, str]] = {
         "0.05 ms": "locks_lab.crowd.shape.Shape._field_defaults.delay",
         "1,000": "tests/model/test_crowds.py",
     },
+    "docs/testing_others.md": {
+        "300 times": "benchmarks.finding.RUNS",
+        "ten seconds": "benchmarks.finding.STUCK",
+    },
     "docs/testing_failures.md": {
         "100,000": "locks/testing/simulation.py",
         "30 seconds": "locks.testing.watchdog.PATIENCE",
@@ -169,6 +173,10 @@ OF_OTHERS: dict[str, dict[str, str]] = {
     "docs/ownership_explained.md": {
         "0.1 ms": "the default of --nap, of the program that the page runs"
     },
+    "docs/specification.md": dict.fromkeys(
+        ("4,359", "4,566", "3,029", "2,409", "2,655"),
+        "tests/model/test_specification.py reads the table, and compares it",
+    ),
     "docs/testing_failures.md": {"1,000": "an example of an option"},
 }
-"""By page and figure: whose it is."""
+"""By page and figure: whose it is, or what else compares it."""

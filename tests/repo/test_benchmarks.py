@@ -88,10 +88,13 @@ def test_a_tool_finds_a_bug_that_is_always_there(
     monkeypatch.setattr(finding, "RUNS", 5)
     monkeypatch.setitem(finding.PROGRAMS, "wrong", wrong)
     monkeypatch.setitem(finding.PROGRAMS, "right", right)
-    found = TOOLS[tool](wrong)
-    assert (found.runs, bool(found.how)) == (1, True)
-    found = TOOLS[tool](right)
-    assert (found.runs, found.how) == (5, "")
+    try:
+        found = TOOLS[tool](wrong)
+        assert (found.runs, bool(found.how)) == (1, True)
+        found = TOOLS[tool](right)
+        assert (found.runs, found.how) == (5, "")
+    finally:
+        locks.stop()  # the node of real threads
 
 
 def right(simulation: Simulation) -> None:
