@@ -171,7 +171,7 @@ class Bank(Accounts):
             return new
 
 
-@pytest.mark.parametrize("hasty", ["", "bob"])
+@pytest.mark.parametrize("hasty", ["", pytest.param("bob", marks=pytest.mark.explore)])
 def test_parts_are_checked_by_themselves(hasty: str) -> None:
     """With a key, for each of its values; then long histories are quick to check, and the failure says which it is."""
 

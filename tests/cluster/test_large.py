@@ -158,6 +158,7 @@ def test_a_deadlock_between_a_table_and_its_12000_rows(world: World, nodes: Node
     assert place.news.told == []
 
 
+@pytest.mark.explore
 def test_the_locks_of_an_agent_elsewhere(nodes: Nodes) -> None:
     """`lock_info` of an agent with 20,000 locks, by its client on another node."""
     pair = Pair(nodes)

@@ -506,6 +506,7 @@ def test_it(number):
 """
 
 
+@pytest.mark.explore
 def test_workers_of_xdist(tmp_path: Path) -> None:
     """Tests that are run by several workers share no locks: that is said, or refused."""
     (tmp_path / "test_it.py").write_text(XDIST)

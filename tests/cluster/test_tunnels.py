@@ -109,6 +109,7 @@ def test_a_tunnel_changes_nothing_about_locks(nodes: Nodes) -> None:
     other.end()
 
 
+@pytest.mark.explore
 def test_many_clients_and_messages_at_one_time(nodes: Nodes) -> None:
     """Six clients, each connected with each, ask each other from threads; nothing is mixed up."""
     servers = nodes.meet(A, B)

@@ -206,6 +206,7 @@ def uses(text: str) -> set[str]:
     return found
 
 
+@pytest.mark.explore
 def test_every_use_of_what_windows_lacks_is_known() -> None:
     """Nothing that is shipped uses it, but in files that are not used there, and where it is asked for first."""
     assert uses("import os, fcntl\nfrom signal import SIGHUP\nos.fork()") == {

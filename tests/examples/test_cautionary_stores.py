@@ -115,6 +115,7 @@ def test_by_id_clocks_do_not_matter() -> None:
     assert (right.moves, right.found.states) == (wrong.moves, wrong.found.states)
 
 
+@pytest.mark.explore
 def test_a_removal_that_seems_to_be_older_brings_the_lost_write_back() -> None:
     """Without siblings the store trusts clocks; with right ones draft 2 leaves no lock."""
     found = answer(STORES["deleted too early"])

@@ -193,6 +193,7 @@ def random_game(store: Store, rng: random.Random) -> tuple[list[Record], Counter
     return play(store, some, rng.randrange, rng.randint(0, 1), rng.random() < 0.3)
 
 
+@pytest.mark.explore
 def test_random_histories_have_deadlocks_and_retries_in_them() -> None:
     """The same with chance; all that makes it hard occurs many times, and is not a rare exception.
 

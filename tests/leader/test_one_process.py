@@ -189,6 +189,7 @@ def test_several_candidates_and_workers_on_each_node(nodes: Nodes) -> None:
     have([*members, *workers], a=1)
 
 
+@pytest.mark.explore
 def test_many_newcomers_at_once(nodes: Nodes) -> None:
     """A hundred who come while the leader is in `elected` are led one after the other, not one in another."""
     node = nodes.start(NAMES[0])

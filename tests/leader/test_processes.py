@@ -133,6 +133,7 @@ def test_a_killed_process(cluster: Cluster) -> None:
     have(others, a=1, b=1)
 
 
+@pytest.mark.explore
 def test_leader_after_leader_is_killed(cluster: Cluster) -> None:
     """As long as there is a node left it leads, with all that was written."""
     members = settle(cluster, 4)

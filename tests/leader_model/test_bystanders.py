@@ -6,6 +6,8 @@ import pickle
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from locks.groups.table import Discover, Effect, GroupTable, Send, Tell
 from locks_leader.core.bystanders import Bystanders
 
@@ -140,6 +142,7 @@ def test_one_of_two_asks_on_the_node_of_the_other() -> None:
     assert states > 1000
 
 
+@pytest.mark.explore
 def test_a_node_that_comes_later() -> None:
     """Two islands meet: each instance asks on the other's node when all is told. A newcomer is no island."""
     states = 0

@@ -44,7 +44,9 @@ def named(uses: Uses) -> list[str]:
 
 
 @policies
-@pytest.mark.parametrize("calls", [0, 1, pytest.param(2, marks=pytest.mark.explore)])
+@pytest.mark.parametrize(
+    "calls", [0, *(pytest.param(calls, marks=pytest.mark.explore) for calls in (1, 2))]
+)
 def test_a_split_and_a_heal_at_any_moment(policy: PolicyName, calls: int) -> None:
     """Two candidates start; the connection is cut and mended, and calls are made, at any moment.
 
@@ -60,7 +62,7 @@ def test_a_split_and_a_heal_at_any_moment(policy: PolicyName, calls: int) -> Non
 
 
 @policies
-@pytest.mark.parametrize("calls", [0, 2])
+@pytest.mark.parametrize("calls", [0, pytest.param(2, marks=pytest.mark.explore)])
 def test_a_split_and_a_heal_of_settled_candidates(policy: PolicyName, calls: int) -> None:
     """The same when both have agreed before anything happens."""
     plan = ElectionPlan(
@@ -151,10 +153,11 @@ def test_several_on_a_node(instances: tuple[tuple[str, ...], ...]) -> None:
     print(explore(world))
 
 
-@pytest.mark.parametrize("policy", [pytest.param("island", marks=explored), *BOTH])
+@pytest.mark.explore
+@pytest.mark.parametrize("policy", [pytest.param("island", marks=explored), "majority", "quorum"])
 @pytest.mark.parametrize(
     "eager",
-    [pytest.param(MAILBOXES, marks=pytest.mark.explore), LINKS],
+    [MAILBOXES, LINKS],
     ids=["take", "links"],
 )
 def test_a_split_and_a_heal_in_every_order(policy: PolicyName, eager: frozenset[str]) -> None:
@@ -165,7 +168,7 @@ def test_a_split_and_a_heal_in_every_order(policy: PolicyName, eager: frozenset[
     print(f"{policy}, {sorted(eager)}: {explore(world)}")
 
 
-@policies
+@pytest.mark.parametrize("policy", [pytest.param("island", marks=pytest.mark.explore), *BOTH])
 def test_a_heal_while_mailboxes_take_their_time(policy: PolicyName) -> None:
     """Candidates that have been parted are connected again, and instances take their time."""
     world = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=MAILBOXES).world()

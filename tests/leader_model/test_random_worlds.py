@@ -201,6 +201,7 @@ def an_announcement_to_one_who_has_won(rule: str) -> None:
     settle(world)
 
 
+@pytest.mark.explore
 def test_all_that_can_happen_to_an_instance_happens() -> None:
     """Each event, effect, message, callback and transition of the core occurs in some world.
 

@@ -121,6 +121,7 @@ def test_neither_readers_nor_writers_are_starved(reads: float, rule: str) -> Non
     assert report.overtaken == 0
 
 
+@pytest.mark.explore
 def test_to_ask_all_servers_costs_messages_among_readers_and_writers() -> None:
     """Where agents ask all servers although their program waits already, a crowd of mostly readers exceeds the bound."""
     shape = READERS._replace(clients=60, reads=0.9)
@@ -165,6 +166,7 @@ class _AnswersLast(ServerMachine):
         return effects[1:] + effects[:1] if late else effects
 
 
+@pytest.mark.explore
 def test_locks_in_any_order_cost_few_messages() -> None:
     """3 of 20 ids, in the order in which they were drawn, as `run_transaction` takes them when it runs again.
 

@@ -406,6 +406,7 @@ def extended_anyhow(servers: Any, grants: Any, first: Any, second: Any) -> dict[
     return {**grants, **{name: fact.since for name, fact in second.items() if fact.since}}
 
 
+LARGE = ("a mark that is asked for only once", "a mark that is not kept")
 WRONG = {
     "a mark without the lock": (
         Rules(marks=AcceptsAlways, are_set=set_without_lock),
@@ -424,13 +425,16 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.explore if n in LARGE else ()) for n in WRONG]
+)
 def test_wrong_rules_are_caught(name: str) -> None:
     """Each wrong rule leads to a second success, or to a run after the work is done, in some order."""
     rules, world = WRONG[name]
     assert explore(world, rules)[0]
 
 
+@pytest.mark.explore
 def test_servers_become_complete() -> None:
     """New servers become complete, whichever of them restarts at any time; from each state, there is a way."""
     world = begin(0, 1, 0, 0, new=True)._replace(may_restart_anew=True)

@@ -50,6 +50,7 @@ def first_has_ended(faults: Faults, rule: Rule = OURS) -> World:
     return world
 
 
+@pytest.mark.explore
 def test_a_node_that_runs_again_gives_larger_tokens() -> None:
     """One of the two that knew the token crashes at any moment while the next one wants the lock.
 

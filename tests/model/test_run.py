@@ -161,6 +161,7 @@ def test_worlds_that_break_go_well(shape: Shape, worlds: int) -> None:
     assert tally.seen["deadlocks"] > worlds // 20, tally
 
 
+@pytest.mark.explore
 def test_twenty_agents_and_ten_locks() -> None:
     """Worlds that are too large to explore go well."""
     tally = Tally()

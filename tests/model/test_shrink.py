@@ -115,6 +115,7 @@ def test_what_gives_up_is_kept() -> None:
     assert len(case.scripts) == 1, case
 
 
+@pytest.mark.explore
 def test_what_never_ends_is_shrunk() -> None:
     """A world that goes on for ever is made smaller like any other, in a bounded time."""
     shape = Shape(agents=5, nodes=1, steps=8, policy="quiet")

@@ -31,6 +31,7 @@ def all_of(kind: Kind) -> Any:
 # --- Whole worlds -------------------------------------------------------------------------------
 
 
+@pytest.mark.explore
 def test_two_clients() -> None:
     """Two lock servers with a lock each; each client takes two steps."""
     total = all_of(TWO._replace(modes="w"))
@@ -67,6 +68,7 @@ def test_rings_of_three_over_one_server() -> None:
     assert (total.worlds, total.least, total.most, total.superfluous) == (2, 0, 1, 0)
 
 
+@pytest.mark.explore
 def test_rings_of_three_over_one_server_that_crashes() -> None:
     """Its locks are gone then, and whoever needs them ends."""
     assert all_of(RING._replace(nodes=1, faults=CRASH)).worlds == 2

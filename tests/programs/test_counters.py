@@ -179,7 +179,18 @@ def check(folder: Path) -> int:
     return len(done)
 
 
-@pytest.mark.parametrize("name", [*PROGRAMS, *POOLS, *EXPLORED[: len(COMMON) + len(COMMON_POOLS)]])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gevent",
+        *(
+            pytest.param(each, marks=pytest.mark.explore)
+            for each in {**PROGRAMS, **POOLS}
+            if each != "gevent"
+        ),
+        *EXPLORED[: len(COMMON) + len(COMMON_POOLS)],
+    ],
+)
 def test_a_killed_program_lets_go(name: str, tmp_path: Path) -> None:
     """Of three programs the one that counts first is killed while it does; the others go on at once, and each step of theirs is there."""
     program = {**PROGRAMS, **POOLS, **COMMON, **COMMON_POOLS}[name]

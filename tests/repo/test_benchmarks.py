@@ -56,6 +56,7 @@ def test_a_quick_run_of_a_figure_has_rows(name: str) -> None:
             print(skipped)
 
 
+@pytest.mark.explore
 def test_only_some_are_run_and_written(tmp_path: Path) -> None:
     """`--only` leaves the others out; the tables stay on the standard output beside a file."""
     file = tmp_path / "figures.json"

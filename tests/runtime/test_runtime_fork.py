@@ -132,6 +132,7 @@ locks.stop()
 )
 
 
+@pytest.mark.explore
 def test_forks_of_a_busy_program(run_script: Callable[..., str]) -> None:
     """By the main thread and by another one, at random moments of turns that others are in."""
     assert run_script(BUSY.format(prelude="")) == "{'ok'} 0 0\n"

@@ -60,10 +60,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ThinLock", "ThinLocks", "ThinTransaction"]
 
-SHORTEST, LONGEST = (
-    16,
-    1024,
-)  # pauses: locks that take the usual way after one that did not stay thin
+# Pauses: locks that take the usual way after one that did not stay thin.
+SHORTEST = 16
+LONGEST = 1024
 
 
 class Home(NodePort, Protocol):
