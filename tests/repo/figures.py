@@ -173,6 +173,11 @@ OF_OTHERS: dict[str, dict[str, str]] = {
     "docs/ownership_explained.md": {
         "0.1 ms": "the default of --nap, of the program that the page runs"
     },
+    "docs/cautionary_tale.md": dict.fromkeys(
+        ("4,466", "31,402", "2,859", "29,811", "101,300", "51,741"),
+        "tests/examples/test_cautionary_tale.py compares the table",
+    ),
+    "docs/playing.md": {"17 times": "tests/model/test_play_page.py counts the keys"},
     "docs/specification.md": dict.fromkeys(
         ("4,359", "4,566", "3,029", "2,409", "2,655"),
         "tests/model/test_specification.py reads the table, and compares it",

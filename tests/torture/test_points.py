@@ -21,6 +21,7 @@ from tests.torture.invariants import broken, broken_when_empty
 from tests.torture.tracing import Tracer, trace
 logging.getLogger("locks").addHandler(logging.NullHandler())
 node = locks.start()
+node.thin.pause = 1_000_000  # what is disturbed here is the usual way; test_thin.py has the other one
 
 def within(file, function):
     # Where the tracer begins to count: in a machine, so in the middle of a turn.
