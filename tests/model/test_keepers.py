@@ -249,6 +249,7 @@ def test_wrong_rules_are_caught(name: str) -> None:
         explore(world(*clients, rules=rules, checks=(wrong,), **others))
 
 
+@pytest.mark.explore
 def test_a_use_needs_a_majority() -> None:
     """A node that uses what one of three servers keeps for it has the token of an agent that the others have granted the lock."""
     with pytest.raises(Violation, match=r"^tokens: "):
