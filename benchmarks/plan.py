@@ -1,0 +1,455 @@
+"""A plan past these machines: how many lock servers many programs need, in one data centre and in three regions.
+
+    python -m benchmarks.plan --measure      # measures costs and what they are checked against, in about a minute
+    python -m benchmarks.plan --write        # writes the tables and plots of docs/scale.md anew
+
+`plan` is a pure function from a shape to throughput, latency and utilisation: a discrete-event model with a queue for
+each processor, a delay for each link, and the measured cost of each message.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import locks
+from benchmarks.harness import Report
+from benchmarks.lab import Lab, line_of, pin, processor_time
+from benchmarks.messages import rewritten
+from benchmarks.performance import read
+from benchmarks.placed import servers
+from benchmarks.plot import Line, plot
+
+__all__ = ["FILE", "IMAGES", "PAGE", "Costs", "Plan", "Shape", "capacity", "costs", "pictures", "plan", "tables"]  # fmt: skip
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "scale.md"
+IMAGES = ROOT / "docs" / "img"
+FILE = ROOT / "benchmarks" / "measured" / "plan.json"
+RUNS = 2_000  # transactions of a simulation, of which the first quarter is not counted
+CLOSED = 1_000  # clients; more of them are one stream of arrivals
+FULL = 0.95  # of the capacity
+NEAR, FAR = (
+    100e-6,
+    40e-3,
+)  # seconds that a message takes within a data centre, and to another region
+
+
+class Costs(NamedTuple):
+    """Seconds of processor time.
+
+    Attributes:
+        message: At a server: a request with its answer, or a release.
+        fixed: At a client, for each transaction.
+        each: At a client, for each transaction and server.
+    """
+
+    message: float
+    fixed: float
+    each: float
+
+
+class Shape(NamedTuple):
+    """Programs with a lock in each transaction, each lock another one, and their servers.
+
+    Attributes:
+        clients: Programs.
+        servers: Lock servers.
+        copies: The number of servers of each lock. A lock needs a majority of them.
+        rate: Transactions that each program begins in a second; 0 for one after the other without a pause.
+        regions: Servers and programs are spread over so many.
+        near: Seconds that a message takes within a region.
+        client_processors: The processors that all programs share; 0 for one each.
+        server_processors: The same of the servers.
+    """
+
+    clients: int = 1
+    servers: int = 1
+    copies: int = 1
+    rate: float = 0.0
+    regions: int = 1
+    near: float = NEAR
+    client_processors: int = 0
+    server_processors: int = 0
+
+
+class Plan(NamedTuple):
+    """What the model says: transactions a second, seconds, and shares of 1.
+
+    Attributes:
+        throughput: Transactions in a second.
+        median: Seconds of a transaction.
+        p99: The 99th percentile of these.
+        client: The share of the time for which processors of clients work.
+        server: The same of servers.
+        link: The share of a transaction for which messages to and from the server that completes the majority are under way.
+    """
+
+    throughput: float
+    median: float
+    p99: float
+    client: float
+    server: float
+    link: float
+
+    @property
+    def bottleneck(self) -> str:
+        """What to change first."""
+        if max(self.client, self.server) >= 0.7:
+            return "servers" if self.server >= self.client else "clients"
+        return "links" if self.link > 0.5 else "work of one transaction"
+
+
+def capacity(shape: Shape, costs: Costs) -> float:
+    """The most transactions in a second that the processors of servers and clients can do."""
+    client = costs.fixed + costs.each * shape.copies
+    of_servers = (shape.server_processors or shape.servers) / (2 * costs.message * shape.copies)
+    return min(of_servers, (shape.client_processors or shape.clients) / client)
+
+
+def delay(shape: Shape, one: int, other: int) -> float:
+    """How long a message takes between a client and a server."""
+    return shape.near if (one - other) % shape.regions == 0 else FAR
+
+
+@lru_cache
+def plan(shape: Shape, costs: Costs, seed: int = 1) -> Plan:
+    """Simulate a shape.
+
+    More than `CLOSED` programs are one stream of arrivals. If these are more than the processors can do, then throughput is the capacity,
+    and the rest of each program's time is waiting (Little's law); programs are one after the other, so all wait for as long.
+    """
+    most = capacity(shape, costs)
+    if shape.clients > CLOSED and not 0 < shape.clients * shape.rate < FULL * most:
+        latency = shape.clients / most - (1 / shape.rate if shape.rate else 0)
+        under_way = _simulated(shape._replace(clients=1, rate=0.0), costs, seed, RUNS // 4)
+        latency = max(latency, under_way.median)
+        return _shares(shape, costs, most, latency, latency, under_way.link * under_way.median / latency)  # fmt: skip
+    return _simulated(shape, costs, seed, RUNS)
+
+
+def _shares(shape: Shape, costs: Costs, throughput: float, median: float, p99: float, link: float) -> Plan:  # fmt: skip
+    client = throughput * (costs.fixed + costs.each * shape.copies) / (shape.client_processors or shape.clients)  # fmt: skip
+    server = throughput * 2 * costs.message * shape.copies / (shape.server_processors or shape.servers)  # fmt: skip
+    return Plan(throughput, median, p99, min(client, 1), min(server, 1), link)
+
+
+def _simulated(shape: Shape, costs: Costs, seed: int, runs: int) -> Plan:
+    """Run the events in the order of their times: who has work at a processor, and what follows."""
+    drawn = random.Random(seed)
+    free: dict[tuple[str, int], float] = {}  # until when each processor works
+    events: list[tuple[float, int, str, int, int]] = []  # time, order, what, transaction, server
+    began: list[float] = []
+    client: list[int] = []
+    places: list[list[int]] = []
+    answers: list[int] = []
+    finished: list[float] = []  # when each transaction was
+    done: dict[int, tuple[float, float]] = {}  # of those that count: how long, of it under way
+    order = 0
+    majority = shape.copies // 2 + 1
+    closed = shape.clients <= CLOSED
+
+    def push(at: float, what: str, number: int, server: int = 0) -> None:
+        nonlocal order
+        order += 1
+        heappush(events, (at, order, what, number, server))
+
+    def work(at: float, kind: str, which: int, seconds: float) -> float:
+        shared = shape.client_processors if kind == "client" else shape.server_processors
+        place = kind, which % (shared or sys.maxsize)
+        free[place] = max(at, free.get(place, 0.0)) + seconds
+        return free[place]
+
+    def arrive(who: int, at: float) -> None:
+        began.append(at)
+        client.append(who)
+        places.append(drawn.sample(range(shape.servers), shape.copies))
+        answers.append(0)
+        push(at, "begin", len(began) - 1)
+
+    def pause(rate: float) -> float:
+        return drawn.expovariate(rate) if rate else 0.0
+
+    for who in range(shape.clients if closed else 1):
+        arrive(who, pause(shape.rate))
+    half = costs.fixed / 2
+    warm = runs // 4
+    if not closed:  # until the first releases of the farthest programs are at work
+        warm = max(warm, int(2.5 * FAR * shape.clients * shape.rate) if shape.regions > 1 else 0)
+    while len(done) < runs - runs // 4:
+        at, _, what, number, server = heappop(events)
+        who = client[number]
+        if what == "begin":
+            if not closed:
+                following = at + pause(shape.rate * shape.clients)
+                arrive(drawn.randrange(shape.clients), following)
+            at = work(at, "client", who, half)
+            for server in places[number]:
+                at = work(at, "client", who, costs.each / 3)
+                push(at + delay(shape, who, server), "request", number, server)
+        elif what == "request":
+            at = work(at, "server", server, costs.message)
+            push(at + delay(shape, who, server), "answer", number, server)
+        elif what == "answer":
+            at = work(at, "client", who, costs.each / 3)
+            answers[number] += 1
+            if answers[number] == majority:
+                at = work(at, "client", who, half)
+                for other in places[number]:
+                    at = work(at, "client", who, costs.each / 3)
+                    push(at + delay(shape, who, other), "release", number, other)
+                finished.append(at)
+                if 0 <= number - warm < runs - runs // 4:
+                    done[number] = at - began[number], 2 * delay(shape, who, server)
+                if closed:
+                    arrive(who, at + pause(shape.rate))
+        else:
+            work(at, "server", server, costs.message)
+    took = sorted(each for each, _ in done.values())
+    throughput = (len(finished) - warm) / (finished[-1] - finished[warm - 1])
+    link = sum(each for _, each in done.values()) / sum(took)
+    return _shares(shape, costs, throughput, took[len(took) // 2], took[len(took) * 99 // 100], link)  # fmt: skip
+
+
+# --- Measured --------------------------------------------------------------------------------------
+
+ALONE = "1 1 1"  # clients, servers, copies
+CHECKED = ("1 1 1", "2 1 1", "4 1 1", "8 1 1", "1 3 3", "4 3 3", "8 3 3", "4 4 1", "8 4 1")
+SECONDS = 2.0
+
+
+def measure() -> dict[str, Any]:
+    """Programs that lock on servers, all programs on one core and all servers on another one."""
+    found = {}
+    with Lab(Report(False), False) as lab:
+        for name in CHECKED:
+            number, many, copies = map(int, name.split())
+            with servers(lab, many, copies) as (given, processes):
+                programs = [
+                    lab.start(sys.executable, "-m", "benchmarks.plan", "--client", json.dumps([given, each]), quiet=True)
+                    for each in range(number)
+                ]  # fmt: skip
+                for each in programs:
+                    line_of(each)
+                for process, core in [*((each.pid, 0) for each in programs), *((each, 1) for each in processes)]:  # fmt: skip
+                    pin(process, core)
+                everyone = [*(each.pid for each in programs), *processes]
+                before = [processor_time(each) for each in everyone]
+                for each in programs:
+                    print(file=each.stdin, flush=True)
+                took = sorted(second for each in programs for second in json.loads(line_of(each)))
+                worked = [processor_time(p) - then for p, then in zip(everyone, before, strict=True)]  # fmt: skip
+                found[name] = {
+                    "throughput": len(took) / SECONDS,
+                    "median": statistics.median(took),
+                    "p99": took[len(took) * 99 // 100],
+                    "client": sum(worked[:number]) / len(took),
+                    "server": sum(worked[number:]) / len(took),
+                }
+                for each in programs:
+                    each.kill()
+                    each.wait()
+            print(name, found[name], file=sys.stderr)
+    return found
+
+
+def client(given: dict[str, Any], number: int) -> None:
+    """A program that locks one id after the other for a while."""
+    locks.start(**given).await_nodes([each.rpartition(":")[0] for each in given["servers"]], timeout=30)  # fmt: skip
+    print("ready", flush=True)
+    sys.stdin.readline()
+    end = time.perf_counter() + SECONDS
+    took: list[float] = []
+    while (begun := time.perf_counter()) < end:
+        with locks.transaction() as tx:
+            tx.write_lock((number * 1_000_000 + len(took),))
+        took.append(time.perf_counter() - begun)
+    print(json.dumps(took), flush=True)
+    sys.stdin.readline()
+
+
+class Real(NamedTuple):
+    """One program without a pause: the processor time or the time on the wall of a transaction, the median and the 99th percentile."""
+
+    each: float
+    median: float
+    p99: float
+
+
+def recorded(pins: str, servers: int) -> Real:
+    """What the figure `quorum` has of one program with so many servers, in seconds."""
+    what = "1 other node" if servers == 1 else f"{servers} nodes, others, majority"
+    row = next(
+        row
+        for (figure, case, _), row in read()["pure"].items()
+        if figure == "quorum" and case == f"hub: {pins}: {what}"
+    )
+    found = re.match(r"wall ([\d,]+) µs, p99 ([\d,]+) µs", row.note)
+    assert found is not None, row.note
+    median, p99 = (float(each.replace(",", "")) / 1e6 for each in found.groups())
+    return Real(row.value / 1e6, median, p99)
+
+
+def costs(measured: dict[str, Any]) -> Costs:
+    """The costs: processor times of all together, on one core, with one server and with three; the part of the server was measured here."""
+    one, three = (recorded("one core", number).each for number in (1, 3))
+    here = measured[ALONE]
+    server = one * here["server"] / (here["server"] + here["client"])
+    both = (three - one) / 2
+    return Costs(server / 2, one - both, both - server)
+
+
+def dearest(measured: dict[str, Any]) -> Costs:
+    """The costs with what a message cost a server at most in the shapes that were measured on a busy machine."""
+    most = max(real["server"] / 2 / int(name.split()[2]) for name, real in measured.items())
+    return costs(measured)._replace(message=most)
+
+
+# --- The page --------------------------------------------------------------------------------------
+
+RATE = 1.0
+CLIENTS = (10, 100, 1_000, 10_000, 100_000)
+PLACES = ((1, 1), (3, 3), (10, 3), (100, 1), (100, 3))
+
+
+def text(head: str, rows: Sequence[tuple[str, ...]]) -> str:
+    """A table, as Markdown; all columns but the last one are numbers."""
+    columns = head.split(", ")
+    rule = ["---:"] * (len(columns) - 1) + ["---"]
+    return "\n".join(f"| {' | '.join(each)} |" for each in (columns, rule, *rows))
+
+
+def _here(clients: int, servers: int, copies: int) -> Shape:
+    """A shape as it is measured here: all programs on one core, and all servers on another one."""
+    return Shape(clients, servers, copies, near=0.0, client_processors=1, server_processors=1)
+
+
+def tables(measured: dict[str, Any]) -> dict[str, str]:
+    """The tables of the page."""
+    price = costs(measured)
+    alone, many_programs = [], []
+    for number in (1, 3, 5):
+        was = recorded("two cores", number)
+        said = plan(_here(1, number, number), price)
+        alone.append(
+            (
+                str(number),
+                f"{1 / was.each:,.0f}",
+                f"{said.throughput:,.0f}",
+                f"{said.throughput * was.each:.2f}",
+                f"{said.median / was.median:.2f}",
+                f"{said.p99 / was.p99:.2f}",
+            )
+        )
+    for name in CHECKED:
+        number, many, copies = map(int, name.split())
+        said = plan(_here(number, many, copies), price)
+        real = measured[name]
+        work = {"client": price.fixed + price.each * copies, "server": 2 * price.message * copies}
+        many_programs.append(
+            (
+                *name.split(),
+                *(f"{work[each] / real[each]:.2f}" for each in work),
+                *(f"{getattr(said, e) / real[e]:.2g}" for e in ("throughput", "median", "p99")),
+            )
+        )
+    found = {
+        "costs": text(
+            "µs, what",
+            [
+                (f"{price.message * 1e6:.0f}", "a server: a request with its answer, or a release"),
+                (f"{dearest(measured).message * 1e6:.0f}", "the same on a busy machine, at most"),
+                (f"{price.fixed * 1e6:.0f}", "a client: a transaction"),
+                (f"{price.each * 1e6:.0f}", "a client: for each server of the lock"),
+                (f"{NEAR * 1e6:.0f}", "a message within a data centre (assumed)"),
+                (f"{FAR * 1e6:,.0f}", "a message to another region (assumed)"),
+            ],
+        ),
+        "one program": text("servers, measured a second, model a second, throughput, median, p99", alone),
+        "many programs": text("programs, servers, copies, program's work, servers' work, throughput, median, p99", many_programs),
+        "most": text(
+            "servers, copies, at the costs of the model, at the costs of a busy machine, note",
+            [
+                (str(many), str(copies), *(f"{capacity(Shape(10**9, many, copies), each):,.0f}" for each in (price, dearest(measured))), "a majority of three" if copies == 3 else "nothing is kept if a server goes down")
+                for many, copies in PLACES
+            ],
+        ),
+    }  # fmt: skip
+    for regions, title in ((1, "one data centre"), (3, "three regions")):
+        rows = []
+        for many, copies in PLACES:
+            for number in CLIENTS:
+                said = plan(Shape(number, many, copies, RATE, regions), price)
+                rows.append(
+                    (
+                        str(many),
+                        str(copies),
+                        *(f"{each:,.0f}" for each in (number, said.throughput)),
+                        *(f"{each * 1e3:,.2f}" for each in (said.median, said.p99)),
+                        *(f"{each:.1%}" for each in (said.client, said.server, said.link)),
+                        said.bottleneck,
+                    )
+                )
+        found[title] = text("servers, copies, clients, transactions a second, median ms, p99 ms, client, busy server, link, bottleneck", rows)  # fmt: skip
+    return found
+
+
+def pictures(measured: dict[str, Any]) -> dict[str, str]:
+    """The plots of the page, by the names of their files."""
+    price = costs(measured)
+    lines = []
+    for kind, (many, copies) in enumerate(((3, 3), (10, 3), (100, 3), (100, 1))):
+        points = [(float(n), plan(Shape(n, many, copies, RATE), price).throughput) for n in CLIENTS]
+        lines.append(Line(f"{many} servers, {copies} cop{'y' if copies == 1 else 'ies'}", points, kind))  # fmt: skip
+    late = [
+        Line(
+            f"{many} servers, {'three regions' if regions == 3 else 'one place'}",
+            [(float(n), plan(Shape(n, many, 3, RATE, regions), price).median * 1e3) for n in CLIENTS],
+            kind,
+            dashed=regions == 3,
+        )
+        for kind, many in enumerate((3, 100))
+        for regions in (1, 3)
+    ]  # fmt: skip
+    across = "programs, with a transaction a second each"
+    return {
+        "scale-throughput.svg": plot(lines, across, "transactions a second", "Transactions a second, against the number of programs"),
+        "scale-latency.svg": plot(late, across, "ms for a transaction (median)", "Milliseconds of a transaction, against the number of programs"),
+    }  # fmt: skip
+
+
+def main() -> int:
+    """Measure, write the page, or print its tables."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.plan", description=__doc__)
+    parser.add_argument("--measure", action="store_true", help="measure costs anew")
+    parser.add_argument("--write", action="store_true", help="write the page and its plots")
+    parser.add_argument("--client", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.client:
+        client(*json.loads(given.client))
+        return 0
+    if given.measure:
+        FILE.write_text(json.dumps(measure(), indent=1) + "\n", encoding="utf-8")
+    measured = json.loads(FILE.read_text(encoding="utf-8"))
+    if given.write:
+        page = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(rewritten(page, tables(measured)), encoding="utf-8")
+        for name, picture in pictures(measured).items():
+            (IMAGES / name).write_text(picture, encoding="utf-8")
+    elif not given.measure:
+        print(*(f"{name}\n{each}\n" for name, each in tables(measured).items()), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
