@@ -1,0 +1,1 @@
+"""A list of servers that changes while programs run: machines, and a model of them (decision 0128)."""
