@@ -83,7 +83,6 @@ class Rules(NamedTuple):
     changer: type[Changer] = Changer
     config: type[Config] = Config
     recovers: bool = True
-    asks_twice: bool = True
 
 
 OURS = Rules()
@@ -126,6 +125,7 @@ class World:
     # --- The model
 
     def start(self) -> State:
+        """The state in which all begins."""
         config = self.rules.config(0, self.old)
         unknown = self.rules.config(-1, self.old)
         # Versions of the old servers are larger, so that a floor is needed.
@@ -134,7 +134,7 @@ class World:
             for at in range(self.number)
         ]
         agents = [Agent(config)] * self.agents
-        tokens = ()
+        tokens: tuple[tuple[int, int], ...] = ()
         if self.held:
             having = self.old[: majority(len(self.old))]
             for at in having:
@@ -156,6 +156,7 @@ class World:
         )
 
     def moves(self, state: State) -> Sequence[Move]:
+        """All moves that are possible in a state."""
         found: list[Move] = []
         up = [at for at in range(self.number) if at not in self.down]
         for name, changer in enumerate(state.changers):
@@ -173,9 +174,9 @@ class World:
                 if changer.phase != "tell" and server.config.step < changer.config.step:
                     found.append(("change", name, at))
                     continue
-                if changer.phase == "prepare" and server.config.step == changer.config.step:
-                    if changer.needs_ready() and not server.ready():
-                        continue
+                same = changer.phase == "prepare" and server.config.step == changer.config.step
+                if same and changer.needs_ready() and not server.ready():
+                    continue
                 found.append(("change", name, at))
         for at in up:
             recovery = state.recoveries[at]
@@ -241,9 +242,9 @@ class World:
             can.append("see")
         if mine is not None and not mine[2]:
             can.append("confirm")
-        if agent.config.step >= 1 and not entry.joined:
-            if agent.phase == "waits" or self._secure(agent):
-                can.append("join")
+        may_join = agent.phase == "waits" or self._secure(agent)
+        if agent.config.step >= 1 and not entry.joined and may_join:
+            can.append("join")
         if agent.phase == "waits" and entry.version:
             others = [e for e in server.queue if e.agent != name and server.may_have(e)]
             if any(e.agent < name or e.holds for e in others):
@@ -255,6 +256,7 @@ class World:
         return agent.config.enough(each[0] for each in agent.grants if each[2])
 
     def after(self, state: State, move: Move) -> State:
+        """The state after a move."""
         kind = move[0]
         if kind in ("change", "dies", "comes"):
             return self._changes(state, move)
@@ -384,13 +386,12 @@ class World:
             state = self._server(state, at, server)
             recovery = Recovery(server.config.step)
         elif server.config.step > asked.config.step:
-            state = self._server(state, other, asked.learn(server.config))
-            return state
+            return self._server(state, other, asked.learn(server.config))
         else:
             if recovery.step != server.config.step:
                 recovery = Recovery(server.config.step)
             # An acceptance that is on its way may not count together with one that was forgotten.
-            again = recovery.again or not self.rules.asks_twice
+            again = recovery.again
             ballot = max(recovery.ballot, asked.ballot // 10 * 10 + 9)
             best = recovery.best
             if again:

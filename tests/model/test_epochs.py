@@ -71,13 +71,6 @@ class OldBallots(Server):
         return super().accept(step, max(ballot, self.ballot), value)
 
 
-class NoBar(Server):
-    """A server that answers one that was restarted, and then accepts with older ballots."""
-
-    def barred(self, ballot: int) -> Server:
-        return self
-
-
 # --- What holds ---------------------------------------------------------------------------------
 
 ONE, THREE = (0,), (0, 1, 2)
@@ -98,6 +91,7 @@ MORE = [
 
 
 def listed(worlds: list[tuple[str, World]], explored: bool = False) -> list[object]:
+    """Worlds as parameters of a test."""
     marks = [pytest.mark.explore] if explored else []
     return [pytest.param(world, id=name, marks=marks) for name, world in worlds]
 
@@ -129,8 +123,6 @@ AGREED = [
     pytest.param(Rules(changer=OwnWish), 0, id="own wish"),
     pytest.param(Rules(server=OldBallots), 0, id="old ballots"),
     pytest.param(Rules(recovers=False), 1, id="forgets", marks=pytest.mark.explore),
-    pytest.param(Rules(server=NoBar), 1, id="no bar", marks=pytest.mark.explore),
-    pytest.param(Rules(asks_twice=False), 1, id="asks once", marks=pytest.mark.explore),
 ]
 
 
