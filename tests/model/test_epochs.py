@@ -76,13 +76,13 @@ class OldBallots(Server):
 ONE, THREE = (0,), (0, 1, 2)
 WORLDS = [
     ("a holder and one that waits", World(ONE, [(1,)])),
-    ("two that wait", World(ONE, [(1,)], held=False)),
     ("a death", World(ONE, [(1,)], deaths=1)),
     ("a new server that never answers", World(ONE, [(1,)], down=(1,))),
     ("a holder at two of three", World(THREE, [(3,)], agents=1, deaths=1)),
     ("a holder, and two of three stay", World(THREE, [(1, 2, 3)], agents=1)),
 ]
 MORE = [
+    ("two that wait", World(ONE, [(1,)], held=False)),
     ("a connection", World(ONE, [(1,)], cuts=1)),
     ("a change that another one undoes", World(ONE, [(1,), (0,)], rounds=1)),
     ("a restart", World(THREE, [(3,)], agents=0, held=False, restarts=1)),

@@ -247,8 +247,8 @@ LEADER = [
 # The command line loads the laboratory's commands by the names in `COMMANDS` of `locks/__main__.py`, when they are used: it
 # imports none of it. Nothing else in `locks` and `locks_leader` names the laboratory, but `locks.testing`.
 LAB_ROOMS = (
-    *("worlds", "schedules", "explorer", "cases", "stories", "crowd", "keepers", "epochs", "original"),
-    "applications",
+    *("worlds", "schedules", "explorer", "cases", "stories", "crowd", "keepers", "original"),
+    *("applications", "epochs"),
 )
 LAB = [
     Layer(
