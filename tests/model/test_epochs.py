@@ -86,6 +86,7 @@ MORE = [
     ("a connection", World(ONE, [(1,)], cuts=1)),
     ("a change that another one undoes", World(ONE, [(1,), (0,)], rounds=1)),
     ("a restart", World(THREE, [(3,)], agents=0, held=False, restarts=1)),
+    ("a restart, and a holder", World(THREE, [(3,)], agents=1, restarts=1, rounds=1)),
     ("two changes", World(THREE, [(3,), (4,)], agents=0, held=False, rounds=1)),
 ]
 
