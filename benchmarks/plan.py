@@ -310,7 +310,7 @@ def costs(measured: dict[str, Any]) -> Costs:
 
 
 def dearest(measured: dict[str, Any]) -> Costs:
-    """The costs with what a message cost a server at most in the shapes that were measured on a busy machine."""
+    """The costs with what a message cost a server at most in the shapes that were measured with several programs."""
     most = max(real["server"] / 2 / int(name.split()[2]) for name, real in measured.items())
     return costs(measured)._replace(message=most)
 
@@ -368,7 +368,7 @@ def tables(measured: dict[str, Any]) -> dict[str, str]:
             "µs, what",
             [
                 (f"{price.message * 1e6:.0f}", "a server: a request with its answer, or a release"),
-                (f"{dearest(measured).message * 1e6:.0f}", "the same on a busy machine, at most"),
+                (f"{dearest(measured).message * 1e6:.0f}", "the same as measured with several programs, at most"),
                 (f"{price.fixed * 1e6:.0f}", "a client: a transaction"),
                 (f"{price.each * 1e6:.0f}", "a client: for each server of the lock"),
                 (f"{NEAR * 1e6:.0f}", "a message within a data centre (assumed)"),
@@ -378,7 +378,7 @@ def tables(measured: dict[str, Any]) -> dict[str, str]:
         "one program": text("servers, measured a second, model a second, throughput, median, p99", alone),
         "many programs": text("programs, servers, copies, program's work, servers' work, throughput, median, p99", many_programs),
         "most": text(
-            "servers, copies, at the costs of the model, at the costs of a busy machine, note",
+            "servers, copies, at the costs of the model, as measured with several programs, note",
             [
                 (str(many), str(copies), *(f"{capacity(Shape(10**9, many, copies), each):,.0f}" for each in (price, dearest(measured))), "a majority of three" if copies == 3 else "nothing is kept if a server goes down")
                 for many, copies in PLACES

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.harness import Figure, Report, table
 from benchmarks.lab import COOKIE, HOST, ROOT, end_with_parent, processor_time
+from locks.node.peers.greeting import PROTOCOL
 from locks.otp.admission.handshake import Established, Failed, Handshake, Send, Status
 from locks.otp.bytes import control
 from locks.otp.bytes.terms import Atom, Pid, Reference
@@ -129,7 +130,7 @@ def connect(port: int, name: str, listens: bool) -> socket.socket:
             events = shake.receive(sock.recv(4096))
     me = Pid(77, name, 5)
     known = [(name, *NOBODY)] if listens else []
-    greeting = (OURS, Atom("greeting"), 2, 1, 15.0, known)
+    greeting = (OURS, Atom("greeting"), PROTOCOL, 1, 15.0, known)
     request = (CALL, (me, Reference(name, 5, (1, 0, 0))), greeting)
     body = control.RegSend(me, Atom(LOCK_SERVER), request).pack()
     sock.sendall(struct.pack(">I", len(body)) + body)
