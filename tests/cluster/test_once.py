@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -230,6 +231,7 @@ def test_programs_of_one_machine(tmp_path: Path) -> None:
         return run_program(command, env=environment).returncode
 
     assert [start() for _ in range(3)] == [0, 122, 122]
+    shutil.rmtree(tmp_path / "locks")  # which ends the lock server
 
 
 # --- Storms -------------------------------------------------------------------------------------
