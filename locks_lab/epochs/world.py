@@ -1,6 +1,7 @@
 """A model of a list of servers that changes while programs run: every order of events of a small world.
 
-    print(explore(World((0,), [(1,)])))
+    world = World((0,), [(1,)])
+    print(visit_all(world, world.check))
 
 Agents want one lock, each once. A question to a server and its answer are one event, and what somebody knows of a server may be old at
 the next one. A server pushes nothing: an agent looks whether it was granted, as another event. A release reaches all servers at once.
@@ -25,11 +26,9 @@ from typing import Any, NamedTuple
 
 from locks.model import majority
 from locks_lab.epochs.machines import Changer, Config, Server, Value
-from locks_lab.explorer.search import DepthFirst, Visit
-from locks_lab.explorer.shortest import Found, shortest
 from locks_lab.worlds.host import Violation
 
-__all__ = ["OURS", "Explored", "Rules", "World", "explore", "find"]
+__all__ = ["OURS", "Rules", "World"]
 
 Move = tuple[Any, ...]
 
@@ -484,51 +483,3 @@ class World:
         concerned = {*best.servers} - self.down
         if best.step == 1 or {state.servers[at].config for at in concerned} != {best}:
             raise Violation("servers don't agree")
-
-
-class Explored(NamedTuple):
-    """The result of an exploration: the number of states, and of moves between them."""
-
-    states: int
-    transitions: int
-
-
-class _Search(DepthFirst[State, Move, bool]):
-    """Checks each state."""
-
-    def __init__(self, world: World, limit: int) -> None:
-        super().__init__(world, limit)
-        self.world = world
-
-    def choices(self, move: Move) -> Sequence[Move]:
-        return [move]
-
-    def enter(self, state: State) -> Visit[State, Move]:
-        moves = self.world.moves(state)
-        here = Visit(state, moves)
-        self.world.check(state, moves)
-        return here
-
-    def leave(self, here: Visit[State, Move]) -> bool:
-        return True
-
-
-def explore(world: World, limit: int = 3_000_000) -> Explored:
-    """Explore a world: every order of events.
-
-    Args:
-        world: The world.
-        limit: The largest number of states.
-
-    Raises:
-        Violation: A check failed. `schedule` has the moves that lead there.
-        TooManyStates: There are more than `limit` states.
-    """
-    search = _Search(world, limit)
-    search.run()
-    return Explored(len(search.known), search.transitions)
-
-
-def find(world: World, limit: int = 3_000_000) -> Found[State, Move]:
-    """Look for a shortest schedule to a violation; see `shortest`."""
-    return shortest(world, world.check, limit)

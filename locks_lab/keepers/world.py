@@ -1,6 +1,7 @@
 """A model of nodes that keep grants: every order of events of a small world.
 
-    print(explore(World.kept(["p a", "q a"], servers=1)))
+    world = World(["p a", "q a"], servers=1).kept()
+    print(visit_all(world, world.check))
 
 The machines are those of `locks_lab.keepers.machines`. Each client takes some locks for writing, one after the other, on a majority of
 the servers, and then releases all. Messages on one link arrive in order, all else happens in any order.
@@ -32,8 +33,6 @@ from typing import Any, Literal, NamedTuple
 
 from locks.errors import assert_never
 from locks.model import AgentId, majority
-from locks_lab.explorer.search import DepthFirst, Visit
-from locks_lab.explorer.shortest import Found, shortest
 from locks_lab.keepers.machines import (
     LEASE,
     Answer,
@@ -56,7 +55,7 @@ from locks_lab.keepers.machines import (
 )
 from locks_lab.worlds.host import Violation
 
-__all__ = ["OURS", "Explored", "Faults", "Rules", "World", "explore", "find"]
+__all__ = ["OURS", "Faults", "Rules", "World"]
 
 FAULTS = ("stop", "go", "hold", "flow", "cut", "connect", "restart")
 
@@ -228,7 +227,7 @@ class World:
         for name, message in messages:
             at = int(name)
             assert isinstance(message, Keep)
-            place = Line((Place(agent, message.since), *()))
+            place = Line((Place(agent, message.since),))
             server = self.rules.server(message.since, (place, *draft.servers[at].lines[1:]))
             draft.servers[at], _ = server.handle(message, 0)
             keeping = keeping.answered(name, message.since)
@@ -754,54 +753,3 @@ def _from_zero(node: Node) -> Node:
 
 def _holds(client: Client, lock: int) -> bool:
     return any(held.lock == lock and not held.kept for held in client.held)
-
-
-# --- Searches -----------------------------------------------------------------------------------
-
-
-class Explored(NamedTuple):
-    """The result of an exploration: the number of states, and of moves between them."""
-
-    states: int
-    transitions: int
-
-
-class _Search(DepthFirst[State, Move, bool]):
-    """Checks each state."""
-
-    def __init__(self, world: World, limit: int) -> None:
-        super().__init__(world, limit)
-        self.world = world
-
-    def choices(self, move: Move) -> Sequence[Move]:
-        return [move]
-
-    def enter(self, state: State) -> Visit[State, Move]:
-        moves = self.world.moves(state)
-        here = Visit(state, moves)
-        self.world.check(state, moves)
-        return here
-
-    def leave(self, here: Visit[State, Move]) -> bool:
-        return True
-
-
-def explore(world: World, limit: int = 3_000_000) -> Explored:
-    """Explore a world: every order of events.
-
-    Args:
-        world: The world.
-        limit: The largest number of states.
-
-    Raises:
-        Violation: A check failed. `schedule` has the moves that lead there.
-        TooManyStates: There are more than `limit` states.
-    """
-    search = _Search(world, limit)
-    search.run()
-    return Explored(len(search.known), search.transitions)
-
-
-def find(world: World, limit: int = 3_000_000) -> Found[State, Move]:
-    """Look for a shortest schedule to a violation; see `shortest`."""
-    return shortest(world, world.check, limit)

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 import pytest
 
 from locks_lab.epochs.machines import Changer, Config, Entry, Promise, Server, Value, most
-from locks_lab.epochs.world import Rules, World, explore, find
+from locks_lab.epochs.world import Rules, World
+from locks_lab.explorer.search import visit_all
+from locks_lab.explorer.shortest import shortest
 
 # --- Other rules --------------------------------------------------------------------------------
 
@@ -100,7 +102,7 @@ def listed(worlds: list[tuple[str, World]], explored: bool = False) -> list[obje
 @pytest.mark.parametrize("world", [*listed(WORLDS), *listed(MORE, explored=True)])
 def test_every_order(world: World) -> None:
     """In every order of events, exclusion, tokens, agreement and progress hold."""
-    assert explore(world).states > 10
+    assert visit_all(world, world.check).states > 10
 
 
 SERVED: list[tuple[Rules, str]] = [
@@ -115,8 +117,8 @@ SERVED: list[tuple[Rules, str]] = [
 @pytest.mark.parametrize(("rules", "message"), SERVED, ids=["new", "old", "ready", "floor", "all"])
 def test_wrong_rules_of_locks(rules: Rules, message: str) -> None:
     """A rule that is wrong in one point is caught, while one agent holds the lock and another one wants it."""
-    violation = find(World(ONE, [(1,)], rules=rules)).violation
-    assert message in str(violation)
+    world = World(ONE, [(1,)], rules=rules)
+    assert message in str(shortest(world, world.check).violation)
 
 
 AGREED = [
@@ -133,4 +135,4 @@ def test_wrong_rules_of_agreement(rules: Rules, restarts: int) -> None:
     world = World(
         THREE, [(3,), (4,)], agents=0, held=False, rounds=1, restarts=restarts, rules=rules
     )
-    assert "are decided" in str(find(world).violation)
+    assert "are decided" in str(shortest(world, world.check).violation)

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from locks.model import AgentId
+from locks_lab.explorer.search import Visited, visit_all
+from locks_lab.explorer.shortest import Found, shortest
 from locks_lab.keepers.machines import (
     LEASE,
     Answer,
@@ -21,7 +23,7 @@ from locks_lab.keepers.machines import (
     Server,
     keeper_of,
 )
-from locks_lab.keepers.world import Faults, Rules, World, explore, find
+from locks_lab.keepers.world import Faults, Rules, World
 from locks_lab.worlds.host import Violation
 from tests.helpers import EXPLORE
 
@@ -155,6 +157,16 @@ NO_LEASE = Rules(WaitsForTheNode, NoLease)
 def world(*clients: str, servers: int = 1, **others: Any) -> World:
     """A world that begins when `p` keeps the first lock."""
     return World(clients, servers, **others).kept()
+
+
+def explore(world: World) -> Visited:
+    """Every order of events of a world."""
+    return visit_all(world, world.check)
+
+
+def find(world: World) -> Found[Any, Any]:
+    """A shortest way to what is wrong in it."""
+    return shortest(world, world.check, 3_000_000)
 
 
 def minority(**others: Any) -> World:
