@@ -222,7 +222,7 @@ class Recovery:
         self._own = (name, started)
         self.others = frozenset(servers) - {name}
         self._copies = copies or len(servers)
-        self.complete = self._copies == 1  # what it had, nobody else has
+        self.complete = self._copies == 1  # no other server has its marks
         self.anew: tuple[tuple[str, int], ...] = ()
         self._incomplete: dict[str, int] = {}
 

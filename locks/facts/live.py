@@ -131,7 +131,7 @@ def _shares(wanted: Sequence[int], room: int) -> list[int]:
 
 def _summary(now: Look, held: int, waiting: int) -> list[str]:
     there = len(now.nodes)
-    servers = f"{there} of {now.known} lock servers, {now.needed + now.spare} needed"
+    servers = f"{there} of {now.known} lock servers, {now.needed_in_all} needed"
     enough = "" if now.enough else ": locks can NOT be taken"
     edges = [edge for edge in now.waits.edges if not is_standing(edge.waiter)]
     waiters = {edge.waiter.request.agent for edge in edges}

@@ -37,6 +37,11 @@ class Look(NamedTuple):
     spare: int = 0
 
     @property
+    def needed_in_all(self) -> int:
+        """How many of the lock servers must be up so that every lock can be taken."""
+        return self.needed + self.spare
+
+    @property
     def enough(self) -> bool:
         """Whether enough lock servers answered to take any lock."""
-        return bool(self.known) and len(self.nodes) >= self.needed + self.spare
+        return bool(self.known) and len(self.nodes) >= self.needed_in_all

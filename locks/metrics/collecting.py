@@ -208,7 +208,7 @@ def servers_of(node: Node) -> tuple[int, int, int]:
 
 def _servers(node: Node) -> Servers:
     """Where the program's locks are taken; a node that has taken none yet is not asked to choose."""
-    return node.servers or Servers((node.name,), "all")
+    return node.servers or Servers.alone(node.name)
 
 
 def family(name: str) -> prometheus.Metric:

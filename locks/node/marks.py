@@ -58,7 +58,7 @@ class Memory:
         self._node = node
         servers = node.servers
         if servers is None or node.name not in servers.nodes:
-            servers = Servers((node.name,), "all")
+            servers = Servers.alone(node.name)
         self._servers = servers._replace(nodes=tuple(sorted(servers.nodes)))
         # What is written if it is complete: the servers, and how many of them have each id.
         copies = (f"copies={servers.copies}",) if servers.copies else ()

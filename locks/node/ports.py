@@ -145,20 +145,30 @@ class Servers(NamedTuple):
     require: Require
     copies: int = 0
 
+    @classmethod
+    def alone(cls, name: str) -> Servers:
+        """Those of a node that is its own and only server."""
+        return cls((name,), "all")
+
     @property
     def everywhere(self) -> Scope | None:
         """Where all locks are taken; `None` if that depends on the id."""
         return None if self.copies else Scope(self.nodes, self.require)
 
     @property
+    def of_an_id(self) -> int:
+        """How many of them have each id."""
+        return self.copies or len(self.nodes)
+
+    @property
     def needed(self) -> int:
         """How many servers a lock needs."""
-        return Scope(self.nodes[: self.copies or None], self.require).needed
+        return Scope(self.nodes[: self.of_an_id], self.require).needed
 
     @property
     def enough(self) -> int:
         """How many of the servers must be up so that every lock can be taken."""
-        return len(self.nodes) - (self.copies or len(self.nodes)) + self.needed
+        return len(self.nodes) - self.of_an_id + self.needed
 
     def at(self, lock_id: LockId) -> Scope:
         """Where a lock is taken.
@@ -168,7 +178,7 @@ class Servers(NamedTuple):
             InvalidLockId: It can't be sent to the servers.
         """
         nodes = self.around(lock_id)
-        if self.copies not in (0, len(nodes)):
+        if len(nodes) != self.of_an_id:
             raise InvalidOption(
                 f"can't lock {show(lock_id)}, or ask for its queue: it covers ids that are on different servers (copies={self.copies}); "
                 "name one of these ids, or nodes=[...]",

@@ -352,7 +352,7 @@ def _begin(plan: _Plan) -> Node:
     )
     _default = node
     if plan.here:
-        take_servers(node, Servers((plan.name,), "all"))
+        take_servers(node, Servers.alone(plan.name))
     _plan, _next_plan = plan._replace(forked=False), None
     if plan.here or plan.options is not None:
         hand_down(plan._replace(forked=True, trace=None))
@@ -427,16 +427,15 @@ def _are_others(node: Node, servers: Iterable[str] | meeting.Discovery | Here | 
 def _requires_other(node: Node, require: Require | None) -> bool:
     """Whether a node with several servers was started with another requirement."""
     servers = node.servers
-    several = servers is not None and len(servers.nodes[: servers.copies or None]) > 1
-    return several and require not in (None, servers and servers.require)
+    if servers is None or servers.of_an_id <= 1:
+        return False
+    return require not in (None, servers.require)
 
 
 def _has_other_copies(node: Node, copies: int | None) -> bool:
     """Whether a node was started with another number of copies."""
     servers = node.servers
-    return copies is not None and (
-        servers is None or copies != (servers.copies or len(servers.nodes))
-    )
+    return copies is not None and (servers is None or copies != servers.of_an_id)
 
 
 def _check_is_here(node: Node) -> None:

@@ -59,7 +59,7 @@ Nodes = Sequence[str] | Literal[Here.HERE]
 def first_servers(name: str, options: Options | None) -> Servers | None:
     """The servers of a starting node; `None` if it meets others and none were set."""
     if options is None:
-        return Servers((name,), "all")
+        return Servers.alone(name)
     if not options.servers:
         return None
     return Servers(options.servers, options.require, options.copies)
@@ -74,7 +74,7 @@ def take_servers(node: NodePort, servers: Servers | None) -> None:
 def all_servers(node: NodePort) -> Servers:
     """The servers of a node: by default, it is one itself, for itself alone."""
     if node.servers is None:  # none were set for the node
-        take_servers(node, Servers((node.name,), "all"))
+        take_servers(node, Servers.alone(node.name))
         node.executor.run_soon(logger.warning, LOCAL, node.name)
     assert node.servers is not None
     return node.servers
