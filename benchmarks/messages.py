@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
@@ -241,10 +241,11 @@ TABLES: dict[str, tuple[Callable[[Iterable[int]], Iterator[Sequence[str]]], Sequ
 # --- The page -----------------------------------------------------------------------------------
 
 
-def markdown(rows: Iterable[Sequence[str]]) -> str:
-    """A table as Markdown."""
+def markdown(rows: Iterable[Sequence[str]], words: Collection[int] = ()) -> str:
+    """A table as Markdown; all columns are numbers, but those that are words."""
     head, *others = rows
-    lines = [head, ["---:"] * len(head), *others]
+    rule = ["---" if column in words else "---:" for column in range(len(head))]
+    lines = [head, rule, *others]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

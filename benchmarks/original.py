@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.messages import rewritten
+from benchmarks.messages import markdown, rewritten
 from locks_lab.original.runs import contended, outcome, rings
 from locks_lab.original.turns import RULES, SMALL, judge
 from locks_lab.original.variants import ORIGINAL, VARIANTS, Variant, variant_of
@@ -86,20 +86,13 @@ def starving() -> Iterator[Sequence[str]]:
         )
 
 
-def markdown(rows: Iterable[Sequence[str]]) -> str:
-    """A table as Markdown."""
-    head, *others = rows
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *others]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the tables, and write them into the page."""
     parser = argparse.ArgumentParser(description="What variants of the original's rules cost.")
     parser.add_argument("--write", action="store_true", help=f"write them into {PAGE.name}")
     options = parser.parse_args(arguments)
-    tables = {name: markdown(table(variants)) for name, variants in names().items()}
-    tables["starving"] = markdown(starving())
+    tables = {name: markdown(table(variants), {0}) for name, variants in names().items()}
+    tables["starving"] = markdown(starving(), {0})
     for name, text in tables.items():
         print(f"{name}\n\n{text}\n")
     if options.write:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.harness import Row, number
-from benchmarks.messages import rewritten
+from benchmarks.messages import markdown, rewritten
 from benchmarks.plot import Line, plot
 
 __all__ = ["PAGE", "main", "pictures", "tables"]
@@ -90,9 +90,7 @@ def tables(measured: Measured) -> dict[str, str]:
     """The tables of the page, as Markdown."""
     found = {}
     for name, figures in SECTIONS.items():
-        rule = ("---", "---:", "---:", "---", "---:", "---:", "---:")
-        rows = [HEAD, rule, *lines(measured, figures)]
-        found[name] = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        found[name] = markdown([HEAD, *lines(measured, figures)], {0, 3})
     return found
 
 

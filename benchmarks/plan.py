@@ -25,12 +25,25 @@ from typing import Any, NamedTuple
 import locks
 from benchmarks.harness import Report
 from benchmarks.lab import Lab, line_of, pin, processor_time
-from benchmarks.messages import rewritten
+from benchmarks.messages import markdown, rewritten
 from benchmarks.performance import read
 from benchmarks.placed import servers
 from benchmarks.plot import Line, plot
+from locks.model import majority
 
-__all__ = ["FILE", "IMAGES", "PAGE", "Costs", "Plan", "Shape", "capacity", "costs", "pictures", "plan", "tables"]  # fmt: skip
+__all__ = [
+    "FILE",
+    "IMAGES",
+    "PAGE",
+    "Costs",
+    "Plan",
+    "Shape",
+    "capacity",
+    "costs",
+    "pictures",
+    "plan",
+    "tables",
+]
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "scale.md"
@@ -39,10 +52,8 @@ FILE = ROOT / "benchmarks" / "measured" / "plan.json"
 RUNS = 2_000  # transactions of a simulation, of which the first quarter is not counted
 CLOSED = 1_000  # clients; more of them are one stream of arrivals
 FULL = 0.95  # of the capacity
-NEAR, FAR = (
-    100e-6,
-    40e-3,
-)  # seconds that a message takes within a data centre, and to another region
+NEAR = 100e-6  # seconds that a message takes within a data centre
+FAR = 40e-3  # and to another region
 
 
 class Costs(NamedTuple):
@@ -57,6 +68,14 @@ class Costs(NamedTuple):
     message: float
     fixed: float
     each: float
+
+    def of_client(self, copies: int) -> float:
+        """What a transaction costs a client."""
+        return self.fixed + self.each * copies
+
+    def of_servers(self, copies: int) -> float:
+        """What it costs all servers together."""
+        return 2 * self.message * copies
 
 
 class Shape(NamedTuple):
@@ -81,6 +100,16 @@ class Shape(NamedTuple):
     near: float = NEAR
     client_processors: int = 0
     server_processors: int = 0
+
+    @property
+    def processors_of_clients(self) -> int:
+        """The number of processors that work for programs."""
+        return self.client_processors or self.clients
+
+    @property
+    def processors_of_servers(self) -> int:
+        """The number of processors that work for servers."""
+        return self.server_processors or self.servers
 
 
 class Plan(NamedTuple):
@@ -112,9 +141,8 @@ class Plan(NamedTuple):
 
 def capacity(shape: Shape, costs: Costs) -> float:
     """The most transactions in a second that the processors of servers and clients can do."""
-    client = costs.fixed + costs.each * shape.copies
-    of_servers = (shape.server_processors or shape.servers) / (2 * costs.message * shape.copies)
-    return min(of_servers, (shape.client_processors or shape.clients) / client)
+    servers = shape.processors_of_servers / costs.of_servers(shape.copies)
+    return min(servers, shape.processors_of_clients / costs.of_client(shape.copies))
 
 
 def delay(shape: Shape, one: int, other: int) -> float:
@@ -134,13 +162,17 @@ def plan(shape: Shape, costs: Costs, seed: int = 1) -> Plan:
         latency = shape.clients / most - (1 / shape.rate if shape.rate else 0)
         under_way = _simulated(shape._replace(clients=1, rate=0.0), costs, seed, RUNS // 4)
         latency = max(latency, under_way.median)
-        return _shares(shape, costs, most, latency, latency, under_way.link * under_way.median / latency)  # fmt: skip
+        return _shares(
+            shape, costs, most, latency, latency, under_way.link * under_way.median / latency
+        )
     return _simulated(shape, costs, seed, RUNS)
 
 
-def _shares(shape: Shape, costs: Costs, throughput: float, median: float, p99: float, link: float) -> Plan:  # fmt: skip
-    client = throughput * (costs.fixed + costs.each * shape.copies) / (shape.client_processors or shape.clients)  # fmt: skip
-    server = throughput * 2 * costs.message * shape.copies / (shape.server_processors or shape.servers)  # fmt: skip
+def _shares(
+    shape: Shape, costs: Costs, throughput: float, median: float, p99: float, link: float
+) -> Plan:
+    client = throughput * costs.of_client(shape.copies) / shape.processors_of_clients
+    server = throughput * costs.of_servers(shape.copies) / shape.processors_of_servers
     return Plan(throughput, median, p99, min(client, 1), min(server, 1), link)
 
 
@@ -156,7 +188,7 @@ def _simulated(shape: Shape, costs: Costs, seed: int, runs: int) -> Plan:
     finished: list[float] = []  # when each transaction was
     done: dict[int, tuple[float, float]] = {}  # of those that count: how long, of it under way
     order = 0
-    majority = shape.copies // 2 + 1
+    needed = majority(shape.copies)
     closed = shape.clients <= CLOSED
 
     def push(at: float, what: str, number: int, server: int = 0) -> None:
@@ -184,9 +216,10 @@ def _simulated(shape: Shape, costs: Costs, seed: int, runs: int) -> Plan:
         arrive(who, pause(shape.rate))
     half = costs.fixed / 2
     warm = runs // 4
+    counted = runs - warm
     if not closed:  # until the first releases of the farthest programs are at work
         warm = max(warm, int(2.5 * FAR * shape.clients * shape.rate) if shape.regions > 1 else 0)
-    while len(done) < runs - runs // 4:
+    while len(done) < counted:
         at, _, what, number, server = heappop(events)
         who = client[number]
         if what == "begin":
@@ -203,13 +236,13 @@ def _simulated(shape: Shape, costs: Costs, seed: int, runs: int) -> Plan:
         elif what == "answer":
             at = work(at, "client", who, costs.each / 3)
             answers[number] += 1
-            if answers[number] == majority:
+            if answers[number] == needed:
                 at = work(at, "client", who, half)
                 for other in places[number]:
                     at = work(at, "client", who, costs.each / 3)
                     push(at + delay(shape, who, other), "release", number, other)
                 finished.append(at)
-                if 0 <= number - warm < runs - runs // 4:
+                if 0 <= number - warm < counted:
                     done[number] = at - began[number], 2 * delay(shape, who, server)
                 if closed:
                     arrive(who, at + pause(shape.rate))
@@ -218,7 +251,9 @@ def _simulated(shape: Shape, costs: Costs, seed: int, runs: int) -> Plan:
     took = sorted(each for each, _ in done.values())
     throughput = (len(finished) - warm) / (finished[-1] - finished[warm - 1])
     link = sum(each for _, each in done.values()) / sum(took)
-    return _shares(shape, costs, throughput, took[len(took) // 2], took[len(took) * 99 // 100], link)  # fmt: skip
+    return _shares(
+        shape, costs, throughput, took[len(took) // 2], took[len(took) * 99 // 100], link
+    )
 
 
 # --- Measured --------------------------------------------------------------------------------------
@@ -236,19 +271,31 @@ def measure() -> dict[str, Any]:
             number, many, copies = map(int, name.split())
             with servers(lab, many, copies) as (given, processes):
                 programs = [
-                    lab.start(sys.executable, "-m", "benchmarks.plan", "--client", json.dumps([given, each]), quiet=True)
+                    lab.start(
+                        sys.executable,
+                        "-m",
+                        "benchmarks.plan",
+                        "--client",
+                        json.dumps([given, each]),
+                        quiet=True,
+                    )
                     for each in range(number)
-                ]  # fmt: skip
+                ]
                 for each in programs:
                     line_of(each)
-                for process, core in [*((each.pid, 0) for each in programs), *((each, 1) for each in processes)]:  # fmt: skip
+                for process, core in [
+                    *((each.pid, 0) for each in programs),
+                    *((each, 1) for each in processes),
+                ]:
                     pin(process, core)
                 everyone = [*(each.pid for each in programs), *processes]
                 before = [processor_time(each) for each in everyone]
                 for each in programs:
                     print(file=each.stdin, flush=True)
                 took = sorted(second for each in programs for second in json.loads(line_of(each)))
-                worked = [processor_time(p) - then for p, then in zip(everyone, before, strict=True)]  # fmt: skip
+                worked = [
+                    processor_time(p) - then for p, then in zip(everyone, before, strict=True)
+                ]
                 found[name] = {
                     "throughput": len(took) / SECONDS,
                     "median": statistics.median(took),
@@ -265,7 +312,9 @@ def measure() -> dict[str, Any]:
 
 def client(given: dict[str, Any], number: int) -> None:
     """A program that locks one id after the other for a while."""
-    locks.start(**given).await_nodes([each.rpartition(":")[0] for each in given["servers"]], timeout=30)  # fmt: skip
+    locks.start(**given).await_nodes(
+        [each.rpartition(":")[0] for each in given["servers"]], timeout=30
+    )
     print("ready", flush=True)
     sys.stdin.readline()
     end = time.perf_counter() + SECONDS
@@ -325,8 +374,7 @@ PLACES = ((1, 1), (3, 3), (10, 3), (100, 1), (100, 3))
 def text(head: str, rows: Sequence[tuple[str, ...]]) -> str:
     """A table, as Markdown; all columns but the last one are numbers."""
     columns = head.split(", ")
-    rule = ["---:"] * (len(columns) - 1) + ["---"]
-    return "\n".join(f"| {' | '.join(each)} |" for each in (columns, rule, *rows))
+    return markdown([columns, *rows], {len(columns) - 1})
 
 
 def _here(clients: int, servers: int, copies: int) -> Shape:
@@ -336,7 +384,7 @@ def _here(clients: int, servers: int, copies: int) -> Shape:
 
 def tables(measured: dict[str, Any]) -> dict[str, str]:
     """The tables of the page."""
-    price = costs(measured)
+    price, dear = costs(measured), dearest(measured)
     alone, many_programs = [], []
     for number in (1, 3, 5):
         was = recorded("two cores", number)
@@ -355,7 +403,7 @@ def tables(measured: dict[str, Any]) -> dict[str, str]:
         number, many, copies = map(int, name.split())
         said = plan(_here(number, many, copies), price)
         real = measured[name]
-        work = {"client": price.fixed + price.each * copies, "server": 2 * price.message * copies}
+        work = {"client": price.of_client(copies), "server": price.of_servers(copies)}
         many_programs.append(
             (
                 *name.split(),
@@ -368,23 +416,41 @@ def tables(measured: dict[str, Any]) -> dict[str, str]:
             "µs, what",
             [
                 (f"{price.message * 1e6:.0f}", "a server: a request with its answer, or a release"),
-                (f"{dearest(measured).message * 1e6:.0f}", "the same as measured with several programs, at most"),
+                (
+                    f"{dear.message * 1e6:.0f}",
+                    "the same as measured with several programs, at most",
+                ),
                 (f"{price.fixed * 1e6:.0f}", "a client: a transaction"),
                 (f"{price.each * 1e6:.0f}", "a client: for each server of the lock"),
                 (f"{NEAR * 1e6:.0f}", "a message within a data centre (assumed)"),
                 (f"{FAR * 1e6:,.0f}", "a message to another region (assumed)"),
             ],
         ),
-        "one program": text("servers, measured a second, model a second, throughput, median, p99", alone),
-        "many programs": text("programs, servers, copies, program's work, servers' work, throughput, median, p99", many_programs),
+        "one program": text(
+            "servers, measured a second, model a second, throughput, median, p99", alone
+        ),
+        "many programs": text(
+            "programs, servers, copies, program's work, servers' work, throughput, median, p99",
+            many_programs,
+        ),
         "most": text(
             "servers, copies, at the costs of the model, as measured with several programs, note",
             [
-                (str(many), str(copies), *(f"{capacity(Shape(10**9, many, copies), each):,.0f}" for each in (price, dearest(measured))), "a majority of three" if copies == 3 else "nothing is kept if a server goes down")
+                (
+                    str(many),
+                    str(copies),
+                    *(
+                        f"{capacity(Shape(10**9, many, copies), each):,.0f}"
+                        for each in (price, dear)
+                    ),
+                    "a majority of three"
+                    if copies == 3
+                    else "nothing is kept if a server goes down",
+                )
                 for many, copies in PLACES
             ],
         ),
-    }  # fmt: skip
+    }
     for regions, title in ((1, "one data centre"), (3, "three regions")):
         rows = []
         for many, copies in PLACES:
@@ -400,7 +466,10 @@ def tables(measured: dict[str, Any]) -> dict[str, str]:
                         said.bottleneck,
                     )
                 )
-        found[title] = text("servers, copies, clients, transactions a second, median ms, p99 ms, client, busy server, link, bottleneck", rows)  # fmt: skip
+        found[title] = text(
+            "servers, copies, clients, transactions a second, median ms, p99 ms, client, busy server, link, bottleneck",
+            rows,
+        )
     return found
 
 
@@ -410,22 +479,37 @@ def pictures(measured: dict[str, Any]) -> dict[str, str]:
     lines = []
     for kind, (many, copies) in enumerate(((3, 3), (10, 3), (100, 3), (100, 1))):
         points = [(float(n), plan(Shape(n, many, copies, RATE), price).throughput) for n in CLIENTS]
-        lines.append(Line(f"{many} servers, {copies} cop{'y' if copies == 1 else 'ies'}", points, kind))  # fmt: skip
+        lines.append(
+            Line(f"{many} servers, {copies} cop{'y' if copies == 1 else 'ies'}", points, kind)
+        )
     late = [
         Line(
             f"{many} servers, {'three regions' if regions == 3 else 'one place'}",
-            [(float(n), plan(Shape(n, many, 3, RATE, regions), price).median * 1e3) for n in CLIENTS],
+            [
+                (float(n), plan(Shape(n, many, 3, RATE, regions), price).median * 1e3)
+                for n in CLIENTS
+            ],
             kind,
             dashed=regions == 3,
         )
         for kind, many in enumerate((3, 100))
         for regions in (1, 3)
-    ]  # fmt: skip
+    ]
     across = "programs, with a transaction a second each"
     return {
-        "scale-throughput.svg": plot(lines, across, "transactions a second", "Transactions a second, against the number of programs"),
-        "scale-latency.svg": plot(late, across, "ms for a transaction (median)", "Milliseconds of a transaction, against the number of programs"),
-    }  # fmt: skip
+        "scale-throughput.svg": plot(
+            lines,
+            across,
+            "transactions a second",
+            "Transactions a second, against the number of programs",
+        ),
+        "scale-latency.svg": plot(
+            late,
+            across,
+            "ms for a transaction (median)",
+            "Milliseconds of a transaction, against the number of programs",
+        ),
+    }
 
 
 def main() -> int:

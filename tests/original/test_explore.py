@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.original import PAGE, markdown, names, table
+from benchmarks.messages import markdown
+from benchmarks.original import PAGE, names, table
 from locks.__main__ import main
 from locks.errors import InvalidOption
 from locks_lab.explorer.search import TooManyStates
@@ -249,7 +250,7 @@ def rows_on_the_page(name: str) -> list[str]:
 
 def test_the_first_row_is_what_is_counted() -> None:
     """The others are counted with `LOCKS_EXPLORE=1 make explore`; `python -m benchmarks.original --write` writes them."""
-    counted = markdown(table(names()["as it is"][:1])).splitlines()
+    counted = markdown(table(names()["as it is"][:1]), {0}).splitlines()
     assert counted == rows_on_the_page("as it is")[:3]
 
 
@@ -258,4 +259,4 @@ def test_the_first_row_is_what_is_counted() -> None:
 @pytest.mark.parametrize("name", ["as it is", "mended"])
 def test_all_rows_are_what_is_counted(name: str) -> None:
     """The whole table."""
-    assert markdown(table(names()[name])).splitlines() == rows_on_the_page(name)
+    assert markdown(table(names()[name]), {0}).splitlines() == rows_on_the_page(name)

@@ -7,7 +7,8 @@ from collections.abc import Collection
 
 import pytest
 
-from benchmarks.original import markdown, starving
+from benchmarks.messages import markdown
+from benchmarks.original import starving
 from locks_lab.explorer.search import TooManyStates
 from locks_lab.explorer.starving import components, explored, starved
 from locks_lab.original.turns import RULES, SMALL, Turns, judge, tell
@@ -130,7 +131,7 @@ def test_who_swaps_can_go_on_for_ever() -> None:
 @pytest.mark.explore
 def test_the_table_of_the_page_is_what_is_counted() -> None:
     """`python -m benchmarks.original --write` writes it."""
-    assert markdown(starving()).splitlines() == rows_on_the_page("starving")
+    assert markdown(starving(), {0}).splitlines() == rows_on_the_page("starving")
 
 
 def test_too_many_states_are_said() -> None:
