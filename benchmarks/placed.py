@@ -24,7 +24,7 @@ from benchmarks.lab import COOKIE, HOST, Lab, line_of, processor_time
 from locks.engines.places import take_port
 from locks.node.ports import Servers
 
-__all__ = ["FIGURES"]
+__all__ = ["FIGURES", "ids_apart", "servers"]
 
 NUMBERS = (1, 2, 4, 8)
 DOUBLED = 1 / 1.8  # of the processor time of the busiest server, when there are twice as many
@@ -120,7 +120,7 @@ def rings(report: Report) -> None:
         node = locks.start(**given)
         assert node.servers is not None
         assert node.await_nodes(node.servers.nodes, timeout=30)
-        apart = _ids(node.servers)
+        apart = ids_apart(node.servers, MEMBERS)
         programs = [
             lab.start(sys.executable, "-m", "benchmarks.placed", json.dumps(given))
             for _ in range(MEMBERS)
@@ -147,18 +147,24 @@ def rings(report: Report) -> None:
     )
 
 
-def _ids(known: Servers) -> list[str]:
-    """The first elements of ids that are on different servers."""
+def ids_apart(servers: Servers, groups: int, where: str = "id") -> list[str]:
+    """First elements of ids, each on other servers than the ones before.
+
+    Args:
+        servers: The servers.
+        groups: How many.
+        where: How they begin.
+    """
     found: list[str] = []
     taken: set[str] = set()
-    for number in count():
-        there = set(known.at((f"{number}",)).nodes)
+    for number in range(10_000):
+        there = set(servers.at((f"{where}{number}",)).nodes)
         if not there & taken:
-            found.append(f"{number}")
+            found.append(f"{where}{number}")
             taken |= there
-        if len(found) == MEMBERS:
+        if len(found) == groups:
             return found
-    raise AssertionError
+    raise AssertionError("no such ids")
 
 
 def _ring(programs: Sequence[Any], ids: Sequence[Any]) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.placed import ids_apart
 from locks.node.peers.agreement import Agreement, pack_servers, unpack_servers
 from locks.node.ports import Servers as Known
 from locks.otp.bytes.fields import BadMessage
@@ -21,20 +22,6 @@ from tests.helpers import eventually
 NAMES = tuple(f"{letter}@127.0.0.1" for letter in "abcdefghi")
 NINE = Known(NAMES, "majority", 3)
 FIVE = Known(NAMES[:5], "majority", 3)
-
-
-def ids(servers: Known, groups: int, where: str = "id") -> list[str]:
-    """Ids of one element, each on other servers than the ones before."""
-    found: list[str] = []
-    taken: set[str] = set()
-    for number in range(10_000):
-        there = set(servers.at((f"{where}{number}",)).nodes)
-        if not there & taken:
-            found.append(f"{where}{number}")
-            taken |= there
-        if len(found) == groups:
-            return found
-    raise AssertionError("no such ids")
 
 
 def at(name: str, servers: Known = NINE) -> list[str]:
@@ -82,7 +69,7 @@ print(len(locks.holders(({id!r},))), len(locks.queue(({id!r}, "below", 1)).reque
 
 def test_an_id_is_locked_on_its_servers_alone(nine: Servers) -> None:
     """One transaction has locks of three groups; each excludes others, who are shown its holder."""
-    names = ids(NINE, 3)
+    names = ids_apart(NINE, 3)
     with running(nine, HOLD.format(ids=names)):
         # It is on the others as soon as they have granted it, too.
         eventually(
@@ -110,7 +97,7 @@ with locks.transaction(timeout=60, on_deadlock="surrender") as tx:
 
 def test_a_ring_through_three_groups_is_resolved(nine: Servers) -> None:
     """Each of three programs has a lock of one group, and waits for one of the next: one of them gives way, and all go on."""
-    names = ids(NINE, 3, "ring")
+    names = ids_apart(NINE, 3, "ring")
     codes = [
         RING.format(own=own, next=after)
         for own, after in zip(names, names[1:] + names[:1], strict=True)
@@ -136,7 +123,7 @@ with locks.transaction(timeout=60, label={label!r}) as tx:
 
 def test_a_wait_over_groups_is_explained(nine: Servers) -> None:
     """`locks why` follows it from group to group; `locks break` ends its root."""
-    last, one, two = ids(NINE, 3, "why")
+    last, one, two = ids_apart(NINE, 3, "why")
     root = HOLD.format(ids=[two]).replace("timeout=60", "timeout=60, label='root'")
     middle = WAIT.format(label="middle", own=one, next=two)
     with running(nine, root, middle, WAIT.format(label="last", own=last, next=one)):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,21 @@ X, Y = ["x"], ["y"]
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the earlier version."""
     return unpacked(tmp_path_factory.mktemp("earlier"))
+
+
+def python(
+    root: Path, arguments: Sequence[str], environment: Mapping[str, str], check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Run Python with the version of a folder."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=root,
+        env={**environment, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=check,
+    )
 
 
 class Client(Worker):
@@ -78,15 +94,7 @@ class Both(Servers):
         """Run a command of one version."""
         if root == ROOT:
             return locks(self, *arguments)
-        done = subprocess.run(
-            [sys.executable, "-m", "locks_leader.command", *arguments],
-            cwd=root,
-            env={**self.environment(), "PYTHONPATH": str(root)},
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-            check=False,
-        )
+        done = python(root, ["-m", "locks_leader.command", *arguments], self.environment(), False)
         return Done(done.returncode, done.stdout, done.stderr)
 
     def rows(self, root: Path, *prefix: str) -> list[list[Any]]:
@@ -103,13 +111,7 @@ def test_the_earlier_version_is_another_one(earlier: Path) -> None:
     """What is compared is not the same thing twice."""
     code = "import locks; print(locks.__file__, hasattr(locks, 'once'))"
     for root, has_once in ((earlier, False), (ROOT, True)):
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=root,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = python(root, ["-c", code], os.environ)
         assert done.stdout.split() == [str(root / "locks" / "__init__.py"), str(has_once)]
 
 
@@ -134,16 +136,7 @@ def test_copies_need_the_present_version(earlier: Path) -> None:
     with World() as world:
         new = Servers(world, net_ticktime=15, copies=1)
         assert new.run(TAKE) == "True\n"
-        environment = {**new.environment(), "LOCKS_COPIES": "", "PYTHONPATH": str(earlier)}
-        done = subprocess.run(
-            [sys.executable, "-c", TAKE],
-            cwd=earlier,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-            check=True,
-        )
+        done = python(earlier, ["-c", TAKE], {**new.environment(), "LOCKS_COPIES": ""})
         assert "does not serve this program" in done.stdout or "do not serve" in done.stdout
         assert f"was started with {', '.join(NAMES)} (require='majority')" in done.stdout
 
