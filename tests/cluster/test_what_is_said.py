@@ -75,8 +75,8 @@ def test_other_servers(processes: Servers) -> None:
     text = said(processes.run(once(), processes.addresses[:1]))
     assert text == (
         f"CannotServe can't lock accounts/ann: {A} does not serve this program. {A}: {A} has the servers {ALL} "
-        f"(require='majority'), but CLIENT was started with {A} (require='all'). Start all programs with the same "
-        "servers: otherwise two programs could hold the same lock"
+        f"and require='majority', but CLIENT was started with the servers {A} and require='all'. "
+        "Start all programs with the same: otherwise two programs could hold the same lock"
     )
 
 

@@ -245,10 +245,14 @@ class Agreements:
 
 
 def disagreement(server: str, there: Servers, client: str, wanted: Servers) -> str:
-    """Why a node can't use a lock server, in words."""
+    """Why a node can't use a lock server, in words: it names what differs."""
+    pairs = list(zip(_shown(there), _shown(wanted), strict=True))
+    # A faulty server may refuse what is the same.
+    differs = [pair for pair in pairs if pair[0] != pair[1]] or pairs
+    has, wants = (" and ".join(parts) for parts in zip(*differs, strict=True))
     return (
-        f"{server} has the servers {_show(there)}, but {client} was started with {_show(wanted)}. "
-        "Start all programs with the same servers: otherwise two programs could hold the same lock"
+        f"{server} has {has}, but {client} was started with {wants}. "
+        "Start all programs with the same: otherwise two programs could hold the same lock"
     )
 
 
@@ -260,6 +264,9 @@ def waiting(server: str, missing: Iterable[str]) -> str:
     )
 
 
-def _show(servers: Servers) -> str:
-    copies = f", copies={servers.copies}" if servers.copies else ""
-    return f"{', '.join(servers.nodes)} (require={servers.require!r}{copies})"
+def _shown(servers: Servers) -> tuple[str, str, str]:
+    return (
+        f"the servers {', '.join(sorted(servers.nodes))}",
+        f"require={servers.require!r}",
+        f"copies={servers.copies}" if servers.copies else "no copies",
+    )
