@@ -1,5 +1,5 @@
 # Needs python3 (3.10 or newer), make and git; everything else goes into .venv.
-#   make run | test | explore | engines | bench | docs | screenshots | check | wheel | package | compiled | clean
+#   make run | test | slow | explore | engines | bench | docs | screenshots | check | wheel | package | compiled | clean
 # What else there is to run:                                      make run ARGS=--help
 # ARGS="..." is passed on to the demo, pytest or the benchmarks:  make test ARGS="-k deadlock"
 # PYTHON=... chooses the interpreter:                             make test PYTHON=python3.12
@@ -13,7 +13,7 @@ PIP := $(PY) -m pip install --disable-pip-version-check -q -c constraints.txt
 MADE := .venv/made-with-python-$(VERSION)
 SOURCES := $(wildcard locks locks_leader locks_lab locks_pytest.py examples)
 
-.PHONY: run test explore engines bench docs screenshots check wheel package compiled clean
+.PHONY: run test slow explore engines bench docs screenshots check wheel package compiled clean
 
 run: .venv/installed-base
 	$(PY) -m locks demo $(ARGS)
@@ -22,11 +22,14 @@ run: .venv/installed-base
 # Tests run side by side, those that share processes one after the other (tests/README.md). They start
 # many processes: what these import is compiled once.
 PYTEST := $(PY) -m pytest -n auto --dist loadgroup
-test explore: export PYTHONDONTWRITEBYTECODE =
-test explore: export PYTHONPYCACHEPREFIX = $(CURDIR)/.venv/compiled
+test slow explore: export PYTHONDONTWRITEBYTECODE =
+test slow explore: export PYTHONPYCACHEPREFIX = $(CURDIR)/.venv/compiled
 
 test: .venv/installed-test
-	$(PYTEST) -m "not explore" $(ARGS)
+	$(PYTEST) -m "not slow and not explore" $(ARGS)
+
+slow: .venv/installed-test
+	$(PYTEST) -m "slow and not explore" $(ARGS)
 
 # `make test` tries the same random cases each time, `make explore` others: LOCKS_SEED=17 chooses them.
 explore: export LOCKS_SEED ?= $(shell $(PYTHON) -c 'import random; print(random.randrange(10**6))')

@@ -539,6 +539,7 @@ def test_ctrl_c_with_locks_held(first: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_in_a_program_patched_by_gevent() -> None:
     """Tasks and greenlets of a patched program exclude each other; the loop and the hub both go on."""
     assert (

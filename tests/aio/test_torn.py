@@ -75,6 +75,7 @@ def quiet(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """What asyncio says of tasks that were torn is not looked at."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGALRM")
 def test_a_loop_that_is_torn_lets_go(alarm: None) -> None:
     """An exception anywhere in a loop, in a task or in a bridge: when the loop has ended, no lock is kept."""
@@ -104,6 +105,7 @@ def test_a_loop_that_is_torn_lets_go(alarm: None) -> None:
     asyncio.run(work())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGALRM")
 def test_a_run_of_trio_that_is_torn_lets_go(alarm: None) -> None:
     """The same in trio, while a task is at work."""

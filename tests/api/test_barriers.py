@@ -289,6 +289,7 @@ def test_coroutines() -> None:
     asyncio.run(work())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parties", [2, 3])
 def test_in_a_simulation(parties: int) -> None:
     """A program with barriers is simulated as it is: under each schedule all rounds are complete."""
@@ -309,6 +310,7 @@ def test_in_a_simulation(parties: int) -> None:
     simulate(scenario, 40)
 
 
+@pytest.mark.slow
 def test_deaths_in_a_simulation() -> None:
     """Whoever dies, and when: those who pass were complete, and nobody waits when all are there."""
 

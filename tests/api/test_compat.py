@@ -43,6 +43,7 @@ def test_a_lock_that_other_programs_would_not_see_is_refused(face: str) -> None:
         LOCKS[face]().acquire()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("face", MAKE)
 def test_programs_exclude_each_other_and_a_killed_one_lets_go(face: str) -> None:
     """Of two programs one has the lock; when it is killed, the other one has it."""

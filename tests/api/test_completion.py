@@ -114,6 +114,7 @@ def test_fish(
     assert completed("locks ps --cookie-file coo") == {"cookie"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
 def test_zsh(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -52,6 +52,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGINT", "SIGALRM"])
 def test_a_run_that_is_broken_off_keeps_no_leadership(
     run_script: Callable[..., str], name: str

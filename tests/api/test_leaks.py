@@ -178,6 +178,7 @@ def test_programs_are_warned_once_for_each_place() -> None:
     assert warnings_of() == []
 
 
+@pytest.mark.slow
 def test_tracemalloc_knows_the_line() -> None:
     """The warning is at the line that took the lock."""
     worker, main = warnings_of("-W", "default::ResourceWarning", "-X", "tracemalloc=12")

@@ -299,6 +299,7 @@ def test_a_time_limit_after_a_surrender(simulation: Simulation) -> None:
     simulation.run()
 
 
+@pytest.mark.slow
 def test_simulated_clients_with_nested_transactions() -> None:
     """The product's agents under schedules of `locks.testing`, with deaths: nobody gets stuck."""
     found = 0

@@ -83,6 +83,7 @@ def run_patched(names: Iterable[str], *arguments: str) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(PATCHED, reason="this is the patched process")
 def test_all_pass_when_patched() -> None:
     """The scripts of this folder whose clients are threads pass under `monkey.patch_all()`: one after the other, in one process."""

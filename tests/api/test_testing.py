@@ -103,6 +103,7 @@ def test_same_seed_same_trace() -> None:
         assert first == trace_of(seed)
 
 
+@pytest.mark.slow
 def test_same_trace_in_another_process() -> None:
     """Neither the hashes of strings nor anything else of a process has a part in the schedule."""
     program = "from tests.api.test_testing import trace_of; print(*trace_of(17), sep='\\n')"
@@ -247,6 +248,7 @@ def test_there_are_deadlocks() -> None:
     assert all(len(mine) == 1 for mine in ages)
 
 
+@pytest.mark.slow
 def test_examples_run_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clerks and auditors of `examples/bank.py` run as they are; the bank is in order."""
 
@@ -857,6 +859,7 @@ def test_forgotten(simulation):
 """
 
 
+@pytest.mark.slow
 def test_fixture(tmp_path: pathlib.Path) -> None:
     """A failing test has its seed in its name, and shows the trace; one that runs nothing fails."""
     (tmp_path / "conftest.py").write_text(

@@ -401,6 +401,7 @@ def run_pytest(folder: Path, *args: str, **environment: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @needs_notes
 def test_reports(tmp_path: Path) -> None:
     """One failure in full, others as seeds; a summary of each test; what was expected fails; the cache; options."""
@@ -424,6 +425,7 @@ def test_reports(tmp_path: Path) -> None:
     assert "sequenceDiagram" in again
 
 
+@pytest.mark.slow
 def test_seeds_without_the_fixture_are_refused(tmp_path: Path) -> None:
     """It would run once: with a fixture or parameter of the project's own with that name, or without any. Marked classes may have other tests."""
     (tmp_path / "test_it.py").write_text(
@@ -495,6 +497,7 @@ class TestLonger:
 """
 
 
+@pytest.mark.slow
 def test_a_seed_is_for_the_fixture_of_the_plugin(tmp_path: Path) -> None:
     """A project may have a fixture or a parameter `simulation` of its own, also one that takes ours: `--locks-seed` is for ours alone."""
     (tmp_path / "test_others.py").write_text(OTHERS)
@@ -554,6 +557,7 @@ def transfers(pairs: list[tuple[str, str]]) -> Any:
 names = st.sampled_from(["ann", "bob"])
 
 
+@pytest.mark.slow
 def test_hypothesis_makes_scenarios() -> None:
     """`@given` draws the clients and the seed, and shrinks both."""
     failed: list[list[tuple[str, str]]] = []

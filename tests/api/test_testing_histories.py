@@ -193,6 +193,7 @@ def test_read_that_the_lock_does_not_cover_is_found(strategy: Any) -> None:
         assert " from read" in story
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["mixed", "uniform", "bursts"])
 def test_queue_that_delivers_twice_after_a_death_is_found(strategy: Any) -> None:
     """Within few seeds; two deliveries of one job are the smallest part."""
@@ -202,6 +203,7 @@ def test_queue_that_delivers_twice_after_a_death_is_found(strategy: Any) -> None
     assert len({line.split(" returned ")[1].split()[0] for line in calls}) < len(calls)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", [register_of(Register), topic_of(Topic)])
 @pytest.mark.parametrize("seeds", [100, pytest.param(range(100, SEEDS), marks=pytest.mark.explore)])
 def test_correct_forms_pass(scenario: Any, seeds: Any) -> None:
@@ -281,6 +283,7 @@ def test_counter(simulation):
 """
 
 
+@pytest.mark.slow
 @needs_notes
 def test_pytest_shows_what_has_no_order(tmp_path: Path) -> None:
     """With the fixture: once in full, the calls, the story and the seed, and no lines of ours."""

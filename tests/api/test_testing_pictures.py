@@ -123,6 +123,7 @@ notes = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(notes, max_size=12), st.sampled_from([["ann"], ["ann", "bob", "cleo"]]))
 def test_anything_can_be_drawn(each: Sequence[Note], columns: list[str]) -> None:
     """Whatever names and notes are: it is XML, and nothing stands over anything else."""
@@ -136,6 +137,7 @@ def test_unknown_kind_is_refused() -> None:
         Simulation().diagram("png")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_pytest_draws_failures(tmp_path: Path) -> None:
     """A file for each failed test, with its name; of the first one the shortest run that was found."""
     (tmp_path / "test_it.py").write_text(FAILING)

@@ -141,6 +141,7 @@ def run(make: Made, nodes: int, faults: dict[str, int], **how: Any) -> tuple[Any
     return (end, seen, simulation.trace), simulation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_schedule_brings_its_run_about_again(name: str) -> None:
     """All of it: the end, the clients' own notes with their times, and each line of the trace."""

@@ -86,6 +86,7 @@ async def group_of_tasks() -> None:
 # --- Orders ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_same_seed_same_trace() -> None:
     """A seed says everything, in each run and in each process, whatever the hashes of strings and ids of objects."""
     traces = [trace_of(seed) for seed in range(10)]
@@ -181,6 +182,7 @@ def test_transfers(simulation: Simulation) -> None:
     assert bank.total == 300
 
 
+@pytest.mark.slow
 def test_deadlocks_of_tasks() -> None:
     """Tasks that lock in opposite order get into deadlocks, with threads, too; one of each yields."""
     actions: list[str] = []
@@ -442,6 +444,7 @@ def _both(session: locks.Owner, late: bool) -> Callable[[], Awaitable[None]]:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True], ids=["waits in two", "begins while it waits"])
 def test_deadlock_through_two_transactions_of_an_owner(late: bool) -> None:
     """Wherever an owner waits: its other transactions are held up, also those that get something later. Nobody is stuck."""
@@ -648,6 +651,7 @@ def test_no_end_is_found(simulation: Simulation) -> None:
         simulation.run(limit=50)
 
 
+@pytest.mark.slow
 def test_ends_in_silence(caplog: pytest.LogCaptureFixture) -> None:
     """However a run ends, Python warns of nothing: no task was destroyed, nothing never awaited or retrieved."""
 

@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.cluster.commands import locks, running
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, NAMES, Servers
@@ -28,6 +30,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.slow
 def test_who_had_it_when_the_server_was_killed(tmp_path: Path) -> None:
     """A client that died, a leader, and a lock that was still held: each is in the history, with its client and its end."""
     path = tmp_path / "audit.log"
@@ -57,6 +60,7 @@ def test_who_had_it_when_the_server_was_killed(tmp_path: Path) -> None:
         assert json.loads(path.read_text().splitlines()[-1])["event"] == "stopped"
 
 
+@pytest.mark.slow
 def test_history_over_the_network(tmp_path: Path) -> None:
     """Each server tells what its own log says, the newest first to be kept; one without a log is named."""
     with World() as world:

@@ -87,6 +87,7 @@ def rows(browser: Browser) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_what_somebody_sees_and_does(processes: Servers, all_processes: Browser) -> None:
     """Locks appear and go, a deadlock leaves its card with its steps, and a transaction is ended by mouse and keyboard."""
     browser = all_processes

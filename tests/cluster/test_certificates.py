@@ -159,6 +159,7 @@ def on_loopback(script: str, port: int) -> str:
     return re.sub(r"(?m)^locks |(?<=-- )locks ", f"{LOCKS} ", script)
 
 
+@pytest.mark.slow
 def test_the_recipe_of_three_servers_with_tls(
     tmp_path: Path, environment: dict[str, str], ends: ExitStack
 ) -> None:
@@ -176,6 +177,7 @@ def test_the_recipe_of_three_servers_with_tls(
     assert re.search(r"agent-\d+@client-\d+-\w+@programs", said), "the certificate's name"
 
 
+@pytest.mark.slow
 def test_the_unit_of_systemd_with_tls(
     tmp_path: Path, environment: dict[str, str], ends: ExitStack
 ) -> None:
@@ -199,6 +201,7 @@ def test_the_unit_of_systemd_with_tls(
     assert "3 of 3 lock servers answer" in run(f"{LOCKS} status", tmp_path, environment)
 
 
+@pytest.mark.slow
 def test_a_refused_program_is_told_both_names(
     tmp_path: Path, environment: dict[str, str], ends: ExitStack
 ) -> None:

@@ -44,6 +44,7 @@ def crowd(port: int, name: str, *options: str) -> Iterator[None]:
 # --- A real crowd -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tls", [False, pytest.param(True, marks=needs_openssl)])
 def test_newcomers_get_in(nodes: Nodes, certify: Certify, tls: bool) -> None:
     """While 500 sockets idle and a flood of handshakes is left half done, honest nodes get in."""

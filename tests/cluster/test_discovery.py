@@ -115,6 +115,7 @@ def found() -> Iterator[Found]:
         yield Found(world, dns)
 
 
+@pytest.mark.slow
 def test_servers_are_found(found: Found) -> None:
     """Programs with `dns://` in their environment exclude each other; also one that is patched by gevent."""
     found.name(2, 3, 4)
@@ -143,6 +144,7 @@ def test_ipv6(found: Found) -> None:
     assert int(found.run(ONCE.format(timeout=30)))
 
 
+@pytest.mark.slow
 def test_a_server_grants_nothing_before_all_have_met(found: Found) -> None:
     """Two of three are a majority, but the third one may be one of others. When it was there once, it may go."""
     found.name(2, 3, 4)
@@ -157,6 +159,7 @@ def test_a_server_grants_nothing_before_all_have_met(found: Found) -> None:
     assert int(found.run(ONCE.format(timeout=30)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "before",
     [pytest.param("", id="plain"), pytest.param(PATCHED, marks=pytest.mark.explore, id="patched")],

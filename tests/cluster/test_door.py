@@ -334,6 +334,7 @@ def _messages(a: locks.node.Node) -> st.SearchStrategy[bytes]:
     )
 
 
+@pytest.mark.slow
 def test_nonsense_that_is_well_formed(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
     """Messages of any contents to any process cause no error, and lock server and agents live on."""
     a, b = nodes.meet(A, B)
@@ -485,6 +486,7 @@ def _ticks(stranger: Stranger) -> Any:
     return (message for message in stranger.messages() if message is None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("patched", [False, pytest.param(True, marks=pytest.mark.explore)])
 def test_a_program_that_computes_is_not_silent(nodes: Nodes, world: World, patched: bool) -> None:
     """Heartbeats go on while a program computes and gives way to nobody."""
@@ -500,6 +502,7 @@ def test_a_program_that_computes_is_not_silent(nodes: Nodes, world: World, patch
     agent.end_transaction()
 
 
+@pytest.mark.slow
 def test_a_node_whose_hub_is_stuck_counts_as_lost(nodes: Nodes, world: World) -> None:
     """Signs of life prove that it serves: when its hub makes no turn for `net_ticktime` there are none. Later it is found again."""
     a = nodes.start(A, net_ticktime=1)

@@ -162,6 +162,7 @@ def test_a_holder_that_is_killed(net: Net) -> None:
     assert second.do("token", lock_id=X) > token
 
 
+@pytest.mark.slow
 def test_a_holder_that_is_stopped(net: Net) -> None:
     """SIGSTOP of a holder: it is silent, the next one has the lock; it learns so when it goes on."""
     first, second, _ = net.workers
@@ -210,6 +211,7 @@ def test_a_minority_is_lost(net: Net, fault: str) -> None:
     holds(first, require="all")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["kill", "stop", "cut"])
 def test_a_majority_is_lost(net: Net, fault: str) -> None:
     """Two of three servers go: the holder is told at once; when they are back, all goes on."""
@@ -256,6 +258,7 @@ def _mend(net: Net, name: str, fault: str) -> None:
             proxy.heal()
 
 
+@pytest.mark.slow
 def test_a_stalled_link(net: Net) -> None:
     """A link that takes everything and passes nothing on is found by its silence, from both ends."""
     first, second, _ = net.workers
@@ -270,6 +273,7 @@ def test_a_stalled_link(net: Net) -> None:
     second.do("ensure_held")
 
 
+@pytest.mark.slow
 def test_a_cut_between_clients(net: Net) -> None:
     """A deadlock of three clients whose nodes are cut off from each other is resolved over their lock server."""
     server = [SERVERS[0]]
@@ -305,6 +309,7 @@ def test_a_cut_between_clients(net: Net) -> None:
 # --- Random faults ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_random_faults(world: World) -> None:
     """Whatever happens to nodes and links: no accepted write is lost, and nobody is stuck after."""
     net = start(world, 3, net_ticktime=1, patched=True)  # some faults last longer than that

@@ -220,6 +220,7 @@ def test_a_short_ticktime_is_for_one_link(nodes: Nodes, monkeypatch: pytest.Monk
     odd.close()
 
 
+@pytest.mark.slow
 def test_greetings_again_and_again_hold_up_no_ticks(nodes: Nodes) -> None:
     """Whatever ticktime one peer says, and how often: the links of others are kept alive."""
     a, b = nodes.start(A, net_ticktime=0.5), nodes.start(B, net_ticktime=0.5)
@@ -241,6 +242,7 @@ def test_greetings_again_and_again_hold_up_no_ticks(nodes: Nodes) -> None:
 # --- Names of the dead --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_clients_that_came_and_went_are_forgotten(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

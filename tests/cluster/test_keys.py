@@ -112,6 +112,7 @@ def change_the_cookie(machines: Machines, programs: int) -> None:
     world.cookie_file.write_text(old.read_text())
 
 
+@pytest.mark.slow
 def test_the_cookie_is_changed_in_three_commands(machines: Machines) -> None:
     """No lock is lost, not by programs that were started with the old one; then the new one counts alone."""
     change_the_cookie(machines, 2)
@@ -131,6 +132,7 @@ BAD: list[tuple[str | None, int, str]] = [
 ]
 
 
+@pytest.mark.slow
 def test_a_bad_file_changes_nothing(machines: Machines) -> None:
     """It is an error in the log with the file and the cause; the old cookie stays in force, and the server runs."""
     name, server = NAMES[0], machines.processes[0]

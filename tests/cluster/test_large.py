@@ -55,6 +55,7 @@ KEYS: dict[str, Callable[[int], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "first", "rows"),
     [

@@ -105,6 +105,7 @@ def at_the_same_moment(machine: Machine, rounds: int) -> None:
         assert program.communicate(timeout=LIMIT) == ("", "")
 
 
+@pytest.mark.slow
 def test_of_eight_processes_one_starts_the_lock_server(machine: Machine) -> None:
     """No matter which: there is one, nobody sees an error, and one has the lock at a time."""
     at_the_same_moment(machine, 2)
@@ -333,6 +334,7 @@ def test_a_forked_child_meets_its_parent(machine: Machine) -> None:
     assert machine.run(FORKS) == "not now\nend\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     ["fork", *(pytest.param(each, marks=pytest.mark.explore) for each in ("forkserver", "spawn"))],
@@ -405,6 +407,7 @@ def _get(url: str) -> bytes:
         return b""
 
 
+@pytest.mark.slow
 def test_in_a_patched_program_other_greenlets_run_while_it_is_started() -> None:
     """To find the lock server, and to start it, takes a thread of its own."""
     with Machine() as machine:

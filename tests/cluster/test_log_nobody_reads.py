@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
+
 from tests.cluster.harness import World
 from tests.helpers import ROOT
 from tests.warm import run_program
@@ -79,6 +81,7 @@ def run(cookie: Path, address: str) -> None:
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 
 
+@pytest.mark.slow
 def test_a_log_that_nobody_reads_delays_no_lock(world: World) -> None:
     """Programs get their locks, and the server ends when it is told to."""
     options = ("--log-level=INFO", "--log-waits-longer-than=0.01")

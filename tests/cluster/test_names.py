@@ -269,6 +269,7 @@ def test_killed_and_started_again(world: World) -> None:
     assert "another program" not in server.errors()
 
 
+@pytest.mark.slow
 def test_stopped_and_started_again(world: World) -> None:
     """A program that is stopped gives no sign of life: its name goes to the one that comes.
 
@@ -290,6 +291,7 @@ def test_stopped_and_started_again(world: World) -> None:
     new.do("ensure_held", lock_id=["k"])
 
 
+@pytest.mark.slow
 def test_cut_off_and_started_again(nodes: Nodes) -> None:
     """A new program gets the name of one whose network is gone, without a word."""
     server, old = nodes.start(S), nodes.start(X, mesh=False)

@@ -53,6 +53,7 @@ def _answers(node: locks.node.Node) -> bool:
         return calls.take_outcome(1) == ("ping", True, Atom("yes"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [SMALLER, LARGER])
 def test_both_connect_at_the_same_time(nodes: Nodes, mapper: int, own: str) -> None:
     """Erlang and we dial each other, again and again; in the end there is one connection that works."""
@@ -74,6 +75,7 @@ def test_both_connect_at_the_same_time(nodes: Nodes, mapper: int, own: str) -> N
         assert link(ours, E) is kept
 
 
+@pytest.mark.slow
 def test_erlang_is_started_again(nodes: Nodes, mapper: int) -> None:
     """An Erlang node that was killed and started again has its name back at once."""
     port = free_port()

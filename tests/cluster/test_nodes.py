@@ -304,6 +304,7 @@ def test_a_link_that_is_cut(nodes: Nodes) -> None:
     eventually(lambda: len(news.told) == 12)
 
 
+@pytest.mark.slow
 def test_a_node_that_is_replaced(nodes: Nodes) -> None:
     """A new incarnation takes the place of one that seems to be connected still."""
     a, b = nodes.start(A), nodes.start(B, mesh=False)
@@ -497,6 +498,7 @@ locks.stop()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("patched", [False, True])
 def test_a_log_that_takes_its_time(nodes: Nodes, patched: bool) -> None:
     """What is logged is logged outside of the turn: a handler may give way to other greenlets."""

@@ -100,6 +100,7 @@ def test_options_that_do_not_fit(arguments: list[str], said: str) -> None:
     assert said in done.stderr
 
 
+@pytest.mark.slow
 def test_each_server_is_restarted_in_turn_and_one_is_killed(servers: Servers) -> None:
     """What is done stays done; with a minority lost, other work is done once, too."""
     eventually(lambda: remember(servers), limit=LIMIT)
@@ -114,6 +115,7 @@ def test_each_server_is_restarted_in_turn_and_one_is_killed(servers: Servers) ->
     assert run(servers, "--once", "another", "--", "echo", "never")[:2] == (122, "")
 
 
+@pytest.mark.slow
 def test_servers_that_have_lost_their_memory_say_so(servers: Servers) -> None:
     """Two of three restart at once: nothing is run, and the error says why. When all begin anew, so does the work."""
     eventually(lambda: remember(servers), limit=LIMIT)
@@ -172,6 +174,7 @@ except locks.LocksError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("done", [True, False])
 def test_grants_are_over_between_reading_and_setting(servers: Servers, done: bool) -> None:
     """Who has found a mark reads it again, and is told that the work is done. Who has done the work is told at once that it may run again."""
@@ -200,6 +203,7 @@ with locks.once(("job",)) as run:
 """
 
 
+@pytest.mark.slow
 def test_each_server_is_restarted_in_turn_while_somebody_works(servers: Servers) -> None:
     """The lock is held throughout, so the work counts as done. A server is restarted when the program has noted the grant of the last one."""
     eventually(lambda: remember(servers), limit=LIMIT)
@@ -341,6 +345,7 @@ def judged(lines: list[str]) -> Counter[str]:
     return told
 
 
+@pytest.mark.slow
 def test_a_storm_of_starts(servers: Servers, tmp_path: Path) -> None:
     """Starts at random moments, with runners and servers killed: nothing runs after a success, and the work is not left out."""
     told = storm(servers, tmp_path / "book", 16, SEED)

@@ -291,6 +291,7 @@ sys.exit(command.main())
 }
 
 
+@pytest.mark.slow
 def test_every_json_document_is_described(processes: Servers) -> None:
     """`docs/commands.schema.json` has each command that can print JSON, and allows just the fields that it prints."""
     parser = Parser()
@@ -313,6 +314,7 @@ def test_every_json_document_is_described(processes: Servers) -> None:
         validator("config").validate({"name": {"value": "a@b", "source": "here", "new": 1}})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["top", "--once", "--interval", "0.1"], ["ps"], ["status"]])
 def test_no_standard_output(processes: Servers, arguments: list[str]) -> None:
     """A command that was started without one does its work, without a traceback."""

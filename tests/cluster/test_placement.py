@@ -95,6 +95,7 @@ with locks.transaction(timeout=60, on_deadlock="surrender") as tx:
 """
 
 
+@pytest.mark.slow
 def test_a_ring_through_three_groups_is_resolved(nine: Servers) -> None:
     """Each of three programs has a lock of one group, and waits for one of the next: one of them gives way, and all go on."""
     names = ids_apart(NINE, 3, "ring")
@@ -201,6 +202,7 @@ def test_semaphores_barriers_and_work_that_is_done_once(nine: Servers) -> None:
     assert (status["servers"], status["needed"], status["copies"]) == (9, 8, 3)
 
 
+@pytest.mark.slow
 def test_an_id_above_ids_on_different_servers(nine: Servers) -> None:
     """It can't be locked; all that is below can be seen."""
     code = """
@@ -261,6 +263,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.slow
 def test_servers_go_down_and_come_back() -> None:
     """Without most servers of a group its ids can't be locked, and all others can; marks outlast restarts. A server that is
     a program itself takes locks where they belong, too."""
@@ -307,6 +310,7 @@ def test_servers_go_down_and_come_back() -> None:
 # --- What is said of copies --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_is_said_of_copies_is_checked() -> None:
     """Fewer than there are servers; a set without copies is said as ever, and its form is read without them."""
     said = pack_servers(FIVE)
@@ -320,6 +324,7 @@ def test_what_is_said_of_copies_is_checked() -> None:
             unpack_servers((*said[:4], copies))
 
 
+@pytest.mark.slow
 def test_copies_are_a_part_of_the_set() -> None:
     """For a server that was told, and for one that hears of it from the first program."""
     agreement = Agreement(FIVE)

@@ -99,6 +99,7 @@ def cases(*managers: str, quick: str) -> list[object]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "eager",
     [
@@ -160,6 +161,7 @@ def test_programs_of_one_machine(tmp_path: Path, command: str) -> None:
         check_program(command, tmp_path, machine.environment)
 
 
+@pytest.mark.slow
 def test_cron(processes: Servers, tmp_path: Path) -> None:
     """One of three programs does the job; when it is killed, another one goes on, in a later term."""
     book = tmp_path / "invoices.txt"
@@ -242,6 +244,7 @@ def send(processes: Servers, folder: Path, *tasks: str) -> None:
     run([sys.executable, "-c", SENDER, *tasks], folder, processes.environment())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["tasks", pytest.param("eager", marks=pytest.mark.explore)])
 def test_celery(processes: Servers, tmp_path: Path, module: str) -> None:
     """Tasks in four processes, whose parent has used locks or not: each invoice has its number."""
@@ -268,6 +271,7 @@ while len(locks.queue(("invoices",)).requests) < 2:
     assert processes.run(code) == ""
 
 
+@pytest.mark.slow
 def test_celery_process_is_killed(processes: Servers, tmp_path: Path) -> None:
     """SIGKILL in the middle of a task: the next task has the lock."""
     with celery(processes, tmp_path, "holding"):
@@ -344,6 +348,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", KINDS)
 def test_a_worker_is_killed(processes: Servers, tmp_path: Path, command: str) -> None:
     """SIGKILL of a worker whose request has the lock: a request at another worker has it at once."""
@@ -478,6 +483,7 @@ def test_processes_without_servers_are_refused(tmp_path: Path, method: str) -> N
     assert run(command, tmp_path, os.environ | {"LOCKS_SERVERS": "here"}) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "refused"),
     [

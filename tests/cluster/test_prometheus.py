@@ -92,6 +92,7 @@ def prometheus(
         process.wait(LIMIT)
 
 
+@pytest.mark.slow
 def test_it_reads_all_there_is(tmp_path: Path) -> None:
     """Figures arrive, no rule fails, and each query of the dashboard is one."""
     files = resources.files("locks.metrics")

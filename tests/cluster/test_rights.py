@@ -279,6 +279,7 @@ class Limited(Servers):
         return command(operator, *arguments)
 
 
+@pytest.mark.slow
 def test_the_commands_with_such_a_cookie() -> None:
     """An operator who may only look: all that looks works, `run`, `elect` and `break` fail by name; the audit log has what was refused."""
     with World() as world:

@@ -113,6 +113,7 @@ with locks.transaction(label="holder") as tx:
 """
 
 
+@pytest.mark.slow
 def test_what_a_restart_would_cost() -> None:
     """`locks status --before-restart` names what would be lost, what is on too few servers, and who is missing."""
     a, b, c = NAMES

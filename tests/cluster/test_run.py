@@ -60,6 +60,7 @@ def python(code: str) -> list[str]:
 READY = "import time; print('ready', flush=True); time.sleep(600)"
 
 
+@pytest.mark.slow
 def test_commands_exclude_each_other(processes: Servers, tmp_path: Path) -> None:
     """Six commands that count up at the same time: nothing is lost, and each has a larger token than the one before."""
     book = tmp_path / "book"
@@ -191,6 +192,7 @@ def test_a_lock_that_is_lost(stubborn: bool) -> None:
             assert "locks run: " in program.stderr.read()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's end")
 def test_the_command_ends_with_it(processes: Servers) -> None:
     """`locks run` is killed: nobody has the lock for the command any more, and it is ended."""

@@ -236,6 +236,7 @@ def test_a_forked_child_does_not_take_the_name_of_its_parent(processes: Servers)
     assert acquired == "True"
 
 
+@pytest.mark.slow
 def test_a_lock_needs_a_majority(processes: Servers) -> None:
     """With one of three servers stopped it is granted; with two stopped it is not."""
     one, two, _ = processes.processes

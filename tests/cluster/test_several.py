@@ -66,6 +66,7 @@ def said(tmp_path: Path, method: str, servers: str, code: str = HANDED) -> list[
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_children_have_their_parents_servers(tmp_path: Path, method: str) -> None:
     """However a child is started, it uses the servers of its parent: what is held there is not acquired here."""

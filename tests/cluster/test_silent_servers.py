@@ -182,6 +182,7 @@ first = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @each
 def test_nobody_waits_for_a_server_that_is_stopped(servers: Servers, index: int) -> None:
     """Each of these is the first that a program does after a server was stopped; a fresh program, too."""
@@ -242,6 +243,7 @@ def test_a_leader_is_followed_while_a_server_is_stopped_later(servers: Servers, 
             assert sorted(hear(program) for program in programs) == ["following", "leader"]
 
 
+@pytest.mark.slow
 @first
 def test_commands_name_the_server_that_is_stopped(servers: Servers, index: int) -> None:
     """They say what the others know, and who has not answered."""

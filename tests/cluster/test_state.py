@@ -226,6 +226,7 @@ def servers(tmp_path: Path) -> Iterator[Keeping]:
         yield Keeping(world, tmp_path)
 
 
+@pytest.mark.slow
 def test_all_servers_are_killed_at_once(servers: Keeping) -> None:
     """What is done stays done, other work can be done at once, and `locks status` shows that it is kept; without one file, too."""
     eventually(lambda: remember(servers), limit=LIMIT)
@@ -250,6 +251,7 @@ def test_all_servers_are_killed_at_once(servers: Keeping) -> None:
     assert run(servers, "--once", "other/0", "--", "echo", "never")[:2] == (122, "")
 
 
+@pytest.mark.slow
 def test_no_room_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that can't write sets no mark: it says so, before work and after it; locks go on; with room again, so does work."""
     monkeypatch.setattr(shapes, "SET", 0.2)
@@ -312,6 +314,7 @@ def test_a_full_disk(servers: Keeping) -> None:
     assert "can't write" not in command(servers, "status").out
 
 
+@pytest.mark.slow
 def test_a_server_with_a_damaged_file_does_not_start(servers: Keeping, tmp_path: Path) -> None:
     """It says what to do, with status 2; a client has no such file."""
     servers.processes[0].kill()

@@ -218,6 +218,7 @@ def test_intervals_that_are_none(processes: Servers, interval: str) -> None:
     assert "is too short" in done.error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["run", "accounts"], ["elect", "chief"]])
 def test_who_waits_for_what(processes: Servers, arguments: list[str]) -> None:
     """A line says what is waited for and who has it; it is gone before the command prints anything."""
@@ -235,6 +236,7 @@ def test_who_waits_for_what(processes: Servers, arguments: list[str]) -> None:
         assert re.search(r"\r\x1b\[Kbegun\r\n$", waits.shown)
 
 
+@pytest.mark.slow
 def test_a_narrow_terminal(processes: Servers) -> None:
     """`ps` leaves columns out, so that no line is longer than the terminal is wide."""
     with running(processes, SLEEPER), terminal(processes, "ps") as ps:

@@ -429,6 +429,7 @@ locks.stop()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("patched", [False, True])
 def test_a_forked_child_holds_no_tunnel(nodes: Nodes, patched: bool) -> None:
     """A forked child lets go of all sockets; those of the parent go on."""

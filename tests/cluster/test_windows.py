@@ -224,6 +224,7 @@ def test_every_use_of_what_windows_lacks_is_known() -> None:
     assert found == GUARDED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["", PATCHED], ids=["threads", "patched"])
 def test_one_program(before: str, tmp_path: Path) -> None:
     """Within one program everything works: transactions, deadlocks, asyncio, elections, ownership, groups."""

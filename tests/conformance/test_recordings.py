@@ -131,6 +131,7 @@ DIFFERENCES: dict[tuple[str, int], tuple[int, LockId, list[Shown], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_recorded_scenarios(family: str) -> None:
     """After each operation the same agents hold and wait, in the same order.

@@ -79,6 +79,7 @@ def test_of_three_workers_one_runs_the_jobs_and_the_next_one_when_it_is_killed(
         assert gunicorn.process.poll() is None
 
 
+@pytest.mark.slow
 def test_the_next_one_neither_repeats_nor_leaves_out_a_run(
     machine: Machine, tmp_path: Path
 ) -> None:

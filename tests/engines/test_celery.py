@@ -45,6 +45,7 @@ def beats(machine: Machine, folder: Path, step: float = 0.1, number: int = 600) 
     return Beats(machine, folder, time.time() + 2, step, number)
 
 
+@pytest.mark.slow
 def test_the_next_beat_goes_on_when_the_leader_is_killed(machine: Machine, tmp_path: Path) -> None:
     """One of two sends; when it is killed the other one goes on, and nothing is left out or sent more than once more.
 

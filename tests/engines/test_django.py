@@ -74,6 +74,7 @@ def manage(project: Path, machine: Machine, *arguments: str) -> Managed:
     return Managed([sys.executable, str(project / "manage.py"), *arguments], own, environment)
 
 
+@pytest.mark.slow
 def test_a_command_runs_one_at_a_time(machine: Machine, project: Path) -> None:
     """A second one ends with an error that says who runs; one that waits runs afterwards, also when the first was killed."""
     one = manage(project, machine, "bill", str(project / "never"))
@@ -90,6 +91,7 @@ def test_a_command_runs_one_at_a_time(machine: Machine, project: Path) -> None:
     assert three.log.split() == ["begins", "is", "done"]
 
 
+@pytest.mark.slow
 def test_the_setting_is_checked_and_the_environment_goes_before_it(
     machine: Machine, project: Path
 ) -> None:
@@ -105,6 +107,7 @@ def test_the_setting_is_checked_and_the_environment_goes_before_it(
     assert "cookie_file" in wrong.log
 
 
+@pytest.mark.slow
 def test_a_command_runs_once_for_a_key(machine: Machine, project: Path) -> None:
     """A run that succeeded is the last one for its key, which is said with a status of its own; one that was killed is not."""
     (project / "done").touch()

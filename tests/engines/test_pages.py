@@ -13,6 +13,7 @@ from tests.repo.test_docs import blocks
 from tests.warm import run_program
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["distributed", "ray"])
 def test_the_program_of_an_engine_runs(engine: str, tmp_path: Path) -> None:
     """It ends well, as a program of its own."""

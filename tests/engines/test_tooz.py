@@ -95,6 +95,7 @@ def test_a_lock_that_somebody_has_broken_is_not_held(machine: Machine) -> None:
 # --- Groups -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_member_that_is_killed_is_out_of_its_group(machine: Machine) -> None:
     """Members and what they say are seen by all, and what is killed is a member no longer, which watchers are told."""
     one, two, three = on(machine, "one", "two", "three")
@@ -178,6 +179,7 @@ def test_when_the_leader_is_killed_another_one_leads(machine: Machine) -> None:
 # --- Lock servers -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_when_the_only_lock_server_is_killed_members_come_back_and_locks_do_not(
     machine: Machine,
 ) -> None:
@@ -202,6 +204,7 @@ def test_when_the_only_lock_server_is_killed_members_come_back_and_locks_do_not(
     assert two.members("g") == ["two"]
 
 
+@pytest.mark.slow
 def test_of_three_lock_servers_one_may_die(world: World) -> None:
     """Locks, members and the leader stay, and all operations go on; with two gone they say so."""
     servers = Servers(world)
@@ -270,6 +273,7 @@ def test_the_servers_of_the_program_are_those_of_its_environment(machine: Machin
     assert domain.do("lock('a').acquire(blocking=False)") is True
 
 
+@pytest.mark.slow
 def test_what_can_not_be_done_is_said_in_words_of_tooz(machine: Machine) -> None:
     """Too much to say, a wrong timeout, other servers than the program has, and a coordinator that has stopped."""
     (one,) = on(machine, "one")

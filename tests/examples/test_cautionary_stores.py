@@ -143,6 +143,7 @@ def test_right_clocks_are_among_the_wrong_ones() -> None:
 # --- Data sets
 
 
+@pytest.mark.slow
 def test_both_workers_of_draft_three_move_on_from_each_data_set() -> None:
     """As often as there are data sets: none is processed. Without another worker in the way, all are."""
     found = answer(STORES["two data sets"])

@@ -174,6 +174,7 @@ def test_every_schedule_can_be_told() -> None:
         assert any(words in each for each in told), words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "which",
     [pytest.param(which, marks=() if which == "3, safe" else explored) for which in WITH_OUTAGES],
@@ -252,6 +253,7 @@ def test_the_tales_unclean_write_lands_on_a_primary_and_two_fallbacks() -> None:
     assert "learns that the write has failed" in told[3]
 
 
+@pytest.mark.slow
 def test_draft_four_leaves_the_lock_of_the_worker_that_moves_on() -> None:
     """Even where nothing fails: one removes its own lock, and has not seen the other's."""
     found = answer(OTHERS["left behind"])
@@ -293,6 +295,7 @@ def test_servers_are_equal(draft: Draft) -> None:
     assert all_names.states > 3 * once.states
 
 
+@pytest.mark.slow
 def test_random_schedules_end_in_states_that_were_visited() -> None:
     """Whatever the model does when led at random, the search knows, with its outages and deletions."""
     tale = Tale(Setting(FIRST, outages=1, in_turn=True, forget="each"))
@@ -390,6 +393,7 @@ def test_scenes_that_do_not_happen_are_found() -> None:
 LONG = "worker 1 has the lock; n3 may crash"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part",
     [
@@ -408,6 +412,7 @@ def test_a_majority_lock_has_no_failing_schedule(part: Part) -> None:
     assert f"| {part.about} | {found.states:,} |" in page, "the page says so"
 
 
+@pytest.mark.slow
 def test_random_schedules_with_cuts_and_crashes_go_well() -> None:
     """Two workers on three nodes, with tokens: nothing is wrong in what the parts leave out."""
     print("seeds 0 to 199")
@@ -460,6 +465,7 @@ def test_whoever_is_cut_off_with_the_lock_has_the_smaller_token() -> None:
 # --- The program
 
 
+@pytest.mark.slow
 def test_the_table_says_it_all() -> None:
     """A line for each draft, no wider than 80 columns."""
     lines = table().splitlines()

@@ -61,6 +61,7 @@ def killed_run(path: Path, run: int, lines: int, delay: float) -> dict[str, str]
     return dict(line.split(" ", 1) for line in whole)
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     """Transfers by four threads, killed again and again, on one file: not a coin is lost."""
     rng = random.Random(SEED)

@@ -164,6 +164,7 @@ programs = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(
     st.lists(programs, min_size=2, max_size=4),
     st.lists(st.integers(0, 3), max_size=60),
@@ -333,6 +334,7 @@ def client(store: Store, seed: int, number: int, records: list[Record], pause: A
         records.append(record)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20 if EXPLORE else 1))
 def test_threads_are_serialisable(seed: int) -> None:
     """Eight threads on four keys, as fast as they can; the seed is the test's parameter."""

@@ -74,6 +74,7 @@ def hasty_ingest(name: str, database: sqlite3.Connection, mine: Ownership) -> di
     return dict(outcomes)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("deaths", [0, 2])
 def test_ingest(deaths: int) -> None:

@@ -45,6 +45,7 @@ def is_there(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's end")
 def test_one_runs_at_a_time(servers: Servers, tmp_path: Path) -> None:
     """One of three runs the command. When that is killed, or told to end, the next one does, with a larger term."""
@@ -77,6 +78,7 @@ def test_the_end_of_the_command(servers: Servers) -> None:
         program.communicate()
 
 
+@pytest.mark.slow
 def test_a_leadership_that_is_lost(servers: Servers) -> None:
     """The command is ended, and begins anew when its program leads again: with a larger term."""
     code = "import os, time; print(os.environ['LOCKS_TERM'], flush=True); time.sleep(600)"

@@ -47,6 +47,7 @@ def connect_all(made: list[locks.node.Node]) -> None:
         assert node.await_nodes([other.name for other in made], timeout=10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["island", "majority"])
 def test_random_links(nodes: Nodes, policy: str) -> None:
     """Whatever links there were, all agree when all are there, and no acknowledged write is lost."""

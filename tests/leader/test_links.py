@@ -28,6 +28,7 @@ def start(world: World, number: int) -> tuple[list[Member], dict[frozenset[str],
     return members, links
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "fault"),
     [

@@ -18,6 +18,7 @@ SOME = 20
 MANY = 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rounds", [SOME, pytest.param(MANY, marks=pytest.mark.explore)], ids=["some", "many"]
 )

@@ -119,6 +119,7 @@ def test_groups_are_taken_over(crew: Crew, tmp_path: Path, how: str) -> None:
     take_over(crew, tmp_path, how)
 
 
+@pytest.mark.slow
 def test_a_stopped_process(crew: Crew, tmp_path: Path) -> None:
     """SIGSTOP in the middle of tasks: others take over; when it goes on, its writes are refused."""
     members = crew.meet(3)
@@ -177,6 +178,7 @@ def test_islands(crew: Crew, tmp_path: Path) -> None:
     everybody(members, "end_all")
 
 
+@pytest.mark.slow
 def test_random_faults(crew: Crew, tmp_path: Path) -> None:
     """Splits, kills, pauses, workers that come and go, before all have settled: no write is lost."""
     chance = random.Random(SEED)

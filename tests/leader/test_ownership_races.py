@@ -45,6 +45,7 @@ def test_never_two_at_once(choices: list[int]) -> None:
     play(choices, cuts=False)
 
 
+@pytest.mark.slow
 @given(CHOICES)
 def test_tokens_tell_owners_apart(choices: list[int]) -> None:
     """With links that are cut as well, no two have a group with the same token.
@@ -54,6 +55,7 @@ def test_tokens_tell_owners_apart(choices: list[int]) -> None:
     play(choices, cuts=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", range(10 if EXPLORE else 1))
 @pytest.mark.parametrize("cuts", [False, True])
 def test_long_plays(cuts: bool, turn: int) -> None:

@@ -184,6 +184,7 @@ def test_the_end_of_a_leader(cluster: Cluster, end: str) -> None:
         cluster.forget(leader)
 
 
+@pytest.mark.slow
 def test_a_stopped_process(cluster: Cluster, tmp_path: Path) -> None:
     """SIGSTOP of a leader that needs a majority: the others elect; it steps down when it goes on.
 

@@ -178,6 +178,7 @@ def play(cluster: Cluster, seed: int, steps: int, pause: float = 0) -> None:
     made.finish()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed", [SEEDS[0], *(pytest.param(seed, marks=pytest.mark.explore) for seed in SEEDS[1:])]
 )
@@ -192,6 +193,7 @@ def test_random_netsplits_with_slow_callbacks(cluster: Cluster) -> None:
     play(cluster, SEEDS[0], STEPS, pause=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["majority", "quorum"])
 def test_fenced_writes_in_random_splits(cluster: Cluster, tmp_path: Path, policy: str) -> None:
     """Five nodes in random parts, changed before all have settled: there is one leader in each term.

@@ -131,6 +131,7 @@ def explore(first: Two) -> Iterator[Two]:
                 left.append(new)
 
 
+@pytest.mark.slow
 def test_one_of_two_asks_on_the_node_of_the_other() -> None:
     """At any time, whoever of two connected nodes begins when; in the end both do."""
     states = 0

@@ -50,6 +50,7 @@ def test_a_seed_that_went_wrong() -> None:
     assert failure is None, str(failure)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clients", [2, 3])
 @pytest.mark.parametrize("grain", ["nodes", "parties"])
 def test_random_worlds_of_client_programs(clients: int, grain: Grain) -> None:
@@ -61,6 +62,7 @@ def test_random_worlds_of_client_programs(clients: int, grain: Grain) -> None:
     assert failure is None, f"clients={clients}, grain={grain!r}: {failure}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_three_candidates_on_three_nodes(policy: PolicyName) -> None:
     """The same for one candidate on each of three nodes, with a cut and a crash in most worlds."""
@@ -80,6 +82,7 @@ def test_three_candidates_on_three_nodes(policy: PolicyName) -> None:
             raise AssertionError(f"{policy}, seed {seed}: {error}") from error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part", [0, *(pytest.param(part, marks=pytest.mark.explore) for part in (1, 2, 3))]
 )
@@ -112,6 +115,7 @@ def test_a_storm_with_losses() -> None:
         assert world.network.lost, f"storm(seed={seed})"
 
 
+@pytest.mark.slow
 def test_faults_happen() -> None:
     """Random worlds have all kinds of events in them, and enough elections and writes."""
     seen: set[str] = set()

@@ -59,6 +59,7 @@ def test_everybody_gets_it_with_a_bounded_number_of_messages(servers: int, rule:
         assert report.violations() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "most"),
     [
@@ -282,6 +283,7 @@ def test_steps_that_grow_with_the_queue_are_caught() -> None:
     assert large.each - large.shape.hold > 3 * (small.each - small.shape.hold)
 
 
+@pytest.mark.slow
 def test_messages_that_grow_with_the_crowd_are_caught() -> None:
     """If all who want the same are told each change."""
     for servers in (1, 3):
@@ -549,6 +551,7 @@ def check_any(seeds: Sequence[int]) -> None:
         assert said == [], (seed, rule.name, shape)
 
 
+@pytest.mark.slow
 def test_any_crowd() -> None:
     """Small crowds of any kind, with servers in trouble."""
     check_any(range(SEED, SEED + 15))

@@ -328,6 +328,7 @@ MORE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "faults",
     [
@@ -344,6 +345,7 @@ def test_no_second_success_in_any_order(faults: str) -> None:
     assert count > 1_000
 
 
+@pytest.mark.slow
 def test_no_second_success_in_random_worlds() -> None:
     """Three runs, with many faults of every kind, also on servers that are new: the same."""
     rng = random.Random(SEED)

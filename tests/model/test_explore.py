@@ -321,6 +321,7 @@ def test_it_finds_the_same_ends_with_real_counters() -> None:
         assert renamed.surrenders == real.surrenders, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -217,6 +217,7 @@ LARGER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_kept_grant_in_every_order(name: str) -> None:
     """Clocks that drift, and a node that stops: tokens rise, nobody waits longer than a lease, and only a node with a fault loses a lock."""

@@ -266,6 +266,7 @@ def test_small_worlds(name: str) -> None:
     assert (min(found), max(found)) == SMALL[name][1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -309,6 +310,7 @@ def random_world(seed: int, nodes: int) -> Owners:
     return world
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_random_worlds(nodes: int) -> None:
     """Whatever owners do in several threads, and wherever they are ended: nobody is stuck, and nothing is left.

@@ -106,6 +106,7 @@ def test_an_address_that_is_taken(address: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_ring_of_three_by_the_keyboard_alone(address: str, browser: Browser) -> None:
     """To its end and back; another order from the middle; the link of a board shows the same board."""
@@ -136,6 +137,7 @@ def test_a_ring_of_three_by_the_keyboard_alone(address: str, browser: Browser) -
     assert not browser.errors
 
 
+@pytest.mark.slow
 @needs_browser
 def test_what_a_student_does_first(address: str, browser: Browser) -> None:
     """The steps that the page of the documentation counts: one choice, and so many keys, and nothing else."""
@@ -184,6 +186,7 @@ def test_an_order_that_ours_survives_and_the_original_does_not(
     assert not browser.errors
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_client_is_told_what_to_do_and_a_branch_is_tried(address: str, browser: Browser) -> None:
     """A step that is typed is taken; what if: two boards differ; a failing command is opened; a wrong step is explained."""
@@ -209,6 +212,7 @@ def test_a_client_is_told_what_to_do_and_a_branch_is_tried(address: str, browser
     assert not browser.errors
 
 
+@pytest.mark.slow
 @needs_browser
 def test_an_exercise_is_answered(address: str, browser: Browser) -> None:
     """From its link: a wrong answer, a right one, by the keyboard; another one of the list, answered by its moves."""
@@ -232,6 +236,7 @@ def test_an_exercise_is_answered(address: str, browser: Browser) -> None:
     assert not browser.errors
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.skipif(not AXE, reason="LOCKS_AXE does not name axe.min.js")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

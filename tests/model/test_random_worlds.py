@@ -35,6 +35,7 @@ def replay_command(failure: FailedRun, shape: Shape) -> str:
     return f"python -m locks sim run --runs 1 --seed {failure.seed} with {given}: {failure.error}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "worlds", [WORLDS // 6, pytest.param(WORLDS, marks=pytest.mark.explore)], ids=["some", "all"]
 )
@@ -58,6 +59,7 @@ def test_random_worlds(name: str, worlds: int) -> None:
     assert tally.messages.total() < 200 * worlds, str(tally)
 
 
+@pytest.mark.slow
 def test_faults_happen() -> None:
     """Worlds with faults have crashes and cuts in them, and clients that die or lose their nodes."""
     tally = Tally()

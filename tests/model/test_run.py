@@ -76,6 +76,7 @@ def test_a_case_that_goes_wrong_is_noticed() -> None:
     assert "Violation in world.check_quiet" in wrong
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [Shape(), BREAKING, Shape(nodes=2, faults=True, agents=3)])
 def test_a_case_repeats_a_run(shape: Shape) -> None:
     """What happened in a run, written as text and read again, happens again in every detail."""
@@ -198,6 +199,7 @@ print(digest.hexdigest(), hash("a"))
 """
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_trace() -> None:
     """Every event is the same in another process, in which strings have other hashes."""
     found = [

@@ -82,6 +82,7 @@ def test_small_worlds(name: str, abort: bool) -> None:
     assert outcome.superfluous == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scripts", "yields"), [(KNOT, (1, 1)), (TWO_CIRCLES, (0, 1))], ids=["a knot", "two circles"]
 )
@@ -234,6 +235,7 @@ def test_a_circle_is_no_deadlock() -> None:
     assert explore(start(plan, held=True)).superfluous > 0
 
 
+@pytest.mark.slow
 def test_one_circle_is_not_enough() -> None:
     """A knot of which only one circle is made known is never found."""
     with pytest.raises(Violation, match="stuck"):

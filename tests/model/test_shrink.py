@@ -99,6 +99,7 @@ def test_only_the_fault_that_matters_is_left() -> None:
         assert case.scripts == ((),), case
 
 
+@pytest.mark.slow
 def test_what_begins_again_is_kept() -> None:
     """A failure that needs a second transaction keeps it, and nothing else."""
     for failure in failures(Rule("once", "", NeverAgain), Shape(nodes=1, steps=8, abort=False), 3):

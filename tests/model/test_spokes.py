@@ -62,6 +62,7 @@ def test_two_clients_when_a_lock_server_crashes(modes: str, faults: Faults) -> N
     all_of(TWO._replace(modes=modes, faults=faults))
 
 
+@pytest.mark.slow
 def test_rings_of_three_over_one_server() -> None:
     """In both orders, from the very beginning: one surrender, whatever order messages arrive in."""
     total = all_of(RING._replace(nodes=1, held=False))

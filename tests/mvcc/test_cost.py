@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from locks.mvcc import (
     Aborted,
     Committed,
@@ -185,6 +187,7 @@ def test_a_turn_is_bounded_where_a_search_is_not() -> None:
     assert one_more(1000) <= 3 * one_more(100)
 
 
+@pytest.mark.slow
 def test_a_wait_is_put_down_at_the_same_cost_each_time() -> None:
     """Also when as many keys and transactions are remembered as may be."""
 

@@ -299,6 +299,7 @@ MACHINES = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @MACHINES
 def test_the_table_is_as_the_obvious_one(machine: type[Lockstep]) -> None:
     """Any operations in any order: states, waits, victims are the same, the invariants hold."""

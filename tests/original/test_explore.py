@@ -248,6 +248,7 @@ def rows_on_the_page(name: str) -> list[str]:
     return text.partition("<!-- end -->")[0].strip().splitlines()
 
 
+@pytest.mark.slow
 def test_the_first_row_is_what_is_counted() -> None:
     """The others are counted with `LOCKS_EXPLORE=1 make explore`; `python -m benchmarks.original --write` writes them."""
     counted = markdown(table(names()["as it is"][:1]), {0}).splitlines()

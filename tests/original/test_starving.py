@@ -89,6 +89,7 @@ def test_components_are_what_reaches_each_other() -> None:
         assert sum(map(len, found)) == size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", SMALL)
 @pytest.mark.parametrize(
     "rule",

@@ -110,6 +110,7 @@ def redis_port(tmp_path: Path) -> Iterator[int]:
             server.kill()
 
 
+@pytest.mark.slow
 def test_a_lock_of_redis_expires_only_with_a_timeout(redis_port: int) -> None:
     """redis-py: without `timeout`, the default, the lock of a dead holder is locked for ever; who has it is a random token."""
     redis: Any = pytest.importorskip("redis", reason="not installed: pip install redis")
@@ -199,6 +200,7 @@ def waiting(connection: Any) -> int:
     )
 
 
+@pytest.mark.slow
 def test_deadlocks_of_advisory_locks_are_explained(connect: Callable[..., Any]) -> None:
     """PostgreSQL: the client that finds it, after one second, is aborted, and the error says who waits for whom."""
     import psycopg

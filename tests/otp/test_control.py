@@ -187,6 +187,7 @@ def test_limits_hold_for_control_term_and_message() -> None:
 PARTS = st.one_of(PIDS, REFERENCES, st.integers(-1, 40), st.just(NAME), TERMS)
 
 
+@pytest.mark.slow
 @MANY
 @given(st.sampled_from([term for _, term, _ in FORMS + OTHER_FORMS]), st.data())
 def test_parts_of_any_type_are_refused_or_right(term: tuple[Any, ...], data: st.DataObject) -> None:

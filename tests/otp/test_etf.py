@@ -172,6 +172,7 @@ def test_a_term_can_stand_anywhere() -> None:
     assert decode(bytearray(encode((1, "x")))) == (1, "x")
 
 
+@pytest.mark.slow
 @MANY
 @given(TERMS)
 @example({(1, 2.0): [[]], "": b""})
@@ -244,6 +245,7 @@ def test_a_term_within_itself_cannot_be_sent() -> None:
         encode(wide)
 
 
+@pytest.mark.slow
 def test_limits_of_both_sides_agree() -> None:
     """What is just within the limits can be sent, and read with the default limits."""
     atoms = [Atom(f"a{number}") for number in range(99_999)]
@@ -381,6 +383,7 @@ def test_garbage_is_refused_and_nothing_else(data: bytes) -> None:
     check_decoding(b"\x83" + data)
 
 
+@pytest.mark.slow
 @MANY
 @given(TERMS, st.data())
 def test_damaged_terms_are_refused_and_nothing_else(term: Any, data: st.DataObject) -> None:

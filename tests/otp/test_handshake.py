@@ -565,6 +565,7 @@ def test_challenges_depend_on_the_key() -> None:
     assert len({other.next() for _ in range(1000)} & set(numbers)) < 5
 
 
+@pytest.mark.slow
 def test_recent_challenges_are_recognised() -> None:
     """What was given out lately is known; what was not yet, or long ago, is not."""
     challenges, ahead = Challenges(b"k" * 16), Challenges(b"k" * 16)

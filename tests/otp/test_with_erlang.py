@@ -177,6 +177,7 @@ def as_erlang_has_it(term: Any) -> Any:
     return term
 
 
+@pytest.mark.slow
 @MANY
 @given(TERMS)
 def test_every_term_survives_erlang(erlang: Erlang, term: Any) -> None:

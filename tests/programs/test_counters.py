@@ -179,6 +179,7 @@ def check(folder: Path) -> int:
     return len(done)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -153,7 +153,14 @@ def name(path: Path) -> str:
 PAGES = {name(path): path.read_text(encoding="utf-8") for path in FILES}
 
 
-@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if program(text).strip()])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow if page != "README.md" else ())
+        for page, text in PAGES.items()
+        if program(text).strip()
+    ],
+)
 def test_python_blocks_run(page: str, tmp_path: Path) -> None:
     """The Python blocks of a page run in order without an error, and print what is shown."""
     run_page(Path(page).name, PAGES[page], tmp_path)

@@ -51,6 +51,7 @@ def output(outputs: dict[str, str], name: str) -> str:
     return outputs[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [path.name for path in EXAMPLES])
 def test_example_runs(name: str, outputs: dict[str, str]) -> None:
     """Each example ends with exit status 0, prints something, and no traceback."""

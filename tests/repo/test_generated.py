@@ -158,6 +158,7 @@ BLOCKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", BLOCKS)
 def test_block_is_what_its_command_prints(block: Generated) -> None:
     """A generated block is what its command prints now."""

@@ -62,6 +62,7 @@ def test_command_is_there(tmp_path: Path) -> None:
         assert f"\n    {command} " in said
 
 
+@pytest.mark.slow
 def test_demo(tmp_path: Path) -> None:
     """`python -m locks demo` resolves deadlocks, and no money is missing."""
     said, _ = run(tmp_path, PYTHON, "-m", "locks", "demo", "--seconds", "1", "--json")
@@ -131,6 +132,7 @@ def test_a_program_that_simulates(tmp_path: Path) -> None:
     assert run(tmp_path, PYTHON, "simulated.py")[0] == "1 False\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("-n", "2")])
 def test_tests_that_simulate(
     options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

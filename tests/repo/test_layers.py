@@ -64,6 +64,7 @@ def violations(module: str, source: str, is_package: bool = False) -> list[str]:
     return bad
 
 
+@pytest.mark.slow
 def test_modules_keep_the_rules() -> None:
     """Each module is in a layer, imports only from below, and is finished."""
     found = [

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import NamedTuple
 
+import pytest
+
 from tests.repo.layers import ROOT
 
 # What runs in the threads of clients, where signal handlers and others may raise something.
@@ -83,6 +85,7 @@ def uncovered(source: str, name: str = "") -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.slow
 def test_loops_are_covered() -> None:
     """In all modules whose code runs in the threads of clients."""
     found = {path: uncovered(path.read_text(encoding="utf-8"), str(path)) for path in OF_CLIENTS}

@@ -22,6 +22,7 @@ SMALL = {
 REWRITE = "write the tables anew: python -m benchmarks.messages --write"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_are_what_is_counted(name: str) -> None:
     """The rows for small sizes are the first ones of the table on the page."""

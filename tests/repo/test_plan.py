@@ -25,6 +25,7 @@ COSTS = Costs(message=50e-6, fixed=20e-6, each=90e-6)
 REWRITE = "write the page anew: python -m benchmarks.plan --write"
 
 
+@pytest.mark.slow
 def test_page_shows_what_the_model_says() -> None:
     """Each table and plot of the page is the one that the model makes of the measured costs."""
     measured = json.loads(FILE.read_text(encoding="utf-8"))

@@ -20,10 +20,13 @@ def rows(text: str) -> dict[str, tuple[list[str], list[str]]]:
 
 
 def names(file: str) -> list[str]:
-    """The tests of a file, as `-k` sees them."""
+    """The tests of a file that `make test` runs, as `-k` sees them."""
     path = TESTS / file if "/" in file else TESTS / "unit" / file
-    found: list[str] = re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.M)
-    return [f"{path.name}::{name}" for name in found]
+    found: list[tuple[str, str]] = re.findall(
+        r"^((?:@.*\n(?:[ )\]].*\n)*)*)def (test_\w+)", path.read_text(encoding="utf-8"), re.M
+    )
+    left_out = re.compile(r"^@pytest\.mark\.(slow|explore)$", re.M)
+    return [f"{path.name}::{name}" for marks, name in found if not left_out.search(marks)]
 
 
 def missing(expressions: list[str], files: list[str]) -> list[str]:

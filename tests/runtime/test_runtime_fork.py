@@ -138,6 +138,7 @@ def test_forks_of_a_busy_program(run_script: Callable[..., str]) -> None:
     assert run_script(BUSY.format(prelude="")) == "{'ok'} 0 0\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "prelude", ["from gevent import monkey; monkey.patch_all()", "import gevent; gevent.get_hub()"]
 )

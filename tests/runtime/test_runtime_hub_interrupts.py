@@ -21,6 +21,7 @@ def press():
 """
 
 
+@pytest.mark.slow
 @either
 def test_at_random_moments(run_script: Callable[..., str], prelude: str) -> None:
     """Greenlets lock, begin and end; the main greenlet waits, and gets every signal as one exception."""

@@ -57,6 +57,7 @@ except KeyboardInterrupt:
     assert run(script) == "interrupted\n"
 
 
+@pytest.mark.slow
 def test_a_signal_storm_tears_nothing(run: Callable[[str], str]) -> None:
     """Signals at arbitrary moments hit only between the sections: two counters stay equal."""
     script = """

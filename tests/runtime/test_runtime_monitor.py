@@ -375,6 +375,7 @@ def test_ten_thousand_monitors_of_one_subject() -> None:
     assert counts == [0, 1] * 5000
 
 
+@pytest.mark.slow
 def test_cancelled_monitors_leave_nothing_behind() -> None:
     """After many monitors came and went, callbacks and subjects can be collected."""
 

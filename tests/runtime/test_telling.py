@@ -97,6 +97,7 @@ def test_a_slow_call_is_logged(
     assert caplog.text.count("has taken more than") == 1
 
 
+@pytest.mark.slow
 def test_what_waits_is_bounded(executor: Executor, caplog: pytest.LogCaptureFixture) -> None:
     """Of a function that does not return the newest calls wait; the older ones are left out, and their number is logged."""
     slow = Blocks()

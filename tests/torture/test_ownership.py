@@ -155,6 +155,7 @@ def test_a_task_that_is_torn_is_over(act: Callable[[Stage], None], step: int) ->
     in_thread(play)
 
 
+@pytest.mark.slow
 @every
 @pytest.mark.parametrize("act", [hold, hold_asked_back, hold_by_a_stack, run])
 def test_a_worker_is_stopped_in_the_middle(act: Callable[[Stage], None], step: int) -> None:
@@ -171,6 +172,7 @@ def test_a_worker_is_stopped_in_the_middle(act: Callable[[Stage], None], step: i
     in_thread(play)
 
 
+@pytest.mark.slow
 @every
 @pytest.mark.parametrize("act", [hold, hold_asked_back, hold_by_a_stack, run])
 def test_a_task_in_the_middle_of_another_one(act: Callable[[Stage], None], step: int) -> None:

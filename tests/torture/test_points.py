@@ -191,6 +191,7 @@ def test_point_4_an_acquire_that_raises_keeps_nothing() -> None:
     assert out == "True 0 left; []\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["lock", "thin lock", "transaction"])
 def test_point_4_ctrl_c_in_a_with_statement_keeps_nothing(form: str) -> None:
     """A real SIGINT at every ninth instruction of the block: when it is left, it has let go."""

@@ -36,6 +36,7 @@ def weather(scenario: str, seed: int, seconds: float) -> None:
     assert found["steps"] > ENOUGH
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_storm(scenario: str) -> None:
     """Half a second: no two holders, nothing left, each exception seen once, and the node serves on."""

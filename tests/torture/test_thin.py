@@ -54,6 +54,7 @@ print(sorted(found), problems, at > first, looks > held > 0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["Injected", "view"])
 @pytest.mark.parametrize("case", ["with RWLock", "with Lock, inflated", "with transaction, lock"])
 def test_a_held_thin_lock_is_announced_at_each_instruction(case: str, fault: str) -> None:

@@ -20,6 +20,7 @@ def judge(kind: str, number: int, forms: tuple[str, ...]) -> None:
     assert not bad, "\n".join(map(str, bad))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_interrupted_acquire_leaves_nothing(kind: str) -> None:
     """Of 100 of each form of block."""

@@ -75,6 +75,7 @@ def by_pyright() -> Lines:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", [by_mypy, pytest.param(by_pyright, marks=pytest.mark.explore)])
 def test_programs_of_users(check: Any) -> None:
     """Each program: where, and only where, it is marked, there is an error."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -140,6 +141,7 @@ class World:
         )
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.lists(steps, max_size=25))
 def test_a_call_leads_to_the_same_place_as_messages(script: list[Any]) -> None:

@@ -220,6 +220,7 @@ def test_keys_can_be_copied_and_pickled_and_not_changed() -> None:
         del key.value  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_keys_leave_nothing_behind() -> None:
     """The table of keys has those that are in use."""
     gc.collect()

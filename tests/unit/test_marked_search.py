@@ -205,6 +205,7 @@ def test_whoever_may_be_tied_knows_a_way(name: str) -> None:
                 assert reached[0] == reached[1], f"seed {seed}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
 def test_in_each_deadlock_within_the_node_a_cycle_is_known(name: str) -> None:
     """And so it is with a search through everything."""

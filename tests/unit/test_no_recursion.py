@@ -91,6 +91,7 @@ def _deep(depth: int) -> Any:
     return value
 
 
+@pytest.mark.slow
 def test_what_is_too_deep_to_be_sent_is_refused_by_a_clear_error() -> None:
     """Terms, names of groups and resources have a greatest depth; a stack is not what limits them."""
     with pytest.raises(EncodeError, match="deep"):

@@ -83,6 +83,7 @@ def _said(server: ServerMachine, message: Any) -> list[str]:
     return sorted(effects)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.lists(messages, max_size=25), st.lists(messages, max_size=15))
 def test_a_lock_server_goes_on_from_its_saved_state_as_if_nothing_had_happened(

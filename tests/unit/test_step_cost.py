@@ -127,6 +127,7 @@ def test_a_step_costs_the_same_however_many_wait(name: str, differ: bool) -> Non
             assert lines <= few[step] + SLACK, (step, few, many)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wish", ["writers", "readers and writers"])
 def test_a_search_through_everything_costs_more_with_each_waiter(wish: str) -> None:
     """So these counts show what they are there for."""

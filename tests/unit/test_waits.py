@@ -123,6 +123,7 @@ def check_marks(table: LockTable) -> None:
             assert (child in marks.plain_below) == bool(inside & plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS // 4))
 def test_who_waits_and_is_tied_is_known_after_each_step(first: int) -> None:
     """After each step of random worlds, with their seeds: edges, who is tied, what these were told, the notifier's lists, and all marks."""

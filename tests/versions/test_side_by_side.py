@@ -125,6 +125,7 @@ except locks.CannotServe as error:
 """
 
 
+@pytest.mark.slow
 def test_copies_need_the_present_version(earlier: Path) -> None:
     """A program with copies does not use servers of an older version, and servers with copies serve no older program."""
     with World() as world:
@@ -152,6 +153,7 @@ def processes(earlier: Path, request: pytest.FixtureRequest) -> Iterator[Both]:
         yield Both(world, (most, one, most))
 
 
+@pytest.mark.slow
 def test_locks_deadlocks_views_and_commands(processes: Both, earlier: Path) -> None:
     """Two clients are connected over a relay, and a deadlock between them is resolved; both versions see the same, and each breaks what the other holds."""
     roots = (earlier, ROOT)
