@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import permutations
 from typing import NamedTuple
 
+from locks.model import Require
 from locks_lab.original.explore import kind_of
 from locks_lab.original.variants import ORIGINAL, Variant
 from locks_lab.original.world import World
@@ -46,6 +47,7 @@ def asked(
     circle: Sequence[int] = (),
     nodes: Sequence[str] = ("n1",),
     aborts: bool = False,
+    require: Require | None = None,
 ) -> World:
     """A ring: each client holds a lock, and they request the next client's lock, one after the other.
 
@@ -58,11 +60,15 @@ def asked(
             numbers.
         nodes: The nodes of the locks, in turn.
         aborts: Whether agents abort instead of surrendering a lock that was granted.
+        require: On how many of all nodes they need the next client's lock; None for the one node where it is held.
     """
     size = len(order)
     place = {number: n for n, number in enumerate(circle or sorted(order))}
     locks = [f"write {n} on {nodes[n % len(nodes)]}" for n in range(size)]
-    scripts = [f"{locks[place[n]]}; {locks[(place[n] + 1) % size]}" for n in sorted(order)]
+    wanted = (
+        [f"write {n} on {','.join(nodes)} {require}" for n in range(size)] if require else locks
+    )
+    scripts = [f"{locks[place[n]]}; {wanted[(place[n] + 1) % size]}" for n in sorted(order)]
     world = held(World(scripts, nodes, variant=variant, abort_on_deadlock=aborts))
     world.sent.clear()
     for number in order:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 
 import locks
 from tests.cluster.conftest import pytest_pyfunc_call, world
-from tests.erlang.erlang import COOKIE, MISSING, PRESENT, Erlang
+from tests.erlang.erlang import COOKIE, MISSING, PRESENT, Erlang, compiled
 from tests.helpers import eventually
 from tests.otp.erlang import port_mapper
 
@@ -48,11 +47,8 @@ def mapper() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the compiled driver, and a callback module for the original's candidates."""
-    folder = tmp_path_factory.mktemp("driver")
-    sources = [str(HERE / "driver.erl"), str(HERE / "candidate.erl")]
-    subprocess.run(["erlc", "-o", str(folder), *sources], check=True)
-    return folder
+    """The folder with the compiled driver, and callback modules for the original's candidates."""
+    return compiled(tmp_path_factory.mktemp("driver"))
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,13 @@ PRESENT = (
 )
 
 
+def compiled(folder: Path) -> Path:
+    """Compile the driver, and the callback modules, into a folder."""
+    sources = [str(each) for each in Path(__file__).parent.glob("*.erl")]
+    subprocess.run(["erlc", "-o", str(folder), *sources], check=True)
+    return folder
+
+
 class ErlangError(Exception):
     """A function has failed in the Erlang node."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from locks.model import AgentId, LockId
+from locks.model import REQUIREMENTS, AgentId, LockId
 from locks.otp.bytes.terms import Atom, Pid
 from locks_lab.original import table as model
 from locks_lab.original.messages import Ask, End, Surrender
@@ -182,7 +182,11 @@ def seen(nodes: Sequence[Erlang], table: Any, situation: Situation, name: str) -
 
     def ask(age: int, further: int) -> Call:
         wanted = (place[age] + further) % size
-        return clients[age - 1].ask((*table, wanted), "write", nodes[wanted % len(nodes)].name)
+        if further and situation.require:
+            there, require = [node.name for node in nodes], situation.require
+        else:
+            there, require = [nodes[wanted % len(nodes)].name], "all"
+        return clients[age - 1].ask((*table, wanted), "write", *there, require=require)
 
     for age in situation.circle:
         ask(age, 0).get()
@@ -197,7 +201,9 @@ def seen(nodes: Sequence[Erlang], table: Any, situation: Situation, name: str) -
         clients[situation.dies - 1].die()
         time.sleep(0.05)
     holding = {age for age in calls if found[age] == "s" and calls[age].succeeded}
-    broken = any(situation.circle[(place[age] + 1) % size] in holding for age in holding)
+    broken = situation.require is None and any(
+        situation.circle[(place[age] + 1) % size] in holding for age in holding
+    )
     limit = time.monotonic() + 10
     while True:
         for age, call in calls.items():
@@ -223,22 +229,26 @@ def seen(nodes: Sequence[Erlang], table: Any, situation: Situation, name: str) -
         "abort",
         "nodes",
         *(pytest.param(kind, marks=pytest.mark.explore) for kind in ("abort nodes", "death")),
+        *(
+            pytest.param(kind, marks=[pytest.mark.explore] * (kind != "majority"))
+            for kind in REQUIREMENTS
+        ),
     ],
 )
 def test_clients_that_abort_or_die_and_several_nodes(
     erlang: Erlang, more_erlang: Callable[..., Erlang], kind: str, fresh: Any
 ) -> None:
-    """Rings whose agents abort, whose locks are on two nodes, or one of whose clients dies: the same becomes of all."""
+    """Rings whose agents abort, whose locks are on several nodes, or one of whose clients dies: the same becomes of all."""
+    wanted = [each for each in situations() if each.kind == kind]
     nodes = [erlang]
-    if "nodes" in kind:
-        nodes.append(more_erlang("e2@127.0.0.1"))
-        assert erlang.call("main", "net_adm", "ping", Atom(nodes[1].name)) == Atom("pong")
-    for each in situations():
-        if each.kind == kind:
-            table = fresh()
-            found = seen(nodes, table, each, f"end{table[1]}")
-            print(each, found)
-            assert found == each.foreseen(), str(each)
+    for number in range(2, len(wanted[0].nodes) + 1):
+        nodes.append(more_erlang(f"e{number}@127.0.0.1"))
+        assert erlang.call("main", "net_adm", "ping", Atom(nodes[-1].name)) == Atom("pong")
+    for each in wanted:
+        table = fresh()
+        found = seen(nodes, table, each, f"end{table[1]}")
+        print(each, found)
+        assert found == each.foreseen(), str(each)
 
 
 def test_what_was_surrendered_counts_as_held(erlang: Erlang, fresh: Any) -> None:

@@ -13,19 +13,20 @@ from itertools import permutations
 from pathlib import Path
 from typing import NamedTuple
 
+from locks.model import REQUIREMENTS, Require
 from locks_lab.original.runs import asked
 from locks_lab.original.world import Choice, World
 from locks_lab.worlds.host import Violation
 
 RECORDED = Path(__file__).with_name("ends.txt")
-NODES = ("n1", "n2")
+NODES = ("n1", "n2", "n3")
 
 
 class Situation(NamedTuple):
     """A ring, whose clients request the next one's lock one after the other.
 
     Attributes:
-        kind: What is special.
+        kind: What is special; perhaps a requirement, with which the next one's lock is requested on all nodes.
         circle: The clients by age, as they stand in the ring.
         order: The order in which they request.
         dies: The client that dies afterwards; 0 if none does.
@@ -39,7 +40,14 @@ class Situation(NamedTuple):
     @property
     def nodes(self) -> Sequence[str]:
         """The nodes of the locks, in turn."""
-        return NODES if "nodes" in self.kind else NODES[:1]
+        if self.require:
+            return NODES
+        return NODES[:2] if "nodes" in self.kind else NODES[:1]
+
+    @property
+    def require(self) -> Require | None:
+        """On how many of all nodes a client needs the next one's lock; None if it requests it only where it is held."""
+        return next((each for each in REQUIREMENTS if each == self.kind), None)
 
     @property
     def aborts(self) -> bool:
@@ -55,7 +63,13 @@ class Situation(NamedTuple):
 
         A `!` says that two were told that they hold the same lock.
         """
-        world = asked(self.order, circle=self.circle, nodes=self.nodes, aborts=self.aborts)
+        world = asked(
+            self.order,
+            circle=self.circle,
+            nodes=self.nodes,
+            aborts=self.aborts,
+            require=self.require,
+        )
         broken = bool(self.dies) and do(world, ("die", self.dies))
         while ready := [c.number for c in world.clients if c.ready and not c.generation]:
             for number in ready:
@@ -84,7 +98,7 @@ def situations() -> Iterator[Situation]:
     """All of two and three clients, in each order."""
     for circle in ((1, 2), (1, 2, 3), (1, 3, 2)):
         for order in permutations(sorted(circle)):
-            for kind in ("abort", "nodes", "abort nodes"):
+            for kind in ("abort", "nodes", "abort nodes", *REQUIREMENTS):
                 yield Situation(kind, circle, order)
             for dies in circle:
                 yield Situation("death", circle, order, dies)
