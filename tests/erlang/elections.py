@@ -16,7 +16,7 @@ from tests.erlang.erlang import LIMIT, Erlang, compiled
 from tests.original.elections import SCRIPTS
 from tests.otp.erlang import port_mapper
 
-LONG_ENOUGH = 0.15  # without a change: more than the 20 ms after which candidates look again
+LONG_ENOUGH = 0.3  # without a change: more than the 20 ms after which candidates look again
 _names = count(1)
 
 

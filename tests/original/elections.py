@@ -37,7 +37,7 @@ def foreseen(script: str, homes: str) -> frozenset[str]:
         {int(word) for word in script.replace(",", "").replace(";", "").split() if word.isdigit()}
     )
     ages = [*permutations(numbers)] if len(nodes) > 1 else [tuple(numbers)]
-    worlds = [Elections(script, nodes, each, delays=True) for each in ages]
+    worlds = [Elections(script, nodes, each, delays=len(nodes) == 1) for each in ages]
     return frozenset().union(*(ends(world, lambda w: w.callbacks) for world in worlds))
 
 
