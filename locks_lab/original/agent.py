@@ -102,7 +102,7 @@ class Agent:
             notified.
     """
 
-    STATE = (
+    STATE: tuple[str, ...] = (
         "known",
         "holders",
         "interesting",

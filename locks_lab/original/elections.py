@@ -1,6 +1,6 @@
 """A world of elections of the original: instances, their agents and helpers, lock servers, process groups.
 
-A script says what happens from outside: `start 1, start 2; put 1 x; kill leader; start 3`. What stands behind a `;` happens
+A script says what happens from outside: `start 1, start 2; put 1 x; kill 2; start 3`. What stands behind a `;` happens
 when all before has settled; what stands behind a `,` at any moment. Everything else happens in any order:
 
     ("act", process)    an instance handles the first message of its mailbox
@@ -9,7 +9,8 @@ when all before has settled; what stands behind a `,` at any moment. Everything 
     ("next", number)    the script goes on
 
 Lock servers, process groups, agents and helpers handle at once what arrives, and 20 ms pass only when nothing is under way.
-No mailbox gets long. Nodes are connected, and do not fail. Longer time limits never end here, neither the 5 s of `syncing` nor the 60 s of a helper that nobody releases: what only they resolve counts as stuck.
+A mailbox with `MOST` messages is emptied first. Nodes are connected, and do not fail. Longer time limits never end here, neither
+the 5 s of `syncing` nor the 60 s of a helper that nobody releases: what only they resolve counts as stuck.
 """
 
 from __future__ import annotations
@@ -58,9 +59,7 @@ class Contender(Agent):
         if message == "notify":
             return [self._word]
         if message == "await":
-            self.asked = min(
-                self.asked + 1, 2
-            )  # more make no difference but for the number of states
+            self.asked = min(self.asked + 1, 2)  # so that the states are finite
             if isinstance(self.status, int):
                 return self._said()
             self.awaited = self.unseen = True
@@ -174,11 +173,9 @@ class Elections:
     def state(self) -> State:
         """All that changes."""
         return (
-            *(
-                tuple(self.tables.values()),
-                tuple(self.groups.values()),
-                frozenset(self.mail.items()),
-            ),
+            tuple(self.tables.values()),
+            tuple(self.groups.values()),
+            frozenset(self.mail.items()),
             tuple(each.state for each in self.instances.values()),
             tuple(each.state for each in self.contenders.values()),
             *(self.alive, tuple(self.helpers.items()), self.monitors, self.helped, self.at),
@@ -216,9 +213,9 @@ class Elections:
     def choices(self) -> list[Choice]:
         """All events that are possible next."""
         found: list[Choice] = []
-        for link, queue in self.mail.items():
+        for link in sorted(self.mail, key=lambda link: (isinstance(link[1], str), link)):
             if isinstance(link[1], AgentId):
-                if len(queue) >= MOST:
+                if len(self.mail[link]) >= MOST:
                     return [("act", link[1])]
                 found.append(("act", link[1]))
             else:
@@ -230,12 +227,9 @@ class Elections:
                 if me in self.alive and each.timed
             ]
         step = self.steps[self.at] if self.at < len(self.steps) else None
-        if step is not None and not (step.settled and found) and self._is_possible(step):
+        if step is not None and not (step.settled and found):
             found.append(("next", self.at))
         return found
-
-    def _is_possible(self, step: Step) -> bool:
-        return step.words[0] != "leader" or bool(self.leaders)
 
     @property
     def leaders(self) -> list[Instance]:
@@ -266,7 +260,7 @@ class Elections:
     def _busy(self) -> AgentId | None:
         """An agent or a helper with mail."""
         mailboxes = (to for _, to in self.mail if isinstance(to, AgentId))
-        return next((each for each in mailboxes if each not in self.instances), None)
+        return min((each for each in mailboxes if each not in self.instances), default=None)
 
     def _numbered(self, number: int) -> AgentId:
         return next(me for me in self.instances if me.created == number)
@@ -274,7 +268,7 @@ class Elections:
     # --- The script
 
     def _step(self, verb: str, who: str, *words: str) -> None:
-        me = self.leaders[0].me if who == "leader" else self._numbered(int(who))
+        me = self._numbered(int(who))
         match verb:
             case "start":
                 self._start(self.instances[me])

@@ -37,8 +37,8 @@ class Played:
                 getattr(self, verb)(int(number), *words)
             self.settle()
         found = self.found()
-        for number in {*self.pids} - {*self.gone}:
-            self.kill(number)
+        for each in {*self.pids} - {*self.gone}:
+            self.kill(each)
         return found
 
     def start(self, number: int, fact: str = "") -> None:
