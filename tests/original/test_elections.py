@@ -53,3 +53,21 @@ def test_what_a_script_can_not_have() -> None:
     """It is refused when it is reached."""
     with pytest.raises(InvalidOption, match="there is start, put and kill"):
         ends(Elections("start 1; stop 1"), Elections.verdict)
+
+
+FINE = (
+    "start 1, start 2",
+    "start 1; start 2, kill 1",
+    "start 1; start 2; put 2 x, kill 1",
+    "start 1; start 2; kill 1, start 3",
+)
+
+
+@pytest.mark.parametrize("nodes", [TWO[:1], TWO])
+@pytest.mark.parametrize("script", FINE)
+@pytest.mark.explore
+def test_what_goes_well_however_slow_lock_servers_are(script: str, nodes: tuple[str, ...]) -> None:
+    """One leads, all follow it, and no fact is lost, whichever agent is older."""
+    for ages in ((1, 2, 3), (3, 2, 1)) if "3" in script else ((1, 2), (2, 1)):
+        found = failure(Elections(script, nodes, ages, delays=True))
+        assert found.violation is None
