@@ -11,8 +11,8 @@ awaited.
 
 from __future__ import annotations
 
-from types import CoroutineType
-from typing import TypeVar
+from types import CoroutineType, FunctionType
+from typing import Final, TypeVar
 
 from locks.errors import InvalidOption, MisuseError
 
@@ -28,10 +28,13 @@ __all__ = [
 ]
 
 COROUTINE = "pass a coroutine function (async def)"
+LATER: Final = 0x20 | 0x80 | 0x200  # inspect's flags of generators, coroutines, async generators
 
 
 def is_run_later(function: object) -> bool:
     """Whether a call only makes a coroutine or a generator; also for methods, partial functions and objects with `__call__`."""
+    if type(function) is FunctionType and not function.__dict__:  # nothing marks or wraps it
+        return bool(function.__code__.co_flags & LATER)
     import inspect  # many programs hand over no function
 
     return any(
