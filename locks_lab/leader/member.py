@@ -167,10 +167,10 @@ class SimulatedInstance:
         self.core.put(event)
 
     def notify(self, event: Incoming) -> None:
-        """An agent or the node has news. As in the mailbox, one look is enough."""
+        """An agent or the node has news. What happens before it looks needs no other notice."""
         if "news" in self.node.eager:
             self.put(event)
-        elif not (type(event) is Noticed and self.news and type(self.news[-1]) is Noticed):
+        elif not (type(event) is Noticed and any(type(each) is Noticed for each in self.news)):
             self.news.append(event)
 
     def hear_news(self) -> None:

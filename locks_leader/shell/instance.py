@@ -120,7 +120,8 @@ class Instance(GeventActor):
         super().__init__()
         self.node = node
         self.actor_ref.label = label  # type: ignore[attr-defined]  # for lists of group members
-        self.transactions = Transactions(node, self.actor_ref, resource, label)
+        self._notified = False  # there is a notice that it has not taken yet
+        self.transactions = Transactions(node, self.actor_ref, resource, label, self._notice)
         self.machine = Machine(self.actor_ref, kind, policy, policy.sees(node.alive, node.silent))
         self.core = InstanceCore(self.machine)
         self.election = ElectionState(self)
@@ -157,7 +158,6 @@ class Instance(GeventActor):
         groups.join(self._groups[self.machine.kind], me, node=node)
         if self.machine.policy.has_bystanders:
             self._hearing = Hearing(self.node, self.actor_ref, self.transactions.lock_id)
-            self._feed(Noticed())  # the machine must know all nodes that are up
         for kind, monitor in watched:
             self._joined(kind, monitor.members)
         if is_client(self.node):
@@ -165,7 +165,7 @@ class Instance(GeventActor):
             self._acquaintance = Acquaintance(self.node, self.transactions.lock_id, servers)
             self._acquaintance.watch_servers()
         if self._hearing is None or not self._hearing.waits:
-            self._feed(Started())
+            self._take_part()
 
     def on_stop(self) -> None:
         """End in good order: the locks are released at once, then `terminate` is called."""
@@ -218,6 +218,8 @@ class Instance(GeventActor):
         if kind is Heard:
             self._heard(message)
         elif kind in INCOMING:
+            if kind is Noticed:
+                self._notified = False
             if self.node.running or kind not in OF_AGENTS:  # else it is about to be stopped, too
                 self._feed(message)
         elif kind is groups.Joined or kind is groups.Left:
@@ -291,7 +293,10 @@ class Instance(GeventActor):
     def _node_news(self, news: Notification) -> None:
         if news.kind in ENDS:
             return
-        tell(self.actor_ref, NodeLost(news.value) if news.kind == "nodedown" else Noticed())
+        if news.kind == "nodedown":
+            tell(self.actor_ref, NodeLost(news.value))
+        else:
+            self._notice()
         if self._acquaintance is not None:
             self._acquaintance.watch_servers()
 
@@ -304,7 +309,13 @@ class Instance(GeventActor):
 
     def _hears(self) -> None:
         """A lock server is silent, or speaks again; by the node's background."""
-        tell(self.actor_ref, Noticed())
+        self._notice()
+
+    def _notice(self) -> None:
+        """Have it look soon. What happens before it does needs no other notice."""
+        if not self._notified:
+            self._notified = True
+            tell(self.actor_ref, Noticed())
 
     def _member_down(self, member: Ref, _: Down) -> None:
         tell(self.actor_ref, MemberDown(member))
@@ -324,17 +335,30 @@ class Instance(GeventActor):
             self._feed(MemberJoined(member, node, kind))
             if self._hearing is not None:
                 self._hearing.joined(member, node)
-                self._feed(Noticed())
+                self._look(self._hearing)
             if kind == "candidate" and self._is_original(member):
                 self._originals().met(member)
 
     def _heard(self, news: Heard) -> None:
         """It may leave out a node by now, and take part."""
         if self._hearing is not None:
-            begins = self._hearing.heard(news)
+            if self._hearing.heard(news):
+                self._take_part()
+            else:
+                self._look(self._hearing)
+
+    def _take_part(self) -> None:
+        """Begin, with the nodes that count now."""
+        elders = frozenset[str]()
+        if self._hearing is not None:
+            elders = self._hearing.elders
             self._feed(Noticed())
-            if begins:
-                self._feed(Started(self._hearing.elders))
+        self._feed(Started(elders))
+
+    def _look(self, hearing: Hearing) -> None:
+        """Other nodes may count now; an instance that does not take part yet looks when it begins."""
+        if not hearing.waits:
+            self._feed(Noticed())
 
     def _feed(self, event: Incoming) -> None:
         """Give the core an event, and carry out its effects."""
@@ -345,7 +369,7 @@ class Instance(GeventActor):
         self.core.feed(event, self._do)
         self._leadership.note_role(self.machine)
         if type(event) is MemberDown and self._hearing is not None:
-            self._feed(Noticed())  # its node may have no instance now
+            self._look(self._hearing)  # its node may have no instance now
 
     def _forget(self, member: Any) -> None:
         if self._hearing is not None:

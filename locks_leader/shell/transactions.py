@@ -36,7 +36,6 @@ from locks_leader.core.events import (
     IncludeNodes,
     Incoming,
     MergeTold,
-    Noticed,
     TokenTold,
     standing_of,
 )
@@ -56,16 +55,29 @@ class Transactions:
         client: The instance.
         resource: The resource of the election.
         label: The label of the client.
+        notice: Have the client look at the contest soon.
 
     Attributes:
         lock_id: The lock that they contend for, as the original names it.
         merge_id: The merge lock.
     """
 
-    __slots__ = ("_client", "_contest", "_label", "_merge", "_node", "lock_id", "merge_id")
+    __slots__ = (
+        "_client",
+        "_contest",
+        "_label",
+        "_merge",
+        "_node",
+        "_notice",
+        "lock_id",
+        "merge_id",
+    )
 
-    def __init__(self, node: Node, client: Ref, resource: Any, label: str) -> None:
+    def __init__(
+        self, node: Node, client: Ref, resource: Any, label: str, notice: Callable[[], object]
+    ) -> None:
         self._node = node
+        self._notice = notice
         self._client = client
         self._label = label
         self.lock_id = (LOCKS_LEADER, resource)
@@ -137,13 +149,11 @@ class Transactions:
         locks.lock_nowait(self._contest, self.lock_id, LOCK[0], sorted(nodes), LOCK[1])
 
     def _contest_news(self, round: int, news: Notification) -> None:
-        event: Incoming = Noticed()
-        if news.kind in ENDS:
-            return
         if news.kind == "token":
             token = news.value[1]
-            event = TokenTold(round, None if isinstance(token, Exception) else token)
-        tell(self._client, event)
+            tell(self._client, TokenTold(round, None if isinstance(token, Exception) else token))
+        elif news.kind not in ENDS:
+            self._notice()
 
     # --- The merge lock
 
