@@ -202,12 +202,11 @@ class SimulatedInstance:
                 self.put(Received(sender, sender.node, message))
 
     def lost(self, member: MemberId) -> None:
-        """A member that it monitors is down."""
-        if member in self.monitored:
-            del self.monitored[member]
-            self.put(MemberDown(member))
-            if self.poll is not None and member in self.poll.waits:
-                self.poll.waits.remove(member)
+        """A member is down: process groups say so, or its own monitor."""
+        self.monitored.pop(member, None)
+        self.put(MemberDown(member))
+        if self.poll is not None and member in self.poll.waits:
+            self.poll.waits.remove(member)
 
     def sees(self, node: str, there: bool) -> None:
         """Its node sees another one as up, or as down."""

@@ -16,6 +16,7 @@ that the node notices. So the explorer can run each step once (`locks_lab.leader
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, cast
 
 from locks.core.agent.machine import AgentMachine
@@ -24,6 +25,7 @@ from locks.errors import assert_never
 from locks.model import AgentId
 from locks_lab.leader.member import SimulatedInstance
 from locks_lab.leader.parties import (
+    Gone,
     Here,
     MemberId,
     Said,
@@ -298,6 +300,9 @@ class SimulatedNode:
             self.unsettled.pop(agent.id, None)
         for watcher in self.watchers.pop(ref, ()):
             self.send(ref, watcher, MemberDown(ref))
+        for node in self.up:
+            self.send(self.name, node, Gone(ref))
+        self._gone(ref)
         self._hurry()
 
     def notices(self, other: str, version: int | None) -> None:
@@ -313,24 +318,27 @@ class SimulatedNode:
                 instance.sees(other, True)
         else:
             del self.up[other]
-            self.known.pop(other, None)
+            gone = self.known.pop(other, {})
             for ref, watchers in self.watchers.items():
                 self.watchers[ref] = tuple(w for w in watchers if w.node != other)
             if self.downs_first:
-                self._downs(instances, other)
+                self._downs(instances, other, gone)
             for instance in instances:
                 instance.sees(other, False)
             if not self.downs_first:
-                self._downs(instances, other)
+                self._downs(instances, other, gone)
             for agent in [agent for agent in self.server.table.owners if agent.node == other]:
                 self._serve(Remove(agent))
         for instance in instances:
             self._note(instance)
         self._hurry()
 
-    def _downs(self, instances: list[SimulatedInstance], other: str) -> None:
+    def _downs(
+        self, instances: list[SimulatedInstance], other: str, gone: Iterable[MemberId]
+    ) -> None:
         for instance in instances:
-            for member in [each for each in instance.monitored if each.node == other]:
+            monitored = [each for each in instance.monitored if each.node == other]
+            for member in dict.fromkeys((*gone, *monitored)):
                 instance.lost(member)
 
     # --- Requests of instances
@@ -404,10 +412,18 @@ class SimulatedNode:
                     known[member] = kind
                     for instance in self.instances.values():
                         instance.put(MemberJoined(member, member.node, kind))
+            case Gone():
+                if self.known.get(message.member.node, {}).pop(message.member, None) is not None:
+                    self._gone(message.member)
             case WatchRequest():
                 self._watch(message)
             case _:
                 self._serve(message)
+
+    def _gone(self, member: MemberId) -> None:
+        for instance in list(self.instances.values()):
+            instance.lost(member)
+            self._note(instance)
 
     def _serve(self, message: ServerMessage) -> None:
         for effect in self.server.handle(message):

@@ -11,6 +11,7 @@ from locks_leader.core.messages import Kind, Message
 
 __all__ = [
     "Ask",
+    "Gone",
     "Here",
     "MemberId",
     "Poll",
@@ -46,6 +47,12 @@ class Here(NamedTuple):
     members: tuple[tuple[MemberId, Kind], ...]
 
 
+class Gone(NamedTuple):
+    """An instance of a node has ended, as process groups report it to another node."""
+
+    member: MemberId
+
+
 class WatchRequest(NamedTuple):
     """An instance monitors another one, on another node. It is answered by `MemberDown`."""
 
@@ -71,7 +78,7 @@ class Unsure(NamedTuple):
 
 
 ToInstance = Message | MemberDown | Ask | State | Unsure
-ToNode = ServerMessage | Here | WatchRequest
+ToNode = ServerMessage | Here | Gone | WatchRequest
 Said = ToInstance | ToNode | AgentMessage
 
 

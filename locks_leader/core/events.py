@@ -130,7 +130,7 @@ class Started(NamedTuple):
 
 
 class MemberJoined(NamedTuple):
-    """Another instance takes part in the election."""
+    """Another instance takes part in the election. Whoever says so says `MemberDown`, too."""
 
     member: Member
     node: str
@@ -327,7 +327,7 @@ class EndMerge(NamedTuple):
 
 
 class MonitorMember(NamedTuple):
-    """Say when a member is down: `MemberDown`."""
+    """Say when a member is down that has joined without a `MemberJoined`: `MemberDown`."""
 
     member: Member
 

@@ -154,7 +154,8 @@ class Machine:
 
     def joined(self, member: Member, node: str, kind: Kind) -> list[Effect]:
         """Take in an instance that takes part in the election."""
-        self._meet(member, node, kind)
+        if member != self.me:
+            self.membership.add(member, MemberEntry(node, kind))
         return self._conclude()
 
     def down(self, member: Member) -> list[Effect]:
@@ -480,7 +481,10 @@ class Machine:
     def _announced(self, sender: Member, node: str, message: Announce) -> None:
         if message.term < self.term or (message.term == self.term and self.leader == self.me):
             return
-        self._meet(sender, node, "candidate")
+        if self.membership.add(sender, MemberEntry(node, "candidate")):
+            self._out.append(
+                MonitorMember(sender)
+            )  # process groups do not report it yet, or no longer
         if self.role == "leader":
             self._step_down()
         self._change("announced")
@@ -499,10 +503,6 @@ class Machine:
         self.role = TRANSITIONS[self.role, change]
         if self.role == "candidate" and change == "lost" and self.leader not in (None, self.me):
             self._change("announced")  # it has followed all the time
-
-    def _meet(self, member: Member, node: str, kind: Kind) -> None:
-        if member != self.me and self.membership.add(member, MemberEntry(node, kind)):
-            self._out.append(MonitorMember(member))
 
     # --- Telling --------------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ class OriginalCandidates:
         lock_id: The election's lock.
         node_of: Returns a member's node.
         feed: Gives the instance an event.
+        watch: Makes the instance monitor a member.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class OriginalCandidates:
         lock_id: tuple[Any, ...],
         node_of: Callable[[Ref], str],
         feed: Callable[[Incoming], None],
+        watch: Callable[[Ref], None],
     ) -> None:
         me: Any = machine.me
         self._me: Ref = me
@@ -61,6 +63,7 @@ class OriginalCandidates:
         self._lock_id = lock_id
         self._node_of = node_of
         self._feed = feed
+        self._watch = watch
         self._originals = Originals(machine.me, machine.kind)
         node.server.add_watcher(lock_id, me)
         if machine.policy.quorum > 1:
@@ -117,8 +120,9 @@ class OriginalCandidates:
                     node = self._node_of(_ref(command.sender))
                     self._feed(Received(command.sender, node, command.message))
                 case Meet():
-                    node = self._node_of(_ref(command.member))
-                    self._feed(MemberJoined(command.member, node, command.kind))
+                    member = _ref(command.member)
+                    self._feed(MemberJoined(member, self._node_of(member), command.kind))
+                    self._watch(member)
                 case Resync():
                     self._feed(command)
                 case _:

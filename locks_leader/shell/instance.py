@@ -317,6 +317,11 @@ class Instance(GeventActor):
             self._notified = True
             tell(self.actor_ref, Noticed())
 
+    def _watch(self, member: Ref) -> None:
+        """Monitor an instance that no process group reports."""
+        if member not in self._watched:
+            self._watched[member] = watch_end(member, partial(self._member_down, member))
+
     def _member_down(self, member: Ref, _: Down) -> None:
         tell(self.actor_ref, MemberDown(member))
 
@@ -418,7 +423,7 @@ class Instance(GeventActor):
                 transactions.end_merge()
             case MonitorMember():
                 member: Any = effect.member
-                self._watched[member] = watch_end(member, partial(self._member_down, member))
+                self._watch(member)
             case CastLost():
                 logger.error("%s can't forward a message to the leader: %s", self, effect.error)
             case _:
@@ -544,7 +549,12 @@ class Instance(GeventActor):
             from locks_leader.original.candidates import OriginalCandidates
 
             self._original_candidates = OriginalCandidates(
-                self.machine, self.node, self.transactions.lock_id, self.node_of, self._feed
+                self.machine,
+                self.node,
+                self.transactions.lock_id,
+                self.node_of,
+                self._feed,
+                self._watch,
             )
         return self._original_candidates
 

@@ -14,7 +14,7 @@ from locks_leader.core.contest import Contest
 from locks_leader.core.events import BeginContest
 from locks_leader.policy import Policy
 
-FINDING = ("Here", "WatchRequest")  # by these candidates find each other, and monitor each other
+FINDING = ("Here", "Gone", "WatchRequest")  # by these candidates find each other, and notice ends
 
 
 def world(nodes: int, **more: Any) -> ElectionWorld:

@@ -244,7 +244,7 @@ EXAMPLES = {
     "belated": Example(a_victory_that_is_over, "c2.1 follows None"),
     # Agents that end by themselves.
     "unaware": Example(random_worlds, "loses|leaders in|is syncing"),
-    "stuck": Example(rare_worlds, "follows None"),
+    "stuck": Example(rare_worlds, "follows None|leaders in"),
     "oblivious": Example(the_merge_lock_lost_while_states_are_asked_for, "n3.1 loses"),
     # Followers that are not sure any more; broadcasts.
     "unmoved": Example(random_worlds, "is not told again"),

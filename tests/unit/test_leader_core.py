@@ -33,7 +33,6 @@ from locks_leader.core.events import (
     MemberDown,
     MemberJoined,
     MergeTold,
-    MonitorMember,
     NodeLost,
     Noticed,
     NotSent,
@@ -144,7 +143,6 @@ def test_while_elected_runs_nothing_is_taken() -> None:
     assert world.feed(LeaderCalled("call", "r")) == []
     assert world.answer(ELECTED) == [
         EndMerge(1),
-        MonitorMember("x"),
         BeginMerge(2, frozenset({A})),
         CallBack("handle_leader_cast", ("c",)),
         CallBack("handle_leader_call", ("r", Origin(None, "call"))),

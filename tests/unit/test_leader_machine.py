@@ -269,7 +269,7 @@ def test_all_on_its_ground_are_told() -> None:
     """Who is elected announces itself to candidates and workers on nodes where it has the lock."""
     m = machine(A, B)
     m.start()
-    assert m.joined("x", B, "candidate") == [MonitorMember("x")]
+    assert m.joined("x", B, "candidate") == []
     m.joined("w", A, "worker")
     m.joined("far", C, "candidate")
     win(m, a=3, b=4)
@@ -288,7 +288,7 @@ def test_all_on_its_ground_are_told() -> None:
 def test_a_newcomer_is_led_under_the_merge_lock() -> None:
     """It gets the message for new followers; who follows already gets the other one."""
     m = leader(A)
-    assert m.joined("x", A, "candidate") == [MonitorMember("x"), BeginMerge(2, frozenset({A}))]
+    assert m.joined("x", A, "candidate") == [BeginMerge(2, frozenset({A}))]
     assert m.merge(2, held=True) == [Elect("x")]
     assert m.elected(HandOver("new", "old")) == [
         SendToMember("x", Announce(10, "new")),
@@ -326,7 +326,7 @@ def test_a_newcomer_on_a_new_node_waits_until_the_leader_has_the_lock_there() ->
     m.merge(2, held=True)
     m.elected(HandOver("new", NOTHING))
     m.nodes([A, B])
-    assert m.joined("y", B, "candidate") == [MonitorMember("y")]
+    assert m.joined("y", B, "candidate") == []
     granted = m.contest(1, ContestStanding(grants(a=3, b=20), held=True))
     assert granted == [BeginMerge(3, frozenset({A, B})), AskToken(1)]
     m.merge(3, held=True)
@@ -376,7 +376,7 @@ def test_without_a_quorum_nobody_contends() -> None:
     """No lock is asked for, so nothing is sent."""
     m = machine(A, policy=quorum(2))
     assert m.start() == []
-    assert m.joined("x", A, "candidate") == [MonitorMember("x")]
+    assert m.joined("x", A, "candidate") == []
 
 
 def test_surrender_to_another_candidate() -> None:
@@ -425,7 +425,7 @@ def test_whoever_surrenders_waits_for_the_heir() -> None:
         m.joined("y", A, "candidate")
         m.merge(2, held=True)
         m.elected(SurrenderLeadership("y"))
-        assert m.joined("z", A, "candidate") == [MonitorMember("z")]
+        assert m.joined("z", A, "candidate") == []
         assert BeginContest(2, frozenset({A})) in ends(m)
 
 
