@@ -21,7 +21,6 @@ import pykka
 from locks import LocksError
 from locks.node import Node
 from locks.runtime.actor import tell
-from locks.runtime.port import world
 from locks.runtime.waiter import Waiter
 from locks_leader.core.bystanders import Bystanders
 
@@ -43,7 +42,7 @@ class Heard(NamedTuple):
 
 
 class Hearing:
-    """How one instance finds the nodes that it may leave out, after it has joined the process groups.
+    """How one instance finds the nodes that it may leave out; made in the turn in which it joins the process groups.
 
     Args:
         node: Its node.
@@ -65,8 +64,6 @@ class Hearing:
         self._open: set[str] = set()  # asked, and not answered yet
         self._asked = {node.name}
         self._ask(self.bystanders.unheard)
-        if self.waits:
-            world().new_greenlet(self._lose_patience).start()
 
     @property
     def waits(self) -> bool:
@@ -77,7 +74,7 @@ class Hearing:
         """Another instance takes part."""
         self.bystanders.joined(member, node)
         if self.waits:
-            self._ask({node})  # which may have come later
+            self._node.turn.run(self._ask, {node})  # which may have come later
 
     def down(self, member: pykka.ActorRef[Any]) -> None:
         """An instance has ended, or is cut off."""
@@ -104,26 +101,23 @@ class Hearing:
         originals = (name for name in alive if self._node.runs_original(name))
         return self.bystanders.asked(alive).union(originals)
 
-    def _lose_patience(self) -> None:
+    def lose_patience(self) -> None:
+        """Have the instance take part soon, even if answers are missing."""
         Waiter().wait(PATIENCE, idle=True)
         self._tell(None, None)
 
     def _ask(self, names: Iterable[str]) -> None:
-        """Ask nodes that were not asked before."""
+        """Ask nodes that were not asked before; in the turn."""
         new = [name for name in sorted(names) if name not in self._asked]
-        new = [name for name in new if not self._node.runs_original(name)]
-        if new:
-            self._asked.update(new)
-            self._open.update(new)
-            self._node.turn.run(self._ask_now, new)
-
-    def _ask_now(self, names: list[str]) -> None:
-        """Ask all of them in one turn."""
-        assert self._node.cluster is not None
-        views = self._node.cluster.views
-        for name in names:
+        for name in new:
+            assert self._node.cluster is not None
+            if self._node.runs_original(name):
+                continue
+            self._asked.add(name)
+            self._open.add(name)
             try:
-                views.ask_whether_wanted(name, self._lock_id, partial(self._tell, name))
+                told = partial(self._tell, name)
+                self._node.cluster.views.ask_whether_wanted(name, self._lock_id, told)
             except LocksError:  # it was lost, which another event reports
                 self._tell(name, None)
 

@@ -21,6 +21,8 @@ import locks
 from locks import LocksError, MisuseError, TransactionEnded, groups
 from locks.actors import Down, GeventActor
 from locks.errors import NodeNotRunning, assert_never
+from locks.groups.scope import GroupMonitor, scope_of
+from locks.groups.wire import Group, to_group
 from locks.model import check_timeout
 from locks.node import Node, RemoteRef
 from locks.runtime.actor import GeventFuture, tell
@@ -133,9 +135,9 @@ class Instance(GeventActor):
         self._hearing: Hearing | None = None
         self._leadership = Leadership(self, node, self.transactions.lock_id)
         lock_id = list(self.transactions.lock_id)
-        self._groups: dict[Kind, tuple[Any, ...]] = {
-            "candidate": (LOCKS_LEADER, lock_id),
-            "worker": (LOCKS_LEADER, Atom("workers"), lock_id),
+        self._groups: dict[Kind, Group] = {
+            "candidate": to_group((LOCKS_LEADER, lock_id)),
+            "worker": to_group((LOCKS_LEADER, Atom("workers"), lock_id)),
         }
         self._answers: dict[Any, Callable[[Any], None]] = {}  # of calls of the leader, by ticket
         self._watched: dict[Ref, locks.actors.Monitor] = {}
@@ -153,11 +155,9 @@ class Instance(GeventActor):
         self.node.dependents.add(self.actor_ref)
         if self.node.cluster is not None:
             self.node.cluster.on_silence[self._hears] = None
-        me, node = self.actor_ref, self.node
-        watched = [(kind, groups.monitor(g, me, node=node)) for kind, g in self._groups.items()]
-        groups.join(self._groups[self.machine.kind], me, node=node)
-        if self.machine.policy.has_bystanders:
-            self._hearing = Hearing(self.node, self.actor_ref, self.transactions.lock_id)
+        watched = self.node.turn.run(self._meet)
+        if self._hearing is not None and self._hearing.waits:
+            world().new_greenlet(self._hearing.lose_patience).start()
         for kind, monitor in watched:
             self._joined(kind, monitor.members)
         if is_client(self.node):
@@ -166,6 +166,15 @@ class Instance(GeventActor):
             self._acquaintance.watch_servers()
         if self._hearing is None or not self._hearing.waits:
             self._take_part()
+
+    def _meet(self) -> list[tuple[Kind, GroupMonitor]]:
+        """Join the process groups, and query all nodes, in one turn: each node gets both in one packet."""
+        scope, me = scope_of(self.node, groups.SCOPE), self.actor_ref
+        watched = [(kind, scope.monitor(group, me)) for kind, group in self._groups.items()]
+        scope.join(self._groups[self.machine.kind], (me,))
+        if self.machine.policy.has_bystanders:
+            self._hearing = Hearing(self.node, me, self.transactions.lock_id)
+        return watched
 
     def on_stop(self) -> None:
         """End in good order: the locks are released at once, then `terminate` is called."""
@@ -326,7 +335,7 @@ class Instance(GeventActor):
         tell(self.actor_ref, MemberDown(member))
 
     def _membership_changed(self, news: groups.Joined | groups.Left) -> None:
-        kind: Kind = "candidate" if news.group == self._groups["candidate"] else "worker"
+        kind: Kind = "candidate" if news.group == self._groups["candidate"].given else "worker"
         others = [member for member in news.members if member != self.actor_ref]
         if isinstance(news, groups.Joined):
             self._joined(kind, others)
