@@ -3,7 +3,7 @@
 Client nodes (`locks.start(..., mesh=False)`) are connected with servers only. The instance watches
 the election's lock on all servers that count. It wishes for connections with the nodes of the
 candidates that it sees there (`locks.otp.tunnel.wishes`), through the servers. From then on
-everything is as between other nodes: process groups report the instances, and monitors their ends.
+everything is as between other nodes: process groups report the instances, and their ends.
 Until then no harm is done, because the lock alone decides which candidate leads.
 """
 

@@ -18,7 +18,7 @@ from locks_leader import (
 from tests.cluster.nodes import Nodes
 from tests.helpers import eventually
 from tests.leader.gdict import Crash, GDict, Journal
-from tests.leader.members import NAMES, Ref, agreed, start_member
+from tests.leader.members import NAMES, Member, Ref, agreed, start_member
 
 # --- What callbacks see -------------------------------------------------------------------------
 
@@ -49,6 +49,45 @@ class Sees(GDict):
             election.stop()
             return "stopping"
         return super().handle_call(request, caller, election)
+
+
+class Noticing(GDict):
+    """Counts the messages that several notices in a row make."""
+
+    def handle_call(self, request: Any, caller: Any, election: ElectionState) -> Any:
+        if request != "notice":
+            return super().handle_call(request, caller, election)
+        instance: Any = election._instance
+        before = len(instance.actor_inbox)
+        for _ in range(3):
+            instance._notice()
+        return len(instance.actor_inbox) - before
+
+
+def test_one_notice_is_enough(nodes: Nodes) -> None:
+    """What happens before an instance looks needs no other notice; after that, the next one counts again."""
+    (node,) = nodes.meet(NAMES[0])
+    member = start_member(node, Noticing)
+    agreed([member])
+    assert [locks_leader.call(member.ref, "notice") for _ in range(3)] == [1, 1, 1]
+
+
+def monitored(by: locks.node.Node, member: Member) -> bool:
+    """Whether a node monitors an instance of another one."""
+    assert by.cluster is not None
+    assert member.node.cluster is not None
+    pid = member.node.turn.run(member.node.cluster.remotes.pid_of, member.ref)
+    return any(target == pid for _, target, _ in list(by.cluster.processes._monitors.values()))
+
+
+def test_process_groups_report_the_ends_of_instances(nodes: Nodes) -> None:
+    """So an election leaves no monitors between its nodes, and the end of an instance is noticed."""
+    a, b = nodes.meet(*NAMES[:2])
+    leader, (other,) = agreed([start_member(a), start_member(b)])
+    eventually(lambda: not monitored(leader.node, other))  # it was while the leader asked it
+    assert not monitored(other.node, leader)
+    other.ref.stop()
+    eventually(lambda: not leader.info.candidates)
 
 
 def test_what_elected_sees(nodes: Nodes) -> None:

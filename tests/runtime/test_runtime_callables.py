@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
@@ -29,9 +29,20 @@ def generator() -> Iterator[int]:
     yield 1
 
 
+async def coroutine_too() -> int:
+    """Is awaited, too."""
+    return 1
+
+
 async def both() -> AsyncIterator[int]:
     """Both."""
     yield 1
+
+
+@wraps(generator)
+def wrapped() -> int:
+    """Returns what the generator is not; only its name is that of one."""
+    return 1
 
 
 class Callables:
@@ -59,7 +70,10 @@ class Shy:
 
 @pytest.mark.parametrize(
     "function",
-    [plain, Callables, Callables.plain, partial(plain), lambda: coroutine(), print, Mock(), int],
+    [
+        *(plain, wrapped, Callables, Callables.plain, partial(plain), lambda: coroutine()),
+        *(print, Mock(), int),
+    ],
 )
 def test_what_is_run_when_it_is_called(function: Callable[..., Any]) -> None:
     """Functions, classes, methods, builtins; of what a function returns nothing is known before."""
@@ -71,7 +85,7 @@ def test_what_is_run_when_it_is_called(function: Callable[..., Any]) -> None:
     "function",
     [
         *(coroutine, generator, both, partial(coroutine), partial(partial(generator))),
-        *(Callables(), Callables().coroutine, Callables.coroutine),
+        *(Callables(), Callables().coroutine, Callables.coroutine, wraps(plain)(coroutine_too)),
         pytest.param(
             AsyncMock(),
             marks=pytest.mark.skipif(
