@@ -327,7 +327,7 @@ class Instance(GeventActor):
             tell(self.actor_ref, Noticed())
 
     def _watch(self, member: Ref) -> None:
-        """Monitor an instance that no process group reports."""
+        """Monitor an instance; those of other nodes only if no process group reports them."""
         if member not in self._watched:
             self._watched[member] = watch_end(member, partial(self._member_down, member))
 
@@ -347,6 +347,8 @@ class Instance(GeventActor):
         for member in members:
             node = self.node_of(member)
             self._feed(MemberJoined(member, node, kind))
+            if node == self.node.name:
+                self._watch(member)  # its end is in the inbox when its `stop` returns
             if self._hearing is not None:
                 self._hearing.joined(member, node)
                 self._look(self._hearing)
