@@ -39,6 +39,7 @@ __all__ = [
     "DeadlockAborted",
     "InvalidLockId",
     "InvalidOption",
+    "LimitExceeded",
     "LockLost",
     "LockTimeout",
     "LocksError",
@@ -237,6 +238,27 @@ class CannotServe(NodeNotRunning):
         self, message: str, *, lock_id: LockId | None = None, nodes: Sequence[str] = ()
     ) -> None:
         LocksError.__init__(self, message, lock_id=lock_id, nodes=tuple(nodes))
+
+
+class LimitExceeded(OperatingError):
+    """This program may have no more of something at a lock server (`locks node --limits`); only this call was refused.
+
+    Attributes:
+        node: The lock server.
+        what: What is limited: `requests`, `waits`, `watches` or `transactions`.
+        limit: How many each program may have there.
+        present: How many this program had.
+    """
+
+    node: str
+    what: str
+    limit: int
+    present: int
+
+    def __init__(
+        self, message: str, *, node: str = "", what: str = "", limit: int = 0, present: int = 0
+    ) -> None:
+        super().__init__(message, node=node, what=what, limit=limit, present=present)
 
 
 class LockTimeout(OperatingError, TimeoutError):

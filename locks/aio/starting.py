@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ async def start(
     allow_short_cookie: bool = False,
     log_waits_longer_than: float | None = None,
     state: str | Path | None = None,
+    limits: Mapping[str, int] | None = None,
     trace: Trace | None = None,
     register_agents: bool = False,
 ) -> Node:

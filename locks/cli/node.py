@@ -39,7 +39,7 @@ from locks.program.local import LocalServer
 from locks.program.reloading import Reloading
 from locks.program.server_log import FORMATS, parse_levels, start_logging
 from locks.program.serving import open_many_files, settle
-from locks.program.settings import SETTINGS, read_settings
+from locks.program.settings import SETTINGS, parse_limits, read_settings
 from locks.runtime.waiter import Event
 
 __all__ = ["add_command"]
@@ -108,6 +108,13 @@ def add_command(commands: Any, about: str) -> None:
         type=float,
         metavar="SECONDS",
         help="log waits that take longer, with what blocks them (default: 1; inf logs none)",
+    )
+    parser.add_argument(
+        "--limits",
+        type=parse_limits,
+        metavar="NAME=NUMBER,...",
+        help="what each program may have here at most: requests (locks included), waits, watches, transactions, such as "
+        "requests=10000,waits=100 (default: $LOCKS_LIMITS)",
     )
     parser.add_argument(
         "--state",
@@ -283,6 +290,7 @@ def _run(options: argparse.Namespace) -> int:
             allow_short_cookie=options.allow_short_cookie,
             log_waits_longer_than=options.log_waits_longer_than,
             state=options.state,
+            limits=options.limits,
         )
         told: dict[str, str | int] = {"metrics": serve(*metrics)} if metrics else {}
         if node.address is None:  # otherwise it would be a client

@@ -8,7 +8,7 @@ messages: programs import them from `locks.messages`.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from locks.errors import LockLost
 from locks.model import (
@@ -235,17 +235,25 @@ class Released(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A lock server refuses a `Request` for a counted id, because its number of units is another.
+    """A lock server refuses a `Request`: a counted id has another number of units, or its program is at a limit.
 
     Attributes:
         node: The server's node.
         lock_id: The requested id.
         units: The number of units in use; 0 if the lock server does not support counted locks.
+        mode: The requested mode.
+        what: Which of both; what is limited.
+        limit: How many each program may have at the lock server.
+        present: How many the agent's program has there.
     """
 
     node: Name
     lock_id: LockId
     units: Number
+    mode: Mode = "write"
+    what: Literal["units", "requests", "waits", "transactions"] = "units"
+    limit: Number = 0
+    present: Number = 0
 
 
 class VersionRaised(NamedTuple):

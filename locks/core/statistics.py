@@ -158,6 +158,8 @@ class NodeStatistics(NamedTuple):
             each watcher.
         clients_lost: How many client nodes were lost while they held locks of this node's lock server.
         handed_on: How many locks of elections this node's lock server has granted to candidates that waited.
+        refused: How many requests this node's lock server has refused because their program was at a limit.
+        fullest: The largest share of a limit that a program uses at this node's lock server now, in percent.
     """
 
     name: Name
@@ -179,3 +181,5 @@ class NodeStatistics(NamedTuple):
     watches: Number = 0
     clients_lost: Number = 0
     handed_on: Number = 0
+    refused: Number = 0
+    fullest: Number = 0

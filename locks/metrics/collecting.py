@@ -159,6 +159,8 @@ class Metrics:
         yield "locks_timeouts_total", {}, statistics.timeouts
         yield "locks_clients_lost_total", {}, statistics.clients_lost
         yield "locks_elections_handed_on_total", {}, statistics.handed_on
+        yield "locks_refused_total", {}, statistics.refused
+        yield "locks_fullest_program_ratio", {}, statistics.fullest / 100
         for name, leader in present.elections.items():
             yield "locks_election_held", {"name": name, "leader": leader}, bool(leader)
         yield "locks_lost_total", {}, statistics.lost

@@ -112,6 +112,13 @@ METRICS = {
     "locks_elections_handed_on_total": Metric(
         "counter", "Locks of elections that the lock server granted to candidates that waited."
     ),
+    "locks_refused_total": Metric(
+        "counter", "Requests that the lock server refused because their program was at a limit."
+    ),
+    "locks_fullest_program_ratio": Metric(
+        "gauge",
+        "The largest share of a limit that a program uses at the lock server now; 1 is all of it.",
+    ),
     "locks_leader_election_master_status": Metric(
         "gauge", "1 if this program leads the election of this name, 0 if it follows.", ("name",)
     ),

@@ -50,7 +50,7 @@ from locks.node.history import History, begin, is_outgrown, past, replay
 from locks.node.observing.news import News
 from locks.node.observing.statistics import Counters
 from locks.node.ports import Background
-from locks.node.server import Server
+from locks.node.server import Guarded, Server
 from locks.runtime.identity import Listener
 from locks.runtime.inline import EXHAUSTED, Work, raised_in
 from locks.runtime.native import native_lock
@@ -58,7 +58,7 @@ from locks.runtime.native import native_lock
 if TYPE_CHECKING:
     from locks.node.peers.cluster import Cluster
 
-__all__ = ["Dispatch", "Trace"]
+__all__ = ["Dispatch", "Receiver", "Trace"]
 
 logger = logging.getLogger("locks.runtime")
 
@@ -66,6 +66,7 @@ Trace = Callable[[Any, Any, Any], object]
 T = TypeVar("T")
 
 Actor = Server | Agent
+Receiver = Actor | Guarded
 
 TURNS = 128  # between two looks at how long histories have grown
 AT_ONCE = 500  # events of histories that are over are freed in one turn
@@ -112,7 +113,7 @@ class Dispatch:
         self.trace = trace
         self._on_ended = on_ended
         self._on_broken = on_broken
-        self._queue: deque[tuple[Actor, Any]] = deque()
+        self._queue: deque[tuple[Receiver, Any]] = deque()
         self.unsettled: dict[Agent, None] = {}
         self.torn: object = False
         self.touched: dict[Actor, int] = {}
@@ -124,14 +125,16 @@ class Dispatch:
         self._counted: list[Any] = []  # messages that are counted
         self._traced: list[tuple[Any, Any, Any]] = []
         self._committed: Work | bool = False  # the work that was done, if it was work
-        self._arrived: tuple[tuple[Actor, Any], ...] = ()  # messages that arrived after the commit
-        self._at: Actor | None = None  # the actor that takes in a message now
-        self._culprit: Actor | None = None
+        self._arrived: tuple[
+            tuple[Receiver, Any], ...
+        ] = ()  # messages that arrived after the commit
+        self._at: Receiver | None = None  # the actor that takes in a message now
+        self._culprit: Receiver | None = None
         self._stuck: tuple[Any, int] = (None, 0)  # the effect that failed, and how often
         self.news: deque[tuple[Any, Any, Any]] = deque()
         self._telling = native_lock()
 
-    def deliver(self, receiver: Actor, message: ServerMessage | AgentMessage) -> None:
+    def deliver(self, receiver: Receiver, message: ServerMessage | AgentMessage) -> None:
         """Put a message into the queue."""
         self._queue.append((receiver, message))
 

@@ -620,6 +620,6 @@ class Node(metaclass=Shown):
         others = 0 if self.cluster is None else self.cluster.readers.count
         watches = self.turn.ask(self.server.machine.watches) + others
         agents = len(self.agents_by_id)
-        return self.counters.statistics(
-            self.name, agents, table, times.all.statistics(), traffic, watches, times.handed_on
-        )
+        fullest = 0 if self.cluster is None else self.cluster.guests.fullest()
+        measured = (times.all.statistics(), traffic, watches, times.handed_on, fullest)
+        return self.counters.statistics(self.name, agents, table, *measured)

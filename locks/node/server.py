@@ -51,7 +51,7 @@ from locks.runtime.addressed import Later
 from locks.runtime.identity import Listener
 from locks.runtime.monitor import Down, Monitor, current_client, watch_end
 
-__all__ = ["Server", "Watcher"]
+__all__ = ["Guarded", "Server", "Watcher"]
 
 Watcher = pykka.ActorRef[Any] | Callable[[View], object]
 
@@ -349,6 +349,25 @@ class Server(Door):
             self.turn.post(self.handle, Unwatch(watcher, lock_id))
             self.node.executor.run_soon(self._forget_view, lock_id)
         self.turn.post(self.node.watcher_down, watcher)
+
+
+class Guarded:
+    """Stands before a lock server in the queue, for requests that must be checked when it is their turn.
+
+    Args:
+        server: The lock server.
+        check: Returns what it takes in instead of a request.
+    """
+
+    __slots__ = ("_check", "_server")
+
+    def __init__(self, server: Server, check: Callable[[Request], ServerMessage]) -> None:
+        self._server = server
+        self._check = check
+
+    def handle(self, message: Request) -> None:
+        """Have a request carried out, or what stands for it."""
+        self._server.handle(self._check(message))
 
 
 _OfAgent = Request | Release | Surrender | Remove | StandingElsewhere | Inquire | RaiseVersion

@@ -18,6 +18,7 @@ from locks.model import NODE_NAME, Require, check_node_name, check_require, is_s
 from locks.otp.admission.certificates import expiry_of, host_of
 from locks.otp.admission.cookies import Cookies
 from locks.otp.admission.secret import SHORTEST, Cookie
+from locks.otp.links.budgets import Limits
 from locks.otp.names.discovery import Address, Discovery, UnixAddress, place
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ class Options(NamedTuple):
         discovery: Finds the servers, if their addresses may change.
         state: The file in which it keeps what is done, if it does.
         copies: How many of the servers have each id; 0 if all have all ids.
+        limits: What each other program may have at its lock server.
     """
 
     cookies: Cookies
@@ -143,6 +145,7 @@ class Options(NamedTuple):
     discovery: Discovery | None
     state: Path | None = None
     copies: int = 0
+    limits: Limits = Limits()
 
     @property
     def hidden(self) -> bool:
@@ -177,6 +180,7 @@ class Options(NamedTuple):
         discovery: Discovery | None = None,
         state: str | Path | None = None,
         copies: int | None = None,
+        limits: Mapping[str, int] | None = None,
     ) -> Options | None:
         """Check the options of `locks.start`, as given there; return `None` for a node without a cluster.
 
@@ -232,6 +236,7 @@ class Options(NamedTuple):
             discovery,
             None if state is None else Path(state),
             number,
+            Limits() if limits is None else Limits.check(limits),
         )
         if options.state is not None and options.hidden:
             raise InvalidOption(

@@ -91,6 +91,7 @@ def start(
     allow_short_cookie: bool = False,
     log_waits_longer_than: float | None = None,
     state: str | Path | None = None,
+    limits: Mapping[str, int] | None = None,
     trace: Trace | None = None,
     register_agents: bool = False,
 ) -> Node:
@@ -135,6 +136,8 @@ def start(
             1 by default. `math.inf` logs none.
         state: The file in which a lock server keeps what is done (`locks.once`), so that it survives the end of all
             servers; made if it is not there.
+        limits: What each other program may have at this node's lock server: `requests`, `waits`, `watches` and
+            `transactions`, such as `{"requests": 10_000, "waits": 100}`.
         trace: For debugging: a function that is called with sender, receiver and message for each message between
             actors, in order, after the step that sent it.
         register_agents: Add the agent of each transaction to Pykka's registry, so that `stop_all()` and `broadcast()`
@@ -172,6 +175,7 @@ def start(
         "allow_plaintext": allow_plaintext,
         "log_waits_longer_than": log_waits_longer_than,
         "state": state,
+        "limits": limits,
     }
     cookie = None  # keeps it out of tracebacks that show variables
     _let_go_of_outdated()

@@ -27,7 +27,7 @@ from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.node.client.scope import HERE, HERE_WORD
 
-__all__ = ["FILE", "SETTINGS", "Setting", "arguments", "read_settings"]
+__all__ = ["FILE", "SETTINGS", "Setting", "arguments", "parse_limits", "read_settings"]
 
 FILE = "locks.toml"
 NAMES_A_FILE = "LOCKS_CONFIG"
@@ -77,6 +77,12 @@ def _names_a_source(text: str) -> bool:
     return names_a_source(text)
 
 
+def parse_limits(text: str) -> dict[str, int]:
+    """Limits in text, such as `requests=10000,waits=100`; raises `ValueError` if they have another form."""
+    parts = [each.split("=") for each in _names(text)]
+    return {name: int(number) for name, number in parts}
+
+
 def _servers(text: str) -> Any:
     return text if _names_a_source(text) else _names(text)
 
@@ -94,6 +100,11 @@ _NUMBER = _Kind(
     lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
 )
 _WHOLE = _Kind("a whole number", int, lambda value: type(value) is int)
+_LIMITS = _Kind(
+    "limits of each program, such as requests=10000,waits=100",
+    parse_limits,
+    lambda value: isinstance(value, dict),
+)
 _BOOL = _Kind(
     "true or false", lambda text: TRUTH[text.lower()], lambda value: isinstance(value, bool)
 )
@@ -108,6 +119,7 @@ SETTINGS: dict[str, _Kind] = {
     "peers": _LIST,
     "net_ticktime": _NUMBER,
     "log_waits_longer_than": _NUMBER,
+    "limits": _LIMITS,
     "epmd": _BOOL,
     "allow_plaintext": _BOOL,
     "tls_certificate": _TEXT,

@@ -26,6 +26,7 @@ from locks.node.client.leaks import Held
 from locks.node.client.one_client import interrupt_others
 from locks.node.client.owner import Owner
 from locks.node.client.scope import take_servers
+from locks.node.dispatch import Receiver
 from locks.node.node import Node
 from locks.node.ports import Answering, NodePort, PendingCall, Servers
 from locks.node.server import Server
@@ -409,7 +410,7 @@ class SimulatedNode(Node):
 
     # --- Messages go through the application; other effects are carried out as in a real node
 
-    def _deliver(self, receiver: Server | Agent, message: Any) -> None:
+    def _deliver(self, receiver: Receiver, message: Any) -> None:
         receiver.handle(message)
         if self.server.changed:
             self.server.put_down()

@@ -644,6 +644,7 @@ HIERARCHY = {
     locks.errors.OperatingError: locks.LocksError,
     locks.errors.NodeNotRunning: locks.errors.OperatingError,
     locks.CannotServe: locks.errors.NodeNotRunning,
+    locks.errors.LimitExceeded: locks.errors.OperatingError,
     locks.LockTimeout: locks.errors.OperatingError,
     locks.TransactionEnded: locks.errors.OperatingError,
     locks.errors.TransactionBroken: locks.TransactionEnded,

@@ -20,6 +20,7 @@ from locks.otp import distribution
 from locks.otp.admission.rights import Right
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
+from locks.otp.links.budgets import Limits
 from locks.otp.links.link import Link
 from locks.otp.names import address_book, dialling
 from locks.otp.names.address_book import NAMES
@@ -63,10 +64,19 @@ GOOD = (OURS, Atom("greeting"), PROTOCOL, 1, 15.0, [("x@h", "h", 9), ("y@h", "h"
 def test_a_greeting_there_and_back() -> None:
     """What is packed is unpacked; an entry without an age is one that is alive."""
     known = [address_book.News("x@h", ("h", 9), 0.0), address_book.News("y@h", ("h", 9), 3.5)]
-    assert unpack_greeting(GOOD) == (1, 15.0, known, Right.BREAK)
-    assert unpack_greeting(pack_greeting(1, 15.0, known)) == (1, 15.0, known, Right.BREAK)
-    limited = pack_greeting(1, 15.0, known, Right.LOOK)
-    assert unpack_greeting(limited) == (1, 15.0, known, Right.LOOK)
+    assert unpack_greeting(GOOD) == (1, 15.0, known, Right.BREAK, None)
+    limits = Limits()
+    packed = pack_greeting(1, 15.0, known)
+    assert unpack_greeting(packed) == (1, 15.0, known, Right.BREAK, limits)
+    assert unpack_greeting(packed[:6]) == unpack_greeting(GOOD)  # of an older version
+    few = limits._replace(waits=1)
+    limited = pack_greeting(1, 15.0, known, Right.LOOK, few)
+    assert unpack_greeting(limited) == (1, 15.0, known, Right.LOOK, few)
+    newer = (*limited[:-1], (*few, 9), "more")
+    assert unpack_greeting(newer) == (1, 15.0, known, Right.LOOK, few)
+    for wrong in ((), (1, 1, 1), (1, 0, 1, 1), [1, 1, 1, 1], (1, True, 1, 1.5)):
+        with pytest.raises(BadMessage, match="should be 4 limits"):
+            unpack_greeting((*limited[:-1], wrong))
     assert unpack_greeting(pack_greeting(1, 0.001, [])).ticktime == 0.1  # the nearest
 
 

@@ -196,7 +196,7 @@ def shortened() -> str:
 
 
 class Site:
-    """What Prometheus scrapes: three lock servers; one of another cluster; and one with a certificate that expires soon.
+    """What Prometheus scrapes: three lock servers; one of another cluster, which allows one wait for each program; and one with a certificate that expires soon.
 
     Args:
         world: What ends them.
@@ -207,7 +207,8 @@ class Site:
         self.targets: list[str] = []
         self._certify = certify
         self.three = Metered(world, NAMES, self.targets)
-        self.other = Metered(world, ["other@127.0.0.1"], self.targets)
+        limits = ("--limits", "waits=1")
+        self.other = Metered(world, ["other@127.0.0.1"], self.targets, limits)
         tls = certify("soon", "127.0.0.1", days=3)
         options = ["--tls", *map(str, (tls.certificate, tls.key, tls.ca))]
         self.dated = Metered(world, ["dated@127.0.0.1"], self.targets, options)
@@ -263,6 +264,12 @@ class Site:
             yield
 
     @contextmanager
+    def program_at_limit(self) -> Iterator[None]:
+        """A program waits where it may wait once."""
+        with running(self.other, HOLDER.format(wanted="('a',)"), WAITER):
+            yield
+
+    @contextmanager
     def certificate_expires(self) -> Iterator[None]:
         """A server has a certificate for three days; it is renewed, and the server reads it again."""
         yield
@@ -300,6 +307,7 @@ PLANTED: dict[str, tuple[str, ...]] = {
     "nobody_leads": ("LocksNoLeader",),
     "two_lead": ("LocksTwoLeaders",),
     "leaders_change": ("LocksLeaderChangesOften",),
+    "program_at_limit": ("LocksProgramAtLimit",),
     "certificate_expires": ("LocksCertificateExpires",),
 }
 

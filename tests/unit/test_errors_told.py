@@ -42,6 +42,7 @@ EXAMPLES: list[LocksError] = [
     locks.errors.OperatingError("down"),
     locks.errors.NodeNotRunning("down", nodes=["b@x"]),
     locks.CannotServe("down", lock_id=ID, nodes=["b@x"]),
+    locks.errors.LimitExceeded("full", node="b@x", what="waits", limit=3, present=3),
     locks.LockTimeout("late", lock_ids=[ID], holders=[CONTENDER], timeout=0.5, lost=[("x",)]),
     locks.TransactionEnded("over", agent=ME),
     locks.errors.TransactionBroken("broken", agent=ME, reason="it sleeps", by="ann"),

@@ -323,14 +323,31 @@ class Ledger:
                 self._request(request, node_request, spare=node_request.spare)
         return True
 
-    def refused(self, node: str, lock_id: LockId) -> bool:
-        """Drop a request that a lock server refuses; return whether it was still wanted there."""
-        request = self.requests.get(lock_id)
-        asked = None if request is None else request.node_requests.get(node)
-        if asked is None or asked.records or (node, lock_id) in self.releasing:
+    def refused(self, node: str, lock_id: LockId, mode: Mode) -> bool:
+        """Note that a lock server refuses a request; return whether the lock can't be had because of that.
+
+        A lock that other nodes grant stays held. Its request there is repeated when it is needed.
+        """
+        slot = (node, lock_id, mode)
+        if slot not in self._unanswered or (node, lock_id) in self.releasing:
             return False
-        self.drop(lock_id)
-        return True
+        del self._unanswered[slot]
+        request = self.requests.get(lock_id)
+        if request is None or request.mode != mode:
+            return False
+        if request.held:
+            request.node_requests[node].spare = True
+        return not request.held
+
+    def withdraw_refused(self, lock_id: LockId, mode: Mode) -> None:
+        """Withdraw a refused request, unless that was done; what the client holds in a weaker mode stays."""
+        request = self.requests.get(lock_id)
+        if request is None or request.mode != mode:
+            return
+        if request.acknowledged is None:
+            self.drop(lock_id)
+        else:
+            self.downgrade(lock_id, mode, request.acknowledged)
 
     def known(self, record: RequestRecord) -> RequestRecord:
         """The agent's own record as it is wanted: the lock server may not know yet that it is spare."""

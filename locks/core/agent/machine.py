@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any, Final
 
-from locks.core.agent.counted import another_number, unit_of
+from locks.core.agent.counted import unit_of
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
 from locks.core.agent.flags import Flag, check_flag
 from locks.core.agent.gate import NOBODY, answered
 from locks.core.agent.hold_ups import HoldUps
 from locks.core.agent.ledger import Ledger
+from locks.core.agent.refusals import refusal
 from locks.core.agent.requests import (
     ClientWaits,
     LockRequest,
@@ -670,13 +671,17 @@ class AgentMachine:
             self._out += self.end_transaction(DeadlockAborted(text, deadlock=report))
 
     def _refused(self, message: Refused) -> None:
-        """Answer all waits with the error for a refused request; if there are none, end with it."""
-        node, lock_id, units = message
-        if self._ledger.refused(node, lock_id):
-            error = another_number(lock_id, units, node)
-            self._out += (
-                self.interrupt(error) if self._waits.pending else self.end_transaction(error)
-            )
+        """Answer the waits for a refused request with an error, or else all waits; if there are none, end with it."""
+        lock_id, mode = message.lock_id, message.mode
+        if not self._ledger.refused(message.node, lock_id, mode):
+            return
+        error = refusal(message)
+        waits = self._waits.asking_for(lock_id) or self._waits.unanswered
+        if waits:
+            self._break_off(waits, error)
+            self._ledger.withdraw_refused(lock_id, mode)
+        else:
+            self._out += self.end_transaction(error)
 
     # --- Notifying the client -------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ from locks.core.server.tree import (
     version_of,
 )
 from locks.core.server.units import give_unit, is_full_for, next_in_line
-from locks.model import HELD_UP, AgentId, LockId, Mode, units_of
+from locks.model import COVERING, HELD_UP, RIVALS, AgentId, LockId, Mode, units_of
 from locks.ranges import PLACE_BITS
 
 __all__ = ["LockTable"]
@@ -392,6 +392,23 @@ class LockTable:
                     if not left:  # they are usually at the front
                         break
         return found
+
+    def must_wait(self, agent: AgentId, lock_id: LockId, mode: Mode) -> bool:
+        """Whether a new request of an agent would not be granted at once.
+
+        An upgrade that would go ahead of waiting requests counts as one that waits for them.
+        """
+        owner = self.owners.get(agent)
+        units = units_of(lock_id)
+        taken = 0
+        for entry in self.related(lock_id):
+            if entry.owner is owner:
+                covered = entry.slot.lock_id == lock_id[: len(entry.slot.lock_id)]
+                if entry.granted and covered and entry.mode in COVERING[mode]:
+                    return False
+            elif mode in RIVALS[entry.mode]:
+                taken += 1 if units and entry.slot.lock_id == lock_id else max(units, 1)
+        return taken >= max(units, 1)
 
     @property
     def size(self) -> int:

@@ -26,12 +26,14 @@ class Counters:
 
     __slots__ = (
         *("aborted", "broken", "clients_lost", "connections_lost", "deadlocks", "elected"),
-        *("knowledge", "leaders", "lost", "timeouts", "transactions", "workers"),
+        *("knowledge", "leaders", "lost", "refused", "timeouts", "transactions", "workers"),
     )
 
     def __init__(self) -> None:
         self.transactions = self.aborted = self.deadlocks = self.knowledge = 0
-        self.timeouts = self.lost = self.connections_lost = self.elected = self.clients_lost = 0
+        self.refused = self.timeouts = self.lost = self.connections_lost = self.elected = (
+            self.clients_lost
+        ) = 0
         self.broken: dict[Literal["surrendered", "aborted"], int] = dict.fromkeys(
             ("surrendered", "aborted"), 0
         )
@@ -71,6 +73,7 @@ class Counters:
         traffic: TrafficStatistics,
         watches: int,
         handed_on: int,
+        fullest: int,
     ) -> NodeStatistics:
         """All counters, together with values that are looked up."""
         return NodeStatistics(
@@ -93,4 +96,6 @@ class Counters:
             watches=watches,
             clients_lost=self.clients_lost,
             handed_on=handed_on,
+            refused=self.refused,
+            fullest=fullest,
         )

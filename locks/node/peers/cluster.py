@@ -21,14 +21,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pykka
 
 from locks.core.agent.machine import AgentMachine
+from locks.core.agent.refusals import refusal
+from locks.core.facts import Break
 from locks.core.messages import (
     AgentMessage,
     Knowledge,
     RaiseVersion,
+    Refused,
     Release,
     Request,
     ServerMessage,
     Surrender,
+    ToAgent,
     Unwatch,
     ViewChange,
     Watch,
@@ -58,7 +62,7 @@ from locks.otp.bytes import etf
 from locks.otp.bytes.control import BadMessage, SpawnRequest, StrangeMessage, brief, check_speaker
 from locks.otp.bytes.terms import Atom, Pid
 from locks.otp.distribution import Distribution
-from locks.otp.links.budgets import Pace
+from locks.otp.links.budgets import Limits, Pace
 from locks.otp.links.line import Line
 from locks.otp.links.link import Link
 from locks.otp.links.silence import Silence
@@ -69,11 +73,13 @@ from locks.otp.process.remote import Errors, RemoteRef, Remotes
 from locks.otp.tunnel.channels import Channels
 from locks.otp.tunnel.tunnels import Tunnels
 from locks.otp.tunnel.wishes import Wishes
+from locks.ranges import LONGEST_TEXT
 from locks.runtime.addressed import OfAnotherNode
 from locks.runtime.executor import Executor
 from locks.runtime.identity import Listener
 from locks.runtime.monitor import Client
 from locks.wire import pages
+from locks.wire.facts import pack_question
 from locks.wire.forms import LOCK_SERVER, OURS, is_ours, pid_of, to_lock_id
 from locks.wire.messages import NOT_UNDERSTOOD, pack, unpack_to_agent, unpack_to_server
 from locks.wire.refusals import pack_attributes, unpack_error
@@ -132,6 +138,7 @@ class Cluster:
         wishes: The client nodes with which it needs connections.
         entrance: Refuses what other nodes may not do here.
         limited: What this node may do at nodes where it may not do everything.
+        limits: What it may have at the lock servers of connected nodes, as far as they said.
     """
 
     def __init__(self, node: LocalNode, executor: Executor, options: Options) -> None:
@@ -199,6 +206,7 @@ class Cluster:
         self.clients = RemoteClients(self.remotes)
         self.entrance = Entrance(self)
         self.limited: dict[str, Right] = {}
+        self.limits: dict[str, Limits] = {}
         self.greeter = Greeter(
             node,
             executor,
@@ -218,7 +226,13 @@ class Cluster:
         )
         self._greeters: set[str] = set()  # nodes that have greeted this one
         self._originals: OriginalPeers | None = None
-        self.guests = Guests(node.server, executor, self.distribution.links.__contains__)
+        self.guests = Guests(
+            node.server,
+            executor,
+            self.distribution.links.__contains__,
+            options.limits,
+            self._refuse,
+        )
         self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
         self.arrivals = Arrivals(node, self.members, self.distribution.book.has_failed)
         self.views = ViewReader(self)
@@ -285,8 +299,10 @@ class Cluster:
         """Greet a lock server that is not there, in a while."""
         self.greeter.greet_again(link)
 
-    def _has_greeted(self, link: Link) -> None:
+    def _has_greeted(self, link: Link, limits: Limits | None) -> None:
         """Take in the greeting of another Python node; a client node has no lock server for others."""
+        if limits is not None:
+            self.limits[link.peer.name] = limits
         if link.allowed is not Right.BREAK:
             self.limited[link.peer.name] = link.allowed
         name = link.peer.name
@@ -359,6 +375,7 @@ class Cluster:
         name = link.peer.name
         self.greeter.disconnected(name)
         self.limited.pop(name, None)
+        self.limits.pop(name, None)
         self.arrivals.left(name)
         if name not in self.members:
             self.node.tell_agents(AgentMachine.peer_down, name, in_touch=True)
@@ -669,6 +686,17 @@ class Cluster:
             self.readers.end_watch(watcher, lock_id)
         else:
             self.node.deliver(self.node.server, message)
+
+    def _refuse(self, name: str, agent: AgentId, answer: Refused) -> None:
+        """Refuse a request of a node that is at a limit; an older version would not understand, and has the transaction ended."""
+        here, text = self.node.name, str(refusal(answer))
+        warning = "%s refused a request of %s: %s"
+        self.node.notices.warn("limit", name, warning, here, name, text)
+        if name in self.limits:
+            self.node.perform(self.node.server, [ToAgent(agent, answer)])
+        else:
+            end = pack_question(Break(agent, text[:LONGEST_TEXT], here))
+            self.node.turn.post(self.processes.call, name, LOCK_SERVER, end, lambda *_: None)
 
     def _answer(self, name: str, request: Any) -> Any:
         """The answer to a call of the lock server."""

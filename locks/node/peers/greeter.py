@@ -23,6 +23,7 @@ from locks.node.peers.greeting import Greeting, pack_greeting, unpack_greeting
 from locks.otp.admission.rights import Right
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
+from locks.otp.links.budgets import Limits
 from locks.otp.links.link import Link
 from locks.otp.names.address_book import NAMES, News
 from locks.otp.options import NET_TICKTIME
@@ -51,7 +52,7 @@ class Greeter:
         distribution: Its connections.
         processes: Calls processes over them.
         is_ours: Whether a node is known to be a Python node.
-        on_greeted: Called with the connection of a node that has greeted this one.
+        on_greeted: Called with the connection of a node that has greeted this one, and its limits.
         on_answered: Called with a connection, whether the greeting on it was answered, and the
             answer or the reason why there is none.
     """
@@ -64,7 +65,7 @@ class Greeter:
         processes: Processes,
         *,
         is_ours: Callable[[str], bool],
-        on_greeted: Callable[[Link], object],
+        on_greeted: Callable[[Link, Limits | None], object],
         on_answered: Callable[[Link, bool, Any], object],
     ) -> None:
         self._node = node
@@ -108,6 +109,7 @@ class Greeter:
             options.net_ticktime or NET_TICKTIME,
             known if options.mesh else [],
             link.peer.right,
+            self._distribution.options.limits,
         )
         self._unanswered[link.peer.name] = link
         told = partial(self._answered, link)
@@ -167,7 +169,7 @@ class Greeter:
                 self._came(name)
         if link.peer.right is not Right.LOOK:
             self._node.server.raise_to(taken_over(greeting.version))
-        self._on_greeted(link)
+        self._on_greeted(link, greeting.limits)
 
     def _hear(self, source: str, known: list[News]) -> None:
         """Another node names nodes."""

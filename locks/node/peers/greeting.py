@@ -1,7 +1,7 @@
 """The form of a greeting, the first message of a node on a new connection.
 
 A greeting is a call of the other's lock server: `{'$locks', greeting, Protocol, Version, Ticktime,
-Known}`. It is checked completely before it has any effect. Each field has a type, a range and a
+Known, Right, Limits}`. It is checked completely before it has any effect. Each field has a type, a range and a
 size:
 
 * Protocol: the integer `PROTOCOL`.
@@ -10,7 +10,9 @@ size:
 * Known: a list of at most `NAMES` nodes that the sender was connected with, and the sender itself.
   Each is `{Name, Host, Port, Age}`: where it listens, and how many seconds ago it was last known to
   be alive. Without an age, `{Name, Host, Port}`, it is alive now.
-* Right: what the receiver may do at the sender, `look` or `use`. It is left out if the receiver may do everything.
+* Right: what the receiver may do at the sender, `look`, `use` or `break`.
+* Limits: what the receiver may have at the sender's lock server, the numbers of `Limits`. Versions that send no limits don't
+  understand that a request is refused because of one.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from locks.otp.admission.rights import Right
 from locks.otp.bytes.control import brief
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
+from locks.otp.links.budgets import Limits
 from locks.otp.names.address_book import NAMES, News
 from locks.wire.forms import OURS
 from locks.wire.versions import check_version
@@ -46,16 +49,22 @@ class Greeting(NamedTuple):
         ticktime: After how many seconds of silence the sender takes another node for dead.
         known: The nodes that it names.
         right: What the receiver may do at the sender.
+        limits: What the receiver may have at the sender's lock server; `None` from an older version.
     """
 
     version: int
     ticktime: float
     known: list[News]
     right: Right = Right.BREAK
+    limits: Limits | None = None
 
 
 def pack_greeting(
-    version: int, ticktime: float, known: Iterable[News], right: Right = Right.BREAK
+    version: int,
+    ticktime: float,
+    known: Iterable[News],
+    right: Right = Right.BREAK,
+    limits: Limits | None = None,
 ) -> tuple[Any, ...]:
     """The term of a greeting.
 
@@ -64,12 +73,13 @@ def pack_greeting(
         ticktime: Its ticktime; a value out of range is replaced by the nearest one in range.
         known: The nodes that it names.
         right: What the receiver may do.
+        limits: What it may have.
     """
     shortest, longest = TICKTIMES
     ticktime = float(min(max(ticktime, shortest), longest))
     entries = [(name, host, port, float(age)) for name, (host, port), age in known]
-    limit = () if right is Right.BREAK else (Atom(right.word),)
-    return (OURS, GREETING, PROTOCOL, version, ticktime, entries, *limit)
+    told = (Atom(right.word), tuple(limits or Limits()))
+    return (OURS, GREETING, PROTOCOL, version, ticktime, entries, *told)
 
 
 def unpack_greeting(term: Any) -> Greeting:
@@ -98,7 +108,8 @@ def unpack_greeting(term: Any) -> Greeting:
         raise BadMessage(f"a greeting has {len(known)} nodes, more than {NAMES}")
     word = term[6].name if len(term) > 6 and type(term[6]) is Atom else ""
     right = next((each for each in Right if each.word == word), Right.BREAK)
-    return Greeting(version, ticktime, [_news(entry) for entry in known], right)
+    limits = _limits(term[7]) if len(term) > 7 else None
+    return Greeting(version, ticktime, [_news(entry) for entry in known], right, limits)
 
 
 def to_node_name(term: Any) -> str:
@@ -124,6 +135,15 @@ def _news(entry: Any) -> News:
     if type(age) not in (int, float) or not 0 <= age <= distribution.FORGET:
         raise BadMessage(f"age {brief(age)} is not 0 to {distribution.FORGET:g} seconds")
     return News(name, (host, port), age)
+
+
+def _limits(term: Any) -> Limits:
+    """What a node may have; newer versions may have further limits."""
+    size = len(Limits._fields)
+    numbers = term[:size] if type(term) is tuple else ()
+    if len(numbers) < size or any(type(each) is not int or each < 1 for each in numbers):
+        raise BadMessage(f"{brief(term)} should be {size} limits, whole numbers from 1 on")
+    return Limits(*numbers)
 
 
 def _is_plain(host: str) -> bool:

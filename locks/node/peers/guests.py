@@ -1,25 +1,30 @@
-"""The limits of other nodes at this node's lock server.
+"""What other nodes may have at this node's lock server.
 
-Each message of another node to the lock server goes through here. The node's agents, locks and
-watches there are counted (`locks.otp.links.budgets`). A message with a version that is ahead of
-this node's clock waits for the clock (`locks.wire.versions`).
+Each message of another node to the lock server goes through here. The node's transactions, requests
+and watches there are counted (`locks.otp.links.budgets.Limits`). A request beyond a limit is refused; nothing
+else changes. A message with a version that is ahead of this node's clock waits for the clock
+(`locks.wire.versions`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Literal
 
-from locks.core.messages import RaiseVersion, Remove, Request, ServerMessage, Unwatch, Watch
-from locks.model import AgentId, LockId
-from locks.node.server import Server
-from locks.otp.links.budgets import (
-    MOST_AGENTS,
-    MOST_CALLS,
-    MOST_LOCKS,
-    MOST_WATCHES,
-    Tally,
-    check_budget,
+from locks.core.messages import (
+    RaiseVersion,
+    Refused,
+    Remove,
+    Request,
+    ServerMessage,
+    StandingElsewhere,
+    Unwatch,
+    Watch,
 )
+from locks.model import AgentId, LockId, covers
+from locks.node.server import Guarded, Server
+from locks.otp.links.budgets import MOST_CALLS, Limits, check_budget
 from locks.runtime.executor import Executor
 from locks.wire.versions import seconds_ahead
 
@@ -33,17 +38,21 @@ class _Guest:
     """One node's use of the lock server.
 
     Attributes:
-        agents: Counts its agents.
-        locks: Counts their requests.
+        guarded: Takes in its requests when they may exceed a limit.
+        agents: Its agents that have requests, and perhaps others.
+        requests: The number of their requests; it may be less.
+        waits: How many of these wait; likewise.
         watches: The watches of its processes.
         early: How many of its messages wait for the clock.
     """
 
-    __slots__ = ("agents", "early", "locks", "watches")
+    __slots__ = ("agents", "early", "guarded", "requests", "waits", "watches")
 
-    def __init__(self, agents: Tally, locks: Tally) -> None:
-        self.agents = agents
-        self.locks = locks
+    def __init__(self, guarded: Guarded) -> None:
+        self.guarded = guarded
+        self.agents: dict[AgentId, None] = {}
+        self.requests = 0
+        self.waits = 0
         self.watches: dict[tuple[object, LockId], None] = {}
         self.early = 0
 
@@ -55,33 +64,54 @@ class Guests:
         server: The lock server.
         executor: Where messages wait for the clock.
         is_connected: Whether a node is connected.
+        limits: What each node may have.
+        refuse: Called with a node and the answer to its refused request of an agent.
     """
 
     def __init__(
-        self, server: Server, executor: Executor, is_connected: Callable[[str], bool]
+        self,
+        server: Server,
+        executor: Executor,
+        is_connected: Callable[[str], bool],
+        limits: Limits,
+        refuse: Callable[[str, AgentId, Refused], object],
     ) -> None:
         self._server = server
         self._executor = executor
         self._is_connected = is_connected
+        self._limits = limits
+        self._refuse = refuse
         self._known: dict[str, _Guest] = {}
         self._leaving: dict[str, list[AgentId]] = {}  # of nodes that are gone
 
     def admit(self, name: str, message: ServerMessage) -> bool:
-        """Whether a message of another node is for the lock server now; else it will be. In the turn.
+        """Whether a message of another node is for the lock server now; else it will be, or is refused. In the turn.
 
         Raises:
-            OverBudget: The node would have more than it may; nothing was done.
+            OverBudget: The node would have more watches or early messages than it may; nothing was done.
         """
         guest = self._known.get(name)
         if guest is None:
-            guest = self._known[name] = self._new(name)
+            take_in = partial(self._take_in, name)
+            guest = self._known[name] = _Guest(Guarded(self._server, take_in))
         if type(message) is Request:
-            if message.agent not in self._server.machine.table.owners:
-                guest.agents.add()
-            guest.locks.add()
+            limits = self._limits
+            guest.agents[message.agent] = None
+            guest.requests += 1
+            guest.waits += 1
+            if (
+                guest.requests > limits.requests
+                or guest.waits > limits.waits
+                or len(guest.agents) > limits.transactions
+            ):
+                # What it released before may still be in the queue.
+                self._server.node.deliver(guest.guarded, message)
+                return False
+        elif type(message) is Remove:
+            guest.agents.pop(message.agent, None)
         elif type(message) is Watch:
             guest.watches[message.watcher, message.lock_id] = None
-            check_budget(len(guest.watches), MOST_WATCHES, "watches")
+            check_budget(len(guest.watches), self._limits.watches, "watches")
         elif type(message) is Unwatch:
             guest.watches.pop((message.watcher, message.lock_id), None)
         elif type(message) is RaiseVersion:
@@ -93,6 +123,67 @@ class Guests:
                 self._executor.run_later(early, turn.run, self._in_time, name, guest, message)
                 return False
         return True
+
+    def _take_in(self, name: str, message: Request) -> ServerMessage:
+        """What the lock server takes in of a request that may exceed a limit."""
+        guest = self._known.get(name)
+        over = None if guest is None else self._over(guest, message)
+        if guest is None or over is None:
+            return message
+        what, limit, present = over
+        agent, _, lock_id, mode, requests_elsewhere, waits_elsewhere, _ = message
+        self._server.node.counters.refused += 1
+        answer = Refused(self._server.node.name, lock_id, 0, mode, what, limit, present)
+        self._refuse(name, agent, answer)
+        return StandingElsewhere(agent, requests_elsewhere, waits_elsewhere)
+
+    def _over(
+        self, guest: _Guest, message: Request
+    ) -> tuple[Literal["requests", "waits", "transactions"], int, int] | None:
+        """The limit that a request would exceed, and how much of it is in use; counts the node's requests."""
+        table, limits = self._server.machine.table, self._limits
+        agent, lock_id, mode = message.agent, message.lock_id, message.mode
+        owners = [table.owners[each] for each in guest.agents if each in table.owners]
+        guest.agents = dict.fromkeys([owner.id for owner in owners])
+        transactions, requests, waits = len(owners), 0, 0
+        for owner in owners:
+            requests += owner.total
+            waits += owner.waiting
+        guest.requests, guest.waits = requests, waits
+        is_new = not any(covers(each.mode, mode) for each in table.own(agent, lock_id))
+        if is_new and agent not in guest.agents and transactions >= limits.transactions:
+            return "transactions", limits.transactions, transactions
+        if is_new and requests >= limits.requests:
+            return "requests", limits.requests, requests
+        if (
+            is_new
+            and not message.spare
+            and waits >= limits.waits
+            and table.must_wait(agent, lock_id, mode)
+        ):
+            return "waits", limits.waits, waits
+        guest.agents[agent] = None
+        guest.requests += 1
+        guest.waits += 1
+        return None
+
+    def fullest(self) -> int:
+        """The largest share of a limit that a node uses, in percent."""
+        table, limits = self._server.machine.table, self._limits
+        used: dict[str, list[int]] = {}
+        for agent, owner in list(table.owners.items()):
+            there = used.setdefault(agent.node, [0, 0, 0])
+            there[0] += owner.total
+            there[1] += owner.waiting
+            there[2] += 1
+        most = (limits.requests, limits.waits, limits.transactions)
+        shares = [
+            100 * len(guest.watches) // limits.watches for guest in list(self._known.values())
+        ]
+        for name, counts in used.items():
+            if name in self._known:
+                shares += [100 * count // limit for count, limit in zip(counts, most, strict=True)]
+        return max(shares, default=0)
 
     def lost(self, name: str) -> None:
         """A node is gone, and all that it has at the lock server; of thousands of agents a few at a time."""
@@ -121,20 +212,6 @@ class Guests:
             self._executor.run_later(BREATH, self._server.turn.post, self._take_some_out, name)
         else:
             self._leaving.pop(name, None)
-
-    def _new(self, name: str) -> _Guest:
-        machine = self._server.machine
-
-        def agents() -> int:
-            return sum(agent.node == name for agent in machine.table.owners)
-
-        def locks() -> int:
-            owners = machine.table.owners.items()
-            return sum(owner.total for agent, owner in owners if agent.node == name)
-
-        return _Guest(
-            Tally(MOST_AGENTS, "agents", agents), Tally(MOST_LOCKS, "locks and requests", locks)
-        )
 
     def _in_time(self, name: str, guest: _Guest, message: RaiseVersion) -> None:
         if self._known.get(name) is guest and self._is_connected(name):

@@ -17,6 +17,7 @@ from locks.otp.notices import Notices
 
 if TYPE_CHECKING:
     from locks.otp.distribution import Distribution
+    from locks.otp.links.budgets import Limits
     from locks.otp.links.link import Link
     from locks.otp.links.silence import Silence
     from locks.otp.process.processes import Processes
@@ -69,6 +70,7 @@ class Connections(Protocol):
         processes: The processes that can be reached over them.
         remotes: References to these.
         silence: Watches which connected nodes are silent.
+        limits: What this node may have at the lock servers of connected nodes, as far as they said.
     """
 
     node: LocalNode
@@ -78,6 +80,7 @@ class Connections(Protocol):
     processes: Processes
     remotes: Remotes
     silence: Silence
+    limits: dict[str, Limits]
 
     def left(self, name: str) -> None:
         """A node's lock server is gone."""

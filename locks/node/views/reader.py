@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from locks.core.agent.refusals import over_limit
 from locks.core.messages import Unwatch, Watch
 from locks.core.views import FollowedView
 from locks.errors import LockTimeout, NodeNotRunning
@@ -136,11 +137,13 @@ class ViewReader:
 
         Raises:
             NodeNotRunning: They can't be read; if it need not run, it is one of the original.
+            LimitExceeded: This program may watch no more ids there.
         """
         if must_run or name in self._cluster.members:
             self.check(name)
         reading = self._readings.get((name, lock_id))
         if reading is None:
+            self._check_room(name, lock_id)
             reading = self._readings[name, lock_id] = self._begin(name, lock_id)
         reading.fresh[watcher] = None
         if watcher not in reading.listeners:
@@ -164,9 +167,16 @@ class ViewReader:
             self.unwatch(name, lock_id, watcher)
 
     def joined(self, name: str) -> None:
-        """Read the watched views of a node again, because it is up."""
+        """Read the watched views of a node again, because it is up; as many as it allows."""
+        limits, there = self._cluster.limits.get(name), 0
         for (where, lock_id), reading in self._readings.items():
-            if where == name:
+            there += where == name
+            if where == name and limits is not None and there > limits.watches:
+                error = over_limit(
+                    f"watched no {show(lock_id)}", name, "watches", limits.watches, there - 1
+                )
+                self._cluster.node.notices.warn("limit", name, "%s", str(error))
+            elif where == name:
                 self._say(Watch, reading, lock_id)
 
     def lost(self, name: str) -> None:
@@ -250,6 +260,7 @@ class ViewReader:
     def _read_once(self, name: str, lock_id: LockId, once: OneView) -> None:
         """Read a view in pages; the caller calls `_forget` at the end."""
         self.check(name)
+        self._check_room(name, lock_id)
         reading = self._begin(name, lock_id)
         self._once[once] = (reading, lock_id)
         reading.listeners[once] = reading.fresh[once] = None
@@ -260,6 +271,15 @@ class ViewReader:
         reading, lock_id = self._once.pop(once, (None, ()))
         if reading is not None:
             self._end(reading, lock_id)
+
+    def _check_room(self, name: str, lock_id: LockId) -> None:
+        """Raise `LimitExceeded` if this program may watch no more ids of a node."""
+        limits = self._cluster.limits.get(name)
+        there = [where for where, _ in self._readings if where == name]
+        there += [reading.node for reading, _ in self._once.values() if reading.node == name]
+        if limits is not None and len(there) >= limits.watches:
+            wanted = f"could not watch {show(lock_id)}"
+            raise over_limit(wanted, name, "watches", limits.watches, len(there))
 
     # --- Readings -------------------------------------------------------------------------------
 

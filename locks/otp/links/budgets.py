@@ -1,8 +1,9 @@
 """Budgets: what one other node may keep here, and how much of this node's time it may use.
 
 A connected node has the cookie, so it is no stranger. But it may have a fault. So its monitors,
-locks and so on are counted. If they exceed the budget, its connection ends (`OverBudget`), and with
-it everything that it keeps here. The budgets are far above what programs need. A node that uses
+calls and so on are counted. If they exceed the budget, its connection ends (`OverBudget`), and with
+it everything that it keeps here. The budgets are far above what programs need. Its requests and watches
+have limits that an operator can set (`Limits`); what goes beyond is refused. A node that uses
 much time is not disconnected, but has to wait (`Pace`).
 
 The table of all limits is in `docs/network.md`.
@@ -11,20 +12,19 @@ The table of all limits is in `docs/network.md`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-from locks.errors import OperatingError
+from locks.errors import InvalidOption, OperatingError, nearest
+from locks.lock_ids import shown
 
 __all__ = [
-    "MOST_AGENTS",
     "MOST_CALLS",
     "MOST_LINKS",
-    "MOST_LOCKS",
     "MOST_MEMBERSHIPS",
     "MOST_MONITORS",
-    "MOST_WATCHES",
+    "Limits",
     "OverBudget",
     "Pace",
     "Tally",
@@ -35,9 +35,6 @@ __all__ = [
 MOST_MONITORS = 20_000  # monitors of this node's processes
 MOST_LINKS = 20_000  # links with this node's processes
 MOST_CALLS = 10_000  # calls that wait for an answer
-MOST_AGENTS = 20_000  # agents with requests here
-MOST_LOCKS = 1_000_000  # requests of these agents
-MOST_WATCHES = 1_000  # lock ids of this node that its processes watch
 MOST_MEMBERSHIPS = 100_000  # of its processes in process groups, in one scope
 SLICE: Final = 0.00025  # seconds for the messages of one link, until others are served
 ALONE: Final = 0.002  # seconds for them while no other link has sent anything lately
@@ -47,6 +44,48 @@ FORGIVEN: Final = SAVED / 2  # with that much left, a node does not pause for on
 LONGEST_PAUSE: Final = 3.0  # seconds
 TOGETHER: Final = 5.0  # seconds; nodes that have sent something within are protected from long work
 KEPT: Final = 1000  # nodes whose use of time is remembered
+
+
+class Limits(NamedTuple):
+    """What each program may have at this node's lock server.
+
+    Attributes:
+        requests: Its locks and requests.
+        waits: Those of them that wait.
+        watches: The lock ids that its processes watch.
+        transactions: Its transactions with locks or requests.
+    """
+
+    requests: int = 1_000_000
+    waits: int = 1_000_000
+    watches: int = 1_000
+    transactions: int = 20_000
+
+    @classmethod
+    def check(cls, given: Any) -> Limits:
+        """Limits from a mapping, such as `{"waits": 100}`; the rest have their defaults.
+
+        Raises:
+            InvalidOption: A name or a number is wrong.
+        """
+        if not isinstance(given, Mapping):
+            raise InvalidOption(
+                f'limits={shown(given)} is not a mapping; use one, such as {{"requests": 10_000, "waits": 100}}',
+                limits=shown(given),
+            )
+        for name, number in given.items():
+            if name not in cls._fields:
+                known = ", ".join(cls._fields)
+                raise InvalidOption(
+                    f"there is no limit of {shown(name)}; the limits are {known}{nearest(str(name), cls._fields)}",
+                    limits=shown(name),
+                )
+            if type(number) is not int or not 1 <= number < 1 << 63:
+                raise InvalidOption(
+                    f"the limit of {name} is {shown(number)}, but must be a whole number from 1 on",
+                    limits=shown(number),
+                )
+        return cls(**given)
 
 
 class OverBudget(OperatingError):

@@ -1,0 +1,203 @@
+"""Limits of what each program may have at a lock server: one too many is refused, with an error, and nothing else is harmed."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+import locks
+from locks.errors import LimitExceeded
+from locks.node.server import listener
+from tests.cluster.nodes import A, B, C, Nodes, Tx, link, until_members
+from tests.helpers import LIMIT, eventually
+
+
+def refusal(asked: Future[Any]) -> LimitExceeded:
+    """The error of a call that is refused."""
+    with pytest.raises(LimitExceeded) as error:
+        asked.result(LIMIT)
+    return error.value
+
+
+def test_one_request_too_many_is_refused(nodes: Nodes) -> None:
+    """The error has the limit, what the program has, and the server; the locks of this transaction, of others, and of other programs stay. What is released can be had again."""
+    a = nodes.start(A, limits={"requests": 3})
+    client, other = nodes.client(a), nodes.client(a)
+    one, two = Tx(client), Tx(client)
+    before = link(client, A)
+    for number in range(2):
+        one.lock(("x", number), [A])
+    two.lock(("y",), [A])
+    error = refusal(one.ask(("z",), [A]))
+    assert (error.node, error.what, error.limit, error.present) == (A, "requests", 3, 3)
+    assert "could not get the write lock on z: this program has 3 locks and requests at" in str(
+        error
+    )
+    refusal(Tx(client).ask(("z",), [A]))
+    one.lock(("x", 0), [A])  # it has it
+    one.lock(("x", 0), [A], mode="read")
+    Tx(other).lock(("z",), [A])
+    Tx(a).lock(("w",), [A])  # programs on the server itself have no limit
+    one.ensure_held()
+    two.ensure_held()
+    assert link(client, A) is before
+    assert not [each for each in a.view(("z",)).requests if each.agent.node == client.name]
+    one.do(lambda: locks.unlock(one.agent, ("x", 1)))
+    one.lock(("v",), [A])
+    two.end()
+    Tx(client).lock(("u",), [A])
+    assert a.statistics().refused == 2
+    assert a.statistics().fullest == 100
+
+
+def test_one_wait_too_many_is_refused_and_free_locks_are_not(nodes: Nodes) -> None:
+    """The limit of waits is no limit of locks; it is checked for each program, and a wait that is over makes room."""
+    a = nodes.start(A, limits={"waits": 2})
+    client, other = nodes.client(a), nodes.client(a)
+    holder = Tx(other)
+    for number in range(4):
+        holder.lock(("x", number), [A])
+    waiters = [Tx(client) for _ in range(3)]
+    asked = [waiters[number].ask(("x", number), [A]) for number in range(2)]
+    eventually(lambda: a.server.machine.statistics().waiting == 2)
+    error = refusal(waiters[2].ask(("x", 2), [A]))
+    assert (error.what, error.limit, error.present) == ("waits", 2, 2)
+    assert (
+        "Wait for some first, or start a@127.0.0.1 with a higher limit (--limits waits=...)"
+        in str(error)
+    )
+    for number in range(5):
+        waiters[2].lock(("free", number), [A])
+    holder.do(lambda: locks.unlock(holder.agent, ("x", 0)))
+    asked[0].result(LIMIT)
+    third = waiters[2].ask(("x", 2), [A])
+    eventually(lambda: a.server.machine.statistics().waiting == 2)
+    holder.end()
+    third.result(LIMIT)
+    asked[1].result(LIMIT)
+
+
+def test_one_transaction_too_many_is_refused(nodes: Nodes) -> None:
+    """The number of transactions with locks has a limit, too; one that has locks may have more."""
+    a = nodes.start(A, limits={"transactions": 2})
+    client = nodes.client(a)
+    first, second, third = (Tx(client) for _ in range(3))
+    first.lock(("a",), [A])
+    second.lock(("b",), [A])
+    assert refusal(third.ask(("c",), [A])).what == "transactions"
+    second.lock(("c",), [A])
+    first.end()
+    third.lock(("d",), [A])
+
+
+def test_a_burst_of_ends_and_new_transactions(nodes: Nodes) -> None:
+    """What was released is counted as released, even if the release and the next request arrive together."""
+    a = nodes.start(A, limits={"requests": 1, "transactions": 1})
+    client = nodes.client(a)
+    for number in range(50):
+        tx = Tx(client)
+        tx.lock(("x", number % 3), [A])
+        tx.end()
+    assert a.statistics().refused == 0
+
+
+def test_a_refused_upgrade_keeps_the_read_lock(nodes: Nodes) -> None:
+    """A read lock whose upgrade is one request too many is still held, and others still can't write."""
+    a = nodes.start(A, limits={"requests": 1})
+    tx, other = Tx(nodes.client(a)), Tx(nodes.client(a))
+    tx.lock(("x",), [A], mode="read")
+    refusal(tx.ask(("x",), [A], mode="write"))
+    tx.ensure_held(("x",))
+    with pytest.raises(locks.LockTimeout):
+        other.ask(("x",), [A], timeout=0).result(LIMIT)
+
+
+def test_a_majority_of_which_one_has_a_limit(nodes: Nodes) -> None:
+    """Where one of three servers refuses, a lock that the two others grant may be had, or the call fails; either way no lock is lost, and the next one is had when there is room."""
+    servers = [nodes.start(A), nodes.start(B), nodes.start(C, limits={"requests": 1})]
+    client = nodes.client(*servers)
+    one, two = Tx(client), Tx(client)
+    one.lock(("x",), [A, B, C], "majority")
+    eventually(lambda: len(one.granted(("x",))) == 3)
+    outcome = two.ask(("y",), [A, B, C], "majority").exception(LIMIT)
+    assert outcome is None or (isinstance(outcome, LimitExceeded) and outcome.node == C)
+    one.ensure_held(("x",))
+    one.end()
+    two.end()
+    last = Tx(client)
+    last.lock(("z",), [A, B, C], "majority")
+    eventually(lambda: len(last.granted(("z",))) == 3)
+
+
+def test_one_watch_too_many_is_refused(nodes: Nodes) -> None:
+    """The call raises, the watches that there are go on, and one that ends makes room. Several watchers of one id count once."""
+    a = nodes.start(A, limits={"watches": 2})
+    client, other = nodes.client(a), nodes.client(a)
+    views: list[Any] = []
+    watcher = listener(views.append)
+    for lock_id in (("x",), ("y",)):
+        client.watch_elsewhere(A, lock_id, watcher, True)
+    client.watch_elsewhere(A, ("x",), listener(print), True)
+    with pytest.raises(
+        LimitExceeded, match="could not watch z: this program has 2 watches"
+    ) as error:
+        client.watch_elsewhere(A, ("z",), watcher, True)
+    assert (error.value.what, error.value.limit) == ("watches", 2)
+    other.watch_elsewhere(A, ("z",), watcher, True)
+    Tx(other).lock(("y",), [A])
+    eventually(lambda: any(view.requests for view in views))
+    assert client.cluster is not None
+    client.turn.run(client.cluster.views.unwatch, A, ("y",), watcher)
+    client.watch_elsewhere(A, ("z",), watcher, True)
+
+
+def test_watches_that_were_begun_before_the_server_came(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that allows fewer watches than a program has gets as many as it allows; the rest is logged, and the connection lasts."""
+    a = nodes.start(A)
+    assert a.address is not None
+    client = nodes.client(a)
+    views: list[Any] = []
+    for number in range(4):
+        client.watch_elsewhere(A, ("x", number), listener(views.append), True)
+    eventually(lambda: len(views) >= 4)
+    a.stop()
+    until_members(client)
+    with caplog.at_level(logging.WARNING):
+        again = nodes.start(A, listen="{}:{}".format(*a.address), limits={"watches": 2})
+        until_members(client, A)
+        eventually(lambda: "watched no x/2: this program has 2 watches" in caplog.text)
+    eventually(lambda: again.statistics().watches == 2)
+    assert link(again, client.name).closed is None
+
+
+def forget_limits(server: locks.node.Node, *clients: locks.node.Node) -> None:
+    """From now on the server takes these clients for programs of an older version."""
+    assert server.cluster is not None
+    for client in clients:
+        eventually(lambda client=client: client.name in server.cluster.limits)
+        del server.cluster.limits[client.name]
+
+
+def test_a_program_of_an_older_version(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """It does not know the refusal, so its transaction is ended, as by `locks break`, with the reason; its other transactions go on."""
+    a = nodes.start(A, limits={"requests": 2})
+    client = nodes.client(a)
+    forget_limits(a, client)
+    one, two = Tx(client), Tx(client)
+    one.lock(("x",), [A])
+    two.lock(("y",), [A])
+    with caplog.at_level(logging.WARNING), pytest.raises(locks.errors.TransactionBroken) as error:
+        two.ask(("z",), [A]).result(LIMIT)
+    assert "this program has 2 locks and requests at a@127.0.0.1, which allows 2" in str(
+        error.value
+    )
+    assert error.value.by == A
+    one.ensure_held()
+    eventually(lambda: not a.view(("y",)).requests)
+    one.lock(("z",), [A])
+    assert "refused a request of" in caplog.text
