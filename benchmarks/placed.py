@@ -24,7 +24,7 @@ from benchmarks.lab import COOKIE, HOST, Lab, line_of, processor_time
 from locks.engines.places import take_port
 from locks.node.ports import Servers
 
-__all__ = ["FIGURES", "ids_apart", "servers"]
+__all__ = ["FIGURES", "MEMBERS", "ids_apart", "ring", "servers"]
 
 NUMBERS = (1, 2, 4, 8)
 DOUBLED = 1 / 1.8  # of the processor time of the busiest server, when there are twice as many
@@ -129,7 +129,7 @@ def rings(report: Report) -> None:
             for over_groups in (True, False) if number % 2 else (False, True):
                 keys = apart if over_groups else apart[:1] * MEMBERS
                 ids = [(key, number, over_groups, each) for each, key in enumerate(keys)]
-                seconds = _ring(programs, ids)
+                seconds = ring(programs, ids)
                 if number:
                     took[over_groups].append(seconds)
         locks.stop()
@@ -167,7 +167,7 @@ def ids_apart(servers: Servers, groups: int, where: str = "id") -> list[str]:
     raise AssertionError("no such ids")
 
 
-def _ring(programs: Sequence[Any], ids: Sequence[Any]) -> float:
+def ring(programs: Sequence[Any], ids: Sequence[Any]) -> float:
     """Seconds from the request that closes a ring until all are done."""
     for program, own, wanted in zip(programs, ids, [*ids[1:], ids[0]], strict=True):
         print(json.dumps([own, wanted]), file=program.stdin, flush=True)

@@ -258,110 +258,101 @@ def _simulated(shape: Shape, costs: Costs, seed: int, runs: int) -> Plan:
 
 # --- Measured --------------------------------------------------------------------------------------
 
-ALONE = "1 1 1"  # clients, servers, copies
 CHECKED = ("1 1 1", "2 1 1", "4 1 1", "8 1 1", "1 3 3", "4 3 3", "8 3 3", "4 4 1", "8 4 1")
+"""Clients, servers, copies. The first and the fifth one give the costs, and all of them check the model."""
 SECONDS = 2.0
+IN_TURNS = "8 1 1 in turns"
+AT_A_TIME = 50  # transactions of a program, then of the next one
+
+
+def switches(process: int) -> int:
+    """How often another thread got the processor of a thread of a process."""
+    lines = [
+        line
+        for thread in Path(f"/proc/{process}/task").iterdir()
+        for line in (thread / "status").read_text("ascii").splitlines()
+    ]
+    return sum(int(each.split()[1]) for each in lines if "ctxt_switches" in each)
 
 
 def measure() -> dict[str, Any]:
     """Programs that lock on servers, all programs on one core and all servers on another one."""
-    found = {}
     with Lab(Report(False), False) as lab:
-        for name in CHECKED:
-            number, many, copies = map(int, name.split())
-            with servers(lab, many, copies) as (given, processes):
-                programs = [
-                    lab.start(
-                        sys.executable,
-                        "-m",
-                        "benchmarks.plan",
-                        "--client",
-                        json.dumps([given, each]),
-                        quiet=True,
-                    )
-                    for each in range(number)
-                ]
+        return {name: _measured(lab, name) for name in (*CHECKED, IN_TURNS)}
+
+
+def _measured(lab: Lab, name: str) -> dict[str, float]:
+    """One shape: all programs at the same time; or one after the other, some transactions each."""
+    number, many, copies = map(int, name.split()[:3])
+    with servers(lab, many, copies) as (given, processes):
+        command = (sys.executable, "-m", "benchmarks.plan", "--client")
+        programs = [
+            lab.start(*command, json.dumps([given, each]), quiet=True) for each in range(number)
+        ]
+        for each in programs:
+            line_of(each)
+        for process, core in [
+            *((each.pid, 0) for each in programs),
+            *((each, 1) for each in processes),
+        ]:
+            pin(process, core)
+        everyone = [*(each.pid for each in programs), *processes]
+        before = [(processor_time(each), switches(each)) for each in everyone]
+        took: list[float] = []
+        if name == IN_TURNS:
+            end = time.monotonic() + SECONDS
+            while time.monotonic() < end:
                 for each in programs:
-                    line_of(each)
-                for process, core in [
-                    *((each.pid, 0) for each in programs),
-                    *((each, 1) for each in processes),
-                ]:
-                    pin(process, core)
-                everyone = [*(each.pid for each in programs), *processes]
-                before = [processor_time(each) for each in everyone]
-                for each in programs:
-                    print(file=each.stdin, flush=True)
-                took = sorted(second for each in programs for second in json.loads(line_of(each)))
-                worked = [
-                    processor_time(p) - then for p, then in zip(everyone, before, strict=True)
-                ]
-                found[name] = {
-                    "throughput": len(took) / SECONDS,
-                    "median": statistics.median(took),
-                    "p99": took[len(took) * 99 // 100],
-                    "client": sum(worked[:number]) / len(took),
-                    "server": sum(worked[number:]) / len(took),
-                }
-                for each in programs:
-                    each.kill()
-                    each.wait()
-            print(name, found[name], file=sys.stderr)
+                    print(AT_A_TIME, file=each.stdin, flush=True)
+                    took += json.loads(line_of(each))
+        else:
+            for each in programs:
+                print(0, file=each.stdin, flush=True)
+            took += [second for each in programs for second in json.loads(line_of(each))]
+        worked = [
+            (processor_time(each) - seconds, switches(each) - times)
+            for each, (seconds, times) in zip(everyone, before, strict=True)
+        ]
+        took.sort()
+        found = {
+            "throughput": len(took) / SECONDS,
+            "median": statistics.median(took),
+            "p99": took[len(took) * 99 // 100],
+        }
+        for who, theirs in (("client", worked[:number]), ("server", worked[number:])):
+            found[who] = sum(seconds for seconds, _ in theirs) / len(took)
+            found[f"{who} switches"] = sum(times for _, times in theirs) / len(took)
+        for each in programs:
+            each.kill()
+            each.wait()
+    print(name, found, file=sys.stderr)
     return found
 
 
 def client(given: dict[str, Any], number: int) -> None:
-    """A program that locks one id after the other for a while."""
+    """A program that locks one id after the other: so many times, or for a while; when it is told to."""
     locks.start(**given).await_nodes(
         [each.rpartition(":")[0] for each in given["servers"]], timeout=30
     )
     print("ready", flush=True)
-    sys.stdin.readline()
-    end = time.perf_counter() + SECONDS
-    took: list[float] = []
-    while (begun := time.perf_counter()) < end:
-        with locks.transaction() as tx:
-            tx.write_lock((number * 1_000_000 + len(took),))
-        took.append(time.perf_counter() - begun)
-    print(json.dumps(took), flush=True)
-    sys.stdin.readline()
-
-
-class Real(NamedTuple):
-    """One program without a pause: the processor time or the time on the wall of a transaction, the median and the 99th percentile."""
-
-    each: float
-    median: float
-    p99: float
-
-
-def recorded(pins: str, servers: int) -> Real:
-    """What the figure `quorum` has of one program with so many servers, in seconds."""
-    what = "1 other node" if servers == 1 else f"{servers} nodes, others, majority"
-    row = next(
-        row
-        for (figure, case, _), row in read()["pure"].items()
-        if figure == "quorum" and case == f"hub: {pins}: {what}"
-    )
-    found = re.match(r"wall ([\d,]+) µs, p99 ([\d,]+) µs", row.note)
-    assert found is not None, row.note
-    median, p99 = (float(each.replace(",", "")) / 1e6 for each in found.groups())
-    return Real(row.value / 1e6, median, p99)
+    serial = number * 1_000_000
+    for line in sys.stdin:
+        times = int(line) or sys.maxsize
+        end = time.perf_counter() + SECONDS
+        took: list[float] = []
+        while len(took) < times and (begun := time.perf_counter()) < end:
+            with locks.transaction() as tx:
+                tx.write_lock((serial,))
+            serial += 1
+            took.append(time.perf_counter() - begun)
+        print(json.dumps(took), flush=True)
 
 
 def costs(measured: dict[str, Any]) -> Costs:
-    """The costs: processor times of all together, on one core, with one server and with three; the part of the server was measured here."""
-    one, three = (recorded("one core", number).each for number in (1, 3))
-    here = measured[ALONE]
-    server = one * here["server"] / (here["server"] + here["client"])
-    both = (three - one) / 2
-    return Costs(server / 2, one - both, both - server)
-
-
-def dearest(measured: dict[str, Any]) -> Costs:
-    """The costs with what a message cost a server at most in the shapes that were measured with several programs."""
-    most = max(real["server"] / 2 / int(name.split()[2]) for name, real in measured.items())
-    return costs(measured)._replace(message=most)
+    """The costs: processor times of one program, with one server and with three."""
+    one, three = measured["1 1 1"], measured["1 3 3"]
+    each = (three["client"] - one["client"]) / 2
+    return Costs(one["server"] / 2, one["client"] - each, each)
 
 
 # --- The page --------------------------------------------------------------------------------------

@@ -53,7 +53,9 @@ LONGEST = 100 * 366 * DAY
 READ = 10.0  # seconds to wait until enough servers know what is done
 SET = 30.0  # seconds to try to set a mark
 PAUSE = 0.1  # seconds between two tries
-LOOK = 0.1  # seconds between two looks whether there are new grants
+# Seconds between two looks whether there are new grants. The only notification of a grant is that of the option `notify`, and
+# with that option a lock that was lost and is held again counts as held: its client has been told.
+LOOK = 0.1
 WITHIN = "pass a function; for a coroutine function, use locks.aio.once"
 
 
@@ -395,8 +397,10 @@ class MarkAsker:
                 return
             self._agent.ensure_held()
             if not can_be_set(self._servers, grants, facts):
+                over = [name for name in grants if name in facts and facts[name].since != grants[name]]
                 raise GrantsOver(
-                    f"a majority of the lock servers that granted the lock of {show(self._lock_id)} was restarted meanwhile",
+                    f"the grants under which {show(self._lock_id)} was begun are over at {', '.join(over)}, so too few are left: these "
+                    "servers were restarted, or lost the connection with this program",
                     lock_id=self._lock_id,
                     nodes=[name for name in self._servers if name not in now_had],
                 )

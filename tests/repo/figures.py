@@ -127,7 +127,8 @@ BOUNDS: dict[str, dict[str, str]] = {
     },
     "docs/ownership_nodes.md": {"32,768": "locks.ownership.messages.MOST_GROUPS"},
     "docs/production.md": {
-        "1,000,000": "locks.otp.links.budgets.Limits._field_defaults.requests",
+        "1,000": "locks.otp.links.budgets.Limits._field_defaults.watches",
+        "1,000,000": "locks.otp.links.budgets.Limits._field_defaults.requests locks.otp.links.budgets.Limits._field_defaults.waits",
         "20,000": "locks.otp.links.budgets.Limits._field_defaults.transactions",
     },
     "docs/simulator_crowds.md": {

@@ -10,7 +10,7 @@ import time
 from collections.abc import Hashable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -129,6 +129,8 @@ def largest(kind: Any, ids: str) -> Any:
     if hasattr(kind, "_fields"):
         hints = get_type_hints(kind, include_extras=True)
         return kind(*[largest(hints[name], ids) for name in kind._fields])
+    if get_origin(kind) is Literal:
+        return get_args(kind)[0]
     return largest(next(each for each in get_args(kind) if each is not type(None)), ids)
 
 

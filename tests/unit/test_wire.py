@@ -204,7 +204,7 @@ SAME: list[tuple[Any, tuple[Any, ...]]] = [
     ),
     (
         messages.Refused(THERE, counted(ID, 3), 2),
-        (Atom("refused"), THERE, ["db", 1, ("$units", 3)], 2),
+        (Atom("refused"), THERE, ["db", 1, ("$units", 3)], 2, WRITE, Atom("units"), 0, 0),
     ),
     (messages.Resolved(REPORT, (FOREIGN,)), (Atom("resolved"), TOLD_REPORT, [OF_OTHER])),
     (messages.Knowledge(OTHER, (FOREIGN,), True), (Atom("knowledge"), THEIR_PID, [OF_OTHER], True)),
