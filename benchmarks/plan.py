@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import re
 import statistics
 import sys
 import time
@@ -26,7 +25,6 @@ import locks
 from benchmarks.harness import Report
 from benchmarks.lab import Lab, line_of, pin, processor_time
 from benchmarks.messages import markdown, rewritten
-from benchmarks.performance import read
 from benchmarks.placed import servers
 from benchmarks.plot import Line, plot
 from locks.model import majority
@@ -63,18 +61,20 @@ class Costs(NamedTuple):
         message: At a server: a request with its answer, or a release.
         fixed: At a client, for each transaction.
         each: At a client, for each transaction and server.
+        wake: At a server, for a message that finds it idle; what arrives while it works is read together.
     """
 
     message: float
     fixed: float
     each: float
+    wake: float = 0.0
 
     def of_client(self, copies: int) -> float:
         """What a transaction costs a client."""
         return self.fixed + self.each * copies
 
     def of_servers(self, copies: int) -> float:
-        """What it costs all servers together."""
+        """What it costs all servers together, when they are always at work."""
         return 2 * self.message * copies
 
 
@@ -140,7 +140,7 @@ class Plan(NamedTuple):
 
 
 def capacity(shape: Shape, costs: Costs) -> float:
-    """The most transactions in a second that the processors of servers and clients can do."""
+    """The most transactions in a second that the processors of servers and clients can do: nothing wakes up then."""
     servers = shape.processors_of_servers / costs.of_servers(shape.copies)
     return min(servers, shape.processors_of_clients / costs.of_client(shape.copies))
 
@@ -162,17 +162,22 @@ def plan(shape: Shape, costs: Costs, seed: int = 1) -> Plan:
         latency = shape.clients / most - (1 / shape.rate if shape.rate else 0)
         under_way = _simulated(shape._replace(clients=1, rate=0.0), costs, seed, RUNS // 4)
         latency = max(latency, under_way.median)
-        return _shares(
-            shape, costs, most, latency, latency, under_way.link * under_way.median / latency
-        )
+        link = under_way.link * under_way.median / latency
+        work = costs.of_client(shape.copies), costs.of_servers(shape.copies)
+        return _shares(shape, work, most, latency, latency, link)
     return _simulated(shape, costs, seed, RUNS)
 
 
 def _shares(
-    shape: Shape, costs: Costs, throughput: float, median: float, p99: float, link: float
+    shape: Shape,
+    work: tuple[float, float],
+    throughput: float,
+    median: float,
+    p99: float,
+    link: float,
 ) -> Plan:
-    client = throughput * costs.of_client(shape.copies) / shape.processors_of_clients
-    server = throughput * costs.of_servers(shape.copies) / shape.processors_of_servers
+    client = throughput * work[0] / shape.processors_of_clients
+    server = throughput * work[1] / shape.processors_of_servers
     return Plan(throughput, median, p99, min(client, 1), min(server, 1), link)
 
 
@@ -180,6 +185,8 @@ def _simulated(shape: Shape, costs: Costs, seed: int, runs: int) -> Plan:
     """Run the events in the order of their times: who has work at a processor, and what follows."""
     drawn = random.Random(seed)
     free: dict[tuple[str, int], float] = {}  # until when each processor works
+    awake: dict[int, float] = {}  # until when each server has work
+    worked = 0.0  # at servers
     events: list[tuple[float, int, str, int, int]] = []  # time, order, what, transaction, server
     began: list[float] = []
     client: list[int] = []
@@ -201,6 +208,13 @@ def _simulated(shape: Shape, costs: Costs, seed: int, runs: int) -> Plan:
         place = kind, which % (shared or sys.maxsize)
         free[place] = max(at, free.get(place, 0.0)) + seconds
         return free[place]
+
+    def serve(at: float, server: int) -> float:
+        nonlocal worked
+        seconds = costs.message + (costs.wake if at >= awake.get(server, 0.0) else 0.0)
+        awake[server] = work(at, "server", server, seconds)
+        worked += seconds
+        return awake[server]
 
     def arrive(who: int, at: float) -> None:
         began.append(at)
@@ -231,7 +245,7 @@ def _simulated(shape: Shape, costs: Costs, seed: int, runs: int) -> Plan:
                 at = work(at, "client", who, costs.each / 3)
                 push(at + delay(shape, who, server), "request", number, server)
         elif what == "request":
-            at = work(at, "server", server, costs.message)
+            at = serve(at, server)
             push(at + delay(shape, who, server), "answer", number, server)
         elif what == "answer":
             at = work(at, "client", who, costs.each / 3)
@@ -247,13 +261,12 @@ def _simulated(shape: Shape, costs: Costs, seed: int, runs: int) -> Plan:
                 if closed:
                     arrive(who, at + pause(shape.rate))
         else:
-            work(at, "server", server, costs.message)
+            serve(at, server)
     took = sorted(each for each, _ in done.values())
     throughput = (len(finished) - warm) / (finished[-1] - finished[warm - 1])
     link = sum(each for _, each in done.values()) / sum(took)
-    return _shares(
-        shape, costs, throughput, took[len(took) // 2], took[len(took) * 99 // 100], link
-    )
+    mean = costs.of_client(shape.copies), worked / len(finished)
+    return _shares(shape, mean, throughput, took[len(took) // 2], took[len(took) * 99 // 100], link)
 
 
 # --- Measured --------------------------------------------------------------------------------------
@@ -349,10 +362,13 @@ def client(given: dict[str, Any], number: int) -> None:
 
 
 def costs(measured: dict[str, Any]) -> Costs:
-    """The costs: processor times of one program, with one server and with three."""
-    one, three = measured["1 1 1"], measured["1 3 3"]
+    """The costs: processor times of one program, with one server and with three, and of a server that eight programs wake less often."""
+    one, eight, three = (measured[each] for each in ("1 1 1", "8 1 1", "1 3 3"))
     each = (three["client"] - one["client"]) / 2
-    return Costs(one["server"] / 2, one["client"] - each, each)
+    less = one["server switches"] - eight["server switches"]
+    wake = (one["server"] - eight["server"]) / less
+    message = (one["server"] - wake * one["server switches"]) / 2
+    return Costs(message, one["client"] - each, each, wake)
 
 
 # --- The page --------------------------------------------------------------------------------------
@@ -375,65 +391,59 @@ def _here(clients: int, servers: int, copies: int) -> Shape:
 
 def tables(measured: dict[str, Any]) -> dict[str, str]:
     """The tables of the page."""
-    price, dear = costs(measured), dearest(measured)
-    alone, many_programs = [], []
-    for number in (1, 3, 5):
-        was = recorded("two cores", number)
-        said = plan(_here(1, number, number), price)
-        alone.append(
-            (
-                str(number),
-                f"{1 / was.each:,.0f}",
-                f"{said.throughput:,.0f}",
-                f"{said.throughput * was.each:.2f}",
-                f"{said.median / was.median:.2f}",
-                f"{said.p99 / was.p99:.2f}",
-            )
-        )
+    price = costs(measured)
+    checked = []
     for name in CHECKED:
         number, many, copies = map(int, name.split())
         said = plan(_here(number, many, copies), price)
         real = measured[name]
-        work = {"client": price.of_client(copies), "server": price.of_servers(copies)}
-        many_programs.append(
+        checked.append(
             (
                 *name.split(),
-                *(f"{work[each] / real[each]:.2f}" for each in work),
+                *(f"{real[each] * 1e6:,.0f}" for each in ("client", "server")),
+                *(f"{real[f'{each} switches']:.1f}" for each in ("client", "server")),
+                f"{real['throughput']:,.0f}",
                 *(f"{getattr(said, e) / real[e]:.2g}" for e in ("throughput", "median", "p99")),
             )
         )
+    in_turns = [
+        [
+            what,
+            *(f"{measured[name][each] * 1e6:,.0f}" for each in ("client", "server")),
+            *(f"{measured[name][f'{each} switches']:.1f}" for each in ("client", "server")),
+        ]
+        for what, name in (("all at the same time", "8 1 1"), ("one after the other", IN_TURNS))
+    ]
     found = {
         "costs": text(
             "µs, what",
             [
                 (f"{price.message * 1e6:.0f}", "a server: a request with its answer, or a release"),
-                (
-                    f"{dear.message * 1e6:.0f}",
-                    "the same as measured with several programs, at most",
-                ),
+                (f"{price.wake * 1e6:.0f}", "a server: in addition, if it was idle"),
                 (f"{price.fixed * 1e6:.0f}", "a client: a transaction"),
                 (f"{price.each * 1e6:.0f}", "a client: for each server of the lock"),
                 (f"{NEAR * 1e6:.0f}", "a message within a data centre (assumed)"),
                 (f"{FAR * 1e6:,.0f}", "a message to another region (assumed)"),
             ],
         ),
-        "one program": text(
-            "servers, measured a second, model a second, throughput, median, p99", alone
+        "checked": text(
+            "programs, servers, copies, a program's µs, a server's µs, switches, at servers, measured a second, model: throughput, median, p99",
+            checked,
         ),
-        "many programs": text(
-            "programs, servers, copies, program's work, servers' work, throughput, median, p99",
-            many_programs,
+        "in turns": markdown(
+            [
+                ["eight programs", "a program's µs", "a server's µs", "switches", "at servers"],
+                *in_turns,
+            ],
+            {0},
         ),
         "most": text(
-            "servers, copies, at the costs of the model, as measured with several programs, note",
+            "servers, copies, locks a second, note",
             [
                 (
                     str(many),
                     str(copies),
-                    *(
-                        f"{capacity(Shape(10**9, many, copies), each):,.0f}"
-                        for each in (price, dear)
-                    ),
+                    f"{capacity(Shape(10**9, many, copies), price):,.0f}",
                     "a majority of three"
                     if copies == 3
                     else "nothing is kept if a server goes down",

@@ -10,12 +10,14 @@ far as they don't write to it. What a program takes is its private memory, and i
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import select
 import statistics
 import sys
 import time
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -34,10 +36,11 @@ FILE = Path(__file__).parent / "measured" / "thousands.json"
 TICKTIME = 60.0  # seconds
 SERVERS, COPIES = 9, 3
 AT_ONCE = 16  # programs that start at the same time: more would be too many strangers at the servers' doors
-SPARE = 3_000  # MiB of memory that are left free
+SPARE = 5_000  # MiB of memory that are left free
 RINGS = 11  # of each kind
 LOCKS = 200  # that one program takes, one after the other
 QUIET = 5.0  # seconds, while nobody does anything
+MORE = b"x"  # asks for another program
 PATIENCE = 60.0  # seconds for a program to get its lock
 
 
@@ -67,16 +70,19 @@ def program(given: dict[str, Any], number: int) -> None:
         os._exit(0)  # without a farewell: thousands end at once
 
 
+LOADED = ("locks.node.peers.cluster", "locks.program.meeting", "locks.transactions", "locks.api")
+
+
 def fork(given: dict[str, Any]) -> None:
-    """Fork a program for each byte that arrives."""
-    import gc
-
-
+    """Fork a program each time that one more is wanted; then all of them end."""
+    for name in LOADED:  # what all need is loaded once
+        import_module(name)
+    assert callable(locks.start)
     gc.collect()
     gc.freeze()
     numbers = count()
     pipe = os.pipe()
-    while os.read(0, 1):
+    while os.read(0, 1) == MORE:
         number = next(numbers)
         if not os.fork():
             os.dup2(pipe[0], 0)
@@ -91,8 +97,17 @@ def fork(given: dict[str, Any]) -> None:
 # --- The measurement -------------------------------------------------------------------------------
 
 
+def idle(processes: list[int]) -> float:
+    """The share of one processor that these use while nothing happens."""
+    worked, begun = [processor_time(each) for each in processes], time.monotonic()
+    time.sleep(QUIET)
+    passed = time.monotonic() - begun
+    after = [processor_time(each) for each in processes]
+    return sum(now - then for now, then in zip(after, worked, strict=True)) / passed
+
+
 def state(
-    given: dict[str, Any], processes: list[int], rings: list[Any], node: Any, serial: Any
+    processes: list[int], rings: list[Any], node: Any, serial: Any, pids: list[int]
 ) -> dict[str, float]:
     """What is measured with the present number of programs."""
     apart = ids_apart(node.servers, MEMBERS)
@@ -109,13 +124,6 @@ def state(
         with locks.transaction() as tx:
             tx.write_lock((f"own {next(serial)}",))
         alone.append(time.perf_counter() - begun)
-    worked = [processor_time(each) for each in processes]
-    begun = time.monotonic()
-    time.sleep(QUIET)
-    passed = time.monotonic() - begun
-    idle = [
-        (processor_time(each) - then) / passed for each, then in zip(processes, worked, strict=True)
-    ]
     return {
         "within": statistics.median(took[False]),
         "over": statistics.median(took[True]),
@@ -123,7 +131,8 @@ def state(
         "lock": statistics.median(alone),
         "p99": sorted(alone)[len(alone) * 99 // 100],
         "server_memory": statistics.median([share(each) for each in processes]),
-        "idle": statistics.median(idle),
+        "servers": idle(processes),
+        "programs": idle(pids),
     }
 
 
@@ -138,7 +147,7 @@ def measure(wanted: int) -> dict[str, Any]:
         assert node.await_nodes(node.servers.nodes, timeout=30)
         text = json.dumps(given)
         rings = [lab.start(sys.executable, "-m", "benchmarks.placed", text) for _ in range(MEMBERS)]
-        found: dict[str, Any] = {"without": state(given, processes, rings, node, serial)}
+        found: dict[str, Any] = {"without": state(processes, rings, node, serial, [])}
         mother = lab.start(sys.executable, "-m", "benchmarks.thousands", "--fork", text)
         assert mother.stdin is not None
         assert mother.stdout is not None
@@ -146,7 +155,7 @@ def measure(wanted: int) -> dict[str, Any]:
         asked, pids, took = 0, [], []
         while len(pids) < wanted:
             while asked < wanted and asked - len(pids) < AT_ONCE and available() > SPARE:
-                mother.stdin.write("x")
+                mother.stdin.write(MORE.decode())
                 mother.stdin.flush()
                 asked += 1
             if asked == len(pids):
@@ -165,8 +174,12 @@ def measure(wanted: int) -> dict[str, Any]:
         found["share"] = statistics.median(
             [share(each) for each in pids[:: max(1, len(pids) // 20)]]
         )
-        found["with"] = state(given, processes, rings, node, serial)
+        found["with"] = state(processes, rings, node, serial, pids)
         locks.stop()
+        print(
+            file=mother.stdin, flush=True
+        )  # before the servers end, which their clients would report
+        lab.wait(lambda: not any(Path(f"/proc/{each}").exists() for each in pids), "programs go on")
     return found
 
 
@@ -191,7 +204,8 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         row("a lock of another program, median", "ms", "lock"),
         row("the same, 99th percentile", "ms", "p99"),
         row("memory of a server", "MiB", "server_memory", 1),
-        row("processor time of a server when nothing happens", "%", "idle", 100),
+        row("processor time of all servers, when nothing happens", "% of one", "servers", 100),
+        row("processor time of all programs, when nothing happens", "% of one", "programs", 100),
     ]
     head = ["", "without them", f"while {found['programs']:,} programs hold a lock each"]
     about = [

@@ -39,7 +39,7 @@ from locks.program.local import LocalServer
 from locks.program.reloading import Reloading
 from locks.program.server_log import FORMATS, parse_levels, start_logging
 from locks.program.serving import open_many_files, settle
-from locks.program.settings import SETTINGS, parse_limits, read_settings
+from locks.program.settings import SETTINGS, limits_of, read_settings
 from locks.runtime.waiter import Event
 
 __all__ = ["add_command"]
@@ -111,7 +111,6 @@ def add_command(commands: Any, about: str) -> None:
     )
     parser.add_argument(
         "--limits",
-        type=parse_limits,
         metavar="NAME=NUMBER,...",
         help="what each program may have here at most: requests (locks included), waits, watches, transactions, such as "
         "requests=10000,waits=100 (default: $LOCKS_LIMITS)",
@@ -290,7 +289,7 @@ def _run(options: argparse.Namespace) -> int:
             allow_short_cookie=options.allow_short_cookie,
             log_waits_longer_than=options.log_waits_longer_than,
             state=options.state,
-            limits=options.limits,
+            limits=None if options.limits is None else limits_of(options.limits),
         )
         told: dict[str, str | int] = {"metrics": serve(*metrics)} if metrics else {}
         if node.address is None:  # otherwise it would be a client

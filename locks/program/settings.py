@@ -27,7 +27,7 @@ from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.node.client.scope import HERE, HERE_WORD
 
-__all__ = ["FILE", "SETTINGS", "Setting", "arguments", "parse_limits", "read_settings"]
+__all__ = ["FILE", "SETTINGS", "Setting", "arguments", "limits_of", "read_settings"]
 
 FILE = "locks.toml"
 NAMES_A_FILE = "LOCKS_CONFIG"
@@ -77,8 +77,7 @@ def _names_a_source(text: str) -> bool:
     return names_a_source(text)
 
 
-def parse_limits(text: str) -> dict[str, int]:
-    """Limits in text, such as `requests=10000,waits=100`; raises `ValueError` if they have another form."""
+def _limits(text: str) -> dict[str, int]:
     parts = [each.split("=") for each in _names(text)]
     return {name: int(number) for name, number in parts}
 
@@ -102,7 +101,7 @@ _NUMBER = _Kind(
 _WHOLE = _Kind("a whole number", int, lambda value: type(value) is int)
 _LIMITS = _Kind(
     "limits of each program, such as requests=10000,waits=100",
-    parse_limits,
+    _limits,
     lambda value: isinstance(value, dict),
 )
 _BOOL = _Kind(
@@ -211,6 +210,14 @@ def _read_file(path: Path) -> dict[str, Setting]:
 
 def _wrong(where: str, value: Any, kind: _Kind) -> InvalidOption:
     return InvalidOption(f"{where} is {shown(value)}, but must be {kind.says}", value=shown(value))
+
+
+def limits_of(text: str) -> dict[str, int]:
+    """The limits in an option of a command; raises `InvalidOption` if they have another form."""
+    try:
+        return _limits(text)
+    except ValueError:
+        raise _wrong("--limits", text, _LIMITS) from None
 
 
 def arguments(settings: Mapping[str, Setting]) -> dict[str, Any]:

@@ -397,7 +397,9 @@ class MarkAsker:
                 return
             self._agent.ensure_held()
             if not can_be_set(self._servers, grants, facts):
-                over = [name for name in grants if name in facts and facts[name].since != grants[name]]
+                over = [
+                    name for name in grants if name in facts and facts[name].since != grants[name]
+                ]
                 raise GrantsOver(
                     f"the grants under which {show(self._lock_id)} was begun are over at {', '.join(over)}, so too few are left: these "
                     "servers were restarted, or lost the connection with this program",

@@ -104,6 +104,22 @@ def test_a_burst_of_ends_and_new_transactions(nodes: Nodes) -> None:
     assert a.statistics().refused == 0
 
 
+def test_transactions_that_are_over_are_forgotten(nodes: Nodes) -> None:
+    """A program that unlocks what it has locked, in one transaction after the other, leaves nothing behind but some numbers."""
+    a = nodes.start(A, limits={"transactions": 3})
+    client = nodes.client(a)
+    for number in range(20):
+        tx = Tx(client)
+        tx.lock(("x",), [A])
+        tx.do(lambda tx=tx: locks.unlock(tx.agent, ("x",)))
+        if number % 2:
+            tx.end()
+    assert a.statistics().refused == 0
+    assert a.cluster is not None
+    (guest,) = a.cluster.guests._known.values()
+    assert len(guest.agents) <= 3
+
+
 def test_a_refused_upgrade_keeps_the_read_lock(nodes: Nodes) -> None:
     """A read lock whose upgrade is one request too many is still held, and others still can't write."""
     a = nodes.start(A, limits={"requests": 1})

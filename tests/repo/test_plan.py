@@ -68,6 +68,16 @@ def test_saturation_is_one_over_the_cost(servers: int, copies: int) -> None:
     assert crowd.median == pytest.approx(100_000 / most)  # Little's law
 
 
+def test_who_is_idle_wakes_up() -> None:
+    """One program wakes its server for each message, and many never: there is always another message."""
+    costs = COSTS._replace(wake=70e-6)
+    one = plan(Shape(rate=10.0), costs)
+    assert one.median == pytest.approx(plan(Shape(rate=10.0), COSTS).median + costs.wake)
+    assert one.server == pytest.approx(2 * (costs.message + costs.wake) * one.throughput, rel=0.01)
+    crowd, without = plan(Shape(200), costs), plan(Shape(200), COSTS)
+    assert crowd.throughput == pytest.approx(without.throughput, rel=0.01)
+
+
 def test_programs_get_what_they_ask_for_below_saturation() -> None:
     """Many programs as one stream: throughput is what they begin, and the wait for a server is that of a queue with fixed service times."""
     shape = Shape(5_000, 1, 1, rate=1.0)

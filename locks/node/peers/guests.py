@@ -31,6 +31,7 @@ from locks.wire.versions import seconds_ahead
 __all__ = ["Guests"]
 
 SOME = 50  # agents that are taken out in one turn
+ROOM = 100  # agents that had requests, and are not forgotten
 BREATH = 0.001  # seconds between such turns
 
 
@@ -38,19 +39,23 @@ class _Guest:
     """One node's use of the lock server.
 
     Attributes:
-        guarded: Takes in its requests when they may exceed a limit.
-        agents: Its agents that have requests, and perhaps others.
-        requests: The number of their requests; it may be less.
-        waits: How many of these wait; likewise.
+        guarded: Takes in its requests when they may exceed a limit, and those behind them.
+        queued: How many of these are still in the queue.
+        agents: Its agents that have requests, and others that had some.
+        room: With more agents than this, those without requests are forgotten.
+        requests: At least the number of their requests.
+        waits: At least the number of those that wait.
         watches: The watches of its processes.
         early: How many of its messages wait for the clock.
     """
 
-    __slots__ = ("agents", "early", "guarded", "requests", "waits", "watches")
+    __slots__ = ("agents", "early", "guarded", "queued", "requests", "room", "waits", "watches")
 
     def __init__(self, guarded: Guarded) -> None:
         self.guarded = guarded
+        self.queued = 0
         self.agents: dict[AgentId, None] = {}
+        self.room = 0
         self.requests = 0
         self.waits = 0
         self.watches: dict[tuple[object, LockId], None] = {}
@@ -100,11 +105,13 @@ class Guests:
             guest.requests += 1
             guest.waits += 1
             if (
-                guest.requests > limits.requests
+                guest.queued
+                or guest.requests > limits.requests
                 or guest.waits > limits.waits
-                or len(guest.agents) > limits.transactions
+                or len(guest.agents) > guest.room
             ):
                 # What it released before may still be in the queue.
+                guest.queued += 1
                 self._server.node.deliver(guest.guarded, message)
                 return False
         elif type(message) is Remove:
@@ -127,8 +134,11 @@ class Guests:
     def _take_in(self, name: str, message: Request) -> ServerMessage:
         """What the lock server takes in of a request that may exceed a limit."""
         guest = self._known.get(name)
-        over = None if guest is None else self._over(guest, message)
-        if guest is None or over is None:
+        if guest is None:
+            return message
+        guest.queued -= 1
+        over = self._over(guest, message)
+        if over is None:
             return message
         what, limit, present = over
         agent, _, lock_id, mode, requests_elsewhere, waits_elsewhere, _ = message
@@ -150,6 +160,7 @@ class Guests:
             requests += owner.total
             waits += owner.waiting
         guest.requests, guest.waits = requests, waits
+        guest.room = min(limits.transactions, 2 * transactions + ROOM)
         is_new = not any(covers(each.mode, mode) for each in table.own(agent, lock_id))
         if is_new and agent not in guest.agents and transactions >= limits.transactions:
             return "transactions", limits.transactions, transactions
