@@ -131,6 +131,7 @@ BOUNDS: dict[str, dict[str, str]] = {
         "1,000,000": "locks.otp.links.budgets.Limits._field_defaults.requests locks.otp.links.budgets.Limits._field_defaults.waits",
         "20,000": "locks.otp.links.budgets.Limits._field_defaults.transactions",
     },
+    "docs/scale.md": {"three times as": "benchmarks.placed.APART"},
     "docs/simulator_crowds.md": {
         "0.1 ms": "locks_lab.crowd.prices.CLIENT",
         "0.04 ms": "locks_lab.crowd.prices.MESSAGE",
