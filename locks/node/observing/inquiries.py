@@ -8,7 +8,6 @@ node. A `Break` is logged by both nodes.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -47,6 +46,7 @@ from locks.otp.process.calls import BlockingCalls
 from locks.ranges import one_line
 from locks.runtime.inline import Turn
 from locks.runtime.logs import log_event
+from locks.runtime.port import world
 from locks.wire.facts import is_question, pack_answer, pack_question, unpack_answer, unpack_question
 from locks.wire.forms import LOCK_SERVER
 
@@ -334,7 +334,8 @@ def _ask(
 ) -> Answers:
     """Send questions, each with a name and the node to which it is sent."""
     check_may_wait()
-    deadline = time.monotonic() + timeout
+    clock = world().clock()
+    deadline = clock() + timeout
     said: dict[str, Answer] = {}
     silent: dict[str, str] = {}
     processes = None if cluster is None else cluster.processes
@@ -361,7 +362,7 @@ def _ask(
         while True:
             if satisfied or not calls.open:
                 break
-            outcome = calls.take_outcome(max(0.0, deadline - time.monotonic()), of_silent=not said)
+            outcome = calls.take_outcome(max(0.0, deadline - clock()), of_silent=not said)
             if outcome is None:
                 break
             name, answer = outcome[0], _read(*outcome[1:])

@@ -57,6 +57,7 @@ from locks.node.peers.remote_clients import RemoteAgent, RemoteClients
 from locks.node.peers.turnover import Turnover
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
+from locks.node.views.slices import Slices
 from locks.otp.admission.rights import Right
 from locks.otp.bytes import etf
 from locks.otp.bytes.control import BadMessage, SpawnRequest, StrangeMessage, brief, check_speaker
@@ -236,7 +237,7 @@ class Cluster:
         self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
         self.arrivals = Arrivals(node, self.members, self.distribution.book.has_failed)
         self.views = ViewReader(self)
-        self.readers = ViewSender(self)
+        self.readers = ViewSender(self, Slices(self.distribution.line, executor))
         self.inquiries = Inquiries(self, node.name, Witness(node), node.turn)
         self._monitors: dict[Listener, None] = {}
         self._lost_servers: set[str] = set()  # until they are back
@@ -420,7 +421,11 @@ class Cluster:
             was_lost = name in self._lost_servers
             self._lost_servers.discard(name)
             self.executor.run_soon(log_node_up, self.node, name, was_lost)
-        for watcher in () if link.peer.hidden else self._monitors:
+        if not link.peer.hidden:
+            self._tell_monitors(news)
+
+    def _tell_monitors(self, news: NodeUp | NodeDown) -> None:
+        for watcher in self._monitors:
             self.executor.run_soon(self._tell_one, watcher, news)
 
     def _tell_one(self, watcher: Listener, news: NodeUp | NodeDown) -> None:

@@ -8,7 +8,6 @@ they can be sent are combined.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -27,6 +26,7 @@ from locks.otp.bytes.terms import Pid
 from locks.otp.process.calls import BlockingCalls
 from locks.otp.process.processes import CAST, NOCONNECTION, Local
 from locks.runtime.identity import Listener
+from locks.runtime.port import world
 from locks.runtime.waiter import Waiter
 from locks.wire import pages
 from locks.wire.forms import LOCK_SERVER, OURS
@@ -205,13 +205,14 @@ class ViewReader:
             LockTimeout: It does not answer in time.
         """
         check_may_wait()
-        deadline = None if timeout is None else time.monotonic() + timeout
+        clock = world().clock()
+        deadline = None if timeout is None else clock() + timeout
         turn = self._cluster.node.turn
         outcome = None
         with BlockingCalls(self._cluster.processes, turn, silence=self._cluster.silence) as calls:
             for name in names:
                 turn.run(self._ask, name, lock_id, calls)
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                left = None if deadline is None else max(0.0, deadline - clock())
                 outcome = calls.take_outcome(left, of_silent=patient and name == names[-1])
                 if outcome is not None:
                     name = outcome[0]
@@ -222,9 +223,7 @@ class ViewReader:
             once = OneView()
             try:
                 turn.run(self._read_once, name, lock_id, once)
-                once.waiter.wait(
-                    None if deadline is None else max(0.0, deadline - time.monotonic())
-                )
+                once.waiter.wait(None if deadline is None else max(0.0, deadline - clock()))
             finally:
                 turn.run(self._forget, once)
             if once.view is not None:

@@ -11,7 +11,7 @@ So the data that waits for a slow reader is bounded. A page for several readers 
 
 **The watching node pays.** The turn that changes a request only notes it for each node with
 watchers. The remaining work (finding the readings concerned, making pages and sending them) is
-charged to that node's share of this node's time (`locks.otp.links.budgets.Pace`). A short part of
+charged to that node's share of this node's time (`locks.node.views.slices`). A short part of
 it is done at the end of that turn, so that watchers are notified at once. The rest is done in
 separate turns, when the node is next in the line.
 
@@ -22,7 +22,7 @@ Everything is for the node's turn. The lock server's machine knows all these wat
 from __future__ import annotations
 
 import logging
-import time
+from collections.abc import Callable
 from functools import partial
 
 from locks.core.messages import OUTSIDE, TableChange, Unwatch, Watch
@@ -30,10 +30,10 @@ from locks.core.server.tree import Entry
 from locks.core.server.watchers import Watchers
 from locks.model import LockId
 from locks.node.peers.local_node import Connections
+from locks.node.views.slices import Slices
 from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Pid, Term
 from locks.otp.links.budgets import SLICE, Share
-from locks.runtime.waiter import run_in_hub
 from locks.wire import pages
 
 __all__ = ["ViewSender"]
@@ -125,13 +125,15 @@ class ViewSender:
 
     Args:
         cluster: The node's relations with others.
+        slices: Says how much of this node's time is for them, and when.
 
     Attributes:
         ready: The nodes whose watchers have data to receive; `flush` is due.
     """
 
-    def __init__(self, cluster: Connections) -> None:
+    def __init__(self, cluster: Connections, slices: Slices) -> None:
         self._cluster = cluster
+        self._slices = slices
         self._readings: dict[int, _Reading] = {}
         self._by_id: dict[LockId, dict[Pid, _Reading]] = {}
         self._audiences: dict[str, _Audience] = {}
@@ -152,7 +154,7 @@ class ViewSender:
         """Begin a watch by a process of another node; if it watches already, it gets a page at once."""
         audience = self._audiences.get(watcher.node)
         if audience is None:
-            share = self._cluster.distribution.line.pace.share(watcher.node)
+            share = self._slices.share(watcher.node)
             audience = self._audiences[watcher.node] = _Audience(share)
         there = self._by_id.setdefault(lock_id, {})
         reading = there.get(watcher)
@@ -247,19 +249,14 @@ class ViewSender:
 
     def flush(self) -> None:
         """Send news to watchers, for a short time; the rest is done in separate turns."""
+        slices, run = self._slices, self._cluster.node.turn.run_surely
         for audience in list(self.ready):
-            if self._cluster.distribution.line.pace.is_ahead(audience.share):
-                self._serve(audience)
+            slices.serve(audience.share, audience.moment, partial(self._serve, audience))
             audience.moment = AT_ONCE
             if audience.changed or audience.ready:
-                run_in_hub(self._cluster.executor.hub, self._come_back, audience)
+                slices.wait(audience, audience.share, partial(run, self._go_on, audience))
                 audience.waits = True
             self.ready.pop(audience, None)
-
-    def _come_back(self, audience: _Audience) -> None:
-        """In the hub: wait until it is the turn of a node's watchers."""
-        go_on = partial(self._cluster.node.turn.run_surely, self._go_on, audience)
-        self._cluster.distribution.line.enter(audience, audience.share, go_on)
 
     def _go_on(self, audience: _Audience) -> None:
         """Continue with waiting work at the end of this turn."""
@@ -268,21 +265,13 @@ class ViewSender:
             audience.moment = SLICE
             self.ready[audience] = None
 
-    def _serve(self, audience: _Audience) -> None:
+    def _serve(self, audience: _Audience, is_over: Callable[[], bool]) -> None:
         """Do some of the work for a node's watchers."""
-        until = time.perf_counter() + audience.moment
-        begin = time.thread_time()
-        try:
-            if self._find(audience, until):
-                while True:
-                    if not audience.ready or time.perf_counter() > until:
-                        break
-                    self._send_page(audience, next(iter(audience.ready)))
-        finally:
-            pace = self._cluster.distribution.line.pace
-            pace.served_elsewhere(audience.share, time.thread_time() - begin)
+        if self._find(audience, is_over):
+            while audience.ready and not is_over():
+                self._send_page(audience, next(iter(audience.ready)))
 
-    def _find(self, audience: _Audience, until: float) -> bool:
+    def _find(self, audience: _Audience, is_over: Callable[[], bool]) -> bool:
         """Note changed requests for the readings concerned; return whether this is complete."""
         most = self._most
         while audience.changed:
@@ -296,7 +285,7 @@ class ViewSender:
                             reading.due.clear()
                         self._wake(reading)
             del audience.changed[number]
-            if time.perf_counter() > until:
+            if is_over():
                 return False
         return True
 

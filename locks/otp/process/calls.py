@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from locks.otp.bytes.terms import Reference
+from locks.runtime.port import world
 from locks.runtime.waiter import Waiter
 
 if TYPE_CHECKING:
@@ -83,13 +83,14 @@ class BlockingCalls:
             of_silent: Whether to wait if all remaining nodes are silent; otherwise `None` is
                 returned.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        clock = world().clock()
+        deadline = None if timeout is None else clock() + timeout
         while not self._outcomes:
             # Make the waiter before the look: an outcome that comes in between wakes it.
             self._waiter = Waiter()
             if self._outcomes:
                 break
-            left = None if deadline is None else deadline - time.monotonic()
+            left = None if deadline is None else deadline - clock()
             if (left is not None and left <= 0) or (not of_silent and self.all_silent):
                 return None
             self._waiter.wait(left)
