@@ -1,6 +1,6 @@
 """A simulated node's relations with others: those of the product, over simulated connections.
 
-Process groups, monitors, references and calls between nodes are the product's own, down to the
+Process groups, monitors, references, calls and views of other nodes are the product's own, down to the
 frames of the Erlang distribution protocol (`locks.otp.process`). Only the connections are simulated:
 a frame is a message in the application's network. So it is lost with its connection, and it keeps its
 place among the messages of its connection, those of agents and lock servers too.
@@ -15,12 +15,14 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
 from locks.errors import MisuseError
-from locks.model import LockId
-from locks.node.peers.cluster import Cluster
+from locks.node.observing.inquiries import Inquiries, Witness
+from locks.node.peers.cluster import Cluster, NodeDown, NodeUp
+from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
 from locks.node.views.reader import ViewReader
+from locks.node.views.sender import ViewSender
 from locks.otp.admission.rights import Right
-from locks.otp.links.budgets import Traffic
+from locks.otp.links.budgets import Share, Traffic
 from locks.otp.process.processes import NOCONNECTION, Local, Processes
 from locks.otp.process.remote import Errors, Remotes
 from locks.wire.forms import LOCK_SERVER
@@ -46,12 +48,28 @@ class _Node(LocalNode, Protocol):
         """Whether it has not crashed, and been started again as another one."""
 
 
-class _Options(NamedTuple):
+Refusal = Callable[[], MisuseError]
+
+
+class _Part:
+    """Stands for a part of a node's relations with others. What it lacks is refused, with its name."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        self._refusal = refusal
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._refusal()
+
+
+class _Options(_Part):
     """How a simulated node takes part: as one of the servers."""
 
-    servers: tuple[str, ...]
-    hidden: bool = False
-    discovery: None = None
+    hidden = False
+    discovery = None
+
+    def __init__(self, refusal: Refusal, servers: tuple[str, ...]) -> None:
+        super().__init__(refusal)
+        self.servers = servers
 
 
 class _Peer(NamedTuple):
@@ -82,45 +100,83 @@ class _Connection:
         self._fail(Violation(f"a message of {self.peer.name} could not be taken in: {reason}"))
 
 
-class _Distribution:
+class _Distribution(_Part):
     """The connections of a simulated node, in the place of a `locks.otp.distribution.Distribution`."""
 
     may_have_slept = False
     address = None
     slowest = 0.0
+    unsent = ()
 
-    def __init__(self, node: _Node, servers: tuple[str, ...]) -> None:
+    def __init__(self, node: _Node, servers: tuple[str, ...], refusal: Refusal) -> None:
+        super().__init__(refusal)
         self.name = node.name
         self.creation = node.creation
-        self.options = _Options(servers)
+        self.options = _Options(refusal, servers)
         self.notices = node.notices
         self.addresses: dict[str, None] = {}
         self.links: dict[str, _Connection] = {}
         self.traffic = Traffic()
 
+    def address_of(self, name: str) -> None:
+        """Simulated nodes have no addresses."""
 
-class _NeverSilent:
-    """In the place of `locks.otp.links.silence.Silence`: a node that is connected answers."""
+
+class _NeverSilent(_Part):
+    """In the place of `locks.otp.links.silence.Silence`: a node that is connected answers, or is lost."""
+
+    silent = frozenset[str]()
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal)
+        self.told: dict[Callable[[str], object], None] = {}
 
     def doubt(self, name: str) -> None:
         """Find out whether a node is silent."""
 
 
-class _NobodyWatches:
-    """In the place of `locks.node.views.sender.ViewSender`: nodes watch no locks of others."""
-
-    count = 0
-
-    def watchers(self, lock_id: LockId) -> tuple[Any, ...]:
-        """The processes that watch a lock id."""
-        return ()
-
-
-class _NobodyArrives:
+class _NobodyArrives(_Part):
     """In the place of `locks.node.peers.arrivals.Arrivals`: servers that are missing are lost."""
 
     def await_servers(self, *_: object, **__: object) -> None:
         """Wait for servers that may have just been started."""
+
+
+class _Slices:
+    """In the place of `locks.node.views.slices.Slices`: watchers on other nodes are served in an event of their own.
+
+    The schedule says when. So a view may report several changes.
+
+    Args:
+        later: Calls a function in a later event.
+        flush: Ends a turn of the node.
+    """
+
+    def __init__(self, later: Callable[..., object], flush: Callable[[], object]) -> None:
+        self._later = later
+        self._flush = flush
+        self._next: Share | None = None
+
+    def share(self, node: str) -> Share:
+        """The share of a node."""
+        return Share(0.0, 0.0)
+
+    def serve(
+        self, share: Share, seconds: float, work: Callable[[Callable[[], bool]], object]
+    ) -> None:
+        """Do work for a node, all of it, if it is its turn."""
+        if share is self._next:
+            work(lambda: False)
+
+    def wait(self, who: object, share: Share, go_on: Callable[[], object]) -> None:
+        """Have `go_on` called in a later event."""
+        self._later(self._serve_next, share, go_on)
+
+    def _serve_next(self, share: Share, go_on: Callable[[], object]) -> None:
+        self._next = share
+        go_on()
+        self._flush()
+        self._next = None
 
 
 class SimulatedCluster(Cluster):
@@ -138,15 +194,16 @@ class SimulatedCluster(Cluster):
         self,
         node: _Node,
         servers: tuple[str, ...],
-        refusal: Callable[[], MisuseError],
+        refusal: Refusal,
     ) -> None:
         background: Any = node.executor
         self._simulated = node
         self._refusal = refusal
         self.node = node
+        self.executor = background
         self.members = {}
         self.limited = {}
-        self.distribution = cast(Any, _Distribution(node, servers))
+        self.distribution = cast(Any, _Distribution(node, servers, refusal))
         self.processes = Processes(
             self.distribution,
             node.turn,
@@ -159,11 +216,15 @@ class SimulatedCluster(Cluster):
         )
         errors = Errors(pack_attributes, unpack_error)
         self.remotes = Remotes(node.name, self.processes, node.turn, background, errors)
-        self.silence = cast(Any, _NeverSilent())
-        self.arrivals = cast(Any, _NobodyArrives())
-        self.readers = cast(Any, _NobodyWatches())
+        self.silence = cast(Any, _NeverSilent(refusal))
+        self.arrivals = cast(Any, _NobodyArrives(refusal))
+        self.guests = Guests(node.server, background, self.distribution.links.__contains__)
+        later = partial(node.application.later, node.name)
+        self.readers = ViewSender(self, cast(Any, _Slices(later, self.flush)))
         self.views = ViewReader(self)
+        self.inquiries = Inquiries(self, node.name, Witness(node), node.turn)
         self._originals = None
+        self._monitors = {}
         self.on_connected = []
         self.on_silence = {}
         self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
@@ -182,6 +243,8 @@ class SimulatedCluster(Cluster):
         self.members[other] = False
         for act in self.on_connected:
             act(other)
+        self.views.joined(other)
+        self._tell_monitors(NodeUp(other))
 
     def lost(self, other: str) -> None:
         """The node has noticed that another one is gone."""
@@ -190,6 +253,10 @@ class SimulatedCluster(Cluster):
             link.closed = NOCONNECTION
             del self.members[other]
             self.processes.lost(other)
+            self.guests.lost(other)
+            self.readers.lost(other)
+            self.views.lost(other)
+            self._tell_monitors(NodeDown(other, NOCONNECTION))
 
     def receive(self, other: str, frame: bytes) -> None:
         """A frame of another node arrives."""
@@ -197,6 +264,7 @@ class SimulatedCluster(Cluster):
         reading: Any = self.processes.reading.receive(self.distribution.links[other], frame)
         while reading is not None:  # a large frame
             reading = reading()
+        self.flush()
 
     def _send(self, other: str, frame: bytes) -> None:
         if self._simulated.is_current:

@@ -110,7 +110,7 @@ def not_simulated() -> MisuseError:
     """The error for a call that a simulation does not support, with its name."""
     what = entry_of(sys._getframe(1))
     return MisuseError(
-        f"{what} is not simulated: a simulation has no views or watchers of other nodes; its nodes connect by themselves. "
+        f"{what} is not simulated: a simulation has no nodes but its own, which connect by themselves. "
         "Call what is to be tested of your code without it, or test this with real nodes",
     )
 
@@ -163,19 +163,22 @@ class _Turn(Turn):
 
 
 class _Background:
-    """Where functions are called that are notified of something."""
+    """Where functions are called that are notified of something, for as long as the node has not crashed."""
 
-    def __init__(self, nodes: Neighbours, name: str) -> None:
-        self._nodes = nodes
-        self._name = name
+    def __init__(self, node: SimulatedNode) -> None:
+        self._node = node
 
     def run_soon(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
-        self._nodes.application.soon(self._name, function, *args)
+        self._node.application.soon(self._node.name, self._run, function, args)
 
     tell = run_soon
 
+    def _run(self, function: Callable[[Unpack[Ts]], object], args: tuple[Unpack[Ts]]) -> None:
+        if self._node.is_current:
+            function(*args)
+
     def call(self, function: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
-        self._nodes.application.pause()
+        self._node.application.pause()
         return function(*args)
 
     def spawn(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
@@ -325,7 +328,7 @@ class SimulatedNode(Node):
         self.neighbours = nodes
         super().__init__(
             name,
-            executor=_Background(nodes, name),
+            executor=_Background(self),
             turn=partial(_Turn, nodes, name),
             counters=Elections(nodes),
             clocks=(lambda: int(nodes.application.time * 1e9), lambda: nodes.application.time),
@@ -356,7 +359,8 @@ class SimulatedNode(Node):
         """What its actors have to do with other nodes; made when it is first used."""
         if len(self.neighbours.names) == 1:
             return None
-        return SimulatedCluster(self, self.neighbours.names, not_simulated)
+        made = self._dispatch.cluster = SimulatedCluster(self, self.neighbours.names, not_simulated)
+        return made
 
     # --- For the application
 
@@ -367,6 +371,8 @@ class SimulatedNode(Node):
     def show(self, effect: ToWatcher) -> None:
         """Its lock server has something for a watcher."""
         self.perform_here(self.server, effect)
+        if self._uses_cluster and self.cluster is not None:
+            self.cluster.flush()
 
     def sees(self, node: str, there: bool) -> None:
         """Note that another node is up or gone."""
@@ -391,8 +397,9 @@ class SimulatedNode(Node):
 
     @property
     def is_current(self) -> bool:
-        """Whether it has not crashed, and been started again as another one."""
-        return self.neighbours.by_name[self.name] is self
+        """Whether it runs: it has not crashed, and was not started again as another one."""
+        is_newest = self.neighbours.by_name[self.name] is self
+        return is_newest and self.name not in self.application.network.crashed
 
     def heard(self, agent: AgentId) -> None:
         """An agent has taken in a message."""
@@ -425,7 +432,7 @@ class SimulatedNode(Node):
             if isinstance(effect, ToAgent):
                 self.application.send(self.name, effect.agent, effect.message)
             else:
-                self.perform_here(self.server, effect)
+                self.show(effect)
 
     def _request(
         self, agent: AgentId, client: str, lock_id: LockId, mode: Mode
@@ -477,7 +484,9 @@ class SimulatedNode(Node):
         return [] if hidden else sorted(self.alive - {self.name})
 
     def _needs_cluster(self) -> SimulatedCluster:
-        raise not_simulated()
+        if self.cluster is None:
+            raise not_simulated()
+        return self.cluster
 
     def stop(self) -> None:
         """It can't be."""

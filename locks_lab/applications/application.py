@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
@@ -49,6 +49,11 @@ from locks_lab.worlds.checks import check_clean, check_report, check_token, edge
 from locks_lab.worlds.client import TokenKey, key_of
 from locks_lab.worlds.host import ClientEffect, Host, Message, Violation
 from locks_lab.worlds.network import Change, Link, Network, Pair, Party, home_of
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Ts = TypeVarTuple("Ts")
 
 __all__ = ["Application", "Client", "Home", "Note", "Violation"]
 
@@ -283,11 +288,19 @@ class Application(Stage, Nodes):
     def _plan(self, link: Link) -> None:
         """Plan when the first message on a link arrives."""
         number, _, _ = self.network.links[link][0]
-        delay = 0.0
-        if not self._agenda.strategy.prompt:
-            mean = MESSAGE * (SLOW if self._rng.random() < SLOW_SHARE else 1.0)
-            delay = self._rng.expovariate(1 / mean)
-        self._at(self.time + delay, MESSAGES, self._arrive, link, number)
+        self._at(self.time + self._delay(), MESSAGES, self._arrive, link, number)
+
+    def _delay(self) -> float:
+        """How long a message takes, in seconds."""
+        if self._agenda.strategy.prompt:
+            return 0.0
+        mean = MESSAGE * (SLOW if self._rng.random() < SLOW_SHARE else 1.0)
+        return self._rng.expovariate(1 / mean)
+
+    def later(self, node: str, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
+        """Call a function on a node, outside of any client, after as long as a message takes."""
+        self.touch()
+        self._at(self.time + self._delay(), MESSAGES, self._call, node, function, args)
 
     def _arrive(self, link: Link, number: int) -> None:
         queue = self.network.links.get(link)

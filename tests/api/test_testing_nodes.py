@@ -423,14 +423,12 @@ def test_a_run_is_over() -> None:
 @pytest.mark.parametrize(
     ("call", "name"),
     [
-        (lambda: locks.queue(A, node="n3"), "queue"),
-        (lambda: locks.watch(A, watcher=print), "watch"),
-        (lambda: locks.Barrier(A, 2).wait(1), "wait"),
-        (lambda: default_node().monitor_nodes(print), "monitor_nodes"),
-        (lambda: default_node().await_nodes(["n3"]), "await_nodes"),
+        (lambda: default_node().connect("n3@x:1"), "connect"),
+        (lambda: default_node().disconnect("n3@x"), "disconnect"),
+        (lambda: default_node().await_nodes(["n3@x"]), "await_nodes"),
     ],
 )
-def test_what_has_to_do_with_other_nodes(call: Callable[[], object], name: str) -> None:
+def test_what_connects_nodes_is_refused(call: Callable[[], object], name: str) -> None:
     """What is not simulated over several nodes is refused by its name, at once."""
     simulation = Simulation(nodes=3)
 
