@@ -6,9 +6,9 @@ Planted bugs, each with the first seed that finds it. No time is measured: the t
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 import locks
+from benchmarks.planted import Scenario, bank
 from locks.testing import Simulation, simulate
 from locks_lab.applications.strategies import Named
 
@@ -16,8 +16,6 @@ __all__ = ["APPLICATIONS", "between", "main"]
 
 SEEDS = 1000
 STRATEGIES: tuple[Named, ...] = ("uniform", "bursts", "pct", "mixed")
-
-Scenario = Callable[[Simulation], None]
 
 
 def between(number: int) -> Scenario:
@@ -46,24 +44,6 @@ def between(number: int) -> Scenario:
         simulation.run()
 
     return scenario
-
-
-def bank(simulation: Simulation) -> None:
-    """What was read under a lock that was surrendered since is used."""
-    balances = dict.fromkeys("abc", 100)
-
-    def transfer(source: str, target: str) -> None:
-        with locks.transaction(on_deadlock="surrender") as tx:
-            tx.write_lock(("bank", source))
-            left = balances[source] - 10
-            tx.write_lock(("bank", target))
-            balances[source] = left
-            balances[target] += 10
-
-    for source, target in ("ab", "bc", "ca"):
-        simulation.client(transfer, source, target)
-    simulation.run()
-    assert sum(balances.values()) == 300
 
 
 def shop(simulation: Simulation) -> None:

@@ -73,14 +73,18 @@ def judge(number: object, text: str, situation: Situation) -> Verdict:
         InvalidOption: There is no such exercise, or a move is not possible.
     """
     asked = exercise(number)
-    bare = asked.situation._replace(name="", about="", moves=())
-    if situation._replace(name="", about="", moves=()) != bare:
+    if _bare(situation) != _bare(asked.situation):
         return Verdict(False, "This is another situation: open the exercise again.")
     if asked.typed and not text.strip():
         return Verdict(False, "Type an answer first.")
     game = game_of(situation)
     wrong = asked.check(text, game, play(game, situation.moves))
     return Verdict(False, wrong) if wrong else Verdict(True, f"Right. {asked.says}")
+
+
+def _bare(situation: Situation) -> Situation:
+    """A situation without its moves, and what is said of it."""
+    return situation._replace(name="", about="", moves=())
 
 
 # --- Checks -------------------------------------------------------------------------------------
