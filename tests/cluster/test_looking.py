@@ -95,7 +95,7 @@ def test_who_leads_and_who_follows(processes: Servers) -> None:
             heads, *servers = [
                 re.split(r" {2,}", line)
                 for line in locks(processes, *arguments).out.splitlines()
-                if line.startswith(("SERVER", "a@", "b@", "c@"))
+                if line.partition(" ")[0] in ("SERVER", *NAMES)  # sentences name servers, too
             ]
             assert [row[heads.index("WAITING")] for row in servers] == ["0"] * 3
         assert sum(node["candidates"] for node in told(processes, "status")["nodes"]) >= 1
