@@ -294,6 +294,26 @@ def test_a_watch_goes_on_when_its_node_is_back() -> None:
     simulate(scenario, 20, nodes=2)
 
 
+def test_a_node_that_has_crashed_calls_nobody() -> None:
+    """Neither a watcher that was about to be told, nor later, when another node has its name."""
+
+    def scenario(simulation: Simulation) -> None:
+        def told(view: locks.View) -> None:
+            assert not any("n2 crashes" in line for line in simulation.trace)
+
+        def work() -> None:
+            locks.watch(A, ["n2"], watcher=told)
+            for _ in range(20):
+                with locks.Lock(A, nodes=["n2"]):
+                    pass
+
+        simulation.client(work, node="n2")
+        simulation.client(simulation.sleep, 1, node="n1")
+        simulation.run(crashes=1)
+
+    simulate(scenario, 40, nodes=2, expect=("crash",))
+
+
 def test_a_barrier_over_nodes() -> None:
     """Parties on different nodes wait for each other, by what they watch; one that is alone times out in virtual time."""
 
