@@ -6,7 +6,7 @@
 %% with its standard input.
 -module(driver).
 -export([start/0, start_locks/0, messages/1, message/1, self_pid/0, send/2, wait_for_end/0,
-         kill/1, monitor_process/1, down/1, sort/1, echo_server/1]).
+         kill/1, monitor_process/1, down/1, sort/1, echo_server/1, settle/2]).
 -export([init/1, handle_call/3, handle_cast/2]).
 
 start() ->
@@ -85,6 +85,42 @@ monitor_process(What) -> erlang:monitor(process, What).
 %% The reason for which a monitored process has ended.
 down(Reference) ->
     receive {'DOWN', Reference, process, _, Reason} -> Reason after 10000 -> timeout end.
+
+%% Waits until the lock server of this node and these agents have taken in all that they were sent,
+%% and all that follows from it, and these clients wait.
+%%
+%% A look is a call, and comes behind what its process was sent before. So each round of looks takes
+%% in at least the next message of whatever is under way. If nothing has changed in more rounds than
+%% there are processes, nothing is. Nor is anything settled while an agent outlives its client, or the lock
+%% server knows an agent that has ended.
+settle(Agents, Clients) ->
+    settled(fun() -> look(Agents, Clients) end, [], 0).
+
+settled(_, Before, Rounds) when Rounds > length(Before), Rounds > 0 -> ok;
+settled(Look, Before, Rounds) ->
+    case Look() of
+        Before -> settled(Look, Before, Rounds + 1);
+        Now -> settled(Look, Now, 0)
+    end.
+
+look(Agents, Clients) ->
+    {st, _, Known, _} = sys:get_state(locks_server),
+    Seen = [{Agent, knows(Agent)} || Agent <- Agents],
+    Ends = [make_ref() || {Agent, gone} <- Seen, is_map_key(Agent, Known)],
+    Dying = [make_ref() || {{_, Knows}, Client} <- lists:zip(Seen, Clients),
+                           Knows =/= gone, whereis(Client) =:= undefined],
+    [Known | Seen] ++ Ends ++ Dying ++ [waits(whereis(Client)) || Client <- Clients].
+
+knows(Agent) ->
+    try locks_agent:lock_info(Agent) catch exit:_ -> gone end.
+
+waits(undefined) -> gone;
+waits(Pid) ->
+    case process_info(Pid, [status, message_queue_len]) of
+        [{status, waiting}, Messages] -> Messages;  % the original leaves some
+        undefined -> gone;
+        _ -> make_ref()  % it is at work: this is never the same again
+    end.
 
 sort(Terms) -> lists:sort(Terms).
 

@@ -171,3 +171,10 @@ class ErlangClient:
     def die(self) -> None:
         """The process is killed."""
         self.node.call("main", "driver", "kill", Atom(self.name))
+
+
+def settle(clients: Sequence[ErlangClient]) -> None:
+    """Wait until nothing is under way between clients of one node, their agents and its lock server; what their calls have returned is there."""
+    names = [Atom(client.name) for client in clients]
+    agents = [client.agent for client in clients]
+    clients[0].node.call("main", "driver", "settle", agents, names)

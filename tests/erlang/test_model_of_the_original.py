@@ -21,7 +21,7 @@ from locks_lab.original.messages import Ask, End, Surrender
 from locks_lab.original.runs import asked, is_resolved
 from locks_lab.original.server import serve
 from locks_lab.worlds.host import Violation
-from tests.erlang.erlang import Call, Erlang, ErlangClient
+from tests.erlang.erlang import Call, Erlang, ErlangClient, settle
 from tests.original.situations import Situation, situations
 
 LOCKS = Atom("locks_server_locks")
@@ -155,17 +155,14 @@ def test_rings(erlang: Erlang, circle: str, fresh: Any) -> None:
         for age in order:
             wanted = (*table, (place[age] + 1) % size)
             calls.append((age, clients[age - 1].ask(wanted, "write", erlang.name)))
-            time.sleep(0.02)  # not a wait for a result: the next one asks when all has settled
-        resolved = is_resolved(asked(order, circle=ages))
-        limit = time.monotonic() + (10 if resolved else 0.3)
+            settle(clients)
         done: set[int] = set()
-        while len(done) < size and time.monotonic() < limit:
-            for age, call in calls:
-                if call.is_done and age not in done:
-                    clients[age - 1].end()
-                    done.add(age)
-            time.sleep(0.005)
-        assert (len(done) == size) == resolved, order
+        while new := [age for age, call in calls if call.is_done and age not in done]:
+            for age in new:
+                clients[age - 1].end()
+            done.update(new)
+            settle(clients)
+        assert (len(done) == size) == is_resolved(asked(order, circle=ages)), order
         for age in set(ages) - done:
             clients[age - 1].die()
 
@@ -261,7 +258,7 @@ def test_what_was_surrendered_counts_as_held(erlang: Erlang, fresh: Any) -> None
     asked = []
     for client, lock_id in ((one, b), (three, b), (two, a)):
         asked.append(client.ask(lock_id, "write", erlang.name))
-        time.sleep(0.02)  # the next one asks when all has settled
+        settle((one, two, three))
     asked[0].get()
     one.end()
     for call in asked[1:]:
