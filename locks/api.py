@@ -218,7 +218,7 @@ def end_transaction(agent: Agent) -> None:
         NotClient: The caller is not its client.
         TransactionEnded: It has already ended.
     """
-    (agent if type(agent) is Agent else checked_agent(agent)).end_transaction()
+    (agent if isinstance(agent, Agent) else checked_agent(agent)).end_transaction()
 
 
 def lock(
@@ -255,7 +255,7 @@ def lock(
         DeadlockAborted: The transaction was aborted (only with `abort_on_deadlock`).
         TransactionEnded: The transaction has ended.
     """
-    user = agent if type(agent) is Agent else checked_agent(agent)
+    user = agent if isinstance(agent, Agent) else checked_agent(agent)
     wanted = checked_object(user.node, lock_id, mode, nodes, require)
     call = PendingCall()
     try:

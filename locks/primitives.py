@@ -36,7 +36,7 @@ from locks.model import (
 )
 from locks.node.client.agent import Agent
 from locks.node.client.blocks import note_block
-from locks.node.client.clients import checked_label
+from locks.node.client.clients import checked_label, labelled
 from locks.node.client.owner import Owner, checked_owner
 from locks.node.client.refusals import not_held
 from locks.node.client.scope import Nodes, checked_where, some_of, where
@@ -171,8 +171,10 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         while True:
             call = None
             try:
-                if plain and node.thin.take(ThinLock(node.thin, client, wanted), self.label, hold):
-                    return True
+                if plain:
+                    name = labelled(client, self.label, node.program, False)
+                    if node.thin.take(ThinLock(node.thin, client, wanted, name), hold.take):
+                        return True
                 agent = node.holders.living_or_new(client, self.label)
                 if agent.asks_for(self.lock_id):
                     if not blocking:
@@ -220,7 +222,7 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         if (
             type(thin) is ThinLock
             and thin.client is client
-            and thin.lock_id == self.lock_id
+            and thin.wanted[0] == self.lock_id
             and self._block is None
         ):
             thin.release(self.lock_id)

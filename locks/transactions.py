@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast, overload
 
-from gevent import getcurrent
-
 from locks import api
 from locks.core.agent.machine import Object
 from locks.errors import (
@@ -28,14 +26,12 @@ from locks.node.client.clients import checked_label
 from locks.node.client.objects import checked_object
 from locks.node.client.owner import Owner, checked_owner
 from locks.node.client.scope import Nodes, checked_where
-from locks.node.client.thin import ThinTransaction
 from locks.node.ports import NodePort, PendingCall
 from locks.program.default import default_node
 from locks.program.origin import Movable
 from locks.retries import Learned, Retries
 from locks.runtime.callables import check_callable, check_ran
 from locks.runtime.leaving import ClientBlock, Hold
-from locks.runtime.monitor import Ending, current_client
 from locks.runtime.waiter import Event, Waiter
 
 if TYPE_CHECKING:
@@ -98,7 +94,7 @@ class Transaction(Movable, ClientBlock):
         self._require = require
         self._label = None if label is None else checked_label(label)
         self._owner = checked_owner(owner)
-        self._begun: Agent | ThinTransaction | None = None
+        self._begun: Agent | None = None
         self._learns = learned
         self._taken: tuple[LockId, ...] = ()
 
@@ -108,8 +104,6 @@ class Transaction(Movable, ClientBlock):
         begun = self._begun
         if begun is None:
             raise MisuseError("the transaction has not begun; use it in a with statement")
-        if type(begun) is ThinTransaction:
-            begun = self._begun = begun.inflated()
         return begun
 
     def __getstate__(self) -> dict[str, Any]:
@@ -131,21 +125,6 @@ class Transaction(Movable, ClientBlock):
             raise MisuseError("can't enter a transaction twice; create a new one")
         node = self._home()
         try:
-            if node.thin.pause:
-                node.thin.pause -= 1
-            elif (
-                self._abort
-                and not self._await_nodes
-                and self._on_lost is None
-                and self._owner is None
-                and not self._learns
-            ):
-                client = current_client()
-                here = None if isinstance(client, Ending) else getcurrent()
-                thin = ThinTransaction(node.thin, client, None, self._created, here)
-                if node.thin.take(thin, self._label, hold):
-                    self._begun = thin
-                    return
             agent = node.spawn_agent(
                 self._owner,
                 created=self._created,
@@ -161,7 +140,7 @@ class Transaction(Movable, ClientBlock):
                 hold.held.let_go()
             raise
 
-    def _leave(self, held: Agent | ThinTransaction | None, error: BaseException | None) -> None:
+    def _leave(self, held: Agent | None, error: BaseException | None) -> None:
         """End the block; see `Block`."""
         try:
             (self._begun or self.agent).leave_block()
@@ -169,7 +148,7 @@ class Transaction(Movable, ClientBlock):
             if error is None:
                 raise
 
-    def _let_go(self, held: Agent | ThinTransaction) -> None:
+    def _let_go(self, held: Agent) -> None:
         """Clean up after a block whose end was interrupted; see `Block`."""
         held.let_go()
 
@@ -251,19 +230,7 @@ class Transaction(Movable, ClientBlock):
         timeout: float | None,
     ) -> int | None:
         timeout = self._timeout if timeout is None else timeout
-        thin = self._begun
-        if type(thin) is ThinTransaction:
-            wanted = self._checked(thin.locks.node, lock_id, mode, nodes, require)
-            try:
-                token = thin.lock(wanted, timeout)
-                if token is not None:
-                    if self._learns is not None:
-                        self._learns.add((wanted,), timeout)
-                    return token if nodes is None else None
-            except BaseException:
-                thin.undo(wanted)
-                raise
-        agent = self.agent
+        agent = self._begun or self.agent
         wanted = self._checked(agent.node, lock_id, mode, nodes, require)
         call = PendingCall()
         began = agent.node.clock() if timeout else 0.0
@@ -386,11 +353,7 @@ class Transaction(Movable, ClientBlock):
         Raises:
             NotHeld: The transaction did not lock exactly this id.
         """
-        thin = self._begun
-        if isinstance(thin, ThinTransaction) and thin.locks.turn.is_here():
-            thin.unlock(check_lock_id(lock_id))
-        else:
-            api.unlock(self.agent, lock_id)
+        api.unlock(self.agent, lock_id)
 
     def token(self, lock_id: Sequence[Any]) -> int:
         """The fencing token of a held lock; see `locks.fencing_token`."""

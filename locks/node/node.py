@@ -40,7 +40,7 @@ from locks.node.client.holders import Holders
 from locks.node.client.one_client import join_waits
 from locks.node.client.refusals import owner_has_ended
 from locks.node.client.scope import first_servers, take_servers
-from locks.node.client.thin import ThinLock, ThinLocks
+from locks.node.client.thin import ThinLocks
 from locks.node.dispatch import Dispatch, Trace
 from locks.node.observing.long_waits import LONG, LongWaits
 from locks.node.observing.statistics import Counters
@@ -221,8 +221,6 @@ class Node(metaclass=Shown):
         """
         if not self.running:
             self.check_running()
-        if self.thin.due:
-            self.thin.prepare()
         here = client is None
         if client is None:
             client = current_client()
@@ -236,6 +234,12 @@ class Node(metaclass=Shown):
                 client=repr(client),
             )
         number = self.new_number(created)
+        if here and keep is not None and self.thin.usable:
+            light = self.thin.begin(number, client, keep, **options)
+            if light is not None:
+                return light
+        if self.thin.due:
+            self.thin.prepare()
         ref = agent_numbered(number, self.name)
         agent = self._new_agent(self, ref, client, here=here, **options)
         let_go = agent.let_go  # there may be no memory for it when it is needed
@@ -264,13 +268,6 @@ class Node(metaclass=Shown):
         except BaseException:
             insist(let_go)
             raise
-
-    def make_agent(self, thin: ThinLock) -> Agent:
-        """An agent for a lock that was thin."""
-        ref = agent_numbered(thin.number, self.name)
-        agent = self._new_agent(self, ref, thin.client, label=thin.name, **self.holders.options)
-        agent._here = thin.here
-        return agent
 
     def take_in(self, agent: Agent, kept: bool) -> None:
         """Begin the transaction of a lock that was thin; in a turn. Calling it again has no effect."""

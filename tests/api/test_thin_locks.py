@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 import locks
 from locks import aio
 from locks.node.client.agent import Agent
-from locks.node.client.thin import ThinLock, ThinTransaction
+from locks.node.client.thin import LightAgent, ThinLock
 from locks.node.node import Node
 from locks.program.default import default_node, stand_in
 from locks.runtime.leaving import Hold
@@ -53,8 +53,10 @@ steps = st.one_of(
     st.tuples(st.sampled_from(["after", "end_owner"]), clients),
     st.tuples(st.sampled_from(["owned", "token", "enter", "leave"]), clients, ids),
     st.tuples(st.just("block"), clients, ids, modes),
-    st.tuples(st.just("begin"), clients, ids, modes),
-    st.tuples(st.sampled_from(["end", "die", "hold"]), clients),
+    *(st.tuples(st.just("begin"), clients, st.booleans()),) * 2,
+    *(st.tuples(st.sampled_from(["get", "request"]), clients, ids, modes),) * 2,
+    st.tuples(st.sampled_from(["give", "tell"]), clients, ids),
+    st.tuples(st.sampled_from(["end", "end", "die", "hold", "alive"]), clients),
     st.tuples(st.sampled_from(["holders", "queue", "locked", "watch", "unwatch"]), clients, ids),
     st.tuples(st.sampled_from(["agents", "statistics", "waits", "trace", "untrace"]), clients),
 )
@@ -203,11 +205,34 @@ class World:
     def _leave(self, client: Client, lock_id: Any) -> Any:
         return locks.RLock(lock_id).release()
 
-    def _begin(self, client: Client, lock_id: Any, mode: Any) -> Any:
-        agent, _ = locks.begin_transaction()
+    def _begin(self, client: Client, abort: bool) -> Any:
+        agent, result = locks.begin_transaction(abort_on_deadlock=abort)
         client.agents.append(agent)
-        locks.lock_nowait(agent, lock_id, mode)
-        return str(agent.id)
+        return result
+
+    def _request(self, client: Client, lock_id: Any, mode: Any) -> Any:
+        return locks.lock_nowait(client.agents[-1], lock_id, mode) if client.agents else None
+
+    def _get(self, client: Client, lock_id: Any, mode: Any) -> Any:
+        agents = client.agents
+        return locks.lock(agents[-1], lock_id, mode, timeout=0) if agents else None
+
+    def _give(self, client: Client, lock_id: Any) -> Any:
+        return locks.unlock(client.agents[-1], lock_id) if client.agents else None
+
+    def _tell(self, client: Client, lock_id: Any) -> Any:
+        """What an agent says of itself."""
+        agent = client.agents[-1] if client.agents else None
+        if agent is None:
+            return None
+        asks: list[Callable[[], Any]] = [
+            *(lambda: agent, lambda: agent.id, lambda: repr(agent), agent.lock_info, agent.status),
+            *(lambda: locks.fencing_token(agent, lock_id), lambda: locks.ensure_held(agent)),
+        ]
+        return [_said(ask) for ask in asks]
+
+    def _alive(self, client: Client) -> Any:
+        return [agent.is_alive() for agent in client.agents]
 
     def _end(self, client: Client) -> Any:
         return locks.end_transaction(client.agents.pop()) if client.agents else None
@@ -529,8 +554,9 @@ def test_each_watcher_ends_thin_locks(node: Node) -> None:
     monkey = pytest.MonkeyPatch()
     with monkey.context() as patched:
         patched.setattr(Agent, "spans", spans)
-        thin = ThinLock(node.thin, locks.Owner("x"), (("c",), "write", (node.name,), "all"))
-        assert not node.thin.take(thin, None, Hold(lock))
+        wanted = ("c",), "write", (node.name,), "all"
+        thin = ThinLock(node.thin, locks.Owner("x"), wanted, "x")
+        assert not node.thin.take(thin, Hold(lock).take)
 
 
 class Quiet:
@@ -543,9 +569,9 @@ class Quiet:
 def test_a_transaction_is_thin(node: Node) -> None:
     """With one lock it has no agent, but a token; then it has one, of the age of its beginning, with the same token."""
     with locks.transaction(label="me") as tx:
-        assert type(node.thin.held) is ThinTransaction
+        assert type(node.thin.held) is LightAgent
         token = tx.write_lock(("thin", 9))
-        assert node.thin.held.lock_id is not None
+        assert node.thin.held.granted is not None
         assert not node.agents_by_id
         (holder,) = locks.holders(("thin",))
         assert (holder.agent, holder.client, holder.number) == (tx.agent.id, "me", token)
@@ -560,8 +586,8 @@ def test_which_transactions_are_thin(node: Node) -> None:
     """Those whose options need no agent; the others have one from their beginning on."""
     options: list[tuple[bool, dict[str, Any]]] = [
         *((True, {"timeout": 1}), (True, {"label": "x"}), (True, {"nodes": locks.HERE})),
-        *((False, {"on_deadlock": "surrender"}), (False, {"await_nodes": True})),
-        *((False, {"on_lost": print}), (False, {"owner": locks.Owner("x")})),
+        *((True, {"on_deadlock": "surrender"}), (False, {"await_nodes": True})),
+        *((True, {"on_lost": print}), (False, {"owner": locks.Owner("x")})),
     ]
     for thin, chosen in options:
         node.thin.pause = 0
@@ -580,7 +606,7 @@ def test_tasks_have_thin_locks(node: Node) -> None:
         node.thin.pause = 0
         async with aio.transaction() as tx:
             await tx.write_lock(("thin", 12))
-            assert type(node.thin.held) is ThinTransaction
+            assert type(node.thin.held) is LightAgent
         node.thin.pause = 0
         await aio.Lock(("thin", 13)).acquire()
         assert node.thin.held
@@ -637,7 +663,7 @@ def test_a_call_from_within_a_thin_transactions_turn(node: Node) -> None:
 
     def handler() -> None:
         said.append(_said(lambda: tx.lock(("thin", 15))).split(":")[0])
-        said.append(_said(lambda: tx.agent).split(":")[0])
+        said.append(_said(lambda: tx.agent.id).split(":")[0])
         tx.unlock(("thin", 14))
         said.append(str(node.thin.held is not None))
 

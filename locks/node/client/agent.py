@@ -77,13 +77,20 @@ if TYPE_CHECKING:
 
     Ts = TypeVarTuple("Ts")
 
-__all__ = ["ANSWERED_WITHIN", "Agent", "NotifyTarget"]
+__all__ = ["ANSWERED_WITHIN", "Agent", "Granted", "Made", "NotifyTarget"]
 
 T = TypeVar("T")
 
 ANSWERED_WITHIN = (
     5.0  # seconds to wait for lock servers' answers in calls that do not wait for clients
 )
+
+
+# Of thin locks (`locks.node.client.thin`):
+Made = tuple[int, str, bool]
+"""What an agent's machine is made of: its number, the name of its client, and whether a deadlock aborts it."""
+Granted = tuple[Object, int, float, PendingCall | None]
+"""A lock as it was requested, its token, when it was granted, by the node's clock, and the call that has got it."""
 
 
 class Agent(Door, metaclass=Shown):
@@ -100,10 +107,11 @@ class Agent(Door, metaclass=Shown):
             does.
         acquisitions: How often its client has acquired each of its `locks.RLock`s; `None` if it
             never has.
-            some may have been left; see `locks.node.client.blocks`.
-        acquisitions: How often its client has acquired each of its `locks.RLock`s; `None` if it never has.
+        blocks: The blocks of generators that hold something of it; some may have been left (`locks.node.client.blocks`).
         on_lost: Called with the error when locks are lost with a node, in the node's background
             greenlet.
+        made: What its machine is made of, if it begins thin.
+        granted: The lock that it has while it is thin.
         spans: Is notified of the waits and locks of clients, if set.
     """
 
@@ -112,6 +120,8 @@ class Agent(Door, metaclass=Shown):
     )
     long: ClassVar[int] = 1000
     spans: ClassVar[Spans | None] = None
+    made: Made
+    granted: Granted | None
     __slots__ = (
         "_here",
         "_link",
@@ -123,10 +133,12 @@ class Agent(Door, metaclass=Shown):
         "blocks",
         "client",
         "client_key",
+        "granted",
         "history",
         "id",
         "kept_by",
         "machine",
+        "made",
         "node",
         "on_lost",
     )
@@ -145,13 +157,12 @@ class Agent(Door, metaclass=Shown):
         monitor_nodes: bool = False,
         label: str | None = None,
     ) -> None:
-        super().__init__(node.turn)
+        self.turn = node.turn
         self.node = node
-        self.id = agent
         self.client = client
-        self.client_key = client_key(client)
-        self._link = link
-        self._notified: Inbox | None = None
+        self.on_lost: Callable[[LockLost], object] | None = None
+        # The greenlet in which its client has begun it, until it ends.
+        self._here = getcurrent() if here and not isinstance(client, Ending) else None
         made = (
             agent,
             labelled(client, label, node.program, here),
@@ -162,12 +173,20 @@ class Agent(Door, metaclass=Shown):
             bool(notify),
             node.silent,
         )
-        self.machine = AgentMachine(*made)
-        self.history: History = [(self.machine.load, (made,))]
-        # The greenlet in which its client has begun it, until it ends.
-        self._here = getcurrent() if here and not isinstance(client, Ending) else None
+        machine = AgentMachine(*made)
+        self._complete(machine, [(machine.load, (made,))])
+        self._link = link
         if notify or monitor_nodes:
             self._set_notified(notify)
+
+    def _complete(self, machine: AgentMachine, history: History) -> None:
+        """Have all that an actor with a machine has; the history is the machine's."""
+        self._stopped = machine.ended is not None
+        self._watch = None
+        self.id = machine.id
+        self.client_key = client_key(self.client)
+        self._link = False
+        self._notified: Inbox | None = None
         self._monitor: Monitor | None = None
         self._lost: Event | None = None
         self.acquisitions: Acquisitions | None = None
@@ -175,7 +194,8 @@ class Agent(Door, metaclass=Shown):
         self._tries: dict[PendingCall, Callable[[], bool]] | None = None
         self.kept_by: Any = None
         self.blocks: dict[Hold, LockId | None] | None = None
-        self.on_lost: Callable[[LockLost], object] | None = None
+        self.machine = machine
+        self.history = history
 
     def __str__(self) -> str:
         return str(self.id)
@@ -987,7 +1007,10 @@ class Agent(Door, metaclass=Shown):
         insist(self._let_go)
 
     def _let_go(self) -> None:
-        self.turn.run_surely(self.event, self.machine.end_transaction, None)
+        self.turn.run_surely(self._end)
+
+    def _end(self) -> None:
+        self.event(self.machine.end_transaction, None)
 
     def _set_notified(self, notify: NotifyTarget) -> None:
         self._notified = inbox_of(self.client, self, notify, self._notified)

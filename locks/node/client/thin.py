@@ -1,13 +1,15 @@
 """Thin locks: a lock that is held by a client without an agent, as long as nobody else is interested in it.
 
-A `Lock` that is free needs no agent: a `ThinLock` says who holds it, since when, and its token. Nor does a transaction
-with one lock that is free, or with none yet: a `ThinTransaction`. A node has one of them at a time. It is *inflated*
-before anything else happens on the node: it gets its agent, of the age that it would have, with its request granted
+A `Lock` that is free needs no agent: a `ThinLock` says who holds it, since when, and its token. A transaction of the
+caller, without other options than those of the usual ones, begins with an agent that is nothing but its name: a `LightAgent`. It can have one lock that is
+free. A node has one of them at a time. It is *inflated*
+before anything else happens on the node: it gets its agent, or what its agent lacks, of the age that it would have, with its request granted
 under the same token. Everything else sees agents and the lock table, as if there were no thin locks.
 
 **What inflates?** All that looks at agents or the lock table takes the node's turn. A thin lock leaves the turn's
 journal torn, so before any other turn the journal is mended, and that inflates it. Only its own turns, which take and
 release it (`Turn.quick`), do not. What looks at the agents of clients without a turn calls `ThinLocks.prepare` first.
+Whoever asks a light agent itself for anything that it lacks inflates it (`LightAgent.__getattr__`), be it only its id.
 Whoever wants to know of locks that are free again (watchers, a trace, an audit log) begins in a turn; from then on
 there are no thin locks (`ThinLocks._may_begin`).
 
@@ -22,25 +24,26 @@ ones take the usual way; twice as many each time, until one stays thin.
 from __future__ import annotations
 
 import tracemalloc
-from typing import TYPE_CHECKING, Protocol, final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, final
 from weakref import WeakSet
 
 import gevent
 import pykka
 from gevent import getcurrent
 
-from locks.core.agent.machine import Object
-from locks.model import LockId, agent_numbered, check_timeout
-from locks.node.client.agent import Agent
+from locks.core.agent.machine import GRANTED, AgentMachine, Object
+from locks.model import LockId, LockResult, agent_numbered, check_timeout
+from locks.node.client.agent import Agent, Granted, Made
 from locks.node.client.clients import labelled
 from locks.node.client.holders import Holders
 from locks.node.client.refusals import not_held
-from locks.node.history import Event
+from locks.node.history import Event, History
 from locks.node.ports import NodePort, PendingCall
 from locks.node.server import Server
+from locks.runtime.addressed import OwnReference
 from locks.runtime.bridge import is_in_event_loop
 from locks.runtime.identity import client_key
-from locks.runtime.leaving import Hold
 from locks.runtime.monitor import (
     CannotMonitor,
     Client,
@@ -58,7 +61,7 @@ if TYPE_CHECKING:
 
     from locks.runtime.inline import Journal
 
-__all__ = ["ThinLock", "ThinLocks", "ThinTransaction"]
+__all__ = ["LightAgent", "ThinLock", "ThinLocks"]
 
 # Pauses: locks that take the usual way after one that did not stay thin.
 SHORTEST = 16
@@ -72,11 +75,8 @@ class Home(NodePort, Protocol):
     server: Server
     holders: Holders[Agent]
 
-    def new_number(self, created: int | None) -> int:
+    def new_number(self) -> int:
         """The number of a new agent."""
-
-    def make_agent(self, thin: ThinLock) -> Agent:
-        """An agent for a lock that was thin."""
 
     def take_in(self, agent: Agent, kept: bool) -> None:
         """Begin its transaction, which is kept for its client's `Lock`s, or not; in a turn."""
@@ -85,49 +85,41 @@ class Home(NodePort, Protocol):
 class ThinLock:
     """A lock that its client holds without an agent. It has the methods of an agent that a `Lock` needs.
 
-    Attributes:
+    Args:
         locks: The thin locks of its node.
         client: The client.
-        name: Its name for others.
-        lock_id: What it holds; `None` if a transaction has locked nothing yet.
-        wanted: The lock as it was requested.
-        created: The time of its beginning, if not now.
+        wanted: The lock as it is requested.
+        name: The client's name for others.
+
+    Attributes:
+        client: The same.
+        wanted: The same.
         number: The number of its agent, if it gets one: it has its age.
-        token: The fencing token.
-        since: When it was granted, by the node's clock.
+        granted: The lock, once it has it.
         agent: Its agent, once it is inflated.
-        here: The greenlet that is the client of a transaction, whatever that acts for later; `None` if any caller may use it.
     """
 
-    __slots__ = (
-        *("agent", "client", "created", "here", "lock_id", "locks"),
-        *("name", "number", "since", "token", "wanted"),
-    )
+    __slots__ = ("_locks", "_name", "agent", "client", "granted", "number", "wanted")
 
-    def __init__(
-        self,
-        locks: ThinLocks,
-        client: Client,
-        wanted: Object | None,
-        created: int | None = None,
-        here: greenlet | None = None,
-    ) -> None:
-        self.locks = locks
+    def __init__(self, locks: ThinLocks, client: Client, wanted: Object, name: str) -> None:
+        self._locks = locks
+        self._name = name
         self.client = client
         self.wanted = wanted
-        self.lock_id: LockId | None = None if wanted is None else wanted[0]
-        self.name = ""
-        self.created = created
-        self.here = here
-        self.number = self.token = 0
-        self.since = 0.0
+        self.number = 0
+        self.granted: Granted | None = None
         self.agent: Agent | None = None
+
+    @property
+    def made(self) -> Made:
+        """What its agent's machine is made of."""
+        return self.number, self._name, True
 
     def release(self, lock_id: LockId) -> None:
         """See `Agent.release`."""
-        turn = self.locks.turn
+        turn = self._locks.turn
         try:
-            if turn.quick(self.locks.drop, self):
+            if turn.quick(self._locks.drop, self):
                 return
         except BaseException:
             self.let_go_of(lock_id)
@@ -141,7 +133,7 @@ class ThinLock:
 
     def let_go_of(self, lock_id: LockId) -> None:
         """See `Agent.let_go_of`."""
-        insist(self.locks.turn.run_surely, self._let_go_of, lock_id)
+        insist(self._locks.turn.run_surely, self._let_go_of, lock_id)
 
     def _let_go_of(self, lock_id: LockId) -> None:
         if self.agent is not None:
@@ -153,83 +145,101 @@ class ThinLock:
 
     def inflated(self) -> Agent | None:
         """Its agent, which it gets now; `None` if it was released."""
-        self.locks.prepare()
+        self._locks.prepare()
         return self.agent
 
 
 @final
-class ThinTransaction(ThinLock):
-    """A transaction without an agent, with one lock or none. It has the methods of an agent that a `Transaction` needs."""
+class LightAgent(Agent):
+    """The agent of a thin transaction: it can lock what is free, and end. What else an agent has is made when somebody needs it.
+
+    From then on its class is `Agent`, whatever method of this class still runs; so these call methods of `Agent` by its name.
+    """
 
     __slots__ = ()
 
-    def lock(self, wanted: Object, timeout: float | None) -> int | None:
-        """Lock an id, if nobody else is interested in it; if this fails, or what follows, the caller calls `undo`.
+    def __init__(
+        self, node: NodePort, client: Client, made: Made, here: greenlet | None = None
+    ) -> None:
+        self.turn = node.turn
+        self.node = node
+        self.client = client
+        self.on_lost = None
+        self._here = here
+        self.made = made
+        self.granted: Granted | None = None
 
-        Returns:
-            The fencing token; `None` if it must take the usual way.
-        """
+    def __getattr__(self, name: str) -> Any:
+        if name in LATER:
+            self.node.thin.inflate_agent(self)
+        return object.__getattribute__(self, name)
+
+    def complete(self, ended: bool) -> None:
+        """Have what an agent has; in a turn. Calling it again has no effect."""
+        if type(self) is LightAgent:
+            node, (number, name, abort) = self.node, self.made
+            ref = agent_numbered(number, node.name)
+            made = (ref, name, node.alive, abort, False, False, False, node.silent)
+            machine = AgentMachine(*made)
+            history: History = [(machine.load, (made,))]
+            if ended:
+                history.append((machine.end_transaction, ()))
+                machine.end_transaction()
+            self._complete(machine, history)
+            self.__class__ = Agent  # type: ignore[assignment]
+
+    def is_alive(self) -> bool:
+        """Whether its transaction has not ended."""
+        # In this order: it is complete before it is not held any more.
+        return self.node.thin.held is self or (type(self) is not LightAgent and not self._stopped)
+
+    def is_set(self) -> bool:
+        """Whether it has stopped."""
+        return not self.is_alive()
+
+    def lock_by(
+        self, call: PendingCall, objects: Sequence[Object], timeout: float | None
+    ) -> LockResult:
+        """Lock an id, if nobody else is interested in it; everything else in the usual way."""
         if timeout is not None:
             check_timeout(timeout)
-        lock_id, _, nodes, _ = wanted
+        wanted = objects[0] if len(objects) == 1 else None
         if (
-            self.lock_id is not None
-            or (self.here is not None and getcurrent() is not self.here)
-            or nodes != (self.locks.node.name,)
-            or type(lock_id[-1]) is tuple
-            or Agent.spans is not None
-            or is_in_event_loop()
+            wanted is not None
+            and wanted[2] == (self.node.name,)
+            and type(wanted[0][-1]) is not tuple
+            and (self._here is None or getcurrent() is self._here)
+            and Agent.spans is None
+            and not is_in_event_loop()
         ):
-            return None
-        return self.locks.turn.quick(self.locks.grant, self, wanted)
+            call.begun = True
+            call.token = self.turn.quick(self.node.thin.grant, self, wanted, call)
+            if call.token is not None:
+                return GRANTED
+        return Agent.lock_by(self, call, objects, timeout)
 
-    def undo(self, wanted: Object) -> None:
-        """Release what was locked by this very request."""
-        if self.wanted is wanted:
-            insist(self.locks.turn.run_surely, self._unlock, wanted[0])
-
-    def _unlock(self, lock_id: LockId) -> None:
-        agent = self.agent
-        if agent is not None and agent.machine.asks_for(lock_id):
-            agent.event(agent.machine.unlock, lock_id)
-
-    def unlock(self, lock_id: LockId) -> None:
-        """See `Agent.unlock`; in a turn, at whose end it is done."""
-        self.locks.turn.run_surely(self._unlock_later, lock_id)
-
-    def _unlock_later(self, lock_id: LockId) -> None:
-        self.locks.agent_of(self).unlock_now(lock_id)
+    def end_transaction(self) -> None:
+        """End the transaction."""
+        if self._here is None or getcurrent() is self._here:
+            self.leave_block()
+        else:
+            Agent.end_transaction(self)
 
     def leave_block(self) -> None:
         """See `Agent.leave_block`."""
-        turn = self.locks.turn
         try:
-            if turn.quick(self.locks.drop, self):
+            if self.turn.quick(self.node.thin.drop, self):
                 return
         except BaseException:
             self.let_go()
             raise
-        turn.run_surely(self._leave)
+        Agent.leave_block(self)
 
-    def _leave(self) -> None:
-        self.locks.agent_of(self)._leave()
 
-    def let_go(self) -> None:
-        """See `Agent.let_go`."""
-        insist(self.locks.turn.run_surely, self._let_go)
-
-    def _let_go(self) -> None:
-        if self.agent is not None:
-            self.agent.event(self.agent.machine.end_transaction, None)
-
-    def inflated(self) -> Agent:
-        """Its agent, which it gets now; one that has ended, if the transaction has.
-
-        Raises:
-            ReentrantCall: From within a turn.
-        """
-        turn, agent_of = self.locks.turn, self.locks.agent_of
-        return self.agent or turn.quick(agent_of, self) or turn.run(agent_of, self)
+# What an agent has later than a light one.
+LATER = {*Agent.__slots__, *OwnReference.__slots__} - {
+    *("_here", "client", "granted", "made", "node", "on_lost"),
+}
 
 
 class ThinLocks:
@@ -243,16 +253,16 @@ class ThinLocks:
     Attributes:
         node: The node.
         turn: The node's turn.
-        held: The thin lock that is held, or the thin transaction, if there is one.
+        held: The thin lock that is held, or the agent of the thin transaction, if there is one.
         taken: How many locks were taken that the lock table does not know of, the one that is held among them.
         due: Whether there may be something to inflate.
         usable: See above.
-        pause: How many locks take the usual way before the next thin one; callers count it down.
+        pause: How many locks take the usual way before the next thin one; `Lock`s count it down.
     """
 
     def __init__(self, node: Home, journal: Journal, usable: bool) -> None:
         self.turn = node.turn
-        self.held: ThinLock | None = None
+        self.held: ThinLock | Agent | None = None
         self.taken = self.pause = 0
         self._next_pause = SHORTEST
         self.due = False
@@ -264,22 +274,52 @@ class ThinLocks:
 
     # --- For clients ------------------------------------------------------------------------------
 
-    def take(self, thin: ThinLock, label: str | None, hold: Hold) -> bool:
+    def begin(
+        self,
+        number: int,
+        client: Client,
+        keep: Callable[[Agent], object],
+        *,
+        label: str | None = None,
+        abort_on_deadlock: bool = False,
+        **others: Any,
+    ) -> Agent | None:
+        """Begin a transaction of the caller, with the options of `locks.spawn_agent`; `None` if it must take the usual way."""
+        if self.pause:
+            self.pause -= 1
+            return None
+        if any(others.values()):  # these need a machine
+            return None
+        here = None if isinstance(client, Ending) else getcurrent()
+        name = labelled(client, label, self.node.program, False)
+        agent = LightAgent(self.node, client, (number, name, abort_on_deadlock), here)
+        return agent if self.take(agent, keep) else None
+
+    def take(self, thin: ThinLock | LightAgent, keep: Callable[[Any], object]) -> bool:
         """Have a client hold a lock, or begin a transaction, if nobody else is interested in it.
 
         Args:
-            thin: What it holds then. A client has only one thin `Lock`, and no other ones.
-            label: As for `Lock`.
-            hold: Gets the same, also if this is interrupted.
+            thin: What it has then. A client has only one thin `Lock`, and no other ones.
+            keep: Called with the same, also if this is interrupted.
 
         Returns:
-            Whether it holds it; else it must take the usual way.
+            Whether it has it; else it must take the usual way.
         """
-        if self.usable and Agent.spans is None:
-            watch = self._meet(thin.client)
-            if watch is not None:
-                thin.name = labelled(thin.client, label, self.node.program, False)
-                if self.turn.quick(self._take, thin, hold, watch):
+        client = thin.client
+        if (
+            self.usable
+            and Agent.spans is None
+            and isinstance(client, (gevent.Greenlet, NativeThread, pykka.ActorRef, Ending))
+        ):
+            try:
+                watch = watch_of(client)
+            except CannotMonitor:
+                watch = None
+            if watch is not None and not watch.ended:
+                if self.monitor not in watch.monitors:
+                    self._watches.add(watch)
+                    watch.add(self.monitor, client)
+                if self.turn.quick(self._take, thin, keep, watch):
                     return True
         self._wait_longer()
         return False
@@ -288,28 +328,36 @@ class ThinLocks:
         self.pause = self._next_pause
         self._next_pause = min(2 * self.pause, LONGEST)
 
-    def _meet(self, client: Client) -> DeathWatch | None:
-        """Notice the client's end from now on; `None` if that is impossible, or it has come."""
-        if not isinstance(client, (gevent.Greenlet, NativeThread, pykka.ActorRef, Ending)):
-            return None
-        try:
-            watch = watch_of(client)
-        except CannotMonitor:
-            return None
-        if watch is None or watch.ended:
-            return None
-        if self.monitor not in watch.monitors:
-            self._watches.add(watch)
-            watch.add(self.monitor, client)
-        return watch
-
     def _client_down(self, down: Down) -> None:
-        self.turn.post(self._end, down)
+        if self.turn.quick(self._has_something, down.subject) is not False:
+            self.turn.post(self._end, down)
+
+    def _has_something(self, client: Client) -> bool:
+        """Whether a client has transactions here."""
+        key, held = client_key(client), self.held
+        return (
+            self._journal.torn not in (False, self)
+            or (held is not None and client_key(held.client) == key)
+            or key in self.node.clients
+        )
 
     def prepare(self) -> None:
         """Inflate, before something is looked at without a turn."""
         if self.due and not self.turn.is_here():
             self.turn.ask(bool)
+
+    def inflate_agent(self, agent: LightAgent) -> None:
+        """Complete an agent.
+
+        Raises:
+            ReentrantCall: From within a turn, while its transaction is thin.
+        """
+        if self.held is agent:
+            self.turn.ask(bool)
+        if self.turn.is_here():
+            agent.complete(ended=True)
+        else:
+            self.turn.quick(agent.complete, True)
 
     def close(self) -> None:
         """The node has stopped, or is another process's."""
@@ -319,8 +367,10 @@ class ThinLocks:
 
     # --- In a turn --------------------------------------------------------------------------------
 
-    def _take(self, thin: ThinLock, hold: Hold, watch: DeathWatch) -> bool:
-        node, journal, client, lock_id = self.node, self._journal, thin.client, thin.lock_id
+    def _take(
+        self, thin: ThinLock | LightAgent, keep: Callable[[Any], object], watch: DeathWatch
+    ) -> bool:
+        node, journal, client = self.node, self._journal, thin.client
         if journal.torn is not self:
             if journal.torn:
                 journal.mend()
@@ -332,36 +382,39 @@ class ThinLocks:
         waits = isinstance(client, Ending) and client.waiting
         if self.held is not None or has_ended or waits:
             return False
-        if lock_id is not None and (
-            node.holders.get(client) is not None or not self._is_granted(thin, lock_id)
-        ):
-            return False
-        thin.number = node.new_number(thin.created)
+        if type(thin) is ThinLock:
+            if node.holders.get(client) is not None:
+                return False
+            thin.granted = self._granted(thin.wanted)
+            if thin.granted is None:
+                return False
+            thin.number = node.new_number()
         node.counters.transactions += 1
-        hold.take(thin)
+        keep(thin)
         self.held = thin
         if self.monitor not in watch.monitors:  # the client ends at this moment
             self.turn.post(self._end, Down(client, "noproc"))
         return True
 
-    def grant(self, thin: ThinTransaction, wanted: Object) -> int | None:
+    def grant(self, agent: LightAgent, wanted: Object, call: PendingCall) -> int | None:
         """Have a thin transaction hold a lock; returns the token, or `None` if it must take the usual way."""
-        free = self._journal.torn is self and self.held is thin and thin.lock_id is None
-        if not free or not self._is_granted(thin, wanted[0]):
+        if (
+            self._journal.torn is not self
+            or self.held is not agent
+            or agent.granted is not None
+            or (granted := self._granted(wanted, call)) is None
+        ):
             return None
-        thin.wanted = wanted
-        thin.lock_id = wanted[0]
-        return thin.token
+        agent.granted = granted
+        return granted[1]
 
-    def _is_granted(self, thin: ThinLock, lock_id: LockId) -> bool:
-        """Whether a lock is free; it is counted and gets its token then."""
+    def _granted(self, wanted: Object, call: PendingCall | None = None) -> Granted | None:
+        """A lock that is free, which is counted now; `None` if it is not."""
         table = self.node.server.machine.table
-        if next(table.related(lock_id), None) is not None:
-            return False
+        if next(table.related(wanted[0]), None) is not None:
+            return None
         self.taken += 1
-        thin.token = table.version + 2 * self.taken - 1
-        thin.since = self.node.clock()
-        return True
+        return wanted, table.version + 2 * self.taken - 1, self.node.clock(), call
 
     def _may_begin(self) -> bool:
         """Whether nobody wants to know of free locks. What changes this takes a turn."""
@@ -370,70 +423,68 @@ class ThinLocks:
         # `locks.node.client.leaks` finds the line that took a lock by the objects that were made then.
         return self.node.running and not watched and not tracemalloc.is_tracing()
 
-    def drop(self, thin: ThinLock) -> bool:
+    def drop(self, thin: ThinLock | Agent) -> bool:
         """Release a thin lock, or end a thin transaction; returns whether it was one still."""
         if self._journal.torn is not self or self.held is not thin:
             return False
-        lock_id = thin.lock_id
+        granted = thin.granted
         self._next_pause = SHORTEST
-        if lock_id is None:
+        if granted is None:
             self.held = None
         else:
-            seconds = self.node.clock() - thin.since
+            wanted, _, since, _ = granted
+            seconds = self.node.clock() - since
             self.held = None
-            self.node.server.times.add_hold(lock_id, seconds)
+            self.node.server.times.add_hold(wanted[0], seconds)
         return True
 
-    def agent_of(self, thin: ThinTransaction) -> Agent:
-        """The agent of a transaction; it has ended, if the transaction has."""
-        if self._journal.torn is self:
-            self._journal.mend()
+    def _complete(self, thin: ThinLock | Agent) -> Agent:
+        """The agent of what is held, which has all that it needs."""
+        if not isinstance(thin, ThinLock):
+            if type(thin) is LightAgent:
+                thin.complete(ended=False)
+            return thin
         if thin.agent is None:
-            agent = self.node.make_agent(thin)
-            agent.history.append((agent.machine.end_transaction, ()))
-            agent.machine.end_transaction()
-            agent.ended()
-            thin.agent = agent
+            other = self.node.holders.get(thin.client)  # it begins at this moment
+            if other is None or not other.is_alive():
+                other = LightAgent(self.node, thin.client, thin.made)
+                other.complete(ended=False)
+            thin.agent = other
         return thin.agent
 
     def forsake(self) -> None:
         """In a forked child: what is held is the parent's."""
-        thin = self.held
-        if thin is not None and thin.agent is None:
-            thin.agent = self.node.make_agent(thin)
-            thin.agent.leave_to_parent()
+        if self.held is not None:
+            self._complete(self.held).leave_to_parent()
         self.conclude()
 
     def steps(self) -> list[Event]:
         """The events of the lock server that were left out."""
         machine, thin = self.node.server.machine, self.held
-        wanted = None if thin is None or thin.lock_id is None else thin.wanted
-        steps: list[Event] = [(machine.pass_over, (self.taken - (wanted is not None),))]
-        if thin is not None and wanted is not None:
-            agent = (
-                agent_numbered(thin.number, self.node.name) if thin.agent is None else thin.agent.id
-            )
-            steps.append((machine.request, (agent, thin.name, *wanted[:2])))
+        granted = None if thin is None else thin.granted
+        steps: list[Event] = [(machine.pass_over, (self.taken - (granted is not None),))]
+        if thin is not None and granted is not None:
+            number, name, _ = thin.made
+            agent = agent_numbered(number, self.node.name)
+            if isinstance(thin, ThinLock) and thin.agent is not None:
+                agent = thin.agent.id
+            steps.append((machine.request, (agent, name, *granted[0][:2])))
         return steps
 
     def inflate(self) -> None:
         """Carry them out, as a turn that is undone if it is interrupted, and done again."""
         journal, node, thin = self._journal, self.node, self.held
         journal.torn = True
-        kept = type(thin) is ThinLock
-        if thin is not None and thin.agent is None:
-            other = node.holders.get(thin.client) if kept else None  # it begins at this moment
-            alive = other is not None and other.is_alive()
-            thin.agent = other if alive else node.make_agent(thin)
+        agent = None if thin is None else self._complete(thin)
         if self.taken:
             node.server.carry_out(self.steps()[0])
-        if thin is not None and thin.agent is not None:
-            agent, wanted = thin.agent, thin.wanted
-            node.take_in(agent, kept)
-            if thin.lock_id is not None and wanted is not None:
-                node.server.times.got.setdefault(thin.token, thin.since)
-                told = node.request(agent.id, thin.name, *wanted[:2])
-                agent.event(agent.machine.ask_told, wanted, told, PendingCall())
+        if thin is not None and agent is not None:
+            node.take_in(agent, kept=isinstance(thin, ThinLock))
+            if thin.granted is not None:
+                wanted, token, since, call = thin.granted
+                node.server.times.got.setdefault(token, since)
+                told = node.request(agent.id, agent.machine.client, *wanted[:2])
+                agent.event(agent.machine.ask_told, wanted, told, call or PendingCall())
         journal.conclude()
 
     def conclude(self) -> None:
