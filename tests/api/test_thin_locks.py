@@ -7,6 +7,8 @@ whatever is looked at, at whatever moment, is the same.
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import random
 import threading
 from collections import Counter
@@ -23,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import locks
-from locks import aio
+from locks import aio, original
 from locks.node.client.agent import Agent
 from locks.node.client.thin import LightAgent, ThinLock
 from locks.node.node import Node
@@ -385,7 +387,7 @@ LOOKS: dict[str, Callable[[Node, locks.Lock], Any]] = {
     "Node.stop": lambda node, lock: (node.stop(), lock.owned()),
 }
 
-BLIND = {  # they say nothing of locks of this program, need an agent, which comes from one of those above, or other nodes
+BLIND = {  # they say nothing of locks of this program, need an agent (`AGENTS` has these), or other nodes
     *(
         "locks.HERE",
         "locks.TLS",
@@ -503,9 +505,9 @@ def test_each_view_is_known_here() -> None:
     assert public - errors - LOOKS.keys() == BLIND
 
 
-@pytest.mark.parametrize("in_transaction", [False, True])
+@pytest.mark.parametrize("form", ["Lock", "transaction", "agent"])
 @pytest.mark.parametrize("name", LOOKS)
-def test_each_view_sees_a_thin_lock(name: str, in_transaction: bool) -> None:
+def test_each_view_sees_a_thin_lock(name: str, form: str) -> None:
     """It answers what it answers if the lock was inflated before, and the lock is not thin any more."""
     answers = []
     for thin in (True, False):
@@ -516,9 +518,11 @@ def test_each_view_sees_a_thin_lock(name: str, in_transaction: bool) -> None:
         try:
             with stand_in(node):
                 lock, tx = locks.Lock(("thin", 7)), locks.transaction()
-                if in_transaction:
+                if form == "transaction":
                     tx.__enter__()
                     tx.lock(lock.lock_id)
+                elif form == "agent":
+                    locks.lock(locks.begin_transaction()[0], lock.lock_id)
                 else:
                     lock.acquire()
                 assert (node.thin.held is not None) == thin
@@ -527,6 +531,121 @@ def test_each_view_sees_a_thin_lock(name: str, in_transaction: bool) -> None:
         finally:
             node.stop()
     assert answers[0] == answers[1]
+
+
+def _elsewhere(work: Callable[[], Any]) -> str:
+    """What a call by another thread says."""
+    said: list[str] = []
+    thread = threading.Thread(target=lambda: said.append(_said(work)), name="another")
+    thread.start()
+    thread.join(LIMIT)
+    return said[0]
+
+
+def _monitored(agent: Agent) -> Any:
+    downs: list[Any] = []
+    locks.actors.monitor(agent, downs.append)
+    agent.stop()
+    eventually(lambda: downs)
+    return downs[0].subject is agent, downs[0].reason
+
+
+T, U = ("thin", 7), ("thin", 8)
+AGENTS: dict[str, Callable[[Agent], Any]] = {  # all that an agent can be asked, or told
+    "Agent.client": lambda agent: agent.client is threading.current_thread(),
+    "Agent.deadlocks": lambda agent: agent.deadlocks(),
+    "Agent.id": lambda agent: agent.id,
+    "Agent.is_alive": lambda agent: agent.is_alive(),
+    "Agent.lock_info": lambda agent: agent.lock_info(),
+    "Agent.lost": lambda agent: agent.lost.is_open,
+    "Agent.on_lost": lambda agent: (setattr(agent, "on_lost", print), agent.id, agent.on_lost),
+    "Agent.status": lambda agent: agent.status(),
+    "Agent.stop": lambda agent: agent.stop(),
+    "locks.await_all_locks": lambda agent: locks.await_all_locks(agent),
+    "locks.change_flag": lambda agent: locks.change_flag(agent, "notify", print),
+    "locks.end_transaction": lambda agent: locks.end_transaction(agent),
+    "locks.ensure_held": lambda agent: locks.ensure_held(agent, U),
+    "locks.fencing_token": lambda agent: locks.fencing_token(agent, T),
+    "locks.fencing_token_nowait": lambda agent: locks.fencing_token_nowait(agent, T),
+    "locks.lock": lambda agent: locks.lock(agent, U),
+    "locks.lock, again": lambda agent: locks.lock(agent, T, "read", timeout=0),
+    "locks.lock, wrongly": lambda agent: locks.lock(agent, U, timeout=-1),
+    "locks.lock, counted": lambda agent: locks.lock(agent, locks.values.units(U, 2)),
+    "locks.lock, elsewhere": lambda agent: _elsewhere(lambda: locks.lock(agent, U)),
+    "locks.end_transaction, elsewhere": lambda agent: _elsewhere(
+        lambda: locks.end_transaction(agent)
+    ),
+    "locks.lock_info": lambda agent: locks.lock_info(agent),
+    "locks.lock_nowait": lambda agent: locks.lock_nowait(agent, U),
+    "locks.lock_objects": lambda agent: locks.lock_objects(agent, [(U, "read"), (T, "write")]),
+    "locks.surrender_nowait": lambda agent: locks.surrender_nowait(agent, T, agent),
+    "locks.transaction_status": lambda agent: locks.transaction_status(agent),
+    "locks.unlock": lambda agent: locks.unlock(agent, T),
+    "locks.facts.break_transaction": lambda agent: locks.facts.break_transaction(
+        agent, reason="a test"
+    ),
+    "monitor": _monitored,
+    "kill": lambda agent: locks.actors.kill(agent),
+    "as an actor": lambda agent: (agent.actor_urn, agent.actor_class, agent.actor_stopped.is_set()),
+    "as text": lambda agent: (str(agent), repr(agent)),
+    "as a key": lambda agent: {agent: 1}[agent],
+    "its kind": lambda agent: (isinstance(agent, Agent), agent.id, type(agent)),
+    "pickled": lambda agent: pickle.dumps(agent),
+    "copied": lambda agent: copy.copy(agent),
+    "something that it has not": lambda agent: agent.colour,  # type: ignore[attr-defined]
+    **{
+        f"proxy, {name}": lambda agent, name=name: getattr(agent.proxy(), name)().get(timeout=LIMIT)  # type: ignore[misc]
+        for name in (
+            *("await_all_locks", "lock_info", "transaction_status", "ensure_held"),
+            *("end_transaction", "async_await_all_locks", "lock"),
+        )
+    },
+    "proxy, id": lambda agent: agent.proxy().id.get(timeout=LIMIT),
+    "ask": lambda agent: agent.ask(("unlock", T), timeout=LIMIT),
+    "tell": lambda agent: agent.tell("nothing"),
+}
+
+
+def test_each_function_with_an_agent_is_known_here() -> None:
+    """A new attribute of agents, or function with an agent, has to be tried with a light one."""
+    functions = {f"locks.{each}" for each in original.__all__}
+    known = {each for each in AGENTS if each.startswith(("locks.", "Agent."))}
+    others = {f"locks.{each}" for each in ("begin_transaction", "spawn_agent")}
+    others |= {f"locks.{each}" for each in ("watch", "unwatch", "watchers")}
+    of_agents = {f"Agent.{each}" for each in Agent._for_users}
+    assert of_agents | functions - others <= known
+
+
+@pytest.mark.parametrize("locked", [False, True])
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_light_agent_answers_like_any_other(name: str, locked: bool) -> None:
+    """Each function says the same of it, and has the same effect."""
+    said = []
+    for thin in (True, False):
+        clocks = (lambda: 10**9, lambda: 1.0)
+        node = Node(NAME, log_waits_longer_than=inf, clocks=clocks, first_version=100)
+        node.thin.usable = thin
+        try:
+            with stand_in(node):
+                agent, _ = locks.begin_transaction()
+                if locked:
+                    locks.lock(agent, T)
+                assert (type(agent) is LightAgent) == (node.thin.held is agent) == thin
+                found = [_told(partial(AGENTS[name], agent)), agent.is_alive()]
+                found += [_said(agent.lock_info), locks.queue(T), locks.queue(U), agent.id]
+                said.append([*map(str, found)])
+                assert type(agent) is Agent
+        finally:
+            node.stop()
+    assert said[0] == said[1]
+
+
+def _told(ask: Callable[[], Any]) -> str:
+    """The same, of any error."""
+    try:
+        return _said(ask)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
 
 
 def test_each_watcher_ends_thin_locks(node: Node) -> None:

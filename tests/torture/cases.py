@@ -87,6 +87,10 @@ def _spawn(stage: Stage) -> None:
     stage.begun = locks.spawn_agent()
 
 
+def _begin_with_one(stage: Stage) -> None:
+    stage.begun = locks.begin_transaction([(A, "write")])[0]
+
+
 def _begin_with(stage: Stage) -> None:
     stage.begun = locks.begin_transaction([(A, "write"), (B, "read")])[0]
 
@@ -237,6 +241,18 @@ def _look_at_transaction(tx: locks.Transaction) -> None:
     assert len(locks.holders(A)) == 1
     assert tx.agent.is_alive()
     assert tx.token(A) == locks.holders(A)[0].number
+
+
+def _thick_with_b(stage: Stage) -> None:
+    _thick(stage)
+    stage.begin("b")
+
+
+def _look_at_agent(stage: Stage) -> None:
+    (agent,) = stage.agents
+    assert agent.is_alive()
+    assert [each.held for each in agent.lock_info()] == [True]
+    assert locks.holders(A)[0].agent == agent.id
 
 
 def _left_transaction(stage: Stage) -> None:
@@ -427,6 +443,8 @@ def _in_server(code: CodeType) -> bool:  # the actor, for compiled machines are 
 
 CASES: dict[str, Case] = {
     "spawn_agent": Case(_nothing, _spawn, NOTHING, NOTHING),
+    "spawn_agent, not thin": Case(_thick, _spawn, NOTHING, NOTHING),
+    "begin_transaction of one": Case(_nothing, _begin_with_one, mine("a"), NOTHING),
     "begin_transaction of two": Case(
         _nothing, _begin_with, {("me", "a"): "write", ("me", "b"): "read"}, NOTHING
     ),
@@ -474,7 +492,26 @@ CASES: dict[str, Case] = {
         _busy_for_locks, _locking_block, NOTHING, NOTHING, kinds=BOTH
     ),
     "with transaction, lock_all": Case(_nothing, _block_of_all, NOTHING, NOTHING),
-    "lock": Case(lambda s: s.begin("b"), _ask("a"), mine("a", "b"), mine("b")),
+    "lock": Case(_thick_with_b, _ask("a"), mine("a", "b"), mine("b")),
+    "lock by a light agent": Case(lambda s: s.begin(), _ask("a"), mine("a"), NOTHING),
+    "second lock by a light agent": Case(
+        lambda s: s.begin("b"), _ask("a"), mine("a", "b"), mine("b")
+    ),
+    "unlock by a light agent": Case(
+        lambda s: s.begin("a"),
+        lambda s: locks.unlock(s.agents[0], A),
+        NOTHING,
+        mine("a"),
+        NOTHING,
+    ),
+    "end of a light agent": Case(
+        lambda s: s.begin("a"),
+        lambda s: locks.end_transaction(s.agents[0]),
+        NOTHING,
+        mine("a"),
+        NOTHING,
+    ),
+    "looking at a light agent": Case(lambda s: s.begin("a"), _look_at_agent, mine("a"), mine("a")),
     "lock that waits": Case(_busy, _ask("a"), mine("a", "b"), mine("b"), kinds=BOTH),
     "lock that is refused a wait": Case(
         _held,

@@ -56,7 +56,13 @@ print(sorted(found), problems, at > first, looks > held > 0)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["Injected", "view"])
-@pytest.mark.parametrize("case", ["with RWLock", "with Lock, inflated", "with transaction, lock"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        *("with RWLock", "with Lock, inflated", "with transaction, lock"),
+        "begin_transaction of one",
+    ],
+)
 def test_a_held_thin_lock_is_announced_at_each_instruction(case: str, fault: str) -> None:
     """Whatever comes at whatever position: before no instruction is there a thin lock that the next turn would not inflate."""
     command = [sys.executable, "-c", SCRIPT, case, fault, str(SEED % 60), "60"]

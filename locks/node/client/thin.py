@@ -170,12 +170,17 @@ class LightAgent(Agent):
         self.granted: Granted | None = None
 
     def __getattr__(self, name: str) -> Any:
-        if name in LATER:
-            self.node.thin.inflate_agent(self)
+        if name not in LATER:
+            raise AttributeError(f"'Agent' object has no attribute {name!r}", name=name, obj=self)
+        self.node.thin.inflate_agent(self)
         return object.__getattribute__(self, name)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        self.node.thin.inflate_agent(self)  # so it fails like any agent
+        return object.__reduce_ex__(self, protocol)
+
     def complete(self, ended: bool) -> None:
-        """Have what an agent has; in a turn. Calling it again has no effect."""
+        """Have what an agent has; in a turn. Calling it again has no effect, so it is looked up in this class."""
         if type(self) is LightAgent:
             node, (number, name, abort) = self.node, self.made
             ref = agent_numbered(number, node.name)
@@ -355,9 +360,9 @@ class ThinLocks:
         if self.held is agent:
             self.turn.ask(bool)
         if self.turn.is_here():
-            agent.complete(ended=True)
+            LightAgent.complete(agent, True)
         else:
-            self.turn.quick(agent.complete, True)
+            self.turn.quick(LightAgent.complete, agent, True)
 
     def close(self) -> None:
         """The node has stopped, or is another process's."""
@@ -442,13 +447,13 @@ class ThinLocks:
         """The agent of what is held, which has all that it needs."""
         if not isinstance(thin, ThinLock):
             if type(thin) is LightAgent:
-                thin.complete(ended=False)
+                LightAgent.complete(thin, False)
             return thin
         if thin.agent is None:
             other = self.node.holders.get(thin.client)  # it begins at this moment
             if other is None or not other.is_alive():
                 other = LightAgent(self.node, thin.client, thin.made)
-                other.complete(ended=False)
+                LightAgent.complete(other, False)
             thin.agent = other
         return thin.agent
 
