@@ -115,6 +115,19 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         """The nodes and the requirement of the lock."""
         return where(node, self._nodes, self._require, self.lock_id)
 
+    def is_plain(self, node: Node, timeout: float | None) -> bool:
+        """Whether it is to be thin if it is free; this counts the pause down."""
+        if node.is_clustered:
+            check_sendable(self.lock_id)
+            return False
+        if node.thin.pause:
+            node.thin.pause -= 1
+            return False
+        if timeout is not None:
+            check_timeout(timeout)
+        usual = self._nodes is None and self._require is None
+        return usual and type(self.lock_id[-1]) is not tuple and not is_in_event_loop()
+
     def __repr__(self) -> str:
         return f"<Lock {self.mode} {show(self.lock_id)}>"
 
@@ -158,16 +171,7 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         if scope is None or self._nodes is not None or self._require is not None:
             scope = self.where(node)
         wanted: Object = (self.lock_id, self.mode, *scope)
-        plain = False  # whether it may be thin
-        if node.is_clustered:
-            check_sendable(self.lock_id)
-        elif node.thin.pause:
-            node.thin.pause -= 1
-        else:
-            plain = self._nodes is None and self._require is None
-            plain = plain and type(self.lock_id[-1]) is not tuple and not is_in_event_loop()
-            if timeout is not None:
-                check_timeout(timeout)
+        plain = self.is_plain(node, timeout)
         while True:
             call = None
             try:

@@ -14,7 +14,7 @@ from locks.core.agent.machine import AgentMachine
 from locks.node.client.acquisitions import Acquisition
 from locks.node.client.agent import Agent
 from locks.node.client.one_client import note_wait
-from locks.node.client.thin import ThinLock
+from locks.node.client.thin import LightAgent, ThinLock, ThinRLock
 from locks.node.ports import PendingCall
 from locks.runtime.inline import Turn
 from tests.api.test_owners import Between, holder_of
@@ -192,17 +192,21 @@ def test_one_gives_up_what_another_one_has_asked_for_without_waiting() -> None:
 
 def test_two_threads_release_an_rlock_at_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each undoes one `acquire`, and then nobody has it."""
-    owner = locks.Owner("job")
-    lock = locks.RLock(A, owner=owner)
-    assert lock.acquire()
-    assert lock.acquire()
-    between = Between(monkeypatch, Agent, "give_back")
-    between.do = lock.release
-    lock.release()
-    assert not lock.owned()
-    with pytest.raises(locks.errors.NotHeld):
+    node = locks.start()
+    for made, pause in ((Agent, 100), (ThinRLock, 0)):
+        node.thin.pause = pause
+        owner = locks.Owner("job")
+        lock = locks.RLock(A, owner=owner)
+        assert lock.acquire()
+        assert lock.acquire()
+        between = Between(monkeypatch, made, "give_back")
+        between.do = lock.release
         lock.release()
-    owner.end()
+        assert between.do is None
+        assert not lock.owned()
+        with pytest.raises(locks.errors.NotHeld):
+            lock.release()
+        owner.end()
 
 
 def test_what_is_acquired_before_a_block_may_be_released_within_it() -> None:
@@ -250,8 +254,13 @@ def test_nothing_begins_on_a_node_that_another_thread_stops(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Or it would have locks there, while others have the same ones on the next node."""
-    for made, pause in ((Agent, 100), (ThinLock, 0)):
-        for begin in locks.transaction().__enter__, locks.Lock(A).acquire:
+    for pause in 100, 0:
+        for begin, thin in (
+            (locks.transaction().__enter__, LightAgent),
+            (locks.Lock(A).acquire, ThinLock),
+            (locks.RLock(A).acquire, ThinRLock),
+        ):
+            made = Agent if pause else thin
             between = Between(monkeypatch, made, "__init__")
             node = locks.start()
             node.thin.pause = pause

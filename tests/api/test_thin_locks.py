@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 import locks
 from locks import aio, original
 from locks.node.client.agent import Agent
-from locks.node.client.thin import LightAgent, ThinLock
+from locks.node.client.thin import LightAgent, ThinLock, ThinRLock
 from locks.node.node import Node
 from locks.program.default import default_node, stand_in
 from locks.runtime.leaving import Hold
@@ -53,7 +53,9 @@ steps = st.one_of(
     st.tuples(st.sampled_from(["run", "own"]), clients, ids, modes),
     st.tuples(st.sampled_from(["undo", "ask", "disown"]), clients, ids),
     st.tuples(st.sampled_from(["after", "end_owner"]), clients),
-    st.tuples(st.sampled_from(["owned", "token", "enter", "leave"]), clients, ids),
+    st.tuples(st.sampled_from(["owned", "token", "leave", "leave"]), clients, ids),
+    st.tuples(st.sampled_from(["enter", "enter", "nest", "own_again"]), clients, ids, modes),
+    st.tuples(st.just("disown_once"), clients, ids),
     st.tuples(st.just("block"), clients, ids, modes),
     *(st.tuples(st.just("begin"), clients, st.booleans()),) * 2,
     *(st.tuples(st.sampled_from(["get", "request"]), clients, ids, modes),) * 2,
@@ -201,8 +203,19 @@ class World:
         client.owner.end()
         client.owner = locks.Owner("the next owner")
 
-    def _enter(self, client: Client, lock_id: Any) -> Any:
-        return locks.RLock(lock_id).acquire(blocking=False)
+    def _enter(self, client: Client, lock_id: Any, mode: Any) -> Any:
+        return locks.RLock(lock_id, mode).acquire(blocking=False)
+
+    def _nest(self, client: Client, lock_id: Any, mode: Any) -> Any:
+        lock = locks.RLock(lock_id, mode, timeout=0)
+        with lock, lock:
+            return lock.acquire(), lock.release(), self.node.view(lock_id)
+
+    def _own_again(self, client: Client, lock_id: Any, mode: Any) -> Any:
+        return locks.RLock(lock_id, mode, owner=client.owner).acquire(blocking=False)
+
+    def _disown_once(self, client: Client, lock_id: Any) -> Any:
+        return locks.RLock(lock_id, owner=client.owner).release()
 
     def _leave(self, client: Client, lock_id: Any) -> Any:
         return locks.RLock(lock_id).release()
@@ -826,6 +839,55 @@ def test_a_waiting_client_gets_a_thin_lock(node: Node) -> None:
         assert not got
     thread.join(LIMIT)
     assert got == [True]
+
+
+def test_an_rlock_is_thin(node: Node) -> None:
+    """It counts, and its agent counts on."""
+    lock, other = locks.RLock(("thin", 16)), locks.Lock(("thin", 16))
+    with lock:
+        with lock, locks.RLock(("thin", 16), "read"):
+            assert type(node.thin.held) is ThinRLock
+            with pytest.raises(locks.errors.NotHeld, match="by an RLock"):
+                other.release()
+            assert not node.thin.held
+        assert lock.owned()
+        assert lock.acquire()
+        lock.release()
+        assert lock.owned()
+    assert not locks.holders(("thin",))
+    node.thin.pause = 0
+    for _ in range(2):
+        assert lock.acquire()
+    lock.release()
+    assert type(node.thin.held) is ThinRLock
+    lock.release()
+    assert node.thin.held is None
+    with pytest.raises(locks.errors.NotHeld):
+        lock.release()
+
+
+def test_an_rlock_of_an_owner_is_thin(node: Node) -> None:
+    """Another thread acquires it once more, and one of them is the last to release it."""
+    lock = locks.RLock(("thin", 17), owner=locks.Owner("job"))
+    assert lock.acquire()
+    assert _elsewhere(lock.acquire) == "True"
+    assert type(node.thin.held) is ThinRLock
+    lock.release()
+    assert node.thin.held is not None
+    assert _elsewhere(lock.release) == "None"
+    assert node.thin.held is None
+    assert not locks.holders(("thin",))
+
+
+def test_an_upgrade_of_a_thin_rlock(node: Node) -> None:
+    """It needs the agent."""
+    lock = locks.RLock(("thin", 18), "read")
+    with lock:
+        assert type(node.thin.held) is ThinRLock
+        with locks.RLock(("thin", 18)):
+            assert [each.mode for each in locks.holders(("thin",))] == ["read", "write"]
+        assert lock.owned()
+    assert not locks.holders(("thin",))
 
 
 def test_only_one_has_a_thin_lock(node: Node) -> None:

@@ -68,6 +68,13 @@ class Acquisitions:
                 acquisition.entered = True
                 return
 
+    def add(self, lock_id: LockId, others: Acquisitions) -> None:
+        """Add the acquisitions of an id that has been requested already."""
+        entered = others.by_id.get(lock_id)
+        for each in () if entered is None else list(entered.own):
+            self.enter(lock_id, each)
+            self.ask(lock_id, each)
+
     def ask(self, lock_id: LockId, acquisition: Acquisition | None) -> bool:
         """Note a request for the id by an acquisition or by a `Lock`; return whether it has acquisitions."""
         entered = self.by_id.get(lock_id)

@@ -796,6 +796,12 @@ class Agent(Door, metaclass=Shown):
         if self.acquisitions is None:
             self.acquisitions = Acquisitions()
 
+    def take_over(self, lock_id: LockId, acquisitions: Acquisitions) -> None:
+        """Have the acquisitions of a lock that was thin; in its turn. Calling it again has no effect."""
+        self._begin_acquisitions()
+        assert self.acquisitions is not None
+        self.acquisitions.add(lock_id, acquisitions)
+
     def has_acquired(self, lock_id: LockId) -> bool:
         """Whether there is an acquisition."""
         return self.acquisitions is not None and self.acquisitions.has(lock_id)

@@ -34,6 +34,7 @@ from gevent import getcurrent
 
 from locks.core.agent.machine import GRANTED, AgentMachine, Object
 from locks.model import LockId, LockResult, agent_numbered, check_timeout
+from locks.node.client.acquisitions import Acquisition, Acquisitions
 from locks.node.client.agent import Agent, Granted, Made
 from locks.node.client.clients import labelled
 from locks.node.client.holders import Holders
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 
     from locks.runtime.inline import Journal
 
-__all__ = ["LightAgent", "ThinLock", "ThinLocks"]
+__all__ = ["LightAgent", "ThinLock", "ThinLocks", "ThinRLock"]
 
 # Pauses: locks that take the usual way after one that did not stay thin.
 SHORTEST = 16
@@ -147,6 +148,55 @@ class ThinLock:
         """Its agent, which it gets now; `None` if it was released."""
         self._locks.prepare()
         return self.agent
+
+
+@final
+class ThinRLock(ThinLock):
+    """The same for `RLock`s, which it counts, until its agent does.
+
+    Attributes:
+        acquisitions: How often it was acquired.
+    """
+
+    __slots__ = ("acquisitions",)
+
+    def __init__(
+        self, locks: ThinLocks, client: Client, wanted: Object, name: str, first: Acquisition
+    ) -> None:
+        super().__init__(locks, client, wanted, name)
+        self.acquisitions = Acquisitions()
+        self.acquisitions.enter(wanted[0], first)
+        self.acquisitions.ask(wanted[0], first)
+
+    def enter(self, acquisition: Acquisition) -> bool:
+        """Acquire it once more; returns whether it is thin still."""
+        return bool(self._locks.turn.quick(self._locks.enter, self, acquisition))
+
+    def give_back(self, lock_id: LockId, acquisition: Acquisition) -> None:
+        """See `Agent.give_back`."""
+        turn = self._locks.turn
+        try:
+            if turn.quick(self._locks.give_back, self, acquisition):
+                return
+        except BaseException:
+            self.withdraw_acquisition(None, lock_id, acquisition)
+            raise
+        turn.run_surely(self._give_back, lock_id, acquisition)
+
+    def _give_back(self, lock_id: LockId, acquisition: Acquisition) -> None:
+        if self.agent is None:
+            raise not_held(lock_id)
+        self.agent._give_back(lock_id, acquisition)
+
+    def withdraw_acquisition(
+        self, call: PendingCall | None, lock_id: LockId, acquisition: Acquisition
+    ) -> None:
+        """See `Agent.withdraw_acquisition`."""
+        insist(self._locks.turn.run_surely, self._withdraw_acquisition, lock_id, acquisition)
+
+    def _withdraw_acquisition(self, lock_id: LockId, acquisition: Acquisition) -> None:
+        if self.agent is not None:
+            self.agent._withdraw_acquisition(None, lock_id, acquisition)
 
 
 @final
@@ -387,7 +437,7 @@ class ThinLocks:
         waits = isinstance(client, Ending) and client.waiting
         if self.held is not None or has_ended or waits:
             return False
-        if type(thin) is ThinLock:
+        if type(thin) is not LightAgent:
             if node.holders.get(client) is not None:
                 return False
             thin.granted = self._granted(thin.wanted)
@@ -443,6 +493,20 @@ class ThinLocks:
             self.node.server.times.add_hold(wanted[0], seconds)
         return True
 
+    def enter(self, thin: ThinRLock, acquisition: Acquisition) -> bool:
+        """Acquire a thin lock once more; returns whether it was one still."""
+        is_thin = self._journal.torn is self and self.held is thin
+        if is_thin:
+            thin.acquisitions.enter(thin.wanted[0], acquisition)
+        return is_thin
+
+    def give_back(self, thin: ThinRLock, acquisition: Acquisition) -> bool:
+        """Undo one acquisition, and release the lock with the last one; returns whether it was thin still."""
+        is_thin = self._journal.torn is self and self.held is thin
+        if is_thin and thin.acquisitions.take_out(thin.wanted[0], acquisition):
+            self.drop(thin)
+        return is_thin
+
     def _complete(self, thin: ThinLock | Agent) -> Agent:
         """The agent of what is held, which has all that it needs."""
         if not isinstance(thin, ThinLock):
@@ -485,6 +549,8 @@ class ThinLocks:
             node.server.carry_out(self.steps()[0])
         if thin is not None and agent is not None:
             node.take_in(agent, kept=isinstance(thin, ThinLock))
+            if isinstance(thin, ThinRLock):
+                agent.take_over(thin.wanted[0], thin.acquisitions)
             if thin.granted is not None:
                 wanted, token, since, call = thin.granted
                 node.server.times.got.setdefault(token, since)
