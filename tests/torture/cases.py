@@ -619,6 +619,22 @@ CASES: dict[str, Case] = {
         finish=_end_owner,
     ),
     "with RLock": Case(_nothing, _with_rlock, NOTHING, NOTHING),
+    "with RLock, not thin": Case(_thick, _with_rlock, NOTHING, NOTHING),
+    "RLock.release, not thin": Case(
+        lambda s: (_thick(s), _entered(s)),
+        lambda s: _an_rlock(s).release(),
+        NOTHING,
+        mine("a"),
+        NOTHING,
+        finish=_let_rlock_go,
+    ),
+    "RLock beside a thin one": Case(
+        _entered,
+        lambda s: _an_rlock(s).acquire() and len(locks.holders(A)),
+        mine("a"),
+        mine("a"),
+        finish=_let_rlock_go,
+    ),
     "with RLock, again": Case(_entered, _with_rlock, mine("a"), mine("a"), finish=_let_rlock_go),
     "with RLock that waits": Case(_busy_for_locks, _with_rlock, NOTHING, NOTHING, kinds=BOTH),
     "RLock.release, once": Case(

@@ -69,11 +69,12 @@ class Acquisitions:
                 return
 
     def add(self, lock_id: LockId, others: Acquisitions) -> None:
-        """Add the acquisitions of an id that has been requested already."""
+        """Add those of an id, whose `take_out` may have been interrupted; calling it again has no effect."""
         entered = others.by_id.get(lock_id)
-        for each in () if entered is None else list(entered.own):
-            self.enter(lock_id, each)
-            self.ask(lock_id, each)
+        if entered is not None:
+            own = self.by_id.setdefault(lock_id, entered)
+            own.own.update(entered.own)
+            own.asked = own.asked or entered.asked
 
     def ask(self, lock_id: LockId, acquisition: Acquisition | None) -> bool:
         """Note a request for the id by an acquisition or by a `Lock`; return whether it has acquisitions."""
