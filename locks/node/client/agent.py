@@ -346,6 +346,7 @@ class Agent(Door, metaclass=Shown):
 
     def note_block(self, hold: Hold, lock_id: LockId | None = None) -> None:
         """A block of a generator holds a lock, or the transaction; it may be left elsewhere than here."""
+        self.node.thin.prepare()  # an interrupted inflation is not done again after this
         self.blocks = {**self._open_blocks(), hold: lock_id}
         self._here = None
 
@@ -889,6 +890,7 @@ class Agent(Door, metaclass=Shown):
 
     def notify_when_held(self) -> None:
         """Notify the client when all requested locks are granted, whatever its other notifications."""
+        self.node.thin.prepare()  # as in `note_block`
         if self._notified is None:
             self._set_notified(True)
         self.await_later(self._tell_result)

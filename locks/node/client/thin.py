@@ -1,10 +1,10 @@
 """Thin locks: a lock that is held by a client without an agent, as long as nobody else is interested in it.
 
-A `Lock` that is free needs no agent: a `ThinLock` says who holds it, since when, and its token. A transaction of the
-caller, without other options than those of the usual ones, begins with an agent that is nothing but its name: a `LightAgent`. It can have one lock that is
-free. A node has one of them at a time. It is *inflated*
-before anything else happens on the node: it gets its agent, or what its agent lacks, of the age that it would have, with its request granted
-under the same token. Everything else sees agents and the lock table, as if there were no thin locks.
+A `Lock` or an `RLock` that is free needs no agent: a `ThinLock` says who holds it, since when, and its token. A transaction
+of the caller begins with a `LightAgent`, which has no machine; it can have one lock that is free. A node has one of all
+these at a time. It is *inflated* before anything else happens on the node: it gets its agent, or what its agent lacks, of
+the age that it would have, with its request granted under the same token. Everything else sees agents and the lock table,
+as if there were no thin locks.
 
 **What inflates?** All that looks at agents or the lock table takes the node's turn. A thin lock leaves the turn's
 journal torn, so before any other turn the journal is mended, and that inflates it. Only its own turns, which take and
@@ -14,8 +14,9 @@ Whoever wants to know of locks that are free again (watchers, a trace, an audit 
 there are no thin locks (`ThinLocks._may_begin`).
 
 **Why is it atomic?** A thin lock is held from the assignment of one attribute on, and released by another one, so
-there is nothing to undo. So does a thin transaction begin, lock and end. The inflation is a turn like any other, which is undone and done again. A call from within
-a thin lock's turn is refused or answered as from within any turn: it never changes what that turn works on.
+there is nothing to undo. So does a thin transaction begin, lock and end. The inflation is a turn like any other, which is
+undone and done again. A call from within a thin lock's turn is refused or answered as from within any turn: it never
+changes what that turn works on.
 
 **When does it pay?** If locks are inflated often, it does not. So after each lock that did not stay thin, the next
 ones take the usual way; twice as many each time, until one stays thin.
