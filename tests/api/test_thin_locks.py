@@ -740,6 +740,10 @@ def test_tasks_have_thin_locks(node: Node) -> None:
             await tx.write_lock(("thin", 12))
             assert type(node.thin.held) is LightAgent
         node.thin.pause = 0
+        lock = aio.RLock(("thin", 12))
+        async with lock, lock:
+            assert type(node.thin.held) is ThinRLock
+        assert node.thin.held is None
         await aio.Lock(("thin", 13)).acquire()
         assert node.thin.held
 
