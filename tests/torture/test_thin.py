@@ -60,7 +60,7 @@ print(sorted(found), problems, at > first, looks > held > 0)
     "case",
     [
         *("with RWLock", "with Lock, inflated", "with transaction, lock"),
-        *("begin_transaction of one", "with RLock, again"),
+        *("begin_transaction of one", "with RLock"),
     ],
 )
 def test_a_held_thin_lock_is_announced_at_each_instruction(case: str, fault: str) -> None:
