@@ -397,7 +397,7 @@ LOOKS: dict[str, Callable[[Node, locks.Lock], Any]] = {
     "Node.statistics": lambda node, lock: node.statistics()._replace(times=None),
     "Node.spawn_agent": lambda node, lock: _begun(lambda: (node.spawn_agent(),), lock),
     "Node.trace": lambda node, lock: _traced(node, lock),
-    "Node.stop": lambda node, lock: (node.stop(), lock.owned()),
+    "Node.stop": lambda node, lock: (node.stop(), lock.owned(), locks.stop()),
 }
 
 BLIND = {  # they say nothing of locks of this program, need an agent (`AGENTS` has these), or other nodes
