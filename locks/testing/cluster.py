@@ -22,7 +22,7 @@ from locks.node.peers.local_node import LocalNode
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
 from locks.otp.admission.rights import Right
-from locks.otp.links.budgets import Share, Traffic
+from locks.otp.links.budgets import Limits, Share, Traffic
 from locks.otp.process.processes import NOCONNECTION, Local, Processes
 from locks.otp.process.remote import Errors, Remotes
 from locks.wire.forms import LOCK_SERVER
@@ -203,6 +203,7 @@ class SimulatedCluster(Cluster):
         self.executor = background
         self.members = {}
         self.limited = {}
+        self.limits = {}
         self.distribution = cast(Any, _Distribution(node, servers, refusal))
         self.processes = Processes(
             self.distribution,
@@ -218,7 +219,8 @@ class SimulatedCluster(Cluster):
         self.remotes = Remotes(node.name, self.processes, node.turn, background, errors)
         self.silence = cast(Any, _NeverSilent(refusal))
         self.arrivals = cast(Any, _NobodyArrives(refusal))
-        self.guests = Guests(node.server, background, self.distribution.links.__contains__)
+        are_linked = self.distribution.links.__contains__
+        self.guests = Guests(node.server, background, are_linked, Limits(), self._refuse)
         later = partial(node.application.later, node.name)
         self.readers = ViewSender(self, cast(Any, _Slices(later, self.flush)))
         self.views = ViewReader(self)
@@ -241,6 +243,7 @@ class SimulatedCluster(Cluster):
         links: dict[str, Any] = self.distribution.links
         links[other] = _Connection(peer, partial(self._send, other), nodes.application.fail)
         self.members[other] = False
+        self.limits[other] = Limits()
         for act in self.on_connected:
             act(other)
         self.views.joined(other)
@@ -251,7 +254,7 @@ class SimulatedCluster(Cluster):
         link: Any = self.distribution.links.pop(other, None)
         if link is not None:
             link.closed = NOCONNECTION
-            del self.members[other]
+            del self.members[other], self.limits[other]
             self.processes.lost(other)
             self.guests.lost(other)
             self.readers.lost(other)

@@ -16,6 +16,7 @@ from locks.actors import GeventActor
 from locks.errors import LocksError, NodeNotRunning
 from locks.program.default import default_node
 from locks.testing import Simulation, simulate
+from locks.values import View
 from locks.wire import pages
 from tests.helpers import EXPLORE, ROOT
 from tests.warm import run_program
@@ -54,7 +55,7 @@ def released(simulation: Simulation) -> None:
     held: set[str] = set()
     news: list[str] = []
 
-    def changed(view: locks.View) -> None:
+    def changed(view: View) -> None:
         if view.holders:
             held.add(view.node)
         elif view.node in held:
@@ -180,7 +181,7 @@ def test_views_of_all_nodes() -> None:
         def on_receive(self, message: Any) -> None:
             told.setdefault("actor", []).append(message)
 
-    told: dict[str, list[locks.View]] = {}
+    told: dict[str, list[View]] = {}
 
     def scenario(simulation: Simulation) -> None:
         told.clear()
@@ -298,7 +299,7 @@ def test_a_node_that_has_crashed_calls_nobody() -> None:
     """Neither a watcher that was about to be told, nor later, when another node has its name."""
 
     def scenario(simulation: Simulation) -> None:
-        def told(view: locks.View) -> None:
+        def told(view: View) -> None:
             assert not any("n2 crashes" in line for line in simulation.trace)
 
         def work() -> None:

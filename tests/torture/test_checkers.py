@@ -57,6 +57,12 @@ def _deadlock(node: Node) -> None:
     machine.table.request(_first(node).id, "me", ("t", "c"), "write")
 
 
+def _watch_nobody(node: Node) -> None:
+    """It is the node that watches over clients whose transactions began thin."""
+    node.thin.close()
+    _agent(node)._monitor = None
+
+
 def _first(node: Node) -> locks.actors.Agent:
     return next(iter(node.agents_by_id.values()))
 
@@ -90,7 +96,7 @@ BREAKS: dict[str, tuple[Callable[[Node], object], str]] = {
         lambda node: node.holders.__setitem__(_agent(node).client, locks.spawn_agent()),
         "registers",
     ),
-    "nobody watches": (lambda node: setattr(_agent(node), "_monitor", None), "registers"),
+    "nobody watches": (_watch_nobody, "registers"),
     "a message that lies about": (
         lambda node: node._dispatch._queue.append((node.server, None)),
         "quiet",
