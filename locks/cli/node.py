@@ -258,6 +258,7 @@ def _run(options: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
             options.servers = options.servers or text
+        is_spare = False
         reloading = Reloading(settings, _given(options))
         servers = servers_in(options) or said.get("servers")
         if isinstance(servers, str):
@@ -267,10 +268,12 @@ def _run(options: argparse.Namespace) -> int:
                 if ended.is_open:
                     return 0
         elif servers and name not in parse_servers(servers, bool(options.epmd or said.get("epmd"))):
-            raise InvalidOption(
-                f"this node, {name}, is not one of the servers {', '.join(servers)}: a lock server must be in "
-                "its own list of servers"
-            )
+            is_spare = True
+            if options.state is None:
+                raise InvalidOption(
+                    f"this node, {name}, is not one of the servers {', '.join(servers)}: a lock server must be in "
+                    "its own list of servers; or it has --state FILE, and waits for `locks servers add`"
+                )
         listen = options.listen or said.get("listen") or (None if servers else "127.0.0.1:0")
         metrics = options.metrics and parse_address(options.metrics, bool(options.allow_plaintext))
         audit = AuditLog(options.audit, options.audit_size) if options.audit else None
@@ -284,7 +287,7 @@ def _run(options: argparse.Namespace) -> int:
             tls=TLS(*options.tls) if options.tls else None,
             epmd=options.epmd,
             net_ticktime=options.net_ticktime,
-            mesh=False if options.no_mesh else None,
+            mesh=False if options.no_mesh else is_spare or None,
             allow_plaintext=options.allow_plaintext,
             allow_short_cookie=options.allow_short_cookie,
             log_waits_longer_than=options.log_waits_longer_than,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Annotated, Any, NamedTuple
 
+from locks.core.rosters import Roster, RosterFact
 from locks.core.statistics import NodeStatistics
 from locks.errors import assert_never
 from locks.model import AgentId, Deadlock, LockId, RequestRecord
@@ -18,6 +19,7 @@ from locks.ranges import MOST_RECORDS, Name, Names, Number, Size, Text, Version
 __all__ = [
     "MOST_CLIENTS",
     "MOST_DEADLOCKS",
+    "AcceptRoster",
     "Answer",
     "AskClients",
     "AskDeadlocks",
@@ -27,21 +29,25 @@ __all__ = [
     "AskMembers",
     "AskNode",
     "AskRequests",
+    "AskRoster",
     "Break",
     "Broken",
     "ClientPage",
     "DeadlockFact",
     "DeadlockPage",
     "HistoryPage",
+    "LearnRoster",
     "Mark",
     "MarkFact",
     "MarkPage",
     "MemberFact",
     "MemberPage",
     "NodeFact",
+    "PrepareRoster",
     "Question",
     "RequestFact",
     "RequestPage",
+    "RosterQuestion",
     "Untold",
     "node_of",
 ]
@@ -399,6 +405,46 @@ class AskHistory(NamedTuple):
     at: Number
 
 
+class AskRoster(NamedTuple):
+    """Which list of servers do you know? The answer is a `RosterFact` (`locks.core.rosters`)."""
+
+
+class PrepareRoster(NamedTuple):
+    """Promise to accept nothing with a smaller ballot. The answer is a `RosterFact`.
+
+    Attributes:
+        number: The number of the present roster.
+        ballot: The ballot.
+        seal: Whether the server must be sealed for it.
+    """
+
+    number: Number
+    ballot: Number
+    seal: bool
+
+
+class AcceptRoster(NamedTuple):
+    """Accept the next roster. The answer is a `RosterFact`.
+
+    Attributes:
+        ballot: The ballot.
+        roster: The roster.
+    """
+
+    ballot: Number
+    roster: Roster
+
+
+class LearnRoster(NamedTuple):
+    """A roster was decided. The answer is a `RosterFact`.
+
+    Attributes:
+        roster: The roster.
+    """
+
+    roster: Roster
+
+
 class Broken(NamedTuple):
     """The outcome of a `Break`.
 
@@ -421,6 +467,7 @@ class Untold(NamedTuple):
     why: Text
 
 
+RosterQuestion = AskRoster | PrepareRoster | AcceptRoster | LearnRoster
 Question = (
     AskRequests
     | AskDeadlocks
@@ -430,6 +477,7 @@ Question = (
     | AskMembers
     | AskMark
     | AskMarks
+    | RosterQuestion
     | Break
 )
 Answer = (
@@ -441,6 +489,7 @@ Answer = (
     | MemberPage
     | MarkFact
     | MarkPage
+    | RosterFact
     | Broken
     | Untold
 )
@@ -454,6 +503,8 @@ def node_of(question: Question) -> str | None:
         case Break(agent):
             return agent.node
         case AskRequests() | AskDeadlocks() | AskHistory() | AskClients() | AskMark() | AskMarks():
+            return None
+        case AskRoster() | PrepareRoster() | AcceptRoster() | LearnRoster():
             return None
         case _:
             assert_never(question)

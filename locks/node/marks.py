@@ -56,17 +56,11 @@ class Memory:
 
     def __init__(self, node: LocalNode, file: Path | None = None) -> None:
         self._node = node
-        servers = node.servers
+        servers = None if node.servers is None else node.servers.each[0]
         if servers is None or node.name not in servers.nodes:
             servers = Servers.alone(node.name)
-        self._servers = servers._replace(nodes=tuple(sorted(servers.nodes)))
-        # What is written if it is complete: the servers, and how many of them have each id.
-        copies = (f"copies={servers.copies}",) if servers.copies else ()
-        self._whole = (*self._servers.nodes, *copies)
         self._marks = Marks()
-        self._recovery = Recovery(
-            node.name, node.server.record.started, servers.nodes, servers.copies
-        )
+        self._share_with(servers)
         self._told: dict[str, Told] = {}  # in this round
         self._open: dict[str, Reference] = {}  # the calls of this round
         self._pages = 0  # that were read
@@ -81,6 +75,15 @@ class Memory:
             self._marks.kept = self._marks.number
             self._kept_for = self._state.servers
             self._recovery.complete |= self._kept_for == self._whole
+
+    def _share_with(self, servers: Servers) -> None:
+        """It shares its marks with these servers, itself among them."""
+        self._servers = servers._replace(nodes=tuple(sorted(servers.nodes)))
+        # What is written if it is complete: the servers, and how many of them have each id.
+        copies = (f"copies={servers.copies}",) if servers.copies else ()
+        self._whole = (*self._servers.nodes, *copies)
+        started = self._node.server.record.started
+        self._recovery = Recovery(self._node.name, started, servers.nodes, servers.copies)
 
     def node_stopped(self) -> None:
         """Close the file; the node's connections end its calls."""
@@ -172,6 +175,23 @@ class Memory:
                 self.answer_when_kept(question, tell)
         if not trouble:
             self._keep()
+
+    def moved(self, cluster: Connections, servers: Servers, is_complete: bool) -> None:
+        """The list of servers has changed.
+
+        Args:
+            cluster: The connections.
+            servers: The present ones, this one among them.
+            is_complete: Whether it is known that there are no other marks.
+        """
+        if servers._replace(nodes=tuple(sorted(servers.nodes))) == self._servers:
+            return
+        is_asking = not self._recovery.complete
+        self._share_with(servers)
+        self._recovery.complete |= is_complete
+        self._keep()
+        if not is_asking:
+            self.recover(cluster)
 
     # --- Recovery -------------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ from locks.model import Contender, LockId, Notification, View, check_lock_id, ch
 from locks.node.client.agent import Agent
 from locks.node.client.clients import checked_label, label_of
 from locks.node.client.owner import Owner, checked_owner
-from locks.node.client.scope import Nodes, checked_where, where
+from locks.node.client.scope import Nodes, all_servers, checked_where, where
 from locks.node.node import Node
 from locks.node.ports import Scope
 from locks.node.sendable import check_sendable
@@ -193,6 +193,8 @@ class Barrier(Movable, metaclass=Shown):
         """The node that has the barrier; waits briefly if it is not connected yet."""
         if node.is_clustered:
             check_sendable(self.lock_id)
+        if self._nodes is None:
+            all_servers(node).check_settled(f"a wait at barrier {show(self._name)}")
         server = min(where(node, self._nodes, None, self.lock_id).nodes)
         await_servers(node, (server,), None)
         return server

@@ -30,7 +30,7 @@ from locks.node.client.owner import Owner, checked_owner
 from locks.node.client.scope import all_servers
 from locks.node.observing.inquiries import ask_all
 from locks.primitives import ASK
-from locks.program.default import check_shared
+from locks.program.default import check_shared, default_node
 from locks.runtime.away import begin_in_thread
 from locks.runtime.callables import check_callable, check_ran
 from locks.runtime.leaving import ClientBlock, Hold
@@ -188,6 +188,7 @@ class Once(ClientBlock, metaclass=Shown):
         check_shared(
             f"only this program would know that {show(self.lock_id)} is done, and another one would do it again"
         )
+        all_servers(default_node()).check_settled(f"work that is done once, {show(self.lock_id)}")
         self._tx._enter(hold)
         try:
             token = self._tx.write_lock(self.lock_id)
@@ -254,7 +255,8 @@ class MarkAsker:
         self._agent = agent
         self._node: Any = agent.node
         self._lock_id = lock_id
-        self._servers = all_servers(agent.node).at(lock_id).nodes
+        # Those of its lock: the list may have changed since.
+        self._servers = agent.machine.nodes_of(lock_id) or all_servers(agent.node).at(lock_id).nodes
         self._all = dict.fromkeys(self._servers, 0)  # to read
         self._grants: dict[str, int] = {}
         self.follows = False

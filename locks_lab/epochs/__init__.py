@@ -1,1 +1,1 @@
-"""A list of servers that changes while programs run: machines, and a model of them (decision 0128)."""
+"""A list of servers that changes while programs run: a model of the product's machines (decision 0129)."""

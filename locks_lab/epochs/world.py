@@ -1,14 +1,14 @@
-"""A model of a list of servers that changes while programs run: every order of events of a small world.
+"""A model of a list of servers that changes while programs run: every order of events of a small world, with the product's machines.
 
-    world = World((0,), [(1,)])
+    world = World(("a",), [("b",)])
     print(visit_all(world, world.check))
 
-Agents want one lock, each once. A question to a server and its answer are one event, and what somebody knows of a server may be old at
-the next one. A server pushes nothing: an agent looks whether it was granted, as another event. A release reaches all servers at once.
+Agents, each a program, want one lock, each once. A question to a server and its answer are one event, and what somebody knows of a server may be
+old at the next one. A release reaches all servers at once. The lock is requested on the servers of the roster that the program knows then.
 
 **Faults**: whoever changes the list dies at any point; a connection of an agent that has asked a server breaks, and the agent notices later; a server
-restarts without memory, with larger versions than all others (decision 0005). When nothing else can happen, another one comes, who undoes the change or finishes it.
-`down` names servers that never answer.
+restarts with its file, without its queue, and with larger versions than all others (decision 0005). When nothing else can happen, another one comes, who undoes the
+change, or finishes it if that was decided. `down` names servers that never answer.
 
 **Checks**, in each state:
 
@@ -21,67 +21,149 @@ restarts without memory, with larger versions than all others (decision 0005). W
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from locks.core.rosters import Acceptor, Changer, Roster, RosterFact
 from locks.model import majority
-from locks_lab.epochs.machines import Changer, Config, Server, Value
 from locks_lab.worlds.host import Violation
 
-__all__ = ["OURS", "Rules", "World"]
+__all__ = ["OURS", "Rules", "Served", "World"]
 
 Move = tuple[Any, ...]
+List = tuple[str, ...]
+
+
+class Entry(NamedTuple):
+    """A request at a server.
+
+    Attributes:
+        agent: Who asks.
+        version: The version of its grant; 0 if it waits.
+    """
+
+    agent: int
+    version: int = 0
+
+
+class Served(NamedTuple):
+    """A server, and whom it serves.
+
+    Attributes:
+        acceptor: What it remembers, on its disk, of the agreement.
+        version: Its last version.
+        queue: Who has the lock, and who waits.
+        joined: The agents that it serves, and what they have joined.
+    """
+
+    acceptor: Acceptor
+    version: int = 0
+    queue: tuple[Entry, ...] = ()
+    joined: tuple[tuple[int, int], ...] = ()
+
+    def learn(self, roster: Roster) -> Served:
+        """Something was decided; agents that have not joined enough are cut off."""
+        if roster.number <= self.acceptor.roster.number:
+            return self
+        acceptor = self.acceptor.learn(roster)
+        new = self._replace(acceptor=acceptor, version=max(self.version, roster.floor))
+        for agent, joined in self.joined:
+            if joined < acceptor.serves_from:
+                new = new.drop(agent, with_all=True)
+        return new
+
+    def report(self, agent: int, roster: Roster, joined: int) -> Served:
+        """An agent says what it knows, and what it has joined; it is served, if it may be."""
+        new = self.learn(roster)
+        if new.acceptor.roster.number > roster.number or joined < new.acceptor.serves_from:
+            return new
+        others = [each for each in new.joined if each[0] != agent]
+        return new._replace(joined=tuple(sorted([*others, (agent, joined)])))
+
+    @property
+    def ready(self) -> bool:
+        """Whether all that it serves have joined."""
+        return all(joined == self.acceptor.roster.number for _, joined in self.joined)
+
+    def ask(self, agent: int) -> Served:
+        """An agent asks for the lock."""
+        return self._replace(queue=(*self.queue, Entry(agent)))._grant()
+
+    def drop(self, agent: int, with_all: bool = False) -> Served:
+        """An agent releases the lock; `with_all`, its connection is lost."""
+        new = self._replace(queue=tuple([each for each in self.queue if each.agent != agent]))
+        if with_all:
+            new = new._replace(joined=tuple([each for each in self.joined if each[0] != agent]))
+        return new._grant()
+
+    def _grant(self) -> Served:
+        if not self.queue or self.queue[0].version:
+            return self
+        first = self.queue[0]._replace(version=self.version + 1)
+        return self._replace(version=first.version, queue=(first, *self.queue[1:]))
 
 
 class Agent(NamedTuple):
-    """An agent.
+    """An agent, and its program.
 
     Attributes:
-        config: What it knows to be decided.
-        phase: `waits`, `holds`, `over` or `lost`.
+        roster: What it knows to be decided.
+        joined: From which number on all its requests are.
+        phase: `idle`, `waits`, `holds`, `over` or `lost`.
+        nodes: Where it has requested the lock.
         grants: Its grants: server, version, and whether the token is confirmed there.
         token: Its token, when it holds the lock.
         hurt: Whether a grant was lost by a fault.
     """
 
-    config: Config
-    phase: str = "waits"
-    grants: tuple[tuple[int, int, bool], ...] = ()
+    roster: Roster
+    joined: int = 0
+    phase: str = "idle"
+    nodes: List = ()
+    grants: tuple[tuple[str, int, bool], ...] = ()
     token: int = 0
     hurt: bool = False
 
-
-class Recovery(NamedTuple):
-    """A server that was restarted asks others, twice: for the largest ballot, and for what was accepted."""
-
-    step: int
-    ballot: int = 0
-    said: frozenset[int] = frozenset()
-    again: bool = False
-    best: tuple[int, Value] | None = None
+    def enough(self, those: Iterable[str]) -> bool:
+        """Whether these servers are enough for its lock."""
+        return len({*those}) >= majority(len(self.nodes))
 
 
 class State(NamedTuple):
     """All of it, and how many faults may still happen."""
 
-    servers: tuple[Server, ...]
+    servers: tuple[Served, ...]
     agents: tuple[Agent, ...]
     changers: tuple[Changer, ...]
-    recoveries: tuple[Recovery | None, ...]
-    decided: tuple[tuple[int, Config], ...] = ()
+    decided: tuple[tuple[int, Roster], ...] = ()
     tokens: tuple[tuple[int, int], ...] = ()  # who had which
     deaths: int = 0
     cuts: int = 0
     restarts: int = 0
 
 
-class Rules(NamedTuple):
-    """The machines; each can be replaced by a wrong one."""
+def _places(roster: Roster) -> List:
+    return roster.places
 
-    server: type[Server] = Server
+
+class Rules(NamedTuple):
+    """The machines; each can be replaced by a wrong one.
+
+    Attributes:
+        server: A server.
+        acceptor: Its part in the agreement.
+        changer: Whoever changes the list.
+        roster: What is decided.
+        nodes: Where the lock is requested.
+        forgets: Whether a server that restarts has lost its file.
+    """
+
+    server: type[Served] = Served
+    acceptor: type[Acceptor] = Acceptor
     changer: type[Changer] = Changer
-    config: type[Config] = Config
-    recovers: bool = True
+    roster: type[Roster] = Roster
+    nodes: Callable[[Roster], List] = _places
+    forgets: bool = False
 
 
 OURS = Rules()
@@ -99,160 +181,128 @@ class World:
         cuts: How often a connection breaks.
         restarts: How often a server restarts.
         down: Servers that never answer.
-        rounds: How many more ballots each of those who change it uses before it gives up.
+        ballots: How large the ballots are of those who change it; then they give up.
         rules: The machines.
     """
 
     def __init__(
         self,
-        old: tuple[int, ...],
-        wants: Sequence[tuple[int, ...]],
+        old: List,
+        wants: Sequence[List],
         agents: int = 2,
         held: bool = True,
         deaths: int = 0,
         cuts: int = 0,
         restarts: int = 0,
-        down: tuple[int, ...] = (),
-        rounds: int = 2,
+        down: List = (),
+        ballots: int = 2,
         rules: Rules = OURS,
     ) -> None:
         self.old, self.wants, self.rules, self.down = old, wants, rules, {*down}
-        self.number = max(max(each) for each in (old, *wants)) + 1
-        self.agents, self.held, self.rounds = agents, held, rounds
+        self.names = sorted({*old}.union(*wants))
+        self.agents, self.held, self.ballots = agents, held, ballots
         self.faults = (deaths, cuts, restarts)
 
     # --- The model
 
     def start(self) -> State:
         """The state in which all begins."""
-        config = self.rules.config(0, self.old)
-        unknown = self.rules.config(-1, self.old)
+        roster = self.rules.roster(0, 0, 0, 0, self.old)
+        acceptor = self.rules.acceptor(roster)
         # Versions of the old servers are larger, so that a floor is needed.
-        servers = [
-            self.rules.server(config, version=5) if at in self.old else self.rules.server(unknown)
-            for at in range(self.number)
-        ]
-        agents = [Agent(config)] * self.agents
+        servers = {at: self.rules.server(acceptor, 5 if at in self.old else 0) for at in self.names}
+        agents = [Agent(roster)] * self.agents
         tokens: tuple[tuple[int, int], ...] = ()
         if self.held:
             having = self.old[: majority(len(self.old))]
             for at in having:
-                servers[at] = servers[at].ask(0, config, False, False)
-            agents[0] = Agent(config, "holds", tuple((at, 6, True) for at in having), 6)
+                servers[at] = servers[at].report(0, roster, 0).ask(0)
+            grants = tuple([(at, 6, True) for at in having])
+            agents[0] = Agent(roster, 0, "holds", self.old, grants, 6)
             tokens = ((0, 6),)
-        changers = [
-            self.rules.changer(name, wants, config, 10 + name, rounds=self.rounds)
-            for name, wants in enumerate(self.wants)
-        ]
+        changers = [self.rules.changer(wants, roster) for wants in self.wants]
         return State(
-            tuple(servers),
-            tuple(agents),
-            tuple(changers),
-            (None,) * self.number,
-            (),
-            tokens,
-            *self.faults,
+            tuple(servers.values()), tuple(agents), tuple(changers), (), tokens, *self.faults
         )
 
     def moves(self, state: State) -> Sequence[Move]:
         """All moves that are possible in a state."""
         found: list[Move] = []
-        up = [at for at in range(self.number) if at not in self.down]
+        up = [at for at in self.names if at not in self.down]
         for name, changer in enumerate(state.changers):
-            if changer.phase == "over":
-                continue
-            asked = changer.config.old
-            if changer.phase == "tell":
-                asked = tuple(sorted({*changer.config.old, *changer.config.new}))
-            for at in asked:
-                server = state.servers[at]
-                if at in self.down or at in changer.said:
-                    continue
-                if changer.phase != "tell" and server.blank:
-                    continue
-                if changer.phase != "tell" and server.config.step < changer.config.step:
-                    found.append(("change", name, at))
-                    continue
-                same = changer.phase == "prepare" and server.config.step == changer.config.step
-                if same and changer.needs_ready() and not server.ready():
-                    continue
-                found.append(("change", name, at))
-        for at in up:
-            recovery = state.recoveries[at]
-            if recovery is not None:
-                found.extend(
-                    ("recover", at, other)
-                    for other in self.old
-                    if other != at
-                    and other not in self.down
-                    and other not in recovery.said
-                    and not state.servers[other].blank
-                )
+            found += [("change", name, at) for at in changer.asked if at not in self.down]
         for name, agent in enumerate(state.agents):
-            found.extend(
-                (kind, name, at) for at in up for kind in self._can(state, agent, name, at)
-            )
+            if agent.phase == "idle":
+                found.append(("begin", name, ""))
+            if self._is_stuck(agent):
+                found.append(("ends", name, ""))
+            found += [(kind, name, at) for at in up for kind in self._can(state, agent, name, at)]
+        found = [each for each in found if self.after(state, each) != state]
         if not found:
             # Nothing else can happen: servers that are connected tell each other, and another one comes.
-            best = max((each.config.step for each in state.servers), default=0)
-            late = [at for at in up if state.servers[at].config.step < best]
-            late = [at for at in late if best < 2 or at in {*self.old, *self._best(state).new}]
+            best = self._best(state)
+            late = [at for at in up if self._at(state, at).acceptor.roster.number < best.number]
             if late:
                 return [("sync", late[0])]
-            unfinished = any(each.phase != "over" for each in state.changers) or best == 1
+            unfinished = any(each.phase != "over" for each in state.changers) or best.is_changing
             if unfinished and len(state.changers) == len(self.wants):
                 return [("comes",)]
             return []
         if state.deaths:
-            found.extend(
+            found += [
                 ("dies", name)
                 for name, each in enumerate(state.changers)
-                if each.phase != "over" and name < len(self.wants)
-            )
+                if each.phase != "over" and not each.gives_up
+            ]
         if state.cuts:
             for at in up:
-                found.extend(("cut", each.agent, at) for each in state.servers[at].queue)
-        if state.restarts and not any(each.blank for each in state.servers):
-            found.extend(("restart", at) for at in up)
+                found += [("cut", each.agent, at) for each in self._at(state, at).queue]
+        if state.restarts:
+            found += [("restart", at) for at in up]
         return found
 
-    def _best(self, state: State) -> Config:
-        return max((each.config for each in state.servers), key=lambda each: each.step)
+    def _at(self, state: State, at: str) -> Served:
+        return state.servers[self.names.index(at)]
 
-    def _can(self, state: State, agent: Agent, name: int, at: int) -> list[str]:
+    def _best(self, state: State) -> Roster:
+        return max((each.acceptor.roster for each in state.servers), key=lambda each: each.number)
+
+    def _can(self, state: State, agent: Agent, name: int, at: str) -> list[str]:
         """What an agent can do at a server."""
         if agent.phase in ("over", "lost"):
             return []
-        server, can = state.servers[at], []
+        server, can = self._at(state, at), []
         entry = next((each for each in server.queue if each.agent == name), None)
         mine = next((each for each in agent.grants if each[0] == at), None)
+        served = dict(server.joined)
+        if at in {*agent.roster.places, *agent.nodes}:
+            can.append("report")
         if agent.phase == "holds" and self._secure(agent):
             can += ["end"] if at == min(each[0] for each in agent.grants) else []
         if mine is not None and (entry is None or entry.version != mine[1]):
             return [*can, "see"]
-        if server.config.step > agent.config.step and entry is not None:
-            can.append("hear")
-        if at not in agent.config.servers:
+        if at not in agent.nodes or name not in served:
             return can
-        fresh = agent.phase == "waits" or at not in agent.config.old or agent.config.step == 2
         if entry is None:
-            return [*can, "ask"] if fresh and not server.blank else can
+            return [*can, "ask"] if agent.phase == "waits" else can
         if mine is None and entry.version:
             can.append("see")
         if mine is not None and not mine[2]:
             can.append("confirm")
-        may_join = agent.phase == "waits" or self._secure(agent)
-        if agent.config.step >= 1 and not entry.joined and may_join:
-            can.append("join")
-        if agent.phase == "waits" and entry.version:
-            others = [e for e in server.queue if e.agent != name and server.may_have(e)]
-            if any(e.agent < name or e.holds for e in others):
-                can.append("yield")
+        if agent.phase == "waits" and entry.version and any(e.agent < name for e in server.queue):
+            can.append("yield")
         return can
 
+    def _is_stuck(self, agent: Agent) -> bool:
+        """Whether an agent waits for servers that are down, by an earlier roster, and others would be enough."""
+        nodes, present = {*agent.nodes}, agent.roster.places
+        waits = agent.phase == "waits" and nodes != {*present}
+        is_up = len({*present} - self.down) >= majority(len(present))
+        return waits and is_up and not agent.enough(nodes - self.down)
+
     def _secure(self, agent: Agent) -> bool:
-        """Whether an agent has the lock as what it knows demands."""
-        return agent.config.enough(each[0] for each in agent.grants if each[2])
+        """Whether an agent has the lock as it was requested."""
+        return agent.enough(each[0] for each in agent.grants if each[2])
 
     def after(self, state: State, move: Move) -> State:
         """The state after a move."""
@@ -260,90 +310,85 @@ class World:
         if kind in ("change", "dies", "comes"):
             return self._changes(state, move)
         if kind == "sync":
-            return self._server(state, move[1], state.servers[move[1]].learn(self._best(state)))
+            return self._server(state, move[1], self._at(state, move[1]).learn(self._best(state)))
         if kind == "restart":
             return self._restart(state, move[1])
-        if kind == "recover":
-            return self._recover(state, move[1], move[2])
         _, name, at = move
-        server, agent = state.servers[at], state.agents[name]
+        agent = state.agents[name]
+        if kind == "begin":
+            nodes = self.rules.nodes(agent.roster)
+            return self._agent(state, name, agent._replace(phase="waits", nodes=nodes))
+        if kind == "ends":
+            return self._gone(state, name, agent, "lost")
+        server = self._at(state, at)
+        if kind == "report":
+            new = server.report(name, agent.roster, agent.joined)
+            state = self._server(state, at, new)
+            return self._hears(state, name, new.acceptor.roster)
         if kind == "cut":
-            hurt = agent._replace(hurt=True)
-            new = state._replace(cuts=state.cuts - 1)
-            return self._agent(self._server(new, at, server.drop(name)), name, hurt)
+            new_state = state._replace(cuts=state.cuts - 1)
+            new_state = self._server(new_state, at, server.drop(name, with_all=True))
+            return self._agent(new_state, name, agent._replace(hurt=True))
         others = tuple([each for each in agent.grants if each[0] != at])
         if kind == "see":
             entry = next((each for each in server.queue if each.agent == name), None)
             if entry is not None and entry.version:
                 others = (*others, (at, entry.version, False))
             return self._weigh(state, name, agent._replace(grants=others))
-        if kind == "hear":
-            return self._hears(state, name, server.config)
         if kind == "ask":
-            holds = agent.phase == "holds"
-            joined = agent.config.step >= 1
-            state = self._server(state, at, server.ask(name, agent.config, holds, joined))
-            return self._hears(state, name, server.config)
-        if kind == "join":
-            return self._server(state, at, server.join(name, agent.config))
+            return self._server(state, at, server.ask(name))
         if kind == "yield":
-            state = self._server(
-                state,
-                at,
-                server.learn(agent.config)
-                .drop(name)
-                .ask(name, agent.config, False, agent.config.step >= 1),
-            )
+            state = self._server(state, at, server.drop(name).ask(name))
             return self._weigh(state, name, agent._replace(grants=others))
         if kind == "confirm":
             version = next(each[1] for each in agent.grants if each[0] == at)
-            confirmed = server.confirm(name, version, self._token(agent))
-            assert confirmed is not None
-            grants = (*others, (at, version, True))
+            confirmed = server._replace(version=max(server.version, self._token(agent)))
             state = self._server(state, at, confirmed)
+            grants = (*others, (at, version, True))
             return self._weigh(state, name, agent._replace(grants=grants))
         assert kind == "end"
-        servers = tuple([each.drop(name) for each in state.servers])
-        over = Agent(agent.config, "over")
-        return self._agent(state._replace(servers=servers), name, over)
+        return self._gone(state, name, agent, "over")
 
     # --- Agents
+
+    def _gone(self, state: State, name: int, agent: Agent, phase: str) -> State:
+        """An agent, and its program, ends."""
+        servers = tuple([each.drop(name, with_all=True) for each in state.servers])
+        over = Agent(agent.roster, phase=phase)
+        return self._agent(state._replace(servers=servers), name, over)
 
     def _token(self, agent: Agent) -> int:
         if agent.phase == "holds":
             return agent.token
-        floor = agent.config.floor + 1 if agent.config.step == 2 else 0
-        return max((floor, *(each[1] for each in agent.grants)))
+        return max((0, *(each[1] for each in agent.grants)))
 
-    def _hears(self, state: State, name: int, config: Config) -> State:
+    def _hears(self, state: State, name: int, roster: Roster) -> State:
+        """An agent hears what is decided."""
         agent = state.agents[name]
-        if config.step <= agent.config.step:
+        if roster.number <= agent.roster.number:
             return state
-        grants = tuple([each for each in agent.grants if each[0] in config.servers])
-        return self._weigh(state, name, agent._replace(config=config, grants=grants))
+        behind = bool(agent.nodes) and {*agent.nodes} != {*self.rules.nodes(roster)}
+        joined = agent.joined if behind else roster.number
+        if joined < roster.base:
+            if agent.phase == "holds" and not agent.hurt:
+                raise Violation(f"agent {name} has lost its lock without a fault")
+            return self._gone(state, name, agent, "lost")
+        return self._agent(state, name, agent._replace(roster=roster, joined=joined))
 
     def _weigh(self, state: State, name: int, agent: Agent) -> State:
-        """The grants of an agent have changed, or what it knows."""
+        """The grants of an agent have changed."""
         before = state.agents[name]
         token = self._token(agent)
         if agent.phase == "waits" and token != self._token(before):
             agent = agent._replace(grants=tuple([(a, v, False) for a, v, _ in agent.grants]))
-        grants = tuple(sorted(agent.grants))
-        agent = agent._replace(grants=grants)
+        agent = agent._replace(grants=tuple(sorted(agent.grants)))
         if agent.phase == "waits" and self._secure(agent):
             agent = agent._replace(phase="holds", token=token)
             state = state._replace(tokens=(*state.tokens, (name, token)))
-        elif agent.phase == "holds":
-            having = [each[0] for each in grants]
-            config = agent.config
-            # It keeps what it has by the old list alone until it has both.
-            alone = config._replace(step=0) if config.step == 1 else config
-            if not alone.enough(having):
-                if not agent.hurt:
-                    raise Violation(f"agent {name} has lost its lock without a fault")
-                servers = tuple([each.drop(name) for each in state.servers])
-                state = state._replace(servers=servers)
-                agent = Agent(config, "lost")
+        elif agent.phase == "holds" and not agent.enough(each[0] for each in agent.grants):
+            if not agent.hurt:
+                raise Violation(f"agent {name} has lost its lock without a fault")
+            return self._gone(state, name, agent, "lost")
         return self._agent(state, name, agent)
 
     def _agent(self, state: State, name: int, agent: Agent) -> State:
@@ -352,107 +397,68 @@ class World:
 
     # --- Servers, and those who change the list
 
-    def _server(self, state: State, at: int, server: Server) -> State:
-        servers = (*state.servers[:at], server, *state.servers[at + 1 :])
-        recoveries = state.recoveries
-        if recoveries[at] is not None and not server.blank:
-            recoveries = (*recoveries[:at], None, *recoveries[at + 1 :])
-        return state._replace(servers=servers, recoveries=recoveries)
+    def _server(self, state: State, at: str, server: Served) -> State:
+        index = self.names.index(at)
+        servers = (*state.servers[:index], server, *state.servers[index + 1 :])
+        return state._replace(servers=servers)
 
-    def _restart(self, state: State, at: int) -> State:
-        old = state.servers[at]
-        member = at in self.old
+    def _restart(self, state: State, at: str) -> State:
+        old = self._at(state, at)
         hurt = {each.agent for each in old.queue if each.version}
         largest = max(each.version for each in state.servers) + 1
-        blank = member and self.rules.recovers
-        config = self.rules.config(0 if member else -1, self.old)
-        server = self.rules.server(config, blank=blank, version=largest)
+        first = self.rules.acceptor(self.rules.roster(0, 0, 0, 0, self.old))
+        acceptor = first if self.rules.forgets else old.acceptor
         agents = tuple(
             [e._replace(hurt=True) if n in hurt else e for n, e in enumerate(state.agents)]
         )
         state = state._replace(restarts=state.restarts - 1, agents=agents)
-        state = self._server(state, at, server)
-        recovery = Recovery(0) if blank else None
-        recoveries = (*state.recoveries[:at], recovery, *state.recoveries[at + 1 :])
-        return state._replace(recoveries=recoveries)
-
-    def _recover(self, state: State, at: int, other: int) -> State:
-        """A server that was restarted asks another one: so many that each majority has one of them."""
-        server, asked, recovery = state.servers[at], state.servers[other], state.recoveries[at]
-        assert recovery is not None
-        if asked.config.step > server.config.step:
-            server = server.learn(asked.config)
-            state = self._server(state, at, server)
-            recovery = Recovery(server.config.step)
-        elif server.config.step > asked.config.step:
-            return self._server(state, other, asked.learn(server.config))
-        else:
-            if recovery.step != server.config.step:
-                recovery = Recovery(server.config.step)
-            # An acceptance that is on its way may not count together with one that was forgotten.
-            again = recovery.again
-            ballot = max(recovery.ballot, asked.ballot // 10 * 10 + 9)
-            best = recovery.best
-            if again:
-                asked = asked.barred(ballot)
-                state = self._server(state, other, asked)
-                best = max((e for e in (best, asked.accepted) if e is not None), default=None)
-            said = recovery.said | {other}
-            recovery = recovery._replace(ballot=ballot, said=said, best=best)
-            size = len(self.old)
-            if len(said) >= min(size - 1, size - majority(size) + 1):
-                if again:
-                    new = server._replace(blank=False, ballot=ballot, accepted=best)
-                    return self._server(state, at, new.grant())
-                recovery = recovery._replace(again=True, said=frozenset())
-        if not server.blank:
-            return state
-        recoveries = (*state.recoveries[:at], recovery, *state.recoveries[at + 1 :])
-        return state._replace(recoveries=recoveries)
+        return self._server(state, at, self.rules.server(acceptor, largest))
 
     def _changes(self, state: State, move: Move) -> State:
         changers = state.changers
         if move[0] == "comes":
-            best = max((each.config for each in state.servers), key=lambda each: each.step)
-            ballot = max(each.ballot for each in state.servers) // 10 * 10 + 18
-            new = self.rules.changer(8, self.old, best, ballot, rounds=9)
+            new = self.rules.changer((), self._best(state), gives_up=True)
             over = tuple([each._replace(phase="over") for each in changers])
             return state._replace(changers=(*over, new))
         name = move[1]
         changer = changers[name]
         if move[0] == "dies":
-            changer = self.rules.changer(name, changer.wants, changer.config, 0, "over")
+            changer = self._over(changer)
             state = state._replace(deaths=state.deaths - 1)
         else:
             at = move[2]
-            server = state.servers[at]
-            if changer.phase == "tell":
-                if server.config.step > changer.config.step:
-                    changer = changer.knows(server.config)
-                else:
-                    state = self._server(state, at, server.learn(changer.config))
-                    changer = changer.told(at)
-            elif server.config.step < changer.config.step:
-                return self._server(state, at, server.learn(changer.config))
-            else:
-                step = changer.config.step
-                if changer.phase == "prepare":
-                    server, promise = server.prepare(step, changer.ballot)
-                else:
-                    assert changer.best is not None
-                    server, promise = server.accept(step, *changer.best)
-                state = self._server(state, at, server)
-                before = changer.config.step
-                changer = changer.heard(at, promise)
-                if changer.config.step == before + 1 and promise.config.step == before:
-                    state = self._decided(state, changer.config)
+            server, fact = self._question(self._at(state, at), changer)
+            state = self._server(state, at, server)
+            before = changer
+            changer = changer.heard(at, fact)
+            if before.phase == "accept" and changer.roster == before.best:
+                state = self._decided(state, changer.roster)
+            if changer.ballot > self.ballots and not changer.gives_up:
+                changer = self._over(changer)
         return state._replace(changers=(*changers[:name], changer, *changers[name + 1 :]))
 
-    def _decided(self, state: State, config: Config) -> State:
-        known = dict(state.decided).get(config.step)
-        if known is not None and known != config:
-            raise Violation(f"{known} and {config} are decided")
-        decided = tuple(sorted({**dict(state.decided), config.step: config}.items()))
+    def _over(self, changer: Changer) -> Changer:
+        return self.rules.changer(changer.wants, changer.roster, phase="over")
+
+    def _question(self, server: Served, changer: Changer) -> tuple[Served, RosterFact]:
+        """Whoever changes the list asks a server."""
+        acceptor, roster = server.acceptor, changer.roster
+        if changer.phase == "tell":
+            server = server.learn(roster)
+            return server, server.acceptor.fact(server.acceptor.roster.number >= roster.number)
+        if changer.phase == "prepare":
+            asked = (roster.number, changer.ballot, changer.seals)
+            acceptor, good = acceptor.prepare(*asked, server.ready)
+        else:
+            assert changer.best is not None
+            acceptor, good = acceptor.accept(changer.ballot, changer.best)
+        return server._replace(acceptor=acceptor), acceptor.fact(good, server.version)
+
+    def _decided(self, state: State, roster: Roster) -> State:
+        known = dict(state.decided).get(roster.number)
+        if known is not None and known != roster:
+            raise Violation(f"{known} and {roster} are decided")
+        decided = tuple(sorted({**dict(state.decided), roster.number: roster}.items()))
         return state._replace(decided=decided)
 
     # --- Checks
@@ -480,6 +486,6 @@ class World:
         if any(each.phase != "over" for each in state.changers):
             raise Violation("whoever changes the list is stuck")
         best = self._best(state)
-        concerned = {*best.servers} - self.down
-        if best.step == 1 or {state.servers[at].config for at in concerned} != {best}:
+        concerned = {*best.places} - self.down
+        if best.is_changing or {self._at(state, at).acceptor.roster for at in concerned} != {best}:
             raise Violation("servers don't agree")

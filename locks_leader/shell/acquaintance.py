@@ -37,6 +37,7 @@ def servers_of(node: Node, resource: Any) -> tuple[str, ...]:
         or not node.cluster.distribution.options.servers
     ):
         return ()
+    node.servers.check_settled(f"an election, {resource}")
     return node.servers.at((LOCKS_LEADER, resource)).nodes
 
 

@@ -1,12 +1,12 @@
-"""A list of servers that changes while programs run (`locks_lab.epochs`): small worlds in every order (decision 0128)."""
+"""A list of servers that changes while programs run (`locks_lab.epochs`): small worlds in every order (decision 0129)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pytest
 
-from locks_lab.epochs.machines import Changer, Config, Entry, Promise, Server, Value, most
+from locks.core.placement import place
+from locks.core.rosters import Acceptor, Changer, Roster, differ_by_one
+from locks.model import majority
 from locks_lab.epochs.world import Rules, World
 from locks_lab.explorer.search import visit_all
 from locks_lab.explorer.shortest import shortest
@@ -14,82 +14,77 @@ from locks_lab.explorer.shortest import shortest
 # --- Other rules --------------------------------------------------------------------------------
 
 
-class OnlyNew(Config):
-    """Between the lists, a majority of the new one is enough."""
-
-    def enough(self, those: Iterable[int]) -> bool:
-        return most(self.new if self.step else self.old, those)
-
-
-class OnlyOld(Config):
-    """Between the lists, a majority of the old one is enough."""
-
-    def enough(self, those: Iterable[int]) -> bool:
-        return most(self.old if self.step < 2 else self.new, those)
-
-
-class AlwaysReady(Server):
-    """A server that lets the new list count though holders have majorities of the old one only."""
-
-    def ready(self) -> bool:
-        return True
-
-
-class NoFloor(Config):
+class NoFloor(Roster):
     """The new servers don't go on above the versions of the old ones."""
 
-    def then(self, value: Value) -> Config:
-        return Config.then(self, value._replace(floor=0))
+    def finish(self, floor: int) -> Roster:
+        return super().finish(0)
 
 
-class GrantsToAll(Server):
-    """A server that knows of both lists and grants to agents that don't."""
+class NoBase(Roster):
+    """Programs that were cut off keep what they have by the old list."""
 
-    def may_have(self, entry: Entry) -> bool:
-        return True
+    def finish(self, floor: int) -> Roster:
+        return super().finish(floor)._replace(base=0)
+
+
+class AlwaysReady(Acceptor):
+    """A server that lets the new list count though it serves programs that have not joined."""
+
+    def prepare(self, number: int, ballot: int, seal: bool, ready: bool) -> tuple[Acceptor, bool]:
+        return super().prepare(number, ballot, seal, True)
+
+
+class NeverSealed(Acceptor):
+    """A server that serves programs that have not joined after it has promised."""
+
+    @property
+    def serves_from(self) -> int:
+        return self.roster.base
+
+
+class OldBallots(Acceptor):
+    """A server that accepts with smaller ballots than it has promised."""
+
+    def accept(self, ballot: int, roster: Roster) -> tuple[Acceptor, bool]:
+        return super().accept(max(ballot, self.ballot), roster)
 
 
 class OneIsEnough(Changer):
     """One who changes the list without a majority of the old servers."""
 
-    def enough(self) -> bool:
-        return bool(self.said) if self.phase != "tell" else super().enough()
+    def _enough(self) -> bool:
+        return bool(self.said) if self.phase != "tell" else super()._enough()
 
 
 class OwnWish(Changer):
     """One who does not adopt what an older one may have decided."""
 
-    def value(self) -> Value | None:
-        return self._replace(best=None)._own() if self.phase == "prepare" else None
-
-    def _own(self) -> Value | None:
-        return Changer.value(self)
-
-
-class OldBallots(Server):
-    """A server that accepts with smaller ballots than it has promised."""
-
-    def accept(self, step: int, ballot: int, value: Value) -> tuple[Server, Promise]:
-        return super().accept(step, max(ballot, self.ballot), value)
+    def _goes_on(self) -> Changer:
+        return Changer._goes_on(self._replace(best=None) if self.phase == "prepare" else self)
 
 
 # --- What holds ---------------------------------------------------------------------------------
 
-ONE, THREE = (0,), (0, 1, 2)
+ONE, THREE = ("a",), ("a", "b", "c")
+REPLACED = ("a", "b", "d")
 WORLDS = [
-    ("a holder and one that waits", World(ONE, [(1,)])),
-    ("a death", World(ONE, [(1,)], deaths=1)),
-    ("a new server that never answers", World(ONE, [(1,)], down=(1,))),
-    ("a holder at two of three", World(THREE, [(3,)], agents=1, deaths=1)),
-    ("a holder, and two of three stay", World(THREE, [(1, 2, 3)], agents=1)),
+    ("a holder and one that waits", World(ONE, [("b",)])),
+    ("a death", World(ONE, [("b",)], deaths=1)),
+    ("a new server that never answers", World(ONE, [("b",)], down=("b",))),
+    ("a connection", World(ONE, [("b",)], cuts=1)),
+    ("one more", World(ONE, [("a", "b")], deaths=1)),
+    ("one less", World(("a", "b"), [("b",)], deaths=1)),
+    ("a holder at two of three", World(THREE, [REPLACED], agents=1, deaths=1)),
 ]
 MORE = [
-    ("two that wait", World(ONE, [(1,)], held=False)),
-    ("a connection", World(ONE, [(1,)], cuts=1)),
-    ("a change that another one undoes", World(ONE, [(1,), (0,)], rounds=1)),
-    ("a restart", World(THREE, [(3,)], agents=0, held=False, restarts=1)),
-    ("a restart, and a holder", World(THREE, [(3,)], agents=1, restarts=1, rounds=1)),
-    ("two changes", World(THREE, [(3,), (4,)], agents=0, held=False, rounds=1)),
+    ("a restart", World(ONE, [("b",)], restarts=1)),
+    ("a restart, and a connection", World(ONE, [("b",)], restarts=1, cuts=1)),
+    ("two that wait", World(ONE, [("b",)], held=False)),
+    ("two changes of one", World(ONE, [("b",), ("a", "b")])),
+    ("two changes of three", World(THREE, [REPLACED, (*THREE, "d")], agents=0, held=False)),
+    ("a holder at two of three, which restart", World(THREE, [REPLACED], agents=1, restarts=1)),
+    ("a server that is down is replaced", World(THREE, [REPLACED], agents=1, cuts=1, down=("c",))),
 ]
 
 
@@ -105,34 +100,87 @@ def test_every_order(world: World) -> None:
     assert visit_all(world, world.check).states > 10
 
 
-SERVED: list[tuple[Rules, str]] = [
-    (Rules(config=OnlyNew), "two agents hold the lock"),
-    (Rules(config=OnlyOld), "has lost its lock without a fault"),
-    (Rules(server=AlwaysReady), "has lost its lock without a fault"),
-    (Rules(config=NoFloor), "had a larger token"),
-    (Rules(server=GrantsToAll), "has lost its lock without a fault"),
+def only_new(roster: Roster) -> tuple[str, ...]:
+    """Between the lists, a lock is requested on the new servers."""
+    return roster.then
+
+
+def only_old(roster: Roster) -> tuple[str, ...]:
+    """Between the lists, a lock is requested on the old servers."""
+    return roster.servers
+
+
+SERVED = [
+    pytest.param(Rules(nodes=only_new), True, "two agents hold the lock", id="new"),
+    pytest.param(Rules(nodes=only_old), True, "two agents hold the lock", id="old"),
+    pytest.param(Rules(roster=NoFloor), True, "had a larger token", id="floor"),
+    pytest.param(
+        Rules(roster=NoBase),
+        False,
+        "two agents have one token",
+        id="base",
+        marks=pytest.mark.explore,
+    ),
+    pytest.param(
+        Rules(acceptor=AlwaysReady), True, "has lost its lock without a fault", id="ready"
+    ),
+    pytest.param(Rules(acceptor=NeverSealed), True, "has lost its lock without a fault", id="seal"),
 ]
 
 
-@pytest.mark.parametrize(("rules", "message"), SERVED, ids=["new", "old", "ready", "floor", "all"])
-def test_wrong_rules_of_locks(rules: Rules, message: str) -> None:
-    """A rule that is wrong in one point is caught, while one agent holds the lock and another one wants it."""
-    world = World(ONE, [(1,)], rules=rules)
+@pytest.mark.parametrize(("rules", "held", "message"), SERVED)
+def test_wrong_rules_of_locks(rules: Rules, held: bool, message: str) -> None:
+    """A rule that is wrong in one point is caught, while two agents want the lock."""
+    world = World(ONE, [("b",)], held=held, rules=rules)
     assert message in str(shortest(world, world.check).violation)
 
 
 AGREED = [
     pytest.param(Rules(changer=OneIsEnough), 0, id="one is enough"),
     pytest.param(Rules(changer=OwnWish), 0, id="own wish"),
-    pytest.param(Rules(server=OldBallots), 0, id="old ballots"),
-    pytest.param(Rules(recovers=False), 1, id="forgets", marks=pytest.mark.explore),
+    pytest.param(Rules(acceptor=OldBallots), 0, id="old ballots"),
+    pytest.param(Rules(forgets=True), 1, id="forgets", marks=pytest.mark.explore),
 ]
 
 
 @pytest.mark.parametrize(("rules", "restarts"), AGREED)
 def test_wrong_rules_of_agreement(rules: Rules, restarts: int) -> None:
     """A rule of the agreement that is wrong in one point is caught: two who change the list decide different things."""
-    world = World(
-        THREE, [(3,), (4,)], agents=0, held=False, rounds=1, restarts=restarts, rules=rules
-    )
+    wants = [REPLACED, (*THREE, "d")]
+    world = World(THREE, wants, agents=0, held=False, restarts=restarts, rules=rules)
     assert "are decided" in str(shortest(world, world.check).violation)
+
+
+def test_the_lists_differ_by_one_server_at_most() -> None:
+    """Then majorities by neighbouring rosters always meet, also for each of the ids with copies; with two, they need not."""
+    names = "abcdef"
+    for old in (names[:1], names[:2], names[:3], names[:4]):
+        for goes, comes in [(g, c) for g in ("", *old) for c in ("", "f")]:
+            new = tuple(sorted({*old} - {goes} | ({comes} if comes else set())))
+            if not new:
+                continue
+            assert differ_by_one(old, new)
+            for copies in range(1, min(len(old), len(new)) + 1):
+                for key in range(20):
+                    groups = [place(bytes([key]), each, copies) for each in (old, new)]
+                    both = {*groups[0], *groups[1]}
+                    for group in groups:
+                        assert majority(len(group)) + majority(len(both)) > len(both), (old, new)
+    assert not differ_by_one("abc", "ade")
+
+
+def test_a_roster_that_can_not_be() -> None:
+    """A list must name each server once, have as many as there are copies, and differ by one from the other."""
+    first = Roster(0, 0, 0, 2, ("a@h:1", "b@h:1"))
+    assert first.is_valid
+    assert first.begin(("a@h:1", "c@h:1")).is_valid
+    for wrong in [
+        first._replace(servers=()),
+        first._replace(servers=("a@h:1", "a@h:2")),
+        first._replace(copies=3),
+        first._replace(wanted=("a@h:1",)),
+        first._replace(base=1),
+        first.begin(("a@h:1",)),
+        first.begin(("c@h:1", "d@h:1")),
+    ]:
+        assert not wrong.is_valid, wrong

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from locks.core.facts import (
+    AcceptRoster,
     AskClients,
     AskDeadlocks,
     AskHistory,
@@ -23,8 +24,11 @@ from locks.core.facts import (
     AskMembers,
     AskNode,
     AskRequests,
+    AskRoster,
     Break,
     Broken,
+    LearnRoster,
+    PrepareRoster,
     Question,
     Untold,
 )
@@ -44,6 +48,7 @@ from locks.errors import NotAllowed, assert_never
 from locks.node.peers.agreement import PLACEMENT, SERVERS
 from locks.node.peers.greeting import GREETING
 from locks.node.peers.local_node import Connections
+from locks.node.peers.rosters import ROSTER
 from locks.otp.admission.rights import Right
 from locks.otp.admission.strangers import plain
 from locks.otp.bytes import control
@@ -61,7 +66,7 @@ from locks.wire.values import ABOUT, VIEW
 __all__ = ["Entrance", "right_of", "right_to_ask"]
 
 MOST = 100  # lines about refused messages in a minute
-CALLS = dict.fromkeys((GREETING, VIEW, ABOUT, SERVERS, PLACEMENT), Right.LOOK)
+CALLS = dict.fromkeys((GREETING, VIEW, ABOUT, SERVERS, PLACEMENT, ROSTER), Right.LOOK)
 TO_PROCESSES = (control.RegSend, control.Send, control.SendSender)
 
 
@@ -83,11 +88,11 @@ def right_to_ask(question: Question) -> Right:
     match question:
         case AskRequests() | AskDeadlocks() | AskNode() | AskClients() | AskMembers() | AskMarks():
             return Right.LOOK
-        case AskHistory():
+        case AskHistory() | AskRoster():
             return Right.LOOK
         case AskMark():
             return Right.USE  # it may set a mark
-        case Break():
+        case Break() | PrepareRoster() | AcceptRoster() | LearnRoster():
             return Right.BREAK
         case _:
             assert_never(question)
@@ -153,7 +158,7 @@ class Entrance:
             return CALLS.get(tag, Right.USE) if type(tag) is Atom else Right.USE, "a call"
         if not is_ours(term):
             return Right.USE, "a message"  # of the Erlang original
-        if term[1] is NOT_UNDERSTOOD or term[1] is pages.TAKEN:
+        if term[1] in (NOT_UNDERSTOOD, pages.TAKEN, ROSTER):
             return Right.LOOK, "a message"
         try:
             told = unpack_to_server(term, name)

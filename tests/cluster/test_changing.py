@@ -1,0 +1,388 @@
+"""A list of lock servers that changes while programs run (`locks servers`), with real processes."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from locks.core import barrier
+from locks.core.rosters import Roster
+from locks.errors import InvalidOption
+from locks.node.peers.rosters import Report, pack_report, servers_of, unpack_report
+from locks.otp.bytes.fields import BadMessage
+from locks.program.changing import added, removed, replaced
+from tests.cluster.changing import FIRST, MORE, Changing, Load, change_often
+from tests.cluster.commands import locks, running
+from tests.cluster.harness import World
+from tests.cluster.servers import LIMIT, Servers
+from tests.cluster.test_run import run
+from tests.helpers import EXPLORE, SEED, eventually
+
+A, B, C = FIRST
+D, E = MORE
+
+
+@pytest.fixture
+def servers() -> Iterator[Changing]:
+    """Three servers, and two that are not in their list."""
+    with World() as world:
+        yield Changing(world)
+
+
+# --- Under load ---------------------------------------------------------------------------------
+
+
+def test_changes_under_load(servers: Changing) -> None:
+    """The list is changed while programs work; some of those who change it are killed, and the next one goes on: no program gets an error, and each lock has one holder."""
+    load = Load(servers)
+    try:
+        assert change_often(servers, 40 if EXPLORE else 4, random.Random(SEED), kills=False)
+        done, errors, _ = load.end()
+    finally:
+        load.close()
+    assert done
+    assert not errors, errors
+
+
+@pytest.mark.explore
+def test_changes_under_load_and_servers_that_die(servers: Changing) -> None:
+    """The same, and servers are killed now and then: each lock has one holder by its token, and the work goes on."""
+    load = Load(servers)
+    try:
+        assert change_often(servers, 100 if EXPLORE else 20, random.Random(SEED))
+        done, _, _ = load.end()
+    finally:
+        load.close()
+    assert done
+
+
+def test_copies_under_load() -> None:
+    """With two copies of each id, ids move to other servers, and each lock has one holder."""
+    with World() as world:
+        servers = Changing(world, copies=2)
+        load = Load(servers)
+        try:
+            for arguments in (("add", servers.places[D]), ("replace", A, servers.places[E])):
+                assert servers.change(*arguments).status == 0
+            done, errors, _ = load.end()
+        finally:
+            load.close()
+        assert done
+        assert not errors, errors
+        assert sorted(servers.list) == [B, C, D, E]
+
+
+# --- Holders ------------------------------------------------------------------------------------
+
+HOLD = """
+import sys, locks
+with locks.transaction() as tx:
+    token = tx.write_lock(("a",))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    tx.ensure_held()
+    print(token, flush=True)
+"""
+TRY = """
+import locks
+try:
+    with locks.transaction(timeout={timeout}) as tx:
+        print(tx.write_lock(("a",)))
+except locks.LockTimeout:
+    print("held by another one")
+"""
+
+
+def test_a_holder_keeps_its_lock(servers: Changing) -> None:
+    """The change waits for a lock that was taken before it, and nobody else gets that. When it is released, the change ends, and the next token is larger."""
+    with running(servers, HOLD) as (holder,):
+        changing = servers.begin_changing("replace", A, servers.places[D])
+        eventually(lambda: servers.show()["changing"], limit=LIMIT)
+        assert servers.run(TRY.format(timeout=0.5)) == "held by another one\n"
+        shown = servers.show()
+        assert len(shown["missing"]) == 1
+        assert {row["server"].split(":")[0]: row["list"] for row in shown["servers"]} == {
+            **{B: "both", C: "both"},
+            **{A: "old", D: "new"},
+        }
+        print(file=holder.stdin, flush=True)
+        token = int(holder.stdout.readline())
+        out, error = changing.communicate(timeout=LIMIT)
+        assert changing.returncode == 0, error
+        assert "Start programs and servers with this list from now on" in out
+    assert not servers.show()["changing"]
+    assert int(servers.run(TRY.format(timeout=30))) > token
+    # The old server can go, and nobody needs it.
+    servers.processes[0].kill()
+    assert int(servers.run(TRY.format(timeout=30))) > token
+
+
+def test_a_change_that_takes_too_long_is_undone(servers: Changing) -> None:
+    """After its time limit the change is undone; the error names the program that still holds a lock."""
+    with running(servers, HOLD) as (holder,):
+        done = servers.change("add", servers.places[D], "--timeout", "1")
+        assert done.status == 3
+        assert "these programs still have locks or requests by the old list" in done.error
+        assert str(holder.pid) in done.error
+        assert "the change was undone" in done.error
+        assert sorted(servers.list) == list(FIRST)
+        print(file=holder.stdin, flush=True)
+        assert int(holder.stdout.readline())
+    assert servers.change("add", servers.places[D]).status == 0
+    assert sorted(servers.list) == [A, B, C, D]
+
+
+def test_a_server_that_is_removed_may_still_be_needed(servers: Changing) -> None:
+    """A server is removed while a program has a lock there, because that keeps others out by the servers that stay; the command says that it must not be stopped yet."""
+    with running(servers, HOLD) as (holder,):
+        done = servers.change("remove", A, "--timeout", "1")
+        assert done.status == 0, done
+        assert f"Keep {A} running while `locks servers` lists programs" in done.out
+        assert str(holder.pid) in done.out
+        assert len(servers.show()["missing"]) == 1
+        assert servers.run(TRY.format(timeout=0.5)) == "held by another one\n"
+        print(file=holder.stdin, flush=True)
+        assert int(holder.stdout.readline())
+    eventually(lambda: not servers.show()["missing"], limit=LIMIT)
+    assert int(servers.run(TRY.format(timeout=30)))
+
+
+def test_the_next_one_goes_on(servers: Changing) -> None:
+    """Whoever changes the list is killed while both lists are in force; the next one finishes that change before its own."""
+    with running(servers, HOLD) as (holder,):
+        changing = servers.begin_changing("add", servers.places[D])
+        eventually(lambda: servers.show()["changing"], limit=LIMIT)
+        changing.send_signal(signal.SIGKILL)
+        changing.communicate()
+        print(file=holder.stdin, flush=True)
+        holder.stdout.readline()
+    done = servers.change("replace", A, servers.places[E])
+    assert done.status == 0, done
+    assert "is under way: it is finished first" in done.out
+    assert sorted(servers.list) == [B, C, D, E]
+
+
+# --- Restarts -----------------------------------------------------------------------------------
+
+
+def test_servers_and_programs_that_start_with_the_old_list(servers: Changing) -> None:
+    """A server that restarts has the list in its file, and a program that starts with the old list learns the new one; all use the new one."""
+    assert servers.change("replace", A, servers.places[D]).status == 0
+    for name in (A, B, C, D):
+        servers.kill(name)
+    said = servers.processes[1].errors
+    eventually(
+        lambda: (
+            f"was started with the servers {A}, {B}, {C}, but they have changed to {B}, {C}, {D}"
+            in said()
+        )
+    )
+    with running(servers, HOLD) as (holder,):
+        status = json.loads(locks(servers, "status", "--json").out)
+        assert sorted(each["node"] for each in status["nodes"]) == [B, C, D]
+        assert status["enough"]
+        assert servers.run(TRY.format(timeout=0.5)) == "held by another one\n"
+        known = [servers.places[name] for name in (B, C, D)]
+        assert servers.run(TRY.format(timeout=0.5), known) == "held by another one\n"
+        print(file=holder.stdin, flush=True)
+        holder.stdout.readline()
+    assert servers.change("add", servers.places[A]).status == 0
+
+
+def test_a_server_that_was_down_for_the_change(servers: Changing) -> None:
+    """A dead server is replaced, and forgotten; when it comes back with its old file, it learns that it is not one any more."""
+    servers.processes[0].kill()
+    assert servers.change("replace", A, servers.places[D]).status == 0
+    assert int(servers.run(TRY.format(timeout=30)))
+    servers.processes[0] = servers._start(servers.places[A])
+    assert servers.processes[0].address
+    file = servers.world.folder / f"{A}.state.servers"
+    eventually(lambda: file.exists() and D in file.read_text(), limit=LIMIT)
+    assert sorted(servers.list) == [B, C, D]
+
+
+def test_a_file_that_is_damaged_or_of_another_server(servers: Changing) -> None:
+    """A server does not start without knowing which list it has promised."""
+    assert servers.change("add", servers.places[D]).status == 0
+    path = servers.world.folder / f"{A}.state.servers"
+    good = path.read_text()
+    for text, said in (
+        (good.replace("1", "2"), "its checksum is wrong"),
+        ("", "which has the list of servers"),
+        ((servers.world.folder / f"{B}.state.servers").read_text(), f"belongs to {B}"),
+    ):
+        servers.processes[0].kill()
+        path.write_text(text)
+        servers.processes[0] = servers._start(servers.places[A])
+        assert servers.processes[0].process.wait(LIMIT) == 2
+        assert said in servers.processes[0].errors()
+
+
+# --- Refused ------------------------------------------------------------------------------------
+
+ELECTION = """
+import sys, locks_leader
+def lead(leadership):
+    print("ready", flush=True)
+    sys.stdin.readline()
+locks_leader.Election("boss").run(lead)
+"""
+BARRIER = """
+import sys, threading, locks
+threading.Thread(target=lambda: locks.Barrier(("b",), 2).wait(), daemon=True).start()
+import time
+while not locks.Barrier(("b",), 2).waiting():
+    time.sleep(0.05)
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(ELECTION, "has an election"), (BARRIER, "has a barrier")],
+    ids=["election", "barrier"],
+)
+def test_what_keeps_its_servers_hinders(servers: Changing, code: str, said: str) -> None:
+    """An election and a barrier keep their servers, so the list can't be changed while there is one; nothing is begun."""
+    with running(servers, code) as (program,):
+        done = servers.change("remove", A)
+        assert (done.status, said in done.error) == (3, True), done
+        assert servers.show()["number"] == 0
+        print(file=program.stdin, flush=True)
+    eventually(lambda: servers.change("remove", A).status == 0, limit=LIMIT)
+
+
+def test_marks_hinder(servers: Changing) -> None:
+    """New servers would not know what is done once, so the list can't be changed until that is forgotten."""
+    once = ("--once", "--timeout", "20", "job", "--", "echo", "ran")
+    assert run(servers, *once)[1] == "ran\n"
+    done = servers.change("remove", A)
+    assert done.status == 3
+    assert "remembers what is done" in done.error
+
+
+MEANWHILE = """
+import locks, locks_leader
+def tried(begin):
+    try:
+        begin()
+    except locks.CannotServe as error:
+        print(str(error).split(":")[0])
+    except locks.LockTimeout:
+        pass
+def once():
+    with locks.once(("job",)):
+        pass
+tried(once)
+tried(lambda: locks.Barrier(("b",), 2).wait(timeout=1))
+tried(lambda: locks_leader.Election("boss").run(lambda _: None, timeout=5))
+semaphore = locks.Semaphore(("s",), 2)
+with semaphore:
+    tried(semaphore.unit)
+"""
+
+
+def test_what_can_not_begin_meanwhile(servers: Changing) -> None:
+    """While both lists are in force, what would keep its servers does not begin. A semaphore works; its units have no numbers if they might be given twice."""
+    assert servers.change("replace", B, servers.places[D]).status == 0
+    with running(servers, HOLD) as (holder,):
+        changing = servers.begin_changing("replace", A, servers.places[E])
+        eventually(lambda: servers.show()["changing"], limit=LIMIT)
+        assert servers.run(MEANWHILE).splitlines() == [
+            "can't begin work that is done once, job now",
+            "can't begin a wait at barrier b now",
+            "can't begin an election, boss now",
+            "the unit of s*2 has no number",
+        ]
+        print(file=holder.stdin, flush=True)
+        holder.stdout.readline()
+        changing.communicate(timeout=LIMIT)
+    assert servers.run(MEANWHILE) == ""
+
+
+def test_what_is_refused(servers: Changing) -> None:
+    """A change that is not possible is refused before anything is begun, with the reason."""
+    for arguments, said in [
+        (("add", servers.places[A]), f"{A} is already one of the servers"),
+        (("add", "x@127.0.0.1"), 'use "name@host:port"'),
+        (("remove", "x@127.0.0.1"), "is not one of the servers"),
+        (("remove", A, B), "wrong number of servers; use: locks servers remove NAME"),
+        (("add", "x@127.0.0.1:1"), "the new server x@127.0.0.1 does not answer"),
+    ]:
+        done = servers.change(*arguments)
+        assert done.status in (2, 3)
+        assert said in done.error, done
+    assert servers.show()["number"] == 0
+
+
+def test_servers_without_a_file_refuse() -> None:
+    """A server that would forget what it promises takes part in no change."""
+    with World() as world:
+        servers = Servers(world)
+        done = locks(servers, "servers", "remove", A)
+        assert done.status == 3
+        assert "has no state file; start it with --state FILE" in done.error
+        assert json.loads(locks(servers, "servers", "--json").out)["number"] == 0
+
+
+# --- Parts --------------------------------------------------------------------------------------
+
+ROSTER = Roster(0, 0, 0, 0, tuple(f"{name}:{port}" for port, name in enumerate(FIRST, 9100)))
+
+
+def test_wishes() -> None:
+    """One server is added, removed, or replaced; a server is named with or without its port."""
+    place = "d@127.0.0.1:9200"
+    assert added(place)(ROSTER) == (*ROSTER.servers, place)
+    for name in (A, ROSTER.servers[0]):
+        assert removed(name)(ROSTER) == ROSTER.servers[1:]
+        assert replaced(name, place)(ROSTER) == (*ROSTER.servers[1:], place)
+    with pytest.raises(InvalidOption, match="2 servers would be left, and each lock id is on 3"):
+        removed(A)(ROSTER._replace(copies=3))
+
+
+def test_reports_are_checked() -> None:
+    """A roster that can't be is refused when it arrives."""
+    changing = ROSTER.begin(ROSTER.servers[1:])
+    assert unpack_report(pack_report(Report(changing, 0))) == (changing, 0)
+    for wrong in (ROSTER, changing._replace(servers=("x",)), changing._replace(base=9)):
+        with pytest.raises(BadMessage):
+            unpack_report(pack_report(Report(wrong, 0)))
+
+
+def test_what_follows() -> None:
+    """Both lists follow the configured one, with or without ports; then one of the two."""
+    places = (*ROSTER.servers[1:], "d@127.0.0.1:9200")
+    bare = ROSTER._replace(servers=FIRST)
+    changing = ROSTER.begin(places)
+    assert changing.follows(ROSTER)
+    assert changing.follows(bare)
+    assert changing.finish(7).follows(changing)
+    assert changing.undo().follows(changing)
+    for wrong, before in [
+        (changing, changing),
+        (changing._replace(copies=1), ROSTER),
+        (changing, ROSTER._replace(servers=places)),
+        (changing.finish(7)._replace(servers=places[1:]), changing),
+        (ROSTER.begin(("x@127.0.0.1:1",)), ROSTER),
+    ]:
+        assert not wrong.follows(before)
+
+
+def test_where_locks_are_meanwhile() -> None:
+    """While the list is being changed, an id is on the servers of both lists; those that stay are asked first."""
+    changing = ROSTER.begin((*ROSTER.servers[1:], "d@127.0.0.1:9200"))
+    servers = servers_of(changing)
+    assert servers.at(("x",)) == ((B, C, A, "d@127.0.0.1"), "majority")
+    assert [each.nodes for each in servers.each] == [FIRST, (B, C, "d@127.0.0.1")]
+    placed = servers_of(changing._replace(copies=2))
+    for number in range(50):
+        groups = [{*each.around((f"{number}",))} for each in placed.each]
+        assert {*placed.at((f"{number}",)).nodes} == groups[0] | groups[1]
+    with pytest.raises(InvalidOption, match="different servers"):
+        placed.at((barrier.BARRIER,))
