@@ -119,7 +119,8 @@ def add_command(commands: Any, about: str) -> None:
         "--state",
         type=Path,
         metavar="FILE",
-        help="keep what is done once (locks run --once) in this file, so that it survives the end of all servers",
+        help="keep what is done once (locks run --once) in this file, so that it survives the end of all servers; and the list of "
+        "servers beside it, so that it can be changed (locks servers)",
     )
     parser.add_argument(
         "--metrics",
