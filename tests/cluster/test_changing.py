@@ -257,6 +257,32 @@ def test_what_keeps_its_servers_hinders(servers: Changing, code: str, said: str)
     eventually(lambda: servers.change("remove", A).status == 0, limit=LIMIT)
 
 
+STRANGER = """
+import os, pathlib, sys
+del os.environ["LOCKS_SERVERS"], os.environ["LOCKS_COPIES"]
+import locks
+servers, cookie = {places!r}, pathlib.Path({cookie!r})
+locks.start("x@127.0.0.1", cookie=cookie, peers=servers, listen=False, mesh=False)
+names = [each.split(":")[0] for each in servers]
+with locks.transaction(timeout=50, await_nodes=True) as tx:
+    tx.write_lock(("a",), nodes=names, require="majority")
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_program_without_the_list_hinders(servers: Changing) -> None:
+    """A program that names the servers for each lock would not learn the new list, so the list can't be changed while it has a lock."""
+    code = STRANGER.format(places=servers.addresses, cookie=str(servers.world.cookie_file))
+    with running(servers, code) as (program,):
+        done = servers.change("remove", A)
+        assert done.status == 3
+        assert "x@127.0.0.1 has locks at" in done.error
+        assert "was started without the list of servers" in done.error
+        print(file=program.stdin, flush=True)
+    eventually(lambda: servers.change("remove", A).status == 0, limit=LIMIT)
+
+
 def test_marks_hinder(servers: Changing) -> None:
     """New servers would not know what is done once, so the list can't be changed until that is forgotten."""
     once = ("--once", "--timeout", "20", "job", "--", "echo", "ran")
