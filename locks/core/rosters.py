@@ -213,7 +213,7 @@ class Changer(NamedTuple):
     """Whoever changes the list.
 
     Attributes:
-        wants: The list that it wants. A change to another list that is under way is undone first.
+        wants: The list that it wants. A change to another list that is under way is finished first.
         roster: What it knows to be decided.
         ballot: Its ballot.
         phase: `tell` (what is decided), `prepare`, `accept`, or `over`.
@@ -239,8 +239,7 @@ class Changer(NamedTuple):
     @property
     def goes_back(self) -> bool:
         """Whether it undoes the change that is under way."""
-        is_other = self.gives_up or {*self.wants} != {*self.roster.wanted}
-        return self.roster.is_changing and is_other
+        return self.roster.is_changing and self.gives_up
 
     @property
     def seals(self) -> bool:

@@ -433,7 +433,10 @@ class World:
             changer = changer.heard(at, fact)
             if before.phase == "accept" and changer.roster == before.best:
                 state = self._decided(state, changer.roster)
-            if changer.ballot > self.ballots and not changer.gives_up:
+            # The command ends when the list has changed.
+            is_late = changer.phase == "prepare" and changer.roster.number > 1
+            is_late = is_late and not changer.roster.is_changing
+            if (is_late or changer.ballot > self.ballots) and not changer.gives_up:
                 changer = self._over(changer)
         return state._replace(changers=(*changers[:name], changer, *changers[name + 1 :]))
 

@@ -81,8 +81,8 @@ MORE = [
     ("a restart", World(ONE, [("b",)], restarts=1)),
     ("a restart, and a connection", World(ONE, [("b",)], restarts=1, cuts=1)),
     ("two that wait", World(ONE, [("b",)], held=False)),
-    ("two changes of one", World(ONE, [("b",), ("a", "b")])),
-    ("two changes of three", World(THREE, [REPLACED, (*THREE, "d")], agents=0, held=False)),
+    ("two changes of one", World(ONE, [("b",), ("a", "b")], agents=1)),
+    ("two changes of three", World(THREE, [REPLACED, (*THREE, "d")], 0, False, ballots=1)),
     ("a holder at two of three, which restart", World(THREE, [REPLACED], agents=1, restarts=1)),
     ("a server that is down is replaced", World(THREE, [REPLACED], agents=1, cuts=1, down=("c",))),
 ]
