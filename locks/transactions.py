@@ -81,7 +81,8 @@ class Transaction(Movable, ClientBlock):
                 f'on_deadlock={on_deadlock!r} is wrong; use "abort" or "surrender"',
                 value=repr(on_deadlock),
             )
-        check_timeout(timeout)
+        if timeout is not None:
+            check_timeout(timeout)
         self._timeout = timeout
         self._abort = on_deadlock == "abort"
         self._created = created
@@ -89,11 +90,12 @@ class Transaction(Movable, ClientBlock):
         self._on_lost = on_lost
         if on_lost is not None:
             check_callable(on_lost, "on_lost")
-        checked_where(nodes, require)
+        if nodes is not None or require is not None:
+            checked_where(nodes, require)
         self._nodes = nodes
         self._require = require
         self._label = None if label is None else checked_label(label)
-        self._owner = checked_owner(owner)
+        self._owner = None if owner is None else checked_owner(owner)
         self._begun: Agent | None = None
         self._learns = learned
         self._taken: tuple[LockId, ...] = ()
@@ -231,9 +233,10 @@ class Transaction(Movable, ClientBlock):
     ) -> int | None:
         timeout = self._timeout if timeout is None else timeout
         agent = self._begun or self.agent
-        wanted = self._checked(agent.node, lock_id, mode, nodes, require)
+        node = agent.node
+        wanted = self._checked(node, lock_id, mode, nodes, require)
         call = PendingCall()
-        began = agent.node.clock() if timeout else 0.0
+        began = node.clock() if timeout else 0.0
         try:
             lock = agent.lock_by if self._learns is None else self._lock_and_learn
             lock(call, (wanted,), timeout)
@@ -243,7 +246,7 @@ class Transaction(Movable, ClientBlock):
                 return call.token
             left = timeout
             if timeout:
-                left = max(0.0, timeout - (agent.node.clock() - began))
+                left = max(0.0, timeout - (node.clock() - began))
             elif timeout == 0:  # waits for lock servers only, not for holders
                 left = ANSWERED_WITHIN
             return agent.token(wanted[0], left)

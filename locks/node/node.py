@@ -237,7 +237,7 @@ class Node(metaclass=Shown):
             )
         number = self.new_number(created)
         if here and keep is not None and self.thin.usable:
-            light = self.thin.begin(number, client, keep, **options)
+            light = self.thin.begin(number, client, keep, options)
             if light is not None:
                 return light
         if self.thin.due:

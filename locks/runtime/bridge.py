@@ -243,15 +243,16 @@ def is_in_event_loop() -> bool:
     """
     events = sys.modules.get("asyncio.events")
     return (
-        ((events is not None and events._get_running_loop() is not None) or _is_in_another_loop())
+        (
+            (events is not None and events._get_running_loop() is not None)
+            or (not sys.modules.keys().isdisjoint(_LOOPS) and _is_in_another_loop())
+        )
         and _runs_event_loop(greenlet.getcurrent())
         and not _may_block_its_loop()
     )
 
 
 def _is_in_another_loop() -> bool:
-    if sys.modules.keys().isdisjoint(_LOOPS):
-        return False
     return is_in_trio() or foreign_loop() is not None
 
 

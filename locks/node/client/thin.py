@@ -25,7 +25,7 @@ ones take the usual way; twice as many each time, until one stays thin.
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, final
 from weakref import WeakSet
 
@@ -259,32 +259,35 @@ class LightAgent(Agent):
         """Lock an id, if nobody else is interested in it; everything else in the usual way."""
         if timeout is not None:
             check_timeout(timeout)
-        wanted = objects[0] if len(objects) == 1 else None
+        here, thin = self._here, self.node.thin
         if (
-            wanted is not None
-            and wanted[2] == (self.node.name,)
-            and type(wanted[0][-1]) is not tuple
-            and (self._here is None or getcurrent() is self._here)
+            len(objects) == 1
+            and (here is None or getcurrent() is here)
             and Agent.spans is None
             and not is_in_event_loop()
         ):
-            call.begun = True
-            call.token = self.turn.quick(self.node.thin.grant, self, wanted, call)
-            if call.token is not None:
-                return GRANTED
+            (wanted,) = objects
+            lock_id, _, nodes, _ = wanted
+            if nodes == thin.here and type(lock_id[-1]) is not tuple:
+                call.begun = True
+                call.token = thin.turn.quick(thin.grant, self, wanted, call)
+                if call.token is not None:
+                    return GRANTED
         return Agent.lock_by(self, call, objects, timeout)
 
     def end_transaction(self) -> None:
         """End the transaction."""
-        if self._here is None or getcurrent() is self._here:
+        here = self._here
+        if here is None or getcurrent() is here:
             self.leave_block()
         else:
             Agent.end_transaction(self)
 
     def leave_block(self) -> None:
         """See `Agent.leave_block`."""
+        thin = self.node.thin
         try:
-            if self.turn.quick(self.node.thin.drop, self):
+            if thin.turn.quick(thin.drop, self):
                 return
         except BaseException:
             self.let_go()
@@ -308,6 +311,7 @@ class ThinLocks:
 
     Attributes:
         node: The node.
+        here: Its name, as the nodes of a lock.
         turn: The node's turn.
         held: The thin lock that is held, or the agent of the thin transaction, if there is one.
         taken: How many locks were taken that the lock table does not know of, the one that is held among them.
@@ -324,6 +328,7 @@ class ThinLocks:
         self.due = False
         self.usable = usable
         self.node = node
+        self.here = (node.name,)
         self._journal = journal
         self.monitor = Monitor(self._client_down, surely=True)  # of all clients that had thin locks
         self._watches: WeakSet[DeathWatch] = WeakSet()
@@ -335,20 +340,23 @@ class ThinLocks:
         number: int,
         client: Client,
         keep: Callable[[Agent], object],
-        *,
-        label: str | None = None,
-        abort_on_deadlock: bool = False,
-        **others: Any,
+        options: Mapping[str, Any],
     ) -> Agent | None:
         """Begin a transaction of the caller, with the options of `locks.spawn_agent`; `None` if it must take the usual way."""
         if self.pause:
             self.pause -= 1
             return None
-        if any(others.values()):  # these need a machine
-            return None
+        label = abort = None
+        for name, value in options.items():
+            if name == "label":
+                label = value
+            elif name == "abort_on_deadlock":
+                abort = value
+            elif value:  # it needs a machine
+                return None
         here = None if isinstance(client, Ending) else getcurrent()
-        name = labelled(client, label, self.node.program, False)
-        agent = LightAgent(self.node, client, (number, name, abort_on_deadlock), here)
+        made = number, labelled(client, label, self.node.program, False), bool(abort)
+        agent = LightAgent(self.node, client, made, here)
         return agent if self.take(agent, keep) else None
 
     def take(self, thin: ThinLock | LightAgent, keep: Callable[[Any], object]) -> bool:
@@ -460,7 +468,7 @@ class ThinLocks:
     def _granted(self, wanted: Object, call: PendingCall | None = None) -> Granted | None:
         """A lock that is free, which is counted now; `None` if it is not."""
         table = self.node.server.machine.table
-        if next(table.related(wanted[0]), None) is not None:
+        if not table.is_clear(wanted[0]):
             return None
         self.taken += 1
         return wanted, table.version + 2 * self.taken - 1, self.node.clock(), call
