@@ -46,6 +46,7 @@ from locks.otp.names.discovery import UnixAddress
 from locks.otp.options import Options, parse_peer
 from locks.otp.process.processes import CAST
 from locks.ranges import Number
+from locks.runtime.logs import log_event
 from locks.wire.forms import FORMS, LOCK_SERVER, OURS
 from locks.words import ELECTIONS
 
@@ -123,6 +124,14 @@ def first_roster(name: str, options: Options) -> Roster:
         port = 0 if address is None or isinstance(address, UnixAddress) else address[1]
         places.append(f"{each}:{port}" if port else each)
     return Roster(0, 0, 0, options.copies, tuple(places))
+
+
+def _log_change(node: str, names: Sequence[str], roster: Roster) -> None:
+    text = "%s uses the servers %s now"
+    text += ": the list is being changed" if roster.is_changing else ""
+    about: dict[str, Any] = {"servers": list(names), "number": roster.number}
+    about["changing"] = roster.is_changing
+    log_event("servers_changed", text, node, ", ".join(names), node=node, **about)
 
 
 def _stays(lock_id: LockId) -> bool:
@@ -318,9 +327,7 @@ class Rosters:
         self._used = roster.number
         if is_behind:
             self._end_those_behind()
-        text = "%s uses the servers %s now"
-        text += ": the list is being changed" if roster.is_changing else ""
-        node.executor.run_soon(logger.info, text, node.name, ", ".join(servers.nodes))
+        node.executor.run_soon(_log_change, node.name, servers.nodes, roster)
         if not self._looks:
             self._look()
 
