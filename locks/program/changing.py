@@ -187,7 +187,11 @@ def change(
         CannotServe: Too few servers answer.
         OperatingError: The change was not carried out; it was undone, or another one will finish it.
     """
-    found = known(node).roster
+    found, facts, _ = known(node)
+    able = [place for place in found.servers if place in facts and not facts[place].why]
+    if len(able) < majority(len(found.servers)):
+        why = next(fact.why for fact in facts.values() if fact.why)
+        raise OperatingError(f"can't change the list of servers: {why}")
     if found.is_changing:
         say(f"a change to {_shown(found.wanted)} is under way: it is finished first")
         found = _run(node, Changer(found.wanted, found, salt=_salt()), timeout, say)

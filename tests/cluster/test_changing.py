@@ -36,6 +36,7 @@ def servers() -> Iterator[Changing]:
 # --- Under load ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_changes_under_load(servers: Changing) -> None:
     """The list is changed while programs work; some of those who change it are killed, and the next one goes on: no program gets an error, and each lock has one holder."""
     load = Load(servers)
@@ -60,6 +61,7 @@ def test_changes_under_load_and_servers_that_die(servers: Changing) -> None:
     assert done
 
 
+@pytest.mark.slow
 def test_copies_under_load() -> None:
     """With two copies of each id, ids move to other servers, and each lock has one holder."""
     with World() as world:
@@ -143,6 +145,7 @@ def test_the_audit_log_has_it(servers: Changing) -> None:
     assert "while the list is being changed" in done.out, done
 
 
+@pytest.mark.slow
 def test_a_change_that_takes_too_long_is_undone(servers: Changing) -> None:
     """After its time limit the change is undone; the error names the program that still holds a lock."""
     with running(servers, HOLD) as (holder,):
@@ -158,6 +161,7 @@ def test_a_change_that_takes_too_long_is_undone(servers: Changing) -> None:
     assert sorted(servers.list) == [A, B, C, D]
 
 
+@pytest.mark.slow
 def test_a_server_that_is_removed_may_still_be_needed(servers: Changing) -> None:
     """A server is removed while a program has a lock there, because that keeps others out by the servers that stay; the command says that it must not be stopped yet."""
     with running(servers, HOLD) as (holder,):
@@ -173,6 +177,7 @@ def test_a_server_that_is_removed_may_still_be_needed(servers: Changing) -> None
     assert int(servers.run(TRY.format(timeout=30)))
 
 
+@pytest.mark.slow
 def test_the_next_one_goes_on(servers: Changing) -> None:
     """Whoever changes the list is killed while both lists are in force; the next one finishes that change before its own."""
     with running(servers, HOLD) as (holder,):
@@ -191,6 +196,7 @@ def test_the_next_one_goes_on(servers: Changing) -> None:
 # --- Restarts -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_servers_and_programs_that_start_with_the_old_list(servers: Changing) -> None:
     """A server that restarts has the list in its file, and a program that starts with the old list learns the new one; all use the new one."""
     assert servers.change("replace", A, servers.places[D]).status == 0
@@ -335,6 +341,7 @@ with semaphore:
 """
 
 
+@pytest.mark.slow
 def test_what_can_not_begin_meanwhile(servers: Changing) -> None:
     """While both lists are in force, what would keep its servers does not begin. A semaphore works; its units have no numbers if they might be given twice."""
     assert servers.change("replace", B, servers.places[D]).status == 0
@@ -353,6 +360,7 @@ def test_what_can_not_begin_meanwhile(servers: Changing) -> None:
     assert servers.run(MEANWHILE) == ""
 
 
+@pytest.mark.slow
 def test_what_is_refused(servers: Changing) -> None:
     """A change that is not possible is refused before anything is begun, with the reason."""
     for arguments, said in [
@@ -374,6 +382,7 @@ def test_servers_without_a_file_refuse() -> None:
         servers = Servers(world)
         done = locks(servers, "servers", "remove", A)
         assert done.status == 3
+        assert "can't change the list of servers: " in done.error
         assert "has no state file; start it with --state FILE" in done.error
         assert json.loads(locks(servers, "servers", "--json").out)["number"] == 0
 

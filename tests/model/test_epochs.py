@@ -94,6 +94,7 @@ def listed(worlds: list[tuple[str, World]], explored: bool = False) -> list[obje
     return [pytest.param(world, id=name, marks=marks) for name, world in worlds]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [*listed(WORLDS), *listed(MORE, explored=True)])
 def test_every_order(world: World) -> None:
     """In every order of events, exclusion, tokens, agreement and progress hold."""
@@ -143,6 +144,7 @@ AGREED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rules", "restarts"), AGREED)
 def test_wrong_rules_of_agreement(rules: Rules, restarts: int) -> None:
     """A rule of the agreement that is wrong in one point is caught: two who change the list decide different things."""
