@@ -179,10 +179,11 @@ class Guests:
         return None
 
     def fullest(self) -> int:
-        """The largest share of a limit that a node uses, in percent."""
-        table, limits = self._server.machine.table, self._limits
+        """The largest share of a limit that a node uses, in percent. Not for the turn, where counting would hold up others."""
+        limits = self._limits
+        owners = self._server.turn.ask(self._server.machine.table.owners.copy)
         used: dict[str, list[int]] = {}
-        for agent, owner in list(table.owners.items()):
+        for agent, owner in owners.items():
             there = used.setdefault(agent.node, [0, 0, 0])
             there[0] += owner.total
             there[1] += owner.waiting
