@@ -181,7 +181,7 @@ class Guests:
     def fullest(self) -> int:
         """The largest share of a limit that a node uses, in percent. Not for the turn, where counting would hold up others."""
         limits = self._limits
-        owners = self._server.turn.ask(self._server.machine.table.owners.copy)
+        owners = self._server.machine.table.owners.copy()  # in one step, so nothing changes under it
         used: dict[str, list[int]] = {}
         for agent, owner in owners.items():
             there = used.setdefault(agent.node, [0, 0, 0])
