@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from locks.cli.joining import add_options
-from locks.cli.observing import joined, print_json, table
+from locks.cli.observing import MOMENT, add_asking, joined, print_json, table
 from locks.core.rosters import Roster
 from locks.errors import InvalidOption
 from locks.facts.gather import await_servers
@@ -17,7 +16,6 @@ from locks.program.default import default_node
 __all__ = ["add_command"]
 
 TIMEOUT = 60.0
-MOMENT = 2.0  # seconds for the last of the servers to connect
 SAYS = """Show the list of lock servers, or change it while programs run: add PLACE, remove NAME, replace NAME PLACE.
 PLACE is name@host:port of a new server, which was started with the present list and --state FILE. Programs continue, and keep
 their locks. Meanwhile a lock needs a majority of the old and the new servers together. A server is added when all locks have been
@@ -38,15 +36,7 @@ def add_command(commands: Any, about: str) -> None:
     )
     parser.add_argument("action", nargs="?", choices=("add", "remove", "replace"))
     parser.add_argument("names", nargs="*", metavar="NAME", help="the servers of the action")
-    add_options(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=TIMEOUT,
-        metavar="SECONDS",
-        help="time limit for transactions that were begun before the change, in seconds (default: %(default)s)",
-    )
+    add_asking(parser, TIMEOUT, "transactions that were begun before the change")
     parser.set_defaults(run=lambda options: joined("servers", _run, options))
 
 

@@ -61,6 +61,7 @@ __all__ = [
     "are_set",
     "can_be_set",
     "extended",
+    "grants_over",
     "moved",
     "read",
 ]
@@ -293,6 +294,11 @@ def are_set(
     return len(again) >= majority(len(servers)), same
 
 
+def grants_over(grants: Mapping[str, int], told: Mapping[str, MarkFact]) -> list[str]:
+    """The servers that have said that their grants are over, of these; one that is silent may still have its grant."""
+    return [name for name, since in grants.items() if name in told and told[name].since != since]
+
+
 def can_be_set(
     servers: Collection[str], grants: Mapping[str, int], told: Mapping[str, MarkFact]
 ) -> bool:
@@ -301,10 +307,9 @@ def can_be_set(
     Args:
         servers: The names of all servers.
         grants: The servers on which it is set, with the versions of their grants.
-        told: The answers of the last round. A server that is silent may still have its grant.
+        told: The answers of the last round.
     """
-    left = [name for name, since in grants.items() if name not in told or told[name].since == since]
-    return len(left) >= majority(len(servers))
+    return len(grants) - len(grants_over(grants, told)) >= majority(len(servers))
 
 
 def extended(

@@ -117,8 +117,7 @@ def known(node: Node) -> Known:
         CannotServe: Too few of them answer.
         InvalidOption: They were started with different lists, or with what is no list.
     """
-    assert node.cluster is not None
-    rosters = node.cluster.rosters
+    rosters = _rosters(node)
     if not rosters.can_change:
         raise InvalidOption(
             'only a list of servers with require="majority" can be changed: pass all of them, as name@host:port'
@@ -127,10 +126,9 @@ def known(node: Node) -> Known:
         mine = rosters.roster
         facts, silent = _ask(node, dict.fromkeys(mine.places, AskRoster()))
         newest = max((fact.roster for fact in facts.values()), default=mine, key=_number)
-        if newest.number > mine.number:
-            node.turn.run(rosters.learn, newest)
         if newest.number <= mine.number:
             break
+        node.turn.run(rosters.learn, newest)
     for place, fact in facts.items():
         there = fact.roster
         same = _names(there) == _names(mine) and there.copies == mine.copies
@@ -267,7 +265,7 @@ def _run(node: Node, changer: Changer, timeout: float, say: Callable[[str], obje
                 break
         roster = changer.roster
         if roster.number != place[1]:
-            node.turn.run(_cluster_rosters(node).learn, roster)
+            node.turn.run(_rosters(node).learn, roster)
             if roster.is_changing:
                 say(f"both lists are in force: {_shown(roster.places)}")
             elif changer.phase != "over" and {*roster.servers} not in ({*wanted}, {*base.servers}):
@@ -289,7 +287,7 @@ def _run(node: Node, changer: Changer, timeout: float, say: Callable[[str], obje
     return changer.roster
 
 
-def _cluster_rosters(node: Node) -> Rosters:
+def _rosters(node: Node) -> Rosters:
     assert node.cluster is not None
     return node.cluster.rosters
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from locks.core.done import are_set, can_be_set, extended, moved, read
+from locks.core.done import are_set, can_be_set, extended, grants_over, moved, read
 from locks.core.facts import AskMark, Mark, MarkFact
 from locks.errors import (
     AlreadyDone,
@@ -399,11 +399,9 @@ class MarkAsker:
                 return
             self._agent.ensure_held()
             if not can_be_set(self._servers, grants, facts):
-                over = [
-                    name for name in grants if name in facts and facts[name].since != grants[name]
-                ]
+                over = ", ".join(grants_over(grants, facts))
                 raise GrantsOver(
-                    f"the grants under which {show(self._lock_id)} was begun are over at {', '.join(over)}, so too few are left: these "
+                    f"the grants under which {show(self._lock_id)} was begun are over at {over}, so too few are left: these "
                     "servers were restarted, or lost the connection with this program",
                     lock_id=self._lock_id,
                     nodes=[name for name in self._servers if name not in now_had],

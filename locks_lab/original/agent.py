@@ -14,13 +14,14 @@ A request that was served once counts as served, whatever is surrendered later.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from locks.errors import InvalidOption, assert_never
 from locks.model import AgentId, LockId, Mode, Require, covers, show
 from locks_lab.original.circles import Place, circle
 from locks_lab.original.messages import Ask, End, Info, Key, Message, Surrender, Surrendered
 from locks_lab.original.queues import Queue, agents_in
+from locks_lab.original.saved import Saved
 from locks_lab.original.table import Row, order
 from locks_lab.original.variants import ORIGINAL, Variant
 from locks_lab.worlds.host import needed
@@ -92,7 +93,7 @@ Status = (
 )  # or it holds everything: the number of deadlocks of which it was notified
 
 
-class Agent:
+class Agent(Saved):
     """An agent of the original. All of its mutable state is in `state`, a tuple.
 
     Args:
@@ -102,7 +103,7 @@ class Agent:
             notified.
     """
 
-    STATE: tuple[str, ...] = (
+    STATE: ClassVar[tuple[str, ...]] = (
         "known",
         "holders",
         "interesting",
@@ -135,16 +136,6 @@ class Agent:
         self.unseen = False  # whether it has still to look whether it has all
         self.news = False  # and whether there are circles
         self.unanswered: tuple[Key, ...] = ()  # surrendered, and not yet acknowledged
-
-    @property
-    def state(self) -> tuple[Any, ...]:
-        """All that changes in it."""
-        return tuple(getattr(self, name) for name in self.STATE)
-
-    @state.setter
-    def state(self, state: tuple[Any, ...]) -> None:
-        for name, value in zip(self.STATE, state, strict=True):
-            setattr(self, name, value)
 
     # --- The client
 

@@ -21,6 +21,7 @@ from locks.errors import assert_never
 from locks.model import AgentId
 from locks_lab.original.agent import Known
 from locks_lab.original.queues import Queue
+from locks_lab.original.saved import Saved
 
 __all__ = ["Crash", "Instance", "Message", "Phase", "Port", "Ref", "Role", "Vector"]
 
@@ -99,7 +100,7 @@ class Port(Protocol):
         """Let a helper end as soon as it holds the merge lock."""
 
 
-class Instance:
+class Instance(Saved):
     """An instance. All of its mutable state is in `state`, a tuple.
 
     Args:
@@ -133,16 +134,6 @@ class Instance:
         self.facts: Facts = frozenset((fact,))
         self.called: tuple[tuple[str, Any], ...] = ()  # its callbacks so far, each only once
         self.elections = 0
-
-    @property
-    def state(self) -> tuple[Any, ...]:
-        """All that changes in it."""
-        return tuple(getattr(self, name) for name in self.STATE)
-
-    @state.setter
-    def state(self, state: tuple[Any, ...]) -> None:
-        for name, value in zip(self.STATE, state, strict=True):
-            setattr(self, name, value)
 
     def receive(self, message: Message) -> None:
         """Handle a message; after a change of the phase also those that were postponed."""

@@ -179,9 +179,9 @@ class Guests:
         return None
 
     def fullest(self) -> int:
-        """The largest share of a limit that a node uses, in percent. Not for the turn, where counting would hold up others."""
+        """The largest share of a limit that a node uses, in percent. It is looked at in turns, and without one."""
         limits = self._limits
-        owners = self._server.machine.table.owners.copy()  # in one step, so nothing changes under it
+        owners = self._server.machine.table.owners.copy()  # in one step: a turn may change it
         used: dict[str, list[int]] = {}
         for agent, owner in owners.items():
             there = used.setdefault(agent.node, [0, 0, 0])

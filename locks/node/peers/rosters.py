@@ -36,6 +36,7 @@ from locks.node.client.scope import take_servers
 from locks.node.marks import memory_of
 from locks.node.peers.local_node import Connections
 from locks.node.ports import Servers
+from locks.node.state import sync_folder
 from locks.otp.admission.rights import Right
 from locks.otp.bytes import etf
 from locks.otp.bytes.etf_decode import constant
@@ -460,12 +461,12 @@ class Rosters:
         elif why:
             pass
         elif isinstance(question, PrepareRoster):
-            seal = question.seal
+            number, ballot, seal = question
             if seal or not self.roster.is_changing:
                 why = self._hindered()
-            ready = not missing and not why
-            acceptor, good = acceptor.prepare(question.number, question.ballot, seal, ready)
-            good = good and not (why and not seal)
+            good = False
+            if seal or not why:
+                acceptor, good = acceptor.prepare(number, ballot, seal, not (missing or why))
         elif isinstance(question, AcceptRoster):
             roster = question.roster
             good = is_possible(roster) and roster.follows(self.roster)
@@ -473,11 +474,11 @@ class Rosters:
                 acceptor, good = acceptor.accept(question.ballot, roster)
         else:
             assert_never(question)
-        if acceptor != self.acceptor:
-            failed = "" if not good else self._keep(acceptor)
-            if good and not failed:
+        if good and acceptor != self.acceptor:
+            failed = self._keep(acceptor)
+            if not failed:
                 self.acceptor = acceptor
-            good, why = good and not failed, why or failed
+            good, why = not failed, why or failed
         fact = self.acceptor.fact(good, version)
         return fact._replace(missing=missing, why=why[:1000])
 
@@ -542,12 +543,7 @@ def _save(path: Path, name: str, acceptor: Acceptor) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(draft, path)
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    sync_folder(path.parent)
 
 
 def _loaded(path: Path, name: str) -> Acceptor:
