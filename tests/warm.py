@@ -4,7 +4,8 @@ One process of each pytest worker has imported what programs with a node import,
 it, twice, and becomes a child of the pytest worker, as any other one is: Linux gives an orphan to the next subreaper above it.
 What is as in a fresh interpreter: standard streams, arguments, `__main__`, environment, working directory, end, and that it was not
 forked from a program with locks. What could differ begins cold: another system, a program that is patched (which must happen
-before the imports), other settings of Python or gevent, another version of `locks`.
+before the imports), other settings of Python or gevent, another version of `locks`; and the demo, as its simulator needs modules that are
+not compiled.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = ["Program", "run_program", "serve"]
 
 ROOT = str(Path(__file__).parents[1])
 LIMIT = 300
-COLD = ("gevent", "skewed", "--patched", "pytest", "tests.windows")
+COLD = ("gevent", "skewed", "--patched", "pytest", "tests.windows", "demo")
 """What these words are in begins cold."""
 SETTINGS = ("PYTHON", "GEVENT", "LOCKS_PURE")
 IMPORTED = ("locks.cli.node", "locks.cli.run", "locks.cli.parser")
