@@ -115,8 +115,8 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         """The nodes and the requirement of the lock."""
         return where(node, self._nodes, self._require, self.lock_id)
 
-    def is_plain(self, node: Node, timeout: float | None) -> bool:
-        """Whether it is to be thin if it is free; this counts the pause down."""
+    def is_plain(self, node: Node, timeout: float | None, at_once: bool = False) -> bool:
+        """Whether it is to be thin if it is free; this counts the pause down. In an event loop, only if it is not to wait otherwise."""
         if node.is_clustered:
             check_sendable(self.lock_id)
             return False
@@ -126,7 +126,8 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         if timeout is not None:
             check_timeout(timeout)
         usual = self._nodes is None and self._require is None
-        return usual and type(self.lock_id[-1]) is not tuple and not is_in_event_loop()
+        usual = usual and type(self.lock_id[-1]) is not tuple
+        return usual and (at_once or not is_in_event_loop())
 
     def __repr__(self) -> str:
         return f"<Lock {self.mode} {show(self.lock_id)}>"
@@ -299,6 +300,21 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
     def _enter(self, hold: Hold) -> None:
         """Acquire it for a block."""
         self._acquire(self.timeout, True, hold)
+
+    def enter_at_once(self, hold: Hold) -> bool:
+        """Acquire it for a block of a task, if it is free and needs no agent; returns whether it has."""
+        node, client = self._home(), self.client()
+        if not self.is_plain(node, self.timeout, at_once=True):
+            return False
+        wanted: Object = (self.lock_id, self.mode, *self.where(node))
+        name = labelled(client, self.label, node.program, False)
+        try:
+            return node.thin.take(ThinLock(node.thin, client, wanted, name), hold.take)
+        except BaseException:
+            if hold.held is not None:
+                self._let_go(hold.held)
+                hold.drop()
+            raise
 
     def _leave(self, held: Agent | ThinLock | None, error: BaseException | None) -> None:
         """End the block; see `Block`."""

@@ -234,7 +234,10 @@ class Transaction(Movable, ClientBlock):
         timeout = self._timeout if timeout is None else timeout
         agent = self._begun or self.agent
         node = agent.node
-        wanted = self._checked(node, lock_id, mode, nodes, require)
+        if nodes is None and self._nodes is None and require is None:  # as nearly always
+            wanted = checked_object(node, lock_id, mode, None, self._require)
+        else:
+            wanted = self._checked(node, lock_id, mode, nodes, require)
         call = PendingCall()
         began = node.clock() if timeout else 0.0
         try:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from locks import primitives as blocking
 from locks.aio.leaving import AsyncBlock
 from locks.aio.loops import for_its_caller
-from locks.aio.tasks import at_once, call
+from locks.aio.tasks import at_once, call, running
 from locks.model import Contender, LockId, Mode, Require
 from locks.node.client.owner import Owner
 from locks.node.client.scope import Nodes
+from locks.program.default import is_at_hand
 from locks.runtime.leaving import Hold
 from locks.shapes.barrier import Barrier as BlockingBarrier
 from locks.shapes.reentrant import RLock as BlockingRLock
@@ -67,6 +68,15 @@ class Lock(AsyncBlock):
         made = object.__new__(type(self))
         made._blocking = self._blocking._of_generator(hold)
         return made
+
+    async def _enter(self, hold: Hold) -> Self:
+        lock = self._blocking
+        # What can't wait needs no bridge. In trio each call is a checkpoint.
+        quick = is_at_hand() and running().before is None
+        if quick and type(lock) is blocking.Lock and at_once(lock.enter_at_once, hold):
+            return self
+        await call(lock._enter, hold)
+        return self
 
     @property
     def lock_id(self) -> LockId:

@@ -363,7 +363,11 @@ def current_client() -> Client:
 def watch_of(subject: Client) -> DeathWatch | None:
     """Return the subject's watch, hooked to its end; None if it has ended."""
     if isinstance(subject, gevent.Greenlet):
-        return _watch_of_greenlet(subject)
+        if subject.ready():
+            return None
+        return subject.__dict__.get(_WATCH) or _watch_greenlet(subject)
+    if isinstance(subject, Ending):
+        return subject.watch
     if isinstance(subject, pykka.ActorRef):
         inbox = subject.actor_inbox
         if isinstance(inbox, Mortal):
@@ -373,8 +377,6 @@ def watch_of(subject: Client) -> DeathWatch | None:
         return _watch_of_thread(subject)
     if isinstance(subject, greenlet.greenlet):
         return _watch_of_raw_greenlet(subject)
-    if isinstance(subject, Ending):
-        return subject.watch
     raise CannotMonitor(
         f"can't monitor {subject!r}: it is not an actor's reference, a greenlet, a thread or an owner"
     )
@@ -384,24 +386,20 @@ def watch_of(subject: Client) -> DeathWatch | None:
 # both hook it. That is harmless, since only the first `fire` counts.
 
 
-def _watch_of_greenlet(subject: gevent.Greenlet[..., Any]) -> DeathWatch | None:
+def _watch_greenlet(subject: gevent.Greenlet[..., Any]) -> DeathWatch:
+    watch: DeathWatch = subject.__dict__.setdefault(_WATCH, DeathWatch())
+    subject.rawlink(_greenlet_ended)
     if subject.ready():
-        return None
-    watch: DeathWatch | None = subject.__dict__.get(_WATCH)
-    if watch is None:
-        watch = subject.__dict__.setdefault(_WATCH, DeathWatch())
-        subject.rawlink(_greenlet_ended)
-        if subject.ready():
-            # It ended in its own thread meanwhile; it is unknown whether our link was called.
-            _greenlet_ended(subject)
-        elif getcurrent() is subject and not is_main_thread():
-            sentinels()[subject] = Sentinel(subject, partial(_tell_greenlet, subject))
+        # It ended in its own thread meanwhile; it is unknown whether our link was called.
+        _greenlet_ended(subject)
+    elif getcurrent() is subject and not is_main_thread():
+        sentinels()[subject] = Sentinel(subject, partial(_tell_greenlet, subject))
     return watch
 
 
 @whole
 def _greenlet_ended(subject: gevent.Greenlet[..., Any]) -> None:
-    _tell_greenlet(subject)
+    subject.__dict__[_WATCH].fire(subject, end_reason(subject))
     if not is_main_thread():
         sentinels().pop(subject, None)
 
