@@ -19,6 +19,7 @@ the two for small worlds.
 
 from __future__ import annotations
 
+import copyreg
 import itertools
 from collections.abc import Collection
 from fractions import Fraction
@@ -35,7 +36,7 @@ from locks.core.messages import (
     Surrendered,
 )
 from locks.core.server.machine import ServerMachine
-from locks.core.server.tree import Entry, EntryOwner
+from locks.core.server.tree import Entry, EntryOwner, Slot
 from locks.model import AgentId, RequestRecord
 
 __all__ = ["DROPPED", "SINGLE", "UNORDERED", "Labels", "fields", "freeze"]
@@ -124,6 +125,22 @@ def _by_key(item: tuple[Any, Any]) -> Any:
     """Sort key for the items of a dictionary whose order does not matter."""
     key = item[0]
     return key if isinstance(key, int) else key.id if isinstance(key, EntryOwner) else repr(key)
+
+
+# --- Pickling -----------------------------------------------------------------------------------
+
+
+def _blank() -> Slot:
+    return Slot((), None)
+
+
+def _reduce(slot: Slot) -> tuple[Any, ...]:
+    """A slot that gets the shared empty `children` again: a copy of that would be shared, too, and not be known as empty."""
+    names = [name for name in fields(slot) if name != "children" or slot.children]
+    return _blank, (), (None, {name: getattr(slot, name) for name in names})
+
+
+copyreg.pickle(Slot, _reduce)
 
 
 # --- Renaming -----------------------------------------------------------------------------------

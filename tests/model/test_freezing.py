@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from typing import Any
 
+from locks.core.messages import Request
+from locks.core.server.machine import ServerMachine
+from locks.model import AgentId
 from locks_lab.explorer.freezing import DROPPED, SINGLE, Labels, fields
 from locks_lab.worlds.world import World
 
@@ -24,6 +28,15 @@ def test_each_name_is_that_of_a_field() -> None:
     assert set.union(*found.values()) >= SINGLE
     for name, dropped in DROPPED.items():
         assert found[name] >= dropped
+
+
+def test_what_was_pickled_goes_on_as_before() -> None:
+    """Slots without children share an empty dictionary, which must not become one that they all put children into."""
+    server = ServerMachine("n1")
+    for number, lock_id in enumerate([("a",), ("b",), ("a", 1)], 1):
+        server = pickle.loads(pickle.dumps(server))
+        server.handle(Request(AgentId(number, "n1", number), "c", lock_id, "read", False, False))
+    assert [holder.lock_id for holder in server.view(("b",)).holders] == [("b",)]
 
 
 def _collect(value: Any, found: dict[str, set[str]], seen: set[int]) -> None:
