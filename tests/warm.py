@@ -4,8 +4,7 @@ One process of each pytest worker has imported what programs with a node import,
 it, twice, and becomes a child of the pytest worker, as any other one is: Linux gives an orphan to the next subreaper above it.
 What is as in a fresh interpreter: standard streams, arguments, `__main__`, environment, working directory, end, and that it was not
 forked from a program with locks. What could differ begins cold: another system, a program that is patched (which must happen
-before the imports), other settings of Python or gevent, another version of `locks`; and the demo, as its simulator needs modules that are
-not compiled.
+before the imports), other settings of Python or gevent, another version of `locks`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ __all__ = ["Program", "run_program", "serve"]
 
 ROOT = str(Path(__file__).parents[1])
 LIMIT = 300
-COLD = ("gevent", "skewed", "--patched", "pytest", "tests.windows", "demo")
+COLD = ("gevent", "skewed", "--patched", "pytest", "tests.windows")
 """What these words are in begins cold."""
 SETTINGS = ("PYTHON", "GEVENT", "LOCKS_PURE")
 IMPORTED = ("locks.cli.node", "locks.cli.run", "locks.cli.parser")

@@ -172,11 +172,11 @@ class Node(metaclass=Shown):
         self.tell_agents = self._dispatch.tell_agents
         self.turn = turn(self._dispatch, self.executor.run_soon)
         self.is_clustered = options is not None
-        alone = not (simulated or self.is_clustered or register_agents)
-        self.thin = self._dispatch.thin = ThinLocks(self, self._dispatch, alone)
         if first_version is None:
             first_version = self.now() // 1000  # nothing makes a million changes a second
         self.server = self._dispatch.server = Server(self, first_version)
+        alone = not (simulated or self.is_clustered or register_agents)
+        self.thin = self._dispatch.thin = ThinLocks(self, self._dispatch, alone)
         self.request = self.server.request
         self.server.by_messages = trace is not None
         self.clients: dict[Hashable, dict[Agent, None]] = {}  # the transactions of each

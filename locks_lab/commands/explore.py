@@ -33,6 +33,7 @@ gives way, no client is stuck, nothing is left at the end, and every schedule co
   python -m locks sim explore --locks 1 --steps 1 --nodes 2 --require majority --crash n2
   python -m locks sim explore --client "write a; write b" --client "write b; try write a"
   python -m locks sim explore --rule few --agents 3 --locks 3 --ring
+  python -m locks sim explore --rule thin --locks 1
   python -m locks sim explore --model original --agents 3 --locks 3 --ring --held
 
 For the original, the first world that fails is told, with a shortest schedule.
@@ -274,8 +275,11 @@ def run_command(
         return 0
     search, found = wrong
     print(f"\nin the world {search}:\n{found.wrong}")
-    if found.schedule:
-        before = start(search.plan, search.held, trace=True).events or []
+    world = start(search.plan, search.held, trace=True)
+    if world.thin is not None:
+        print("turns: " + ", ".join(f"{kind} {who or ''}".strip() for kind, who in found.schedule))
+    elif found.schedule:
+        before = world.events or []
         explain(search.plan, (*(event.choice for event in before), *found.schedule))
     return 1
 

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from locks_lab.explorer.search import DepthFirst, TooManyStates, Visit
 from locks_lab.explorer.space import Space, State, Transition
+from locks_lab.explorer.turns import Turns
 from locks_lab.worlds.events import Choice
 from locks_lab.worlds.host import Violation
 from locks_lab.worlds.world import World
@@ -96,7 +97,7 @@ def explore(
         TooManyStates: There are more than `limit` states.
     """
     begun = time.perf_counter()
-    space = Space(world, rename, reduce)
+    space: Any = Space(world, rename, reduce) if world.thin is None else Turns(world)
     search = _Search(space, limit, most, at_end)
     search.see = see
     least, largest, superfluous, outdated = search.run()

@@ -19,7 +19,7 @@ from locks.errors import (
     TransactionEnded,
     assert_never,
 )
-from locks.model import AgentId, Deadlock, LockId, Mode
+from locks.model import SERIAL_BITS, SERIAL_MASK, AgentId, Deadlock, LockId, Mode
 from locks_lab.worlds.host import ClientEffect, Host, Violation
 from locks_lab.worlds.rules import OURS, Rule
 from locks_lab.worlds.script import Script, Step
@@ -133,7 +133,11 @@ class ScriptedClient:
         """Begin a transaction: the one at `first` in the script."""
         self.generation += 1
         created = self.clock() if self.clock else (self.generation + 1) * SERIALS + self.number
-        ref = AgentId(created, self.home, self.number + SERIALS * self.generation)
+        serial = self.number + SERIALS * self.generation
+        if self.rule.thin is not None:  # the number has all, as in the product
+            created = created << SERIAL_BITS | (self.number + SERIALS * (self.generation % 4))
+            serial = created & SERIAL_MASK
+        ref = AgentId(created, self.home, serial)
         machine = self.rule.agent(ref, f"client-{self.number}", self.alive, **self.options)
         before = self.host.out if self.generation else []
         self.host = Host(machine, self._effect)

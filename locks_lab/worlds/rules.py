@@ -34,6 +34,7 @@ from locks.core.server.notifier import News, Notifier
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, EntryOwner
 from locks.core.server.waits import WaitEdge
+from locks.core.thin import Thin
 from locks.form import require_interpreted
 from locks.model import AgentId, Edge, RequestRecord
 
@@ -51,6 +52,7 @@ class Rule(NamedTuple):
         agent: The agents' machine.
         server: The lock servers' machine.
         right: Whether all deadlocks are resolved, by the agents that should do so.
+        thin: The rule of thin locks, in a world with one node; `None` if there are none.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Rule(NamedTuple):
     agent: type[AgentMachine] = AgentMachine
     server: type[ServerMachine] = ServerMachine
     right: bool = False
+    thin: type[Thin] | None = None
 
 
 # --- Machines with other parts --------------------------------------------------------------------
@@ -447,6 +450,12 @@ RULES: dict[str, Rule] = {
             "lock servers tell a short circle to its largest agent only, as they do with a long one",
             server=_WholeServer,
             right=True,
+        ),
+        Rule(
+            "thin",
+            "on a single node, a client holds its first lock without an agent as long as nothing else happens",
+            right=True,
+            thin=Thin,
         ),
         Rule("outdated", "an agent takes in outdated versions, too", _OutdatedAgent),
         Rule("all-yield", "smaller agents of a cycle yield, too", _AllYieldAgent),

@@ -39,6 +39,7 @@ from locks_lab.worlds.host import Host, Mail, Message, Violation
 from locks_lab.worlds.network import Change, Link, Network, Pair, Party
 from locks_lab.worlds.rules import OURS, Rule
 from locks_lab.worlds.script import Step, script
+from locks_lab.worlds.thin import ThinClients
 from locks_lab.worlds.topology import client_nodes, cut_off
 
 __all__ = ["Faults", "World"]
@@ -144,6 +145,8 @@ class World(Nodes, ByHand):
         ]
         for client in self.clients:
             self.hosts[client.ref] = (client.host, client)
+        alone = rule.thin is not None and len(network.nodes) == 1
+        self.thin = ThinClients(self, rule.thin) if alone and rule.thin is not None else None
 
     def _tick(self) -> int:
         self._created += 1
@@ -191,6 +194,8 @@ class World(Nodes, ByHand):
 
     def do(self, choice: Choice) -> None:
         """Make one of the choices happen, and check all that must be true."""
+        if self.thin is not None and choice[0] != "step":
+            self.thin.inflate()
         match choice:
             case ("deliver", link):
                 self._deliver(link)
@@ -219,7 +224,11 @@ class World(Nodes, ByHand):
                 client.host.settle()
             case "step":
                 step = client.next_step
-                client.step()
+                if self.thin is None or not self.thin.step(client):
+                    if self.thin is not None:
+                        self.thin.whole.add(client.ref)
+                        self.thin.inflate()
+                    client.step()
             case "time out":
                 client.time_out()
             case "die":
@@ -290,7 +299,8 @@ class World(Nodes, ByHand):
 
     def _check_locks(self, client: ScriptedClient) -> None:
         """Check that its locks are granted, and that no other client holds a conflicting lock."""
-        for server in self.servers.values():
+        thin = self.thin is not None and self.thin.holds(client)
+        for server in () if thin else self.servers.values():
             self._check_told(client.host, server)
         for other in self.clients:
             if other.told and other is not client:

@@ -287,7 +287,7 @@ def test_the_commands_with_such_a_cookie() -> None:
         for looks in (("status",), ("ps",), ("why", "x"), ("leaders",), ("history", "x")):
             done = servers.run_with(LOOK, *looks)
             assert done.status in (0, 1), done
-            assert "look" not in done.error, done
+            assert not done.error, done
         for takes in ("run", "elect"):
             done = process(servers, takes, "x", "--", "true")
             assert done.status == 125, done

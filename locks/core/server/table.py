@@ -342,11 +342,6 @@ class LockTable:
         for below in slot.subtree():
             yield from below.entries()
 
-    def is_clear(self, lock_id: LockId) -> bool:
-        """Whether there are no entries on the id, above it and below it."""
-        is_apart = lock_id[0] not in self.root.children  # so it is nearly always
-        return is_apart or next(self.related(lock_id), None) is None
-
     def own(self, agent: AgentId, lock_id: LockId) -> list[Entry]:
         """The agent's entries on exactly this id."""
         owner = self.owners.get(agent)

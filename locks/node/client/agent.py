@@ -23,6 +23,7 @@ from locks.core.agent.flags import Flag, check_flag
 from locks.core.agent.machine import AgentMachine, Object
 from locks.core.checked import check_agent_message
 from locks.core.messages import AgentEffect, AnswerWait, Ended, Knowledge, Lost, Surrendered
+from locks.core.thin import Granted, Made
 from locks.errors import CannotServe, LockLost
 from locks.model import (
     AgentId,
@@ -77,20 +78,13 @@ if TYPE_CHECKING:
 
     Ts = TypeVarTuple("Ts")
 
-__all__ = ["ANSWERED_WITHIN", "Agent", "Granted", "Made", "NotifyTarget"]
+__all__ = ["ANSWERED_WITHIN", "Agent", "NotifyTarget"]
 
 T = TypeVar("T")
 
 ANSWERED_WITHIN = (
     5.0  # seconds to wait for lock servers' answers in calls that do not wait for clients
 )
-
-
-# Of thin locks (`locks.node.client.thin`):
-Made = tuple[int, str, bool]
-"""What an agent's machine is made of: its number, the name of its client, and whether a deadlock aborts it."""
-Granted = tuple[Object, int, float, PendingCall | None]
-"""A lock as it was requested, its token, when it was granted, by the node's clock, and the call that has got it."""
 
 
 class Agent(Door, metaclass=Shown):

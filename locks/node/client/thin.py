@@ -27,20 +27,21 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, final
-from weakref import WeakSet
+from weakref import ref
 
 import gevent
 import pykka
 from gevent import getcurrent
 
 from locks.core.agent.machine import GRANTED, AgentMachine, Object
-from locks.model import LockId, LockResult, agent_numbered, check_timeout
+from locks.core.thin import Granted, Holder, Made, Thin
+from locks.model import AgentId, LockId, LockResult, check_timeout
 from locks.node.client.acquisitions import Acquisition, Acquisitions
-from locks.node.client.agent import Agent, Granted, Made
+from locks.node.client.agent import Agent
 from locks.node.client.clients import labelled
 from locks.node.client.holders import Holders
 from locks.node.client.refusals import not_held
-from locks.node.history import Event, History
+from locks.node.history import History
 from locks.node.ports import NodePort, PendingCall
 from locks.node.server import Server
 from locks.runtime.addressed import OwnReference
@@ -233,8 +234,8 @@ class LightAgent(Agent):
     def complete(self, ended: bool) -> None:
         """Have what an agent has; in a turn. Calling it again has no effect, so it is looked up in this class."""
         if type(self) is LightAgent:
-            node, (number, name, abort) = self.node, self.made
-            ref = agent_numbered(number, node.name)
+            node, (_, name, abort) = self.node, self.made
+            ref = node.thin.reference(self)
             made = (ref, name, node.alive, abort, False, False, False, node.silent)
             machine = AgentMachine(*made)
             history: History = [(machine.load, (made,))]
@@ -301,7 +302,7 @@ LATER = {*Agent.__slots__, *OwnReference.__slots__} - {
 }
 
 
-class ThinLocks:
+class ThinLocks(Thin):
     """The thin locks of one node, one at a time. What has no docstring for callers is for the turn.
 
     Args:
@@ -314,16 +315,16 @@ class ThinLocks:
         here: Its name, as the nodes of a lock.
         turn: The node's turn.
         held: The thin lock that is held, or the agent of the thin transaction, if there is one.
-        taken: How many locks were taken that the lock table does not know of, the one that is held among them.
         due: Whether there may be something to inflate.
         usable: See above.
         pause: How many locks take the usual way before the next thin one; `Lock`s count it down.
     """
 
     def __init__(self, node: Home, journal: Journal, usable: bool) -> None:
-        self.turn = node.turn
+        super().__init__(node.server.machine)
         self.held: ThinLock | Agent | None = None
-        self.taken = self.pause = 0
+        self.turn = node.turn
+        self.pause = 0
         self._next_pause = SHORTEST
         self.due = False
         self.usable = usable
@@ -331,7 +332,7 @@ class ThinLocks:
         self.here = (node.name,)
         self._journal = journal
         self.monitor = Monitor(self._client_down, surely=True)  # of all clients that had thin locks
-        self._watches: WeakSet[DeathWatch] = WeakSet()
+        self._watches: dict[ref[DeathWatch], object] = {}
 
     # --- For clients ------------------------------------------------------------------------------
 
@@ -381,7 +382,7 @@ class ThinLocks:
                 watch = None
             if watch is not None and not watch.ended:
                 if self.monitor not in watch.monitors:
-                    self._watches.add(watch)
+                    self._watches[ref(watch, self._watches.pop)] = None  # no calls of Python
                     watch.add(self.monitor, client)
                 if self.turn.quick(self._take, thin, keep, watch):
                     return True
@@ -419,8 +420,9 @@ class ThinLocks:
     def close(self) -> None:
         """The node has stopped, or is another process's."""
         self.usable = False
-        for watch in list(self._watches):
-            watch.monitors.pop(self.monitor, None)
+        for watch in [each() for each in list(self._watches)]:
+            if watch is not None:
+                watch.monitors.pop(self.monitor, None)
 
     # --- In a turn --------------------------------------------------------------------------------
 
@@ -442,8 +444,7 @@ class ThinLocks:
         if type(thin) is not LightAgent:
             if node.holders.get(client) is not None:
                 return False
-            thin.granted = self._granted(thin.wanted)
-            if thin.granted is None:
+            if not self.give(thin, thin.wanted, node.clock()):
                 return False
             thin.number = node.new_number()
         node.counters.transactions += 1
@@ -458,20 +459,11 @@ class ThinLocks:
         if (
             self._journal.torn is not self
             or self.held is not agent
-            or agent.granted is not None
-            or (granted := self._granted(wanted, call)) is None
+            or not self.give(agent, wanted, self.node.clock(), call)
         ):
             return None
-        agent.granted = granted
-        return granted[1]
-
-    def _granted(self, wanted: Object, call: PendingCall | None = None) -> Granted | None:
-        """A lock that is free, which is counted now; `None` if it is not."""
-        table = self.node.server.machine.table
-        if not table.is_clear(wanted[0]):
-            return None
-        self.taken += 1
-        return wanted, table.version + 2 * self.taken - 1, self.node.clock(), call
+        assert agent.granted is not None
+        return agent.granted[1]
 
     def _may_begin(self) -> bool:
         """Whether nobody wants to know of free locks. What changes this takes a turn."""
@@ -529,26 +521,20 @@ class ThinLocks:
             self._complete(self.held).leave_to_parent()
         self.conclude()
 
-    def steps(self) -> list[Event]:
-        """The events of the lock server that were left out."""
-        machine, thin = self.node.server.machine, self.held
-        granted = None if thin is None else thin.granted
-        steps: list[Event] = [(machine.pass_over, (self.taken - (granted is not None),))]
-        if thin is not None and granted is not None:
-            number, name, _ = thin.made
-            agent = agent_numbered(number, self.node.name)
-            if isinstance(thin, ThinLock) and thin.agent is not None:
-                agent = thin.agent.id
-            steps.append((machine.request, (agent, name, *granted[0][:2])))
-        return steps
+    def reference(self, holder: Holder) -> AgentId:
+        """See `Thin`; its client may have an agent."""
+        if isinstance(holder, ThinLock) and holder.agent is not None:
+            return holder.agent.id
+        return super().reference(holder)
 
     def inflate(self) -> None:
         """Carry them out, as a turn that is undone if it is interrupted, and done again."""
         journal, node, thin = self._journal, self.node, self.held
         journal.torn = True
         agent = None if thin is None else self._complete(thin)
+        steps = self.steps()
         if self.taken:
-            node.server.carry_out(self.steps()[0])
+            node.server.carry_out(steps[0])
         if thin is not None and agent is not None:
             node.take_in(agent, kept=isinstance(thin, ThinLock))
             if isinstance(thin, ThinRLock):
@@ -556,7 +542,7 @@ class ThinLocks:
             if thin.granted is not None:
                 wanted, token, since, call = thin.granted
                 node.server.times.got.setdefault(token, since)
-                told = node.request(agent.id, agent.machine.client, *wanted[:2])
+                told = node.request(*steps[1][1])
                 agent.event(agent.machine.ask_told, wanted, told, call or PendingCall())
         journal.conclude()
 
@@ -564,8 +550,7 @@ class ThinLocks:
         """The inflation was committed."""
         if self.held is not None:
             self._wait_longer()
-        self.held = None
-        self.taken = 0
+        super().conclude()
         self.due = False
 
     def _end(self, down: Down) -> None:

@@ -1,0 +1,222 @@
+"""Thin locks in the simulator: every order of turns of small worlds beside the same worlds without thin locks; wrong rules are caught."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from locks.__main__ import main
+from locks.core.agent.machine import Object
+from locks.core.thin import Holder, Thin
+from locks.model import AgentId, agent_numbered
+from locks_lab.commands.explore import explore_all, searches
+from locks_lab.explorer import turns
+from locks_lab.explorer.explore import Explored, explore
+from locks_lab.explorer.small_worlds import Kind
+from locks_lab.explorer.turns import Turns
+from locks_lab.worlds.host import Violation
+from locks_lab.worlds.rules import RULES
+from locks_lab.worlds.world import Faults, World
+from tests.helpers import EXPLORE
+
+THIN = RULES["thin"]
+NO_FAULTS = Faults()
+
+
+def explored(scripts: list[str], rule: type[Thin] = Thin, faults: Faults = NO_FAULTS) -> Explored:
+    """Explore a world with thin locks whole."""
+    return explore(World(scripts, faults=faults, rule=THIN._replace(thin=rule)))
+
+
+# --- Worlds in every order
+
+
+DIES = Faults(((1, "ends"),))
+WORLDS: dict[str, tuple[list[str], Faults]] = {
+    "one lock": (["write a", "write a"], NO_FAULTS),
+    "opposite orders": (["write a; write b", "write b; write a"], NO_FAULTS),
+    "ages that differ": (["write a; write b", "await; again; write b; write a"], NO_FAULTS),
+    "parent and child": (["write a", "read a/1; write b"], NO_FAULTS),
+    "a surrender on own wish": (["write a; surrender a", "write a"], NO_FAULTS),
+    "an upgrade": (["read a; write a", "read a"], NO_FAULTS),
+    "a release": (["write a; unlock a; write b", "write a"], NO_FAULTS),
+    "one that gives up": (["write a", "try write a"], NO_FAULTS),
+    "one that dies": (["write a; write b", "write b"], DIES),
+    "again": (["write a; again; write a", "write a"], NO_FAULTS),
+}
+THREE: dict[str, list[str]] = {
+    "one lock of three": ["write a"] * 3,
+    "a ring of three": ["write a; write b", "write b; write c", "write c; write a"],
+    "ages of three": ["await; again; write a; write b", "write b; write a", "read a"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORLDS)
+def test_small_worlds_of_two(name: str) -> None:
+    """In every order, with an inflation at each moment, all is as without thin locks, nothing is wrong, and all finish."""
+    scripts, faults = WORLDS[name]
+    outcome = explored(scripts, faults=faults)
+    assert outcome.terminal
+    assert outcome.superfluous == outcome.outdated == 0
+    assert outcome.surrenders[1] == ("orders" in name or "ages" in name)
+
+
+@pytest.mark.explore
+@pytest.mark.parametrize("name", THREE)
+def test_small_worlds_of_three(name: str) -> None:
+    """The same for three clients."""
+    assert explored(THREE[name]).terminal
+
+
+KINDS = {
+    "reads, writes, upgrades": Kind(modes="rw"),
+    "one lock: writes, release, timeouts": Kind(locks=1, extras=("try", "unlock")),
+    "transactions again, aborts": Kind(extras=("again",), options=("abort_on_deadlock",)),
+    "parents and children": Kind(locks=1, depth=2),
+}
+
+
+@pytest.mark.explore
+@pytest.mark.parametrize("name", KINDS)
+def test_worlds_of_a_kind(name: str) -> None:
+    """Ways to give two clients two steps each: one in three, and with LOCKS_EXPLORE=1 all."""
+    worlds = list(searches(KINDS[name], "thin"))
+    total, wrong = explore_all(worlds[:: 1 if EXPLORE else 3])
+    assert wrong is None, f"{wrong[0]}: {wrong[1].wrong}"
+    assert total.worlds
+
+
+def test_it_has_thin_locks_and_others() -> None:
+    """The states of a world are not in vain: of each client there are some with a thin lock, and some with an inflated one."""
+    world = World(["write a", "write b"], rule=THIN)
+    model = Turns(world)
+    seen: set[tuple[int, bool]] = set()
+    states = [model.start()]
+    for state in states:
+        for move in model.moves(state):
+            after = model.after(state, move)
+            if after not in states:
+                states.append(after)
+                found = model.world(after)
+                assert found.thin is not None
+                for client in found.clients:
+                    if client.told:
+                        seen.add((client.number, found.thin.holds(client)))
+    assert seen == {(number, thin) for number in (1, 2) for thin in (False, True)}
+
+
+def test_a_node_that_meets_others_has_none() -> None:
+    """As in the product."""
+    assert World(["write a"], ("n1", "n2"), rule=THIN).thin is None
+    assert World(["write a"], homes=("c1",), rule=THIN).thin is None
+    assert World(["write a"]).thin is None
+
+
+# --- Wrong rules
+
+
+class ForgetsTheAge(Thin):
+    """The agent is as old as its inflation."""
+
+    def reference(self, holder: Holder) -> AgentId:
+        return agent_numbered(holder.made[0] + (1 << 30), self.machine.node)
+
+
+class ForgetsTheToken(Thin):
+    """Locks that are over are not counted."""
+
+    def steps(self) -> list[tuple[Any, tuple[Any, ...]]]:
+        (passed, _), *request = super().steps()
+        return [(passed, (0,)), *request]
+
+
+class ForgetsALock(Thin):
+    """A second lock takes the place of the first one."""
+
+    def give(self, holder: Holder, wanted: Object, now: float, call: object = None) -> bool:
+        holder.granted = None
+        return super().give(holder, wanted, now, call)
+
+
+class ForgetsAHolder(Thin):
+    """A second client's lock takes the place of the first one's."""
+
+    def give(self, holder: Holder, wanted: Object, now: float, call: object = None) -> bool:
+        before, self.held = self.held, None
+        done = super().give(holder, wanted, now, call)
+        self.held = self.held if done else before
+        return done
+
+
+class OnlyTheSameId(Thin):
+    """Parents and children are not looked at."""
+
+    def give(self, holder: Holder, wanted: Object, now: float, call: object = None) -> bool:
+        slot = self.machine.table.find(wanted[0])
+        if slot is not None and any(
+            entry.slot is slot for entry in self.machine.table.related(wanted[0])
+        ):
+            return False
+        if not super().give(holder, (("elsewhere",), *wanted[1:]), now, call):
+            return False
+        assert holder.granted is not None
+        holder.granted = (wanted, *holder.granted[1:])
+        return True
+
+
+class ForgetsTheName(Thin):
+    """The lock server is told another name of the client."""
+
+    def steps(self) -> list[tuple[Any, tuple[Any, ...]]]:
+        passed, *request = super().steps()
+        return [passed, *((ask, (ref, "somebody", *rest)) for ask, (ref, _, *rest) in request)]
+
+
+WRONG: list[tuple[type[Thin], list[str], str]] = [
+    (ForgetsTheAge, ["write a"], "has another age than its transaction"),
+    (ForgetsTheToken, ["write a; again; write a"], "fencing tokens of n1 fall"),
+    (ForgetsALock, ["write a; write b"], r"had \{.*'a'.*'b'.*\}, and has \{.*'b'.*\}"),
+    (ForgetsAHolder, ["write a", "write b"], "the lock table does not know"),
+    (OnlyTheSameId, ["write a", "write a/1"], "client-[12] has write"),
+]
+NAMES = [rule.__name__ for rule, *_ in WRONG]
+
+
+@pytest.mark.parametrize(("rule", "scripts", "violation"), WRONG, ids=NAMES)
+def test_a_wrong_rule_is_caught(
+    rule: type[Thin], scripts: list[str], violation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the check that is meant for it, even if nothing is compared with the world without thin locks."""
+    monkeypatch.setattr(turns, "compare", lambda found, wanted: None)
+    with pytest.raises(Violation, match=violation) as caught:
+        explored(scripts, rule)
+    assert caught.value.schedule
+
+
+@pytest.mark.parametrize(("rule", "scripts"), [each[:2] for each in WRONG], ids=NAMES)
+def test_a_wrong_rule_makes_a_difference(rule: type[Thin], scripts: list[str]) -> None:
+    """It is caught by the comparison, too, or before."""
+    with pytest.raises(Violation):
+        explored(scripts, rule)
+
+
+def test_the_comparison_finds_what_no_other_check_does() -> None:
+    """A name that is lost harms nobody in the simulator."""
+    with pytest.raises(
+        Violation, match="the lock server differs from the world without thin locks"
+    ):
+        explored(["write a"], ForgetsTheName)
+
+
+def test_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--rule thin` explores them; of what goes wrong the turns are said."""
+    command = ["sim", "explore", "--client", "write a; write b", "--rule"]
+    assert main([*command, "thin"]) == 0
+    assert "no violation" in capsys.readouterr().out
+    monkeypatch.setitem(RULES, "forgets", THIN._replace(thin=ForgetsALock))
+    assert main([*command, "forgets"]) == 1
+    assert "turns: step 1, step 1\n" in capsys.readouterr().out
