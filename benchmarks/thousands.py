@@ -1,10 +1,15 @@
-"""As many client programs as fit on this machine, each with a lock, and rings of three while all of them hold theirs.
+"""Thousands of client programs, each with a lock, and rings of three while all of them hold theirs.
 
-    python -m benchmarks.thousands 2000            # as many of them as fit; minutes
-    python -m benchmarks.thousands 2000 --write    # the same, and writes the table of docs/scale.md anew
+    python -m benchmarks.thousands 100 300 1000            # real programs, so many; minutes
+    python -m benchmarks.thousands 100 300 1000 --write    # the same, and writes the tables of docs/scale.md anew
+    python -m benchmarks.thousands --write                 # measures nothing: the tables of what was measured last
 
-Nine lock servers, of which three have each id. The programs are forked from one that has imported `locks`, so they share its memory as
-far as they don't write to it. What a program takes is its private memory, and its share of what is common (`Pss`).
+Nine lock servers, of which three have each id. Larger numbers than these are simulated (`benchmarks.rings`), from costs that are measured in
+the same run, and the simulation is compared with the rings that are measured. `--simulated` chooses the numbers.
+
+The programs are forked from one that has imported `locks`, so they share its memory as
+far as they don't write to it. What a program takes is its private memory, and its share of what is common (`Pss`). As many are started as
+there is memory for.
 """
 
 from __future__ import annotations
@@ -27,7 +32,8 @@ from benchmarks.harness import Report
 from benchmarks.lab import Lab, line_of, processor_time
 from benchmarks.messages import markdown, rewritten
 from benchmarks.placed import MEMBERS, ids_apart, ring, servers
-from benchmarks.plan import PAGE
+from benchmarks.plan import PAGE, Costs
+from benchmarks.rings import RATE, Prices, Said, said
 from locks.program.serving import open_many_files
 
 __all__ = ["FILE", "tables"]
@@ -39,6 +45,8 @@ AT_ONCE = 16  # programs that start at the same time: more would be too many str
 SPARE = 5_000  # MiB of memory that are left free
 RINGS = 11  # of each kind
 LOCKS = 200  # that one program takes, one after the other
+BURST, PAUSE = 5, 0.02  # of locks whose cost is measured: as many messages as a ring sends to a server, and then seconds
+SIMULATED = (2_000, 10_000)
 QUIET = 5.0  # seconds, while nobody does anything
 MORE = b"x"  # asks for another program
 PATIENCE = 60.0  # seconds for a program to get its lock
@@ -106,6 +114,26 @@ def idle(processes: list[int]) -> float:
     return sum(now - then for now, then in zip(after, worked, strict=True)) / passed
 
 
+def costs(processes: list[int], node: Any, serial: Any) -> Costs:
+    """What a transaction costs this program and the servers, on one server and on three, in short bursts."""
+
+    def cost(nodes: list[str] | None) -> tuple[float, float]:
+        begun, worked = time.process_time(), sum(map(processor_time, processes))
+        for _ in range(LOCKS // BURST):
+            first = f"cost {next(serial)}"
+            for number in range(BURST):
+                with locks.transaction() as tx:
+                    tx.write_lock((first, number), nodes=nodes)
+            time.sleep(PAUSE)
+        servers = sum(map(processor_time, processes)) - worked
+        return (time.process_time() - begun) / LOCKS, servers / LOCKS
+
+    cost(None)  # the first ones are not counted
+    (one, _), (three, servers) = cost([node.servers.nodes[0]]), cost(None)
+    each = (three - one) / (COPIES - 1)
+    return Costs(servers / (2 * COPIES), one - each, each)
+
+
 def state(
     processes: list[int], rings: list[Any], node: Any, serial: Any, pids: list[int]
 ) -> dict[str, float]:
@@ -125,19 +153,20 @@ def state(
             tx.write_lock((f"own {next(serial)}",))
         alone.append(time.perf_counter() - begun)
     return {
+        "programs": len(pids),
         "within": statistics.median(took[False]),
         "over": statistics.median(took[True]),
         "longest": max(took[True] + took[False]),
         "lock": statistics.median(alone),
         "p99": sorted(alone)[len(alone) * 99 // 100],
         "server_memory": statistics.median([share(each) for each in processes]),
-        "servers": idle(processes),
-        "programs": idle(pids),
+        "server_idle": idle(processes),
+        "program_idle": idle(pids),
     }
 
 
-def measure(wanted: int) -> dict[str, Any]:
-    """Start programs as long as there is memory, and measure without them and with all of them."""
+def measure(sizes: list[int]) -> dict[str, Any]:
+    """Start programs as long as there is memory, and measure without them and with so many of them."""
     open_many_files()
     serial = count()
     with Lab(Report(False), False) as lab, servers(lab, SERVERS, COPIES) as (given, processes):
@@ -147,34 +176,39 @@ def measure(wanted: int) -> dict[str, Any]:
         assert node.await_nodes(node.servers.nodes, timeout=30)
         text = json.dumps(given)
         rings = [lab.start(sys.executable, "-m", "benchmarks.placed", text) for _ in range(MEMBERS)]
-        found: dict[str, Any] = {"without": state(processes, rings, node, serial, [])}
+        found: dict[str, Any] = {"costs": costs(processes, node, serial)}
+        states = found["states"] = [state(processes, rings, node, serial, [])]
         mother = lab.start(sys.executable, "-m", "benchmarks.thousands", "--fork", text)
         assert mother.stdin is not None
-        assert mother.stdout is not None
-        free, begun = available(), time.monotonic()
-        asked, pids, took = 0, [], []
-        while len(pids) < wanted:
-            while asked < wanted and asked - len(pids) < AT_ONCE and available() > SPARE:
-                mother.stdin.write(MORE.decode())
-                mother.stdin.flush()
-                asked += 1
-            if asked == len(pids):
-                break
-            pid, seconds = line_of(mother).split()
-            if pid == "0":
-                raise RuntimeError(f"program {len(pids)} did not get its lock")
-            pids.append(int(pid))
-            took.append(float(seconds))
-            if len(pids) % 100 == 0:
-                print(len(pids), f"{available():,.0f} MiB", file=sys.stderr, flush=True)
-        found["programs"] = len(pids)
-        found["started_in"] = time.monotonic() - begun
+        free, spent = available(), 0.0
+        pids: list[int] = []
+        took: list[float] = []
+        for wanted in sorted(sizes):
+            begun = time.monotonic()
+            asked = len(pids)
+            while len(pids) < wanted:
+                while asked < wanted and asked - len(pids) < AT_ONCE and available() > SPARE:
+                    mother.stdin.write(MORE.decode())
+                    mother.stdin.flush()
+                    asked += 1
+                if asked == len(pids):
+                    break
+                pid, seconds = line_of(mother).split()
+                if pid == "0":
+                    raise RuntimeError(f"program {len(pids)} did not get its lock")
+                pids.append(int(pid))
+                took.append(float(seconds))
+                if len(pids) % 100 == 0:
+                    print(len(pids), f"{available():,.0f} MiB", file=sys.stderr, flush=True)
+            spent += time.monotonic() - begun
+            memory = (free - available()) / len(pids)
+            if len(pids) > states[-1]["programs"]:
+                states.append(state(processes, rings, node, serial, pids))
+        found["started_in"] = spent
         found["start"] = statistics.median(took)
-        found["memory"] = (free - available()) / len(pids)
-        found["share"] = statistics.median(
-            [share(each) for each in pids[:: max(1, len(pids) // 20)]]
-        )
-        found["with"] = state(processes, rings, node, serial, pids)
+        found["memory"] = memory
+        some = pids[:: max(1, len(pids) // 20)]
+        found["share"] = statistics.median([share(each) for each in some])
         locks.stop()
         print(
             file=mother.stdin, flush=True
@@ -183,55 +217,148 @@ def measure(wanted: int) -> dict[str, Any]:
     return found
 
 
+def simulate(found: dict[str, Any], sizes: list[int]) -> None:
+    """Add what the model says: of the measured numbers of programs on the processors of this machine, and of all on processors of their own."""
+    states = found["states"]
+    most = states[-1]
+    price = Prices(
+        Costs(*found["costs"]),
+        *((most[each] - states[0][each]) / most["programs"] for each in ("server_idle", "program_idle")),
+        TICKTIME,
+    )
+    here = os.cpu_count() or 1
+    found["here"] = [said(each["programs"], price, RINGS, here) for each in states]
+    numbers = sorted({*(each["programs"] for each in states[1:]), *sizes})
+    found["simulated"] = [(number, said(number, price, RINGS)) for number in numbers]
+
+
 # --- The page --------------------------------------------------------------------------------------
 
 
 def tables(found: dict[str, Any]) -> dict[str, str]:
-    """The table of the page."""
-    before, after = found["without"], found["with"]
+    """The tables of the page."""
+    states = found["states"]
+    costs = Costs(*found["costs"])
 
-    def row(what: str, unit: str, key: str, scale: float = 1e3) -> list[str]:
-        return [what, *(f"{each[key] * scale:,.1f} {unit}" for each in (before, after))]
+    def ms(*seconds: float) -> list[str]:
+        return [f"{each * 1e3:,.1f}" for each in seconds]
 
-    rows = [
-        row("ring of 3 within one group", "ms", "within"),
-        row("ring of 3 through 3 groups", "ms", "over"),
-        [
-            "the latter beside the former",
-            *(f"{e['over'] / e['within']:.2f}" for e in (before, after)),
-        ],
-        row("the longest of all rings", "ms", "longest"),
-        row("a lock of another program, median", "ms", "lock"),
-        row("the same, 99th percentile", "ms", "p99"),
-        row("memory of a server", "MiB", "server_memory", 1),
-        row("processor time of all servers, when nothing happens", "% of one", "servers", 100),
-        row("processor time of all programs, when nothing happens", "% of one", "programs", 100),
-    ]
-    head = ["", "without them", f"while {found['programs']:,} programs hold a lock each"]
+    def ratio(one: Any) -> str:
+        return f"{one['over'] / one['within']:.2f}"
+
     about = [
-        ["programs that were started", f"{found['programs']:,}"],
+        ["programs that were started", f"{states[-1]['programs']:,}"],
         ["all had their lock after", f"{found['started_in']:,.0f} s"],
         ["from the start of a program to its lock (median)", f"{found['start']:.2f} s"],
         ["memory that the machine had less, for each", f"{found['memory']:.1f} MiB"],
         ["memory of a program itself", f"{found['share']:.1f} MiB"],
     ]
+    rings, rest, compared, simulated = [], [], [], []
+    for each, model in zip(states, found["here"], strict=True):
+        name = f"{each['programs']:,}"
+        model = Said(*model)
+        times = each["within"], each["over"]
+        rings.append([name, *ms(*times), ratio(each), *ms(each["longest"])])
+        rest.append(
+            [
+                name,
+                *ms(each["lock"], each["p99"]),
+                f"{each['server_memory']:.1f}",
+                *(f"{each[who] * 100:,.1f}" for who in ("server_idle", "program_idle")),
+            ]
+        )
+        compared.append(
+            [
+                name,
+                *ms(model.within, model.over),
+                ratio(model._asdict()),
+                *(f"{a / b:.2f}" for a, b in zip((model.within, model.over), times, strict=True)),
+            ]
+        )
+    for number, model in found["simulated"]:
+        model = Said(*model)
+        simulated.append(
+            [
+                f"{number:,}",
+                *ms(model.within, model.over),
+                ratio(model._asdict()),
+                *ms(model.longest),
+                *ms(model.busy_within, model.busy_over, model.busy_longest),
+                f"{model.server:.0%}",
+            ]
+        )
+    messages = Said(*found["simulated"][-1][1])
+    prices = [
+        ["a server: a message", f"{costs.message * 1e6:,.0f} µs"],
+        ["a program: a transaction", f"{costs.fixed * 1e6:,.0f} µs"],
+        ["a program: for each server of the lock, or other message", f"{costs.each * 1e6:,.0f} µs"],
+        ["messages of a ring within one group", f"{messages.messages:.0f}"],
+        ["messages of a ring through three groups", f"{messages.messages_over:.0f}"],
+    ]
+    three = ["within one group, ms", "through 3 groups, ms", "ratio"]
     return {
         "thousands": markdown([["what", "measured"], *about], {0}),
-        "thousands rings": markdown([head, *rows], {0}),
+        "thousands rings": markdown([["programs", *three, "the longest, ms"], *rings]),
+        "thousands locks": markdown(
+            [
+                [
+                    "programs",
+                    "a lock, ms",
+                    "99th percentile",
+                    "MiB of a server",
+                    "servers at rest, %",
+                    "programs at rest, %",
+                ],
+                *rest,
+            ]
+        ),
+        "thousands prices": markdown([["what", "cost, or number"], *prices], {0}),
+        "thousands compared": markdown(
+            [["programs", *three, "model / measured", "the same, 3 groups"], *compared]
+        ),
+        "thousands simulated": markdown(
+            [
+                [
+                    "programs",
+                    *three,
+                    "the longest",
+                    f"{RATE:.0f} rings a second: within",
+                    "through 3 groups",
+                    "the longest",
+                    "a server, for heartbeats",
+                ],
+                *simulated,
+            ]
+        ),
     }
 
 
 def main() -> int:
-    """Measure, and print the tables or write them."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.thousands", description=__doc__)
-    parser.add_argument("programs", type=int, nargs="?", default=2_000)
+    """Measure, simulate, and print the tables or write them."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.thousands",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "programs", type=int, nargs="*", help="numbers of real programs, all above 0"
+    )
+    parser.add_argument(
+        "--simulated", type=int, nargs="+", default=SIMULATED, help="numbers that are simulated"
+    )
     parser.add_argument("--write", action="store_true", help="write the tables of the page")
     parser.add_argument("--fork", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.fork:
         fork(json.loads(given.fork))
         return 0
-    found = measure(given.programs)
+    if min(given.programs, default=1) < 1:
+        parser.error("a number of programs must be above 0")
+    if given.programs:
+        found = measure(given.programs)
+        simulate(found, given.simulated)
+    else:
+        found = json.loads(FILE.read_text(encoding="utf-8"))
     if given.write:
         FILE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         page = PAGE.read_text(encoding="utf-8")

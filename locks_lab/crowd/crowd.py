@@ -56,6 +56,7 @@ class Crowd:
                 rule.scheduler(self._now),
                 self._send,
                 self._measures.arrives,
+                rule.urgent_first,
             )
             self.servers[node] = server
             self._on[node] = processor
@@ -66,7 +67,6 @@ class Crowd:
             program = Program(name, shape.nodes, Fair(), processor)
             self.programs[name] = program
             processor.stations.append(program)
-        self._connect()
         names = list(self.programs)
         self.clients = [
             Client(
@@ -89,15 +89,6 @@ class Crowd:
 
     def _now(self) -> float:
         return self.time.now
-
-    def _connect(self) -> None:
-        for server in self.servers.values():
-            for source in (*self.servers, *self.programs):
-                if source != server.node:
-                    server.links[source] = Link(source, self.rule.urgent_first)
-        for program in self.programs.values():
-            for source in (*self.servers, *self.programs):
-                program.links[source] = Link(source)
 
     # --- Messages
 
@@ -150,6 +141,7 @@ class Crowd:
     def _crash(self, server: Server) -> None:
         server.crash()
         for program in self.programs.values():
+            server.links[program.name].lose()
             program.links[server.node].lose()
             program.call(partial(program.sees, server.node, False))
 

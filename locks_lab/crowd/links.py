@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from locks.core.messages import Release, Remove, StandingElsewhere
 from locks.model import AgentId
 
-__all__ = ["Fair", "Link", "Mail", "RoundRobin", "Scheduler", "is_urgent"]
+__all__ = ["Fair", "Link", "Links", "Mail", "RoundRobin", "Scheduler", "is_urgent"]
 
 URGENT = (Remove, Release, StandingElsewhere)
 
@@ -53,6 +53,7 @@ class Link:
         source: The sender.
         urgent_first: Whether urgent messages are read before requests of other agents. Messages of
             one agent keep their order.
+        unread: The links of its reader that have unread messages; this one is kept in it.
 
     Attributes:
         last: When the last message that was sent arrives.
@@ -64,13 +65,16 @@ class Link:
     """
 
     __slots__ = (
-        *("_plain", "_read", "_unread", "_urgent", "epoch", "last", "passed", "source", "tag"),
-        *("up", "urgent_first"),
+        *("_plain", "_read", "_ready", "_unread", "_urgent", "epoch", "last", "passed", "source"),
+        *("tag", "up", "urgent_first"),
     )
 
-    def __init__(self, source: str, urgent_first: bool = False) -> None:
+    def __init__(
+        self, source: str, urgent_first: bool = False, unread: dict[Link, None] | None = None
+    ) -> None:
         self.source = source
         self.urgent_first = urgent_first
+        self._ready: dict[Link, None] = {} if unread is None else unread
         self.last = 0.0
         self.epoch = 0
         self.up = True
@@ -86,6 +90,7 @@ class Link:
 
     def arrive(self, mail: Mail) -> None:
         """A message can be read from now on."""
+        self._ready[self] = None
         free = is_urgent(mail.message) and not self._plain[mail.agent]
         if free and self.urgent_first:
             self._urgent.append(Unread(mail, self._read, free))
@@ -106,6 +111,8 @@ class Link:
                 self._plain[mail.agent] = left
             else:
                 del self._plain[mail.agent]
+        if not len(self):
+            del self._ready[self]
         return mail
 
     def lose(self) -> None:
@@ -114,6 +121,27 @@ class Link:
         self.up = False
         for kept in (self._unread, self._urgent, self._plain):
             kept.clear()
+        self._ready.pop(self, None)
+
+
+class Links(dict[str, Link]):
+    """The links to one reader, by name of the sender; each is made when it is first used.
+
+    Args:
+        urgent_first: As `Link` says.
+
+    Attributes:
+        unread: Those with unread messages, in the order in which they got the first of these.
+    """
+
+    def __init__(self, urgent_first: bool = False) -> None:
+        super().__init__()
+        self.unread: dict[Link, None] = {}
+        self._urgent_first = urgent_first
+
+    def __missing__(self, source: str) -> Link:
+        link = self[source] = Link(source, self._urgent_first, self.unread)
+        return link
 
 
 class Scheduler(Protocol):

@@ -10,7 +10,7 @@ from locks.core.agent.lines import Lines
 from locks.core.messages import Request, ToAgent
 from locks.core.server.machine import ServerMachine
 from locks.model import AgentId
-from locks_lab.crowd.links import Link, Mail, Scheduler
+from locks_lab.crowd.links import Link, Links, Mail, Scheduler
 from locks_lab.crowd.prices import CLIENT, Price
 from locks_lab.worlds.host import Violation
 
@@ -165,6 +165,7 @@ class Server:
         scheduler: Decides which link it reads next.
         send: Sends a message.
         arrived: Called with each request that it handles.
+        urgent_first: As `Link` says.
 
     Attributes:
         links: The links to it, by name of the sender.
@@ -181,11 +182,12 @@ class Server:
         scheduler: Scheduler,
         send: Send,
         arrived: Callable[[str, Request], None],
+        urgent_first: bool,
     ) -> None:
         self.node = node
         self.machine = machine(node)
         self.scheduler = scheduler
-        self.links: dict[str, Link] = {}
+        self.links = Links(urgent_first)
         self.factor = 1.0
         self.silent = False
         self.up = True
@@ -198,7 +200,7 @@ class Server:
         """As `Station` says."""
         if self.silent or not self.up:
             return []
-        return [link for link in self.links.values() if len(link)]
+        return list(self.links.unread)
 
     def begin(self, mail: Mail) -> float:
         """As `Station` says."""
@@ -218,8 +220,6 @@ class Server:
         """It ends, and its state is lost."""
         self.up = False
         self._effects = []
-        for link in self.links.values():
-            link.lose()
 
     def restart(self) -> None:
         """It runs again, and has nothing."""
@@ -267,7 +267,7 @@ class Program:
         self.alive = frozenset(nodes)
         self.scheduler = scheduler
         self.processor = processor
-        self.links: dict[str, Link] = {}
+        self.links = Links()
         self.members: dict[AgentId, Member] = {}
         self.lines = Lines()
         self._mail: Mail | None = None
@@ -281,7 +281,7 @@ class Program:
 
     def ready(self) -> list[Link]:
         """As `Station` says."""
-        return [link for link in self.links.values() if len(link)]
+        return list(self.links.unread)
 
     def begin(self, mail: Mail) -> float:
         """As `Station` says."""
