@@ -9,6 +9,7 @@ import json
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -30,6 +31,7 @@ NUMBERS = (1, 2, 4, 8)
 DOUBLED = 1 / 1.8  # of the processor time of the busiest server, when there are twice as many
 APART = 3.0  # rings over three groups beside rings within one
 MEMBERS = 3
+COMES, TURNS = "as ids come", "one server after the other"
 
 
 @contextmanager
@@ -62,49 +64,69 @@ def servers(lab: Lab, number: int, copies: int) -> Iterator[tuple[dict[str, Any]
 
 
 def busiest(report: Report) -> None:
-    """The processor time of the busiest server for each transaction with one lock, with 1, 2, 4 and 8 servers."""
+    """The processor time of the busiest server for each transaction with one lock, with 1, 2, 4 and 8 servers.
+
+    Each round is done twice, with as many ids: as they come, and those of one server after those of another. The latter shows what it costs that
+    the servers of this machine take turns on its processors.
+    """
     if not on_linux(report):
         return
-    times, rounds = (200, 2) if report.quick else (4_000, 5)
+    times, rounds = (200, 2) if report.quick else (4_000, 3)
     fresh = count()
-    before: list[float] = []
+    before: dict[str, list[float]] = {}
     with Lab(report, False) as lab:
         for number in NUMBERS[: 2 if report.quick else None]:
-            took = []
+            most: dict[str, list[float]] = {COMES: [], TURNS: []}
+            everyone: dict[str, list[float]] = {COMES: [], TURNS: []}
+            requests: Counter[str] = Counter()
+            largest: list[float] = []  # shares of the server with the most requests
             with servers(lab, number, 1) as (given, processes):
                 node = locks.start(**given)
-                assert node.await_nodes(node.servers.nodes, timeout=30) if node.servers else False
-                for _ in range(rounds + 1):
+                place = node.servers
+                assert place is not None
+                assert node.await_nodes(place.nodes, timeout=30)
+                for turn in range(2 * (rounds + 1)):
+                    order = (COMES, TURNS)[turn % 2]
+                    ids = [(next(fresh),) for _ in range(times)]
+                    where = [place.at(each).nodes[0] for each in ids]
+                    if order == TURNS:
+                        ids = [each for _, each in sorted(zip(where, ids, strict=True))]
                     worked = [processor_time(each) for each in processes]
-                    for _ in range(times):
+                    for each in ids:
                         with locks.transaction() as tx:
-                            tx.write_lock((next(fresh),))
+                            tx.write_lock(each)
                     worked = [
                         processor_time(each) - then
                         for each, then in zip(processes, worked, strict=True)
                     ]
-                    took.append(max(worked) / times)
+                    if turn >= 2:  # the servers were new
+                        most[order].append(max(worked) / times)
+                        everyone[order].append(sum(worked) / times)
+                        requests.update(where)
+                        largest.append(max(Counter(where).values()) * number / times)
                 locks.stop()
-            del took[0]  # the servers were new
-            ratios = [now / then for now, then in zip(took, before or took, strict=True)]
-            report.add(
-                f"{number} server{'s' * (number > 1)}, one copy",
-                statistics.median(took) * 1e6,
-                "µs",
-                **(
-                    {
-                        "yardstick": f"{number // 2} server{'s' * (number > 2)}",
-                        "yardstick_value": statistics.median(before) * 1e6,
-                        "ratio": statistics.median(ratios),
-                        "quartiles": quartiles(ratios),
-                        "target": report.limit(DOUBLED),
-                    }
-                    if before
-                    else {}
-                ),
-                note=f"{rounds} rounds of {times} transactions; an even share would be {1 / number:.0%} of one server's",
-            )
-            before = took
+            for order, took in most.items():
+                then = before.get(order)
+                ratios = [now / half for now, half in zip(took, then or took, strict=True)]
+                report.add(
+                    f"{number} server{'s' * (number > 1)}, one copy, {order}",
+                    statistics.median(took) * 1e6,
+                    "µs",
+                    **(
+                        {
+                            "yardstick": f"{number // 2} server{'s' * (number > 2)}",
+                            "yardstick_value": statistics.median(then) * 1e6,
+                            "ratio": statistics.median(ratios),
+                            "quartiles": quartiles(ratios),
+                            "target": report.limit(DOUBLED),
+                        }
+                        if then
+                        else {}
+                    ),
+                    note=f"all servers {statistics.median(everyone[order]) * 1e6:.0f} µs; the most requests: {statistics.median(largest):.2f} of an "
+                    f"even share in a round, {max(requests.values()) * number / requests.total():.2f} in all {2 * rounds}",
+                )
+            before = most
 
 
 # --- Rings -----------------------------------------------------------------------------------------

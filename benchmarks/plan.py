@@ -138,7 +138,7 @@ class Plan(NamedTuple):
         """What to change first."""
         if max(self.client, self.server) >= 0.7:
             return "servers" if self.server >= self.client else "clients"
-        return "links" if self.link > 0.5 else "work of one transaction"
+        return "links" if self.link > 0.5 else "none"
 
 
 def capacity(shape: Shape, costs: Costs) -> float:
@@ -490,12 +490,12 @@ def tables(measured: dict[str, Any]) -> dict[str, str]:
                         str(copies),
                         *(f"{each:,.0f}" for each in (number, said.throughput)),
                         *(f"{each * 1e3:,.2f}" for each in (said.median, said.p99)),
-                        *(f"{each:.1%}" for each in (said.client, said.server, said.link)),
+                        *(f"{each:.1%}" for each in (said.server, said.link)),
                         said.bottleneck,
                     )
                 )
         found[title] = text(
-            "servers, copies, clients, transactions a second, median ms, p99 ms, client, busy server, link, bottleneck",
+            "servers, copies, clients, transactions a second, median ms, p99 ms, busy server, link, bottleneck",
             rows,
         )
     return found

@@ -21,7 +21,7 @@ from locks.core.messages import AgentEffect, AnswerWait, Ended, Surrender, ToAge
 from locks.core.server.machine import ServerMachine
 from locks.model import AgentId, LockId, related
 from locks.node.ports import Servers
-from locks_lab.crowd.links import Fair, Link, Mail
+from locks_lab.crowd.links import Fair, Link, Mail, Scheduler
 from locks_lab.crowd.machines import Processor, Program, Server, Time
 from locks_lab.crowd.prices import Flat
 from locks_lab.worlds.host import Violation
@@ -30,7 +30,7 @@ __all__ = ["RATE", "Prices", "Ring", "Rings", "Said", "said"]
 
 TICKS = 4  # in net_ticktime
 BEFORE = 0.05  # seconds for which all is quiet before the request that closes a ring
-RATE = 100.0  # rings that are closed in a second while all programs are in rings
+RATE = 20.0  # rings that are closed in a second while all programs are in rings
 ALL_OVER = 10.0  # the virtual seconds over which programs take the locks that they keep
 
 
@@ -149,7 +149,7 @@ class Heartbeats:
     """What a processor does for heartbeats, of which each finds it asleep."""
 
     def __init__(self, rings: Rings, processor: Processor, rate: float, price: float) -> None:
-        self.scheduler = Fair()
+        self.scheduler: Scheduler = Fair()
         self._rings = rings
         self._processor = processor
         self._rate = rate
@@ -240,7 +240,8 @@ class Transaction:
                 case ToAgent():
                     self._rings.send_program(home, effect)
                 case AnswerWait():
-                    assert not isinstance(effect.result, Exception)
+                    if isinstance(effect.result, Exception):
+                        raise effect.result
                     self._granted()
                 case Ended():
                     del self._program.members[self.agent.id]
@@ -270,7 +271,7 @@ class Rings:
 
     Attributes:
         time: The clock.
-        sent: How many messages were sent.
+        sent: How many messages were sent since a ring was closed.
         relied: Which transaction holds an id.
     """
 
@@ -291,7 +292,8 @@ class Rings:
         )
         self.relied: dict[LockId, Transaction] = {}
         self.sent = 0
-        self._took: list[float] = []
+        self._closed: list[float] = []  # when each ring was
+        self._ended: list[float] = []
         self._left = 0  # transactions of rings that are not done
         self._delay = 0.0 if processors else NEAR
         self._prices = prices
@@ -327,7 +329,11 @@ class Rings:
             raise Violation(f"{programs - len(self.relied)} programs did not get their lock")
 
     def _processor(self) -> Processor:
-        return self._shared[len(self._stations) % len(self._shared)] if self._shared else Processor(self.time)
+        return (
+            self._shared[len(self._stations) % len(self._shared)]
+            if self._shared
+            else Processor(self.time)
+        )
 
     def _beat(self, processor: Processor, rate: float, price: float) -> None:
         self._heartbeats.append(Heartbeats(self, processor, rate, price))
@@ -390,44 +396,48 @@ class Rings:
             rings: The rings.
             rate: How many are closed in a second.
         """
-        self._took = [0.0] * len(rings)
+        self._closed = [0.0] * len(rings)
+        self._ended = [0.0] * len(rings)
         self._left = MEMBERS * len(rings)
-        begun = self.time.now
+        at = self.time.now
         for number, ring in enumerate(rings):
-            begun += self.drawn.expovariate(rate) if rate else 0.0
-            closed = begun + (MEMBERS + 1) * BEFORE
-            if number == 0:
-                self.time.at(closed, self._count)
-            for place in range(MEMBERS):
-                at = begun + place * BEFORE
-                self.time.at(at, ring.programs[place].call, partial(self._begin, number, ring, place, closed))
+            at += self.drawn.expovariate(rate) if rate else 0.0
+            for place, program in enumerate(ring.programs):
+                begin = partial(self._begin, number, ring, place, at + MEMBERS * BEFORE)
+                self.time.at(at + place * BEFORE, program.call, begin)
         for each in self._heartbeats:
             each.start()
         self.time.run()
         if self._left:
             raise Violation(f"{self._left} transactions of rings are stuck")
-        return self._took
+        return [end - begun for end, begun in zip(self._ended, self._closed, strict=True)]
 
-    def _begin(self, number: int, ring: Ring, place: int, closed: float) -> None:
+    def _begin(self, number: int, ring: Ring, place: int, at: float) -> None:
+        """A program takes its lock; it wants the next one's at a time, the last one of a ring later than the others."""
         program = ring.programs[place]
         one = Transaction(self, program)
-        one.lock(ring.ids[place], lambda: None)
+        last = place == MEMBERS - 1
+
+        def ask() -> None:
+            if last:
+                self.sent = 0
+                self._closed[number] = self.time.now
+            one.lock(ring.ids[(place + 1) % MEMBERS], done)
 
         def done() -> None:
-            self._took[number] = max(self._took[number], self.time.now - closed)
+            self._ended[number] = self.time.now
             self._left -= 1
             program.call(one.end)
 
-        asks = partial(one.lock, ring.ids[(place + 1) % MEMBERS], done)
-        self.time.at(closed - (place < MEMBERS - 1) * BEFORE, program.call, asks)
+        def held() -> None:
+            self.time.at(max(self.time.now, at + last * BEFORE), program.call, ask)
+
+        one.lock(ring.ids[place], held)
 
     @property
     def over(self) -> bool:
         """Whether all rings are resolved."""
         return not self._left
-
-    def _count(self) -> None:
-        self.sent = 0
 
 
 def said(programs: int, prices: Prices, rounds: int, processors: int = 0, seed: int = 1) -> Said:

@@ -28,7 +28,7 @@ __all__ = ["FIGURES"]
 
 MOST = 5
 CANDIDATES = (2, 3, MOST)
-TARGET = 0.8
+TARGET = 1.0
 LOOPBACK = "{127,0,0,1}"
 
 

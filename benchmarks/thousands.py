@@ -36,7 +36,7 @@ from benchmarks.plan import PAGE, Costs
 from benchmarks.rings import RATE, Prices, Said, said
 from locks.program.serving import open_many_files
 
-__all__ = ["FILE", "tables"]
+__all__ = ["FACTOR", "FILE", "distances", "tables"]
 
 FILE = Path(__file__).parent / "measured" / "thousands.json"
 TICKTIME = 60.0  # seconds
@@ -45,8 +45,12 @@ AT_ONCE = 16  # programs that start at the same time: more would be too many str
 SPARE = 5_000  # MiB of memory that are left free
 RINGS = 11  # of each kind
 LOCKS = 200  # that one program takes, one after the other
-BURST, PAUSE = 5, 0.02  # of locks whose cost is measured: as many messages as a ring sends to a server, and then seconds
+BURST, PAUSE = (
+    5,
+    0.02,
+)  # of locks whose cost is measured: as many messages as a ring sends to a server, and then seconds
 SIMULATED = (2_000, 10_000)
+FACTOR = 2.0  # by which the model may be off
 QUIET = 5.0  # seconds, while nobody does anything
 MORE = b"x"  # asks for another program
 PATIENCE = 60.0  # seconds for a program to get its lock
@@ -56,6 +60,14 @@ def available() -> float:
     """The memory that programs can still have, in MiB."""
     lines = Path("/proc/meminfo").read_text("ascii").splitlines()
     return next(int(each.split()[1]) / 1024 for each in lines if each.startswith("MemAvailable"))
+
+
+def worked() -> float:
+    """For how many seconds the processors of this machine have worked."""
+    times = [
+        int(each) for each in Path("/proc/stat").read_text("ascii").split("\n", 1)[0].split()[1:]
+    ]
+    return (sum(times[:3]) + sum(times[5:8])) / os.sysconf("SC_CLK_TCK")
 
 
 def share(process: int) -> float:
@@ -140,12 +152,16 @@ def state(
     """What is measured with the present number of programs."""
     apart = ids_apart(node.servers, MEMBERS)
     took: dict[bool, list[float]] = {True: [], False: []}
+    ours = [os.getpid(), *processes, *(each.pid for each in rings), *pids]
+    begun, before, ours_before = time.monotonic(), worked(), sum(map(processor_time, ours))
     for number in range(RINGS + 1):
         for over_groups in (True, False) if number % 2 else (False, True):
             keys = apart if over_groups else apart[:1] * MEMBERS
             seconds = ring(rings, [(key, next(serial), each) for each, key in enumerate(keys)])
             if number:
                 took[over_groups].append(seconds)
+    others = worked() - before - (sum(map(processor_time, ours)) - ours_before)
+    others /= (time.monotonic() - begun) * (os.cpu_count() or 1)
     alone = []
     for _ in range(LOCKS):
         begun = time.perf_counter()
@@ -157,6 +173,7 @@ def state(
         "within": statistics.median(took[False]),
         "over": statistics.median(took[True]),
         "longest": max(took[True] + took[False]),
+        "others": max(0.0, others),
         "lock": statistics.median(alone),
         "p99": sorted(alone)[len(alone) * 99 // 100],
         "server_memory": statistics.median([share(each) for each in processes]),
@@ -221,11 +238,11 @@ def simulate(found: dict[str, Any], sizes: list[int]) -> None:
     """Add what the model says: of the measured numbers of programs on the processors of this machine, and of all on processors of their own."""
     states = found["states"]
     most = states[-1]
-    price = Prices(
-        Costs(*found["costs"]),
-        *((most[each] - states[0][each]) / most["programs"] for each in ("server_idle", "program_idle")),
-        TICKTIME,
-    )
+    heartbeats = [
+        (most[each] - states[0][each]) / most["programs"]
+        for each in ("server_idle", "program_idle")
+    ]
+    price = Prices(Costs(*found["costs"]), heartbeats[0], heartbeats[1], TICKTIME)
     here = os.cpu_count() or 1
     found["here"] = [said(each["programs"], price, RINGS, here) for each in states]
     numbers = sorted({*(each["programs"] for each in states[1:]), *sizes})
@@ -233,6 +250,12 @@ def simulate(found: dict[str, Any], sizes: list[int]) -> None:
 
 
 # --- The page --------------------------------------------------------------------------------------
+
+
+def distances(real: dict[str, float], model: Said) -> tuple[float, float]:
+    """The model's times of rings within one group, and through three, divided by what was measured times the share of the machine that others left."""
+    left = 1 - real["others"]
+    return model.within / (real["within"] * left), model.over / (real["over"] * left)
 
 
 def tables(found: dict[str, Any]) -> dict[str, str]:
@@ -272,7 +295,8 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
                 name,
                 *ms(model.within, model.over),
                 ratio(model._asdict()),
-                *(f"{a / b:.2f}" for a, b in zip((model.within, model.over), times, strict=True)),
+                f"{each['others']:.0%}",
+                *(f"{distance:.2f}" for distance in distances(each, model)),
             ]
         )
     for number, model in found["simulated"]:
@@ -314,7 +338,10 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         ),
         "thousands prices": markdown([["what", "cost, or number"], *prices], {0}),
         "thousands compared": markdown(
-            [["programs", *three, "model / measured", "the same, 3 groups"], *compared]
+            [
+                ["programs", *three, "others used", "model / measured", "through 3 groups"],
+                *compared,
+            ]
         ),
         "thousands simulated": markdown(
             [

@@ -7,7 +7,6 @@ import xml.etree.ElementTree as xml
 
 import pytest
 
-from benchmarks import thousands
 from benchmarks.plan import (  # fmt: skip
     FAR,
     FILE,
@@ -33,8 +32,6 @@ def test_page_shows_what_the_model_says() -> None:
     page = PAGE.read_text(encoding="utf-8")
     for name, table in tables(measured).items():
         assert f"<!-- table: {name} -->\n\n{table}\n" in page, REWRITE
-    for name, table in thousands.tables(json.loads(thousands.FILE.read_text())).items():
-        assert f"<!-- table: {name} -->\n\n{table}\n" in page
     for name, picture in pictures(measured).items():
         assert (IMAGES / name).read_text(encoding="utf-8") == picture, REWRITE
         assert f"](img/{name})" in page
