@@ -25,7 +25,7 @@ from benchmarks.lab import COOKIE, HOST, Lab, line_of, processor_time
 from locks.engines.places import take_port
 from locks.node.ports import Servers
 
-__all__ = ["FIGURES", "MEMBERS", "ids_apart", "ring", "servers"]
+__all__ = ["FIGURES", "MEMBERS", "ids_apart", "in_turns", "servers"]
 
 NUMBERS = (1, 2, 4, 8)
 DOUBLED = 1 / 1.8  # of the processor time of the busiest server, when there are twice as many
@@ -136,24 +136,15 @@ def rings(report: Report) -> None:
     """Rings of three programs whose ids are in three groups of three servers, beside rings within one group."""
     if not on_linux(report):
         return
-    rounds = 2 if report.quick else 21
-    took: dict[bool, list[float]] = {True: [], False: []}
     with Lab(report, False) as lab, servers(lab, 9, 3) as (given, _):
         node = locks.start(**given)
         assert node.servers is not None
         assert node.await_nodes(node.servers.nodes, timeout=30)
-        apart = ids_apart(node.servers, MEMBERS)
         programs = [
             lab.start(sys.executable, "-m", "benchmarks.placed", json.dumps(given))
             for _ in range(MEMBERS)
         ]
-        for number in range(rounds + 1):
-            for over_groups in (True, False) if number % 2 else (False, True):
-                keys = apart if over_groups else apart[:1] * MEMBERS
-                ids = [(key, number, over_groups, each) for each, key in enumerate(keys)]
-                seconds = ring(programs, ids)
-                if number:
-                    took[over_groups].append(seconds)
+        took = in_turns(programs, node.servers, 2 if report.quick else 21, count())
         locks.stop()
     ratios = [over / within for over, within in zip(took[True], took[False], strict=True)]
     report.add(
@@ -167,6 +158,21 @@ def rings(report: Report) -> None:
         target=report.limit(APART),
         note=f"{len(ratios)} rings, all resolved; at most {max(took[True]) * 1000:.0f} and {max(took[False]) * 1000:.0f} ms",
     )
+
+
+def in_turns(
+    programs: Sequence[Any], servers: Servers, rounds: int, serial: Iterator[int]
+) -> dict[bool, list[float]]:
+    """Seconds of rings through three groups of servers (`True`), and of rings within one, in turns; the first of each kind is not counted."""
+    apart = ids_apart(servers, MEMBERS)
+    took: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(rounds + 1):
+        for over_groups in (True, False) if number % 2 else (False, True):
+            keys = apart if over_groups else apart[:1] * MEMBERS
+            seconds = ring(programs, [(key, next(serial), each) for each, key in enumerate(keys)])
+            if number:
+                took[over_groups].append(seconds)
+    return took
 
 
 def ids_apart(servers: Servers, groups: int, where: str = "id") -> list[str]:

@@ -31,7 +31,7 @@ import locks
 from benchmarks.harness import Report
 from benchmarks.lab import Lab, line_of, processor_time
 from benchmarks.messages import markdown, rewritten
-from benchmarks.placed import MEMBERS, ids_apart, ring, servers
+from benchmarks.placed import MEMBERS, in_turns, servers
 from benchmarks.plan import PAGE, Costs
 from benchmarks.rings import RATE, Prices, Said, said
 from locks.program.serving import open_many_files
@@ -150,16 +150,9 @@ def state(
     processes: list[int], rings: list[Any], node: Any, serial: Any, pids: list[int]
 ) -> dict[str, float]:
     """What is measured with the present number of programs."""
-    apart = ids_apart(node.servers, MEMBERS)
-    took: dict[bool, list[float]] = {True: [], False: []}
     ours = [os.getpid(), *processes, *(each.pid for each in rings), *pids]
     begun, before, ours_before = time.monotonic(), worked(), sum(map(processor_time, ours))
-    for number in range(RINGS + 1):
-        for over_groups in (True, False) if number % 2 else (False, True):
-            keys = apart if over_groups else apart[:1] * MEMBERS
-            seconds = ring(rings, [(key, next(serial), each) for each, key in enumerate(keys)])
-            if number:
-                took[over_groups].append(seconds)
+    took = in_turns(rings, node.servers, RINGS, serial)
     others = worked() - before - (sum(map(processor_time, ours)) - ours_before)
     others /= (time.monotonic() - begun) * (os.cpu_count() or 1)
     alone = []
