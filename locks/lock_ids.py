@@ -334,7 +334,10 @@ def check_lock_id(value: Any) -> LockId:
             if kind is str:
                 if len(element) > _SHORT:
                     break
-            elif kind is not int or not _LEAST < element < _MOST:
+            elif kind is int:
+                if not _LEAST < element < _MOST:
+                    break
+            elif kind is not Atom or len(element.encoded) > _SHORT:
                 break
         else:
             if 0 < len(value) <= MOST_ELEMENTS and value[0] != HELD_UP:
@@ -344,8 +347,9 @@ def check_lock_id(value: Any) -> LockId:
         raise _refused(
             value, f"begins with {HELD_UP!r}, which is reserved", "use another first element"
         )
-    if any(type(each) is tuple and each[:1] == (UNITS,) for each in lock_id):
-        _check_units(value, lock_id)
+    for each in lock_id:
+        if type(each) is tuple and each[:1] == (UNITS,):
+            _check_units(value, lock_id)
     return lock_id
 
 

@@ -115,7 +115,7 @@ def start(
             f"{behaviour!r} is not a class of callbacks; pass a subclass of locks_leader.Behaviour",
             behaviour=repr(behaviour),
         )
-    for callback in (name for name in vars(Behaviour) if not name.startswith("_")):
+    for callback in [name for name in vars(Behaviour) if not name.startswith("_")]:
         check_callable(
             getattr(behaviour, callback),
             f"{behaviour.__qualname__}.{callback}",

@@ -186,7 +186,7 @@ class Scope:
             assert isinstance(group, Group)
             for member in members:
                 ref: Any = member
-                yield Member(group.value, len(group.encoded), label_of(ref))
+                yield Member(group.value, len(group), label_of(ref))
 
     def monitor(self, group: Group, watcher: Watcher) -> GroupMonitor:
         """Notify a watcher of the changes of a group."""
@@ -262,9 +262,14 @@ class Scope:
 
     def _perform(self, effects: Iterable[Effect]) -> None:
         left: list[Any] = []
+        message: Message | None = None
         for effect in effects:
             if isinstance(effect, Send):
-                self._send(effect.peer, effect.message)
+                if effect.message is not message:  # it is the same for all peers
+                    message = effect.message
+                    terms = self._terms(message)
+                for term in terms:
+                    self._cluster.processes.send(_pid(effect.peer), term)
             elif isinstance(effect, Tell):
                 self._tell(effect)
             elif isinstance(effect, WatchMember):
@@ -292,18 +297,16 @@ class Scope:
         call = self.node.executor.run_soon if told.never_blocks else self.node.executor.tell
         call(told.tell_watcher, kind(told.group, self._refs(effect.members)))
 
-    def _send(self, peer: Hashable, message: Message) -> None:
+    def _terms(self, message: Message) -> list[bytes]:
+        """The encoded terms of a message: several if it is too large, with thousands of groups or members."""
         assert self._me is not None
-        to = _pid(peer)
         try:
-            messages = [etf.encode(wire.pack(message, self._me, self._pid_of))]
-        except etf.EncodeError:  # too large: thousands of groups or members
-            messages = [
+            return [etf.encode(wire.pack(message, self._me, self._pid_of))]
+        except etf.EncodeError:
+            return [
                 etf.encode(wire.pack(piece, self._me, self._pid_of))
                 for piece in wire.pieces(message)
             ]
-        for encoded in messages:
-            self._cluster.processes.send(to, encoded)
 
     # --- References and pids --------------------------------------------------------------------
 

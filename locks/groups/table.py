@@ -183,10 +183,8 @@ class GroupTable:
 
     def members(self, group: Hashable) -> tuple[Hashable, ...]:
         """The members of a group: those of this node first, each in the order of joining."""
-        found = self._own.members(group)
-        for peer in self._peers.values():
-            found += peer.members(group)
-        return found
+        there = [peer.groups[group] for peer in self._peers.values() if group in peer.groups]
+        return sum(map(_expand, there), self._own.members(group))
 
     def local_members(self, group: Hashable) -> tuple[Hashable, ...]:
         """The members of a group that live on this node."""

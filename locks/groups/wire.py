@@ -37,11 +37,12 @@ SPECIAL: dict[str, bool | None] = {
     "false": False,
     "undefined": None,
 }  # atoms that Python has values for
+PLAIN = frozenset((str, int, Pid))  # their values are canonical
 NOBODY = Pid(1, "nobody@localhost", 1)
 
 
-class Group:
-    """A group as a key: two groups are the same if they are the same term.
+class Group(bytes):
+    """A group as a key, its encoded term: two groups are the same if they are the same term.
 
     So `1`, `1.0` and `True` are different groups, as they are for Erlang; text and its encoded
     bytes are the same group, because Erlang can't distinguish them.
@@ -52,26 +53,21 @@ class Group:
     Attributes:
         given: Its name as it was passed here.
         value: Its name as other nodes decode it.
-        encoded: Its term.
 
     Raises:
         EncodeError: It has no term.
     """
 
-    __slots__ = ("encoded", "given", "value")
+    given: Any
+    value: Any
 
-    def __init__(self, value: Any) -> None:
-        # Encoded as passed first: that refuses a value that is nested too deep, or within itself.
-        etf.encode((CAST, (_TAGS[Sync], NOBODY, [(value, [NOBODY])])))
+    def __new__(cls, value: Any) -> Group:
+        """Encode it."""
+        canonical = _canonical(value)
+        self = super().__new__(cls, etf.encode(canonical))
         self.given = value
-        self.value = _canonical(value)
-        self.encoded = etf.encode(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Group) and self.encoded == other.encoded
-
-    def __hash__(self) -> int:
-        return hash(self.encoded)
+        self.value = canonical
+        return self
 
     def __repr__(self) -> str:
         return f"Group({self.value!r})"
@@ -84,12 +80,14 @@ def to_group(value: Any) -> Group:
         InvalidOption: The value can't be the name of a group.
     """
     try:
+        # Encoded as passed first: that refuses a value that is nested too deep, or within itself.
+        etf.encode((CAST, (_TAGS[Sync], NOBODY, [(value, [NOBODY])])))
         group = Group(value)
     except MisuseError as error:
         raise InvalidOption(f"can't use {shown(value)} as a group: {error}") from error
-    if len(group.encoded) > LONGEST_GROUP:
+    if len(group) > LONGEST_GROUP:
         raise InvalidOption(
-            f"the group {shown(value)} has {len(group.encoded):,} bytes, more than "
+            f"the group {shown(value)} has {len(group):,} bytes, more than "
             f"{LONGEST_GROUP:,}; use a shorter name"
         )
     return group
@@ -109,7 +107,7 @@ def _canonical(value: Any, depth: int = etf.Limits().depth) -> Any:
         except UnicodeDecodeError:
             return value
     if kind is tuple or kind is list:
-        return kind([_canonical(each, depth) for each in value])
+        return kind([e if type(e) in PLAIN else _canonical(e, depth) for e in value])
     if kind is dict:
         pairs = [(_canonical(k, depth), _canonical(each, depth)) for k, each in value.items()]
         return dict(sorted(pairs, key=lambda pair: etf.encode(pair[0])))

@@ -59,7 +59,8 @@ def check_callable(value: object, name: str, instead: str = "pass a function") -
     Raises:
         InvalidOption: It can't be called, or its body would be run later.
     """
-    check_can_be_called(value, name, instead)
+    if type(value) is not FunctionType:
+        check_can_be_called(value, name, instead)
     if is_run_later(value):
         raise InvalidOption(
             f"{name}={_shown(value)} is a coroutine function or a generator: calling it does not run its body. "

@@ -207,7 +207,8 @@ def inbox_of(client: Client, agent: object, notify: NotifyTarget, before: Inbox 
         InvalidOption: The client can't be notified, or the option is wrong.
     """
     if callable(notify):
-        check_callable(notify, "notify")
+        if type(notify) is not Own:
+            check_callable(notify, "notify")
         return notify
     if not isinstance(notify, bool):
         raise InvalidOption(

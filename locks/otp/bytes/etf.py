@@ -70,6 +70,8 @@ _pack_int: Final = Struct(">Bi").pack
 _pack_float: Final = Struct(">Bd").pack
 _pack_pid: Final = Struct(">III").pack
 _pack_big: Final = Struct("<BBBQ").pack
+_pack_reference: Final = Struct(">BH").pack
+_pack_words: Final = tuple([Struct(f">{words + 1}I").pack for words in range(6)])
 
 _SMALL: Final = tuple(bytes((97, number)) for number in range(256))
 _TUPLES: Final = tuple(bytes((104, size)) for size in range(256))
@@ -237,12 +239,12 @@ def _pid(pid: Any) -> bytes:  # a `Pid`, but its fields may be anything
 def _reference(reference: Any) -> bytes:  # likewise
     node, creation, words = reference
     numbers = (creation, *words) if type(words) is tuple else ()
-    if not 2 <= len(numbers) <= 6 or not all(_bits(number, 32) for number in numbers):
+    is_whole = {*map(type, numbers)} == {int} and min(numbers) >= 0 and max(numbers) < 1 << 32
+    if not (is_whole and 2 <= len(numbers) <= 6):
         raise EncodeError(
             f"a reference must have a creation and 1 to 5 words of 32 bits, not {tuple(reference)!r}"
         )
-    body = b"".join([number.to_bytes(4, "big") for number in numbers])
-    return b"Z" + len(words).to_bytes(2, "big") + _node(node) + body
+    return _pack_reference(90, len(words)) + _node(node) + _pack_words[len(words)](*numbers)
 
 
 def _bits(number: Any, bits: int) -> bool:
