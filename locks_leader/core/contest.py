@@ -41,7 +41,7 @@ NOWHERE = ContestStanding(NO_GRANTS, held=False)
 
 def nodes_of(grants: Grants) -> frozenset[str]:
     """The nodes of some grants."""
-    return frozenset(node for node, _ in grants)
+    return frozenset(dict(grants))
 
 
 class Contest:

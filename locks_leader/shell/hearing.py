@@ -73,8 +73,8 @@ class Hearing:
     def joined(self, member: pykka.ActorRef[Any], node: str) -> None:
         """Another instance takes part."""
         self.bystanders.joined(member, node)
-        if self.waits:
-            self._node.turn.run(self._ask, {node})  # which may have come later
+        if self.waits and node not in self._asked:  # it has come later
+            self._node.turn.run(self._ask, {node})
 
     def down(self, member: pykka.ActorRef[Any]) -> None:
         """An instance has ended, or is cut off."""

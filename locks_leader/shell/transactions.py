@@ -118,11 +118,10 @@ class Transactions:
         if agent is None:
             return None
         try:
-            has_all = locks.transaction_status(agent).status == "have_all_locks"
             (info,) = locks.lock_info(agent)
+            held = info.held and locks.transaction_status(agent).status == "have_all_locks"
         except LocksError:
             return None  # another event reports its end
-        held = has_all and info.held
         if not silent:
             return standing_of(info.granted, info.versions, held)
         there = [

@@ -441,7 +441,7 @@ def needed(require: Require, nodes: Collection[str], alive: Collection[str]) -> 
         return 1
     if require == "majority":
         return majority(len(nodes))
-    up = sum(node in alive for node in nodes)
+    up = sum(map(alive.__contains__, nodes))
     if require == "all_alive":
         return max(up, 1)
     if require == "majority_alive":
@@ -451,7 +451,7 @@ def needed(require: Require, nodes: Collection[str], alive: Collection[str]) -> 
 
 def servable(require: Require, nodes: Collection[str], alive: Collection[str]) -> bool:
     """Whether enough of the nodes are up for the requirement."""
-    return needed(require, nodes, alive) <= sum(node in alive for node in nodes)
+    return needed(require, nodes, alive) <= sum(map(alive.__contains__, nodes))
 
 
 def cannot_serve(lock_id: LockId, nodes: Collection[str], alive: Collection[str]) -> CannotServe:
