@@ -179,8 +179,10 @@ class Contest:
     def won(self) -> Grants | None:
         """The grants, if it has the lock on all nodes that are up and they are enough."""
         grants, held = self.standing
+        if not held:
+            return None
         nodes = nodes_of(grants)
-        return grants if held and self._alive <= nodes and self._policy.enough(nodes) else None
+        return grants if self._alive <= nodes and self._policy.enough(nodes) else None
 
     def _include_due(self) -> None:
         if self.contending and self._passed and self.standing.held:

@@ -369,7 +369,8 @@ class Machine:
             may = self.kind == "candidate" and self._contest.may_contend and self._heir is None
             if may != self._contest.contending:
                 self._contest.contend() if may else self._withdraw()
-            self._strive()
+            if may or self.role != "candidate":
+                self._strive()
         return self._flush()
 
     def _flush(self) -> list[Effect]:

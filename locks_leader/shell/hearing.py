@@ -98,8 +98,8 @@ class Hearing:
     def asked(self) -> frozenset[str]:
         """The nodes that are up, and on which the lock is requested."""
         alive = self._node.alive
-        originals = (name for name in alive if self._node.runs_original(name))
-        return self.bystanders.asked(alive).union(originals)
+        asked = self.bystanders.asked(alive)
+        return asked.union([name for name in alive - asked if self._node.runs_original(name)])
 
     def lose_patience(self) -> None:
         """Have the instance take part soon, even if answers are missing."""

@@ -244,11 +244,12 @@ class LockRequest:
 
     def grants(self) -> dict[str, int]:
         """The nodes where it is granted, each with the version of the grant."""
-        grants = [
-            (node, node_request.grant(self.mode))
-            for node, node_request in self.node_requests.items()
-        ]
-        return {node: grant.since for node, grant in grants if grant is not None}
+        grants = {}
+        for node, node_request in self.node_requests.items():
+            grant = node_request.grant(self.mode)
+            if grant is not None:
+                grants[node] = grant.since
+        return grants
 
     def _enough(
         self,

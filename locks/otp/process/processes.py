@@ -219,14 +219,15 @@ class Processes:
                 link.send(control.MonitorP(self.me, _target(target), reference).pack())
         return reference
 
-    def demonitor(self, reference: Reference) -> None:
-        """End a monitor."""
+    def demonitor(self, reference: Reference, soon: bool = True) -> None:
+        """End a monitor; on its node soon, or with the next message to that node."""
         found = self._monitors.pop(reference, None)
         if found is not None:
             node, target, _ = found
             link = self._distribution.links.get(node)
             if link is not None and target is not None:
-                link.send(control.DemonitorP(self.me, _target(target), reference).pack())
+                body = control.DemonitorP(self.me, _target(target), reference).pack()
+                link.send(body) if soon else link.send_along(body)
 
     def call(
         self,
@@ -274,7 +275,7 @@ class Processes:
         """End a call; return its callback, or `None` if it was over before."""
         monitored, told = self._calls.pop(reference, (None, None))
         if monitored is not None:
-            self.demonitor(monitored)
+            self.demonitor(monitored, soon=False)
         return told
 
     def answer(self, caller: Pid, tag: Any, answer: Any) -> None:

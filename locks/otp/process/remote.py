@@ -49,6 +49,7 @@ __all__ = ["Errors", "RemoteError", "RemoteRef", "Remotes"]
 
 RAISED = Atom("$raised")
 DEPTH = 100  # more than can be encoded
+PLAIN = frozenset((str, int, float, bytes, Atom))  # the same in a message as in a term
 
 logger = logging.getLogger("locks.nodes")
 
@@ -280,7 +281,7 @@ class Remotes:
             return value  # too deep to be sent: encoding refuses it
         depth -= 1
         if kind is tuple or kind is list:
-            return kind([self.terms(each, depth) for each in value])
+            return kind([e if type(e) in PLAIN else self.terms(e, depth) for e in value])
         if kind is dict:
             return {self.terms(k, depth): self.terms(each, depth) for k, each in value.items()}
         if isinstance(value, (pykka.ActorRef, greenlet.greenlet, threading.Thread)):
@@ -295,7 +296,7 @@ class Remotes:
         if kind is Pid:
             return self.client_of(term)
         if kind is tuple or kind is list:
-            return kind([self.values(each) for each in term])
+            return kind([each if type(each) in PLAIN else self.values(each) for each in term])
         if kind is dict:
             return {self.values(key): self.values(each) for key, each in term.items()}
         return term
