@@ -30,15 +30,7 @@ PATIENCE = 0.25  # seconds after which an instance takes part even if answers ar
 
 
 class Heard(NamedTuple):
-    """To an instance: an answer, or the end of waiting for answers.
-
-    Attributes:
-        of: The node that was asked; `None` if the instance stops waiting for answers.
-        wanted: Whether the election's lock is requested there; `None` if the node was lost.
-    """
-
-    of: str | None
-    wanted: bool | None
+    """To an instance: all nodes have answered, or it stops waiting for answers; later, each answer."""
 
 
 class Hearing:
@@ -53,6 +45,7 @@ class Hearing:
         bystanders: The nodes that are left out.
         elders: The nodes on one of which it should begin: the lock is requested there, or they have
             not answered.
+        waits: Whether the instance does not take part yet.
     """
 
     def __init__(self, node: Node, instance: pykka.ActorRef[Any], lock_id: tuple[Any, ...]) -> None:
@@ -61,14 +54,14 @@ class Hearing:
         self._node = node
         self._instance = instance
         self._lock_id = lock_id
+        # Answers: which node was asked, `None` when patience is lost; and whether the election's lock is
+        # requested there, `None` if the node was lost.
+        self._answers: list[tuple[str | None, bool | None]] = []
         self._open: set[str] = set()  # asked, and not answered yet
         self._asked = {node.name}
+        self.waits = True
         self._ask(self.bystanders.unheard)
-
-    @property
-    def waits(self) -> bool:
-        """Whether the instance does not take part yet."""
-        return bool(self._open)
+        self.waits = bool(self._open)
 
     def joined(self, member: pykka.ActorRef[Any], node: str) -> None:
         """Another instance takes part."""
@@ -80,18 +73,19 @@ class Hearing:
         """An instance has ended, or is cut off."""
         self.bystanders.down(member)
 
-    def heard(self, news: Heard) -> bool:
-        """There is an answer, or there will be none; returns whether the instance takes part from now on."""
+    def heard(self) -> bool:
+        """Take the answers in; returns whether the instance takes part from now on."""
         waited = self.waits
-        if news.of is None:
-            self.elders |= self._open
-            self._open.clear()
-        else:
-            self._open.discard(news.of)
-            if news.wanted is not None:
-                self.bystanders.heard(news.of)
-            if news.wanted:
-                self.elders |= {news.of}
+        while self._answers:
+            node, wanted = self._answers.pop(0)
+            if node is None:
+                self.elders |= self._open
+                self.waits = False
+            elif wanted is not None:
+                self.bystanders.heard(node)
+                if wanted:
+                    self.elders |= {node}
+        self.waits = self.waits and bool(self._open)
         return waited and not self.waits
 
     @property
@@ -122,6 +116,10 @@ class Hearing:
                 self._tell(name, None)
 
     def _tell(self, of: str | None, wanted: bool | None) -> None:
-        """Notify the instance, after all present news of process groups."""
-        with suppress(RuntimeError):  # the node was stopped
-            self._node.executor.run_soon(tell, self._instance, Heard(of, wanted))
+        """Notify the instance, after all present news of process groups; once of all answers that it waits for."""
+        self._answers.append((of, wanted))
+        if of is not None:
+            self._open.discard(of)
+        if of is None or not (self.waits and self._open):
+            with suppress(RuntimeError):  # the node was stopped
+                self._node.executor.run_soon(tell, self._instance, Heard())

@@ -225,7 +225,7 @@ class Instance(GeventActor):
         if kind is tuple and message and isinstance(message[0], Atom):
             return self._term(message)
         if kind is Heard:
-            self._heard(message)
+            self._heard()
         elif kind in INCOMING:
             if kind is Noticed:
                 self._notified = False
@@ -355,10 +355,10 @@ class Instance(GeventActor):
             if kind == "candidate" and self._is_original(member):
                 self._originals().met(member)
 
-    def _heard(self, news: Heard) -> None:
-        """It may leave out a node by now, and take part."""
+    def _heard(self) -> None:
+        """It may leave out nodes by now, and take part."""
         if self._hearing is not None:
-            if self._hearing.heard(news):
+            if self._hearing.heard():
                 self._take_part()
             else:
                 self._look(self._hearing)

@@ -66,7 +66,7 @@ from locks.node.history import History
 from locks.node.ports import Answering, AskedAlready, NodePort, PendingCall, Spans
 from locks.runtime.bridge import is_in_event_loop
 from locks.runtime.exits import exit_client
-from locks.runtime.identity import Listener, client_key
+from locks.runtime.identity import Listener, Own, client_key
 from locks.runtime.leaving import Hold
 from locks.runtime.monitor import Client, Down, Ending, Monitor, current_client
 from locks.runtime.native import insist
@@ -256,7 +256,7 @@ class Agent(Door, metaclass=Shown):
     def notify(self, notification: Notification) -> None:
         """Send the client a notification."""
         if self._notified is not None:
-            self._tell_listener(Listener(self._notified), notification)
+            self._tell_listener(self._notified, notification)
 
     def has_lost(self, lost: Lost) -> None:
         """Take in that acknowledged locks were lost with a node."""
@@ -264,11 +264,14 @@ class Agent(Door, metaclass=Shown):
         assert self._lost is not None
         self._lost.open()
         if self.on_lost is not None:
-            self._tell_listener(Listener(self.on_lost), lost.error)
+            self._tell_listener(self.on_lost, lost.error)
 
-    def _tell_listener(self, listener: Listener, news: object) -> None:
+    def _tell_listener(self, told: Callable[[Any], object], news: object) -> None:
         executor = self.node.executor
-        executor.run_soon(listener.tell, executor, news)
+        if type(told) is Own:
+            executor.run_soon(told, news)
+        else:
+            executor.run_soon(Listener(told).tell, executor, news)
 
     def has_ended(self, ended: Ended) -> None:
         """The machine has ended; so does the actor."""

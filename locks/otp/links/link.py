@@ -451,7 +451,8 @@ class Link:
 
     def _take(self, data: bytes) -> None:
         if self.closed is None:
-            data = self._opened(data)
+            if self._tls is not None or not data:
+                data = self._opened(data)
             begin = self._clock()
             if self._backlog.add(data):  # putting it together is part of the undivided work
                 self._large_at = begin
