@@ -39,11 +39,11 @@ from locks_leader.core.events import (
     TokenTold,
     standing_of,
 )
+from locks_leader.wire.messages import LOCKS_LEADER
 
 __all__ = ["LOCKS_LEADER", "Transactions"]
 
 Ref = pykka.ActorRef[Any]
-LOCKS_LEADER = Atom("locks_leader")
 SYNC = Atom("sync")
 
 

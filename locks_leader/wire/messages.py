@@ -16,6 +16,7 @@ import pykka
 from locks import MisuseError
 from locks.errors import name_of_kind
 from locks.node import RemoteError
+from locks.otp.bytes.etf_decode import constant
 from locks.otp.bytes.fields import BadMessage, Form, Forms, brief, tag_of
 from locks.ranges import LONGEST_NAME, Version
 from locks.values import Atom
@@ -32,6 +33,7 @@ __all__ = [
     "LEADER_CAST",
     "LEADER_DIED",
     "LEADER_REPLY",
+    "LOCKS_LEADER",
     "TAG",
     "answer_as_original",
     "check_ticket",
@@ -41,6 +43,7 @@ __all__ = [
     "unpack_outcome",
 ]
 
+LOCKS_LEADER = constant("locks_leader")  # as the first element of ids, compared with decoded ones
 TAG = Atom("$leader")
 CALL = Atom("call")  # from a client: (TAG, CALL, ticket, request)
 CANCEL = Atom("cancel")  # from a client: (TAG, CANCEL, ticket)

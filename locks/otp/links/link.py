@@ -48,7 +48,7 @@ _READ: Final = 65536
 _READ_AHEAD: Final = 16384  # bytes to read at once while other frames wait
 LONGEST_REASON: Final = 300  # characters of the reason for a loss, which may show data of the peer
 SHORT: Final = 1024  # bytes; such input is usually one message
-FEW: Final = 3  # frames that are taken in together even if that takes longer than a slice
+FEW: Final = 3  # frames that are taken in together, if these alone take no longer than a slice
 FULL: Final = 4 * 2**20  # bytes of output from which callers that can wait do; see `Link.is_full`
 TICK: Final = bytes(4)
 LOOKS: Final = 4  # calls of `tick` without output, after which a tick is sent
@@ -476,12 +476,15 @@ class Link:
         self._is_heard()
         backlog = self._backlog
         now = time.perf_counter()
-        until = now + self._pace.slice(self._share) / self._after
+        slice_ = self._pace.slice(self._share)
+        until = now + slice_ / self._after  # leaves time for the rest of the turn
+        at_most = now + slice_
         frames = 0
         self._takes = True
-        while (
-            (now <= until or frames < FEW) and self.closed is None and self._verdict is None
-        ):
+        while self.closed is None and self._verdict is None:
+            is_few = frames < FEW and self._go_on_with is None and now <= at_most
+            if now > until and not is_few:
+                break
             if self._go_on_with is not None:
                 self._large_at = self._clock()
                 self._go_on_with = self._go_on_with()
