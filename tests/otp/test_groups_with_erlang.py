@@ -234,6 +234,7 @@ def test_joining_and_leaving_several_times(node: locks.node.Node, otp: Otp) -> N
     assert groups.leave("g", ours, ours, node=node)
     otp.leave("g", theirs, theirs)
     until_same(node, otp, "g")
+    eventually(lambda: len(told) >= 6)
     assert told == [
         ("Joined", [ours, ours]),
         ("Joined", [theirs, theirs]),
