@@ -91,7 +91,7 @@ class _Connection:
         self, peer: _Peer, send: Callable[[bytes], object], fail: Callable[[Exception], object]
     ) -> None:
         self.peer = peer
-        self.send = send
+        self.send = self.send_along = send
         self.closed: str | None = None
         self._fail = fail
 
