@@ -254,9 +254,9 @@ class MarkFact(NamedTuple):
     now: Number
     trouble: Text = ""
 
-    def counts(self, servers: Collection[str]) -> bool:
-        """Whether the answer counts for a client of these servers that holds the lock."""
-        same = set(self.servers) == set(servers)
+    def counts(self, servers: Collection[str], present: Collection[str] = ()) -> bool:
+        """Whether the answer counts for a client that holds the lock on these servers; a server may say the present ones."""
+        same = set(self.servers) in (set(servers), set(present))
         return self.since > 0 and self.complete and not self.trouble and same
 
 
@@ -272,6 +272,7 @@ class MarkPage(NamedTuple):
         anew: If it knows that all servers once had no memory at the same time: their names, and when they had been started.
         keeps: Whether it keeps its marks in a file.
         trouble: Why it can't, if it is to.
+        listed: For which list of servers it is complete: the number of the roster with which that came into force (`locks.core.rosters`).
     """
 
     marks: Annotated[tuple[Mark, ...], Size(MOST_RECORDS)]
@@ -282,6 +283,7 @@ class MarkPage(NamedTuple):
     anew: Annotated[tuple[tuple[Name, Number], ...], Size(MOST_RECORDS)]
     keeps: bool = False
     trouble: Text = ""
+    listed: Number = 0
 
 
 class HistoryPage(NamedTuple):
@@ -440,9 +442,11 @@ class LearnRoster(NamedTuple):
 
     Attributes:
         roster: The roster.
+        collect: Whether so many of the old servers are sealed that the marks can be collected.
     """
 
     roster: Roster
+    collect: bool = False
 
 
 class Broken(NamedTuple):

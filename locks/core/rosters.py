@@ -10,10 +10,12 @@ comes: a change is under way. From an odd one, the next is the new list, or the 
 * **Where a lock is taken.** By an even roster on the servers of its id, by an odd one on those of both lists together; a majority
   of these is enough. For each id they are at most one server more than by either list. So a majority of them meets each majority by
   the old list, and each by the new one, and a lock by neighbouring rosters is one lock. A lock keeps its servers until it is released.
-* **From two lists to the new one.** A lock by the old list and one by the new list alone must not be there together. So a server
-  promises a ballot for the new list only when all programs that it serves have *joined*: they have no locks or requests by older
-  rosters, and ask for none. From then on it is *sealed*: it serves nobody who has not. A lock by the old list needs one of
-  the sealed majority, so there is none any more. To go back to the old list needs nothing of this.
+* **Only neighbours.** Locks by rosters that are no neighbours must not be there together. So a server promises a ballot for the next
+  roster only when all programs that it serves have *joined* the present one: they have no locks or requests by older rosters, and ask
+  for none. From then on it is *sealed*: it serves nobody who has not. A lock by an older roster needs one of the sealed majority, so
+  there is none any more. To go back to the old list needs nothing of this, because locks by it may be there.
+* **What is done** (`locks.core.done`). When a majority is sealed, no mark is set by the old list alone any more. Then servers of the new
+  list collect all marks, and it is decided when so many have that the others can ask these.
 * **Tokens.** A sealed server says its last version. The largest of a sealed majority is in the new roster (`floor`), and the new
   servers go on above it.
 
@@ -36,6 +38,7 @@ __all__ = [
     "Roster",
     "RosterFact",
     "differ_by_one",
+    "enough_to_ask",
     "name_of",
 ]
 
@@ -53,6 +56,16 @@ def differ_by_one(old: Iterable[str], new: Iterable[str]) -> bool:
     return len({*old} - {*new}) <= 1 and len({*new} - {*old}) <= 1
 
 
+def enough_to_ask(servers: int, copies: int) -> int:
+    """How many of the servers must be asked so that what a majority of those of some id has is among their answers.
+
+    Args:
+        servers: How many servers there are.
+        copies: How many of them have each id; 0 if all have all ids.
+    """
+    return servers - majority(min(copies, servers) or servers) + 1
+
+
 class Roster(NamedTuple):
     """What was decided.
 
@@ -63,6 +76,7 @@ class Roster(NamedTuple):
         copies: How many servers have each id; 0 if all have all ids.
         servers: The list, each as `name@host:port`; if a change is under way, the old one.
         wanted: The new list, if a change is under way.
+        listed: The number of the roster with which `servers` came into force.
     """
 
     number: Number
@@ -71,6 +85,7 @@ class Roster(NamedTuple):
     copies: Number
     servers: Places
     wanted: Places = ()
+    listed: Number = 0
 
     @property
     def is_changing(self) -> bool:
@@ -90,7 +105,7 @@ class Roster(NamedTuple):
 
     def begin(self, wanted: tuple[str, ...]) -> Roster:
         """The next one, with both lists."""
-        return self._replace(number=self.number + 1, wanted=wanted)
+        return self._replace(number=self.number + 1, base=self.number, wanted=wanted)
 
     def finish(self, floor: int) -> Roster:
         """The next one, with the new list."""
@@ -100,6 +115,7 @@ class Roster(NamedTuple):
             floor=max(floor, self.floor),
             servers=self.wanted,
             wanted=(),
+            listed=self.number + 1,
         )
 
     def undo(self) -> Roster:
@@ -108,13 +124,11 @@ class Roster(NamedTuple):
 
     def follows(self, before: Roster) -> bool:
         """Whether it can be the next one after another."""
-        if not (
-            self.is_valid and self.number == before.number + 1 and self.copies == before.copies
-        ):
-            return False
         if self.is_changing:  # a configured list may lack ports
-            return {*map(name_of, self.servers)} == {*map(name_of, before.servers)}
-        return self.servers in (before.servers, before.wanted)
+            same = {*map(name_of, self.servers)} == {*map(name_of, before.servers)}
+            begun = before.begin(self.wanted)._replace(servers=self.servers)
+            return self.is_valid and same and self == begun
+        return self.is_valid and self in (before.undo(), before.finish(self.floor))
 
     @property
     def is_valid(self) -> bool:
@@ -122,7 +136,7 @@ class Roster(NamedTuple):
         lists = [self.servers, *([self.wanted] if self.is_changing else [])]
         return (
             bool(self.is_changing or not self.wanted)
-            and self.base <= self.number
+            and max(self.base, self.listed) <= self.number
             and all(0 < len(each) == len({name_of(place) for place in each}) for each in lists)
             and all(self.copies <= len(each) for each in lists)
             and (not self.is_changing or differ_by_one(*lists))
@@ -180,7 +194,7 @@ class Acceptor(NamedTuple):
         return type(self)(roster) if roster.number > self.roster.number else self
 
     def prepare(self, number: int, ballot: int, seal: bool, ready: bool) -> tuple[Acceptor, bool]:
-        """Somebody wants to decide the roster after `number`; on the new list alone, with `seal`.
+        """Somebody wants to decide the roster after `number`; with `seal`, another one than the old list again.
 
         Args:
             number: The number of the present roster.
@@ -216,9 +230,9 @@ class Changer(NamedTuple):
         wants: The list that it wants. A change to another list that is under way is finished first.
         roster: What it knows to be decided.
         ballot: Its ballot.
-        phase: `tell` (what is decided), `prepare`, `accept`, or `over`.
+        phase: `tell` (what is decided), `prepare`, `collect` (what is done), `accept`, or `over`.
         said: Which servers have answered as they should.
-        best: What was accepted with the largest ballot; in the phase `accept`, what it decides.
+        best: What was accepted with the largest ballot; after the phase `prepare`, what it decides.
         best_at: That ballot.
         floor: The largest version of the sealed servers.
         salt: What it adds to larger ballots, so that two do not overtake each other forever.
@@ -244,18 +258,22 @@ class Changer(NamedTuple):
     @property
     def seals(self) -> bool:
         """Whether servers must be sealed for what it wants."""
-        return self.roster.is_changing and not self.goes_back
+        return not self.goes_back
 
     @property
     def asked(self) -> tuple[str, ...]:
         """The servers that it asks now."""
         if self.phase == "over":
             return ()
-        servers = self.roster.places if self.phase == "tell" else self.roster.servers
+        roster = self.roster
+        servers = {"tell": roster.places, "collect": roster.then}.get(self.phase, roster.servers)
         return tuple([each for each in servers if each not in self.said])
 
     def _enough(self) -> bool:
         """Whether enough servers have answered."""
+        if self.phase == "collect":
+            there, copies = self.roster.then, self.roster.copies
+            return len(self.said & {*there}) >= enough_to_ask(len(there), copies)
         by_old = self.phase != "tell" or self.goes_back  # the new server may never answer
         needed = self.roster.servers if by_old else self.roster.then
         return len(self.said & {*needed}) >= majority(len(needed))
@@ -298,8 +316,13 @@ class Changer(NamedTuple):
                 return self._replace(phase="over", said=frozenset())
             return self._begin("prepare")._replace(ballot=self.ballot + self.salt)
         if self.phase == "prepare":
-            return self._begin("accept")._replace(best=self.best or self._wish())
+            best = self.best or self._wish()
+            # Who has it accepted has seen to it that servers have collected what is done.
+            collects = self.best is None and best.listed == best.number
+            return self._begin("collect" if collects else "accept")._replace(best=best)
         assert self.best is not None
+        if self.phase == "collect":
+            return self._begin("accept")._replace(best=self.best)
         return self._anew(self.best, 0)
 
     def _wish(self) -> Roster:

@@ -190,6 +190,10 @@ class Servers(NamedTuple):
         """How many of the servers must be up so that every lock can be taken."""
         return len(self.nodes) - self.of_an_id + self.needed
 
+    def home_of(self, lock_id: LockId) -> str:
+        """The server that has a barrier; the one by the old list, while the list is being changed."""
+        return min(self.each[0].around(lock_id))
+
     def at(self, lock_id: LockId) -> Scope:
         """Where a lock is taken.
 
@@ -249,7 +253,10 @@ class Moved(Protocol):
     def present(self, machine: AgentMachine, objects: Sequence[Object]) -> Sequence[Object]:
         """Requests as they are by the present list; in the turn."""
 
-    def check_unit(self, lock_id: LockId, nodes: Iterable[str]) -> None:
+    def lists_of(self, lock_id: LockId, nodes: Sequence[str]) -> list[tuple[str, ...]]:
+        """The servers of a lock by each list that was in force when it was taken."""
+
+    def check_unit(self, lock_id: LockId, nodes: Sequence[str]) -> None:
         """Raise `CannotServe` if the unit of a counted lock on these nodes has no number."""
 
 

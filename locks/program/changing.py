@@ -194,6 +194,8 @@ def change(
         say(f"a change to {_shown(found.wanted)} is under way: it is finished first")
         found = _run(node, Changer(found.wanted, found, salt=_salt()), timeout, say)
     wanted = wish(found)
+    for place in {*wanted} - {*found.servers}:
+        say(f"connecting with {name_of(place)}, for at most {ANSWER:g} seconds")
     _check_new(node, found, wanted)
     roster = _run(node, Changer(wanted, found, salt=_salt()), timeout, say)
     if {*roster.servers} != {*wanted}:
@@ -204,6 +206,8 @@ def change(
         say(
             f"Keep {_shown(gone)} running while `locks servers` lists programs that still have locks there: {', '.join(missing)}"
         )
+    elif gone:
+        say(f"{_shown(gone)} is in no list any more and can be stopped now")
     return roster
 
 
@@ -249,7 +253,7 @@ def _run(node: Node, changer: Changer, timeout: float, say: Callable[[str], obje
     wanted, base = changer.wants, changer.roster
     why: dict[str, str] = {}
     missing: tuple[str, ...] = ()
-    is_undone = False
+    is_undone, reason = False, ""
     while changer.phase != "over":
         place = changer.phase, changer.roster.number, changer.ballot
         facts, silent = _ask(node, {each: _question(changer) for each in changer.asked})
@@ -279,11 +283,11 @@ def _run(node: Node, changer: Changer, timeout: float, say: Callable[[str], obje
                         why, missing, "run the command again: it finishes the change, or undoes it"
                     )
                 )
-            is_undone = True
+            is_undone, reason = True, _over(why, missing, "the change was undone")
             deadline = node.clock() + UNDO
             changer = changer.undoing()
     if is_undone and {*changer.roster.servers} != {*wanted}:
-        raise OperatingError(_over(why, missing, "the change was undone"))
+        raise OperatingError(reason)
     return changer.roster
 
 
@@ -303,8 +307,8 @@ def _over(why: Mapping[str, str], missing: tuple[str, ...], then: str) -> str:
 
 def _question(changer: Changer) -> Question:
     roster = changer.roster
-    if changer.phase == "tell":
-        return LearnRoster(roster) if roster.number else AskRoster()
+    if changer.phase in ("tell", "collect"):
+        return LearnRoster(roster, changer.phase == "collect") if roster.number else AskRoster()
     if changer.phase == "prepare":
         return PrepareRoster(roster.number, changer.ballot, changer.seals)
     assert changer.best is not None

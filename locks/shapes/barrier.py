@@ -6,7 +6,7 @@ its own owner, which ends with the waiting client, so its locks are never mixed 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -144,16 +144,24 @@ class Barrier(Movable, metaclass=Shown):
         limit = self.timeout if timeout is None else timeout
         node = self._home()
         client = current_client() if self._owner is None else self._owner
-        party = _Party(self.lock_id, node, self._server(node), limit)
-        try:
-            with party:
-                outcome = party.attend(self.parties, client, self._label)
-        except MisuseError:
-            raise
-        except LocksError as error:
-            if not party.has_arrived:
+        deadline = None if limit is None else node.clock() + limit
+        place = partial(self._place, node)
+        while True:
+            party = _Party(self.lock_id, node, self._server(node), place, deadline)
+            try:
+                with party:
+                    outcome = party.attend(self.parties, client, self._label)
+            except MisuseError:
                 raise
-            raise self._broken(str(error)) from error
+            except LocksError as error:
+                if party.has_arrived:
+                    raise self._broken(str(error)) from error
+                if not party.has_moved:
+                    raise
+                continue
+            is_late = deadline is not None and node.clock() >= deadline
+            if is_late or not (isinstance(outcome, TimedOut) and party.has_moved):
+                break
         if isinstance(outcome, Passed):
             return outcome.number
         if isinstance(outcome, TimedOut):
@@ -193,11 +201,15 @@ class Barrier(Movable, metaclass=Shown):
         """The node that has the barrier; waits briefly if it is not connected yet."""
         if node.is_clustered:
             check_sendable(self.lock_id)
-        if self._nodes is None:
-            all_servers(node).check_settled(f"a wait at barrier {show(self._name)}")
-        server = min(where(node, self._nodes, None, self.lock_id).nodes)
+        server = self._place(node)
         await_servers(node, (server,), None)
         return server
+
+    def _place(self, node: Node) -> str:
+        """Where the barrier is now: the list of servers may change."""
+        if self._nodes is None:
+            return all_servers(node).home_of(self.lock_id)
+        return min(where(node, self._nodes, None, self.lock_id).nodes)
 
     def _broken(self, why: str) -> BrokenBarrier:
         return BrokenBarrier(
@@ -209,21 +221,32 @@ class Barrier(Movable, metaclass=Shown):
 class _Party(Block):
     """One wait at a barrier: carries out the steps of `locks.core.barrier`, in a block that releases everything at its end.
 
+    If the barrier's place changes meanwhile, its time is over.
+
     Args:
         root: The barrier's id.
         node: The program's node.
         server: The node that has the barrier.
-        timeout: Seconds to wait for the others.
+        place: Returns the node that has it now.
+        deadline: How long to wait for the others.
 
     Attributes:
         has_arrived: Whether the others may count this party.
     """
 
-    def __init__(self, root: LockId, node: Node, server: str, timeout: float | None) -> None:
+    def __init__(
+        self,
+        root: LockId,
+        node: Node,
+        server: str,
+        place: Callable[[], str],
+        deadline: float | None,
+    ) -> None:
         self._root = root
         self._node = node
         self._at = Scope((server,), "all")
-        self._deadline = None if timeout is None else node.clock() + timeout
+        self._place = place
+        self._deadline = deadline
         self._bell = _Bell()
         self._owners: list[Owner] = []
         self._tie = Monitor(self._client_ended, surely=True)
@@ -234,6 +257,11 @@ class _Party(Block):
         self._called = False
         self._label: str | None = None
         self.has_arrived = False
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the barrier is at another place now."""
+        return self._place() != self._at.nodes[0]
 
     def attend(self, parties: int, client: Client, label: str | None) -> Outcome:
         """Wait for the others; call it within the block."""
@@ -250,22 +278,30 @@ class _Party(Block):
             except StopIteration as done:
                 return done.value  # type: ignore[no-any-return]
             answer = self._carry_out(step)
+            if isinstance(step, End) and self.has_moved:
+                return TimedOut()
 
     def __enter__(self) -> _Party:
         entering(self).take(self)
+        if self._node.cluster is not None:
+            self._node.cluster.rosters.on_moved[self._bell.ring] = None
         return self
 
     def _leave(self, held: _Party | None, error: BaseException | None) -> None:
         """End the block; see `Block`."""
         ends = [agent.let_go for agent in self._agents]
         failed: BaseException | None = None
-        for end in (*ends, self._watch_no_longer, self._tie.cancel):
+        for end in (*ends, self._watch_no_longer, self._tie.cancel, self._moves_no_longer):
             try:
                 insist(end)
             except BaseException as raised:  # the other transactions must be ended anyway
                 failed = raised
         if failed is not None:
             raise failed
+
+    def _moves_no_longer(self) -> None:
+        if self._node.cluster is not None:
+            self._node.cluster.rosters.on_moved.pop(self._bell.ring, None)
 
     def _client_ended(self, _: Down) -> None:
         for owner in self._owners:
@@ -350,7 +386,8 @@ class _Party(Block):
                 for info in self._stands().lock_info()
                 if info.granted and info.lock_id in step.wanted
             }
-            if granted or not self._bell.wait(limit):
+            is_over = step.patience == "deadline" and self.has_moved
+            if granted or is_over or not self._bell.wait(limit):
                 return granted
 
     def _await_call(self, call: LockId) -> bool:
@@ -363,7 +400,7 @@ class _Party(Block):
                 if self._called:
                     return True
                 self._stands().lock_info()  # raises if the transaction has ended
-                if self._bell.wait(self._left()):
+                if not self.has_moved and self._bell.wait(self._left()):
                     continue
                 return False
         finally:

@@ -30,7 +30,7 @@ from locks.node.client.owner import Owner, checked_owner
 from locks.node.client.scope import all_servers
 from locks.node.observing.inquiries import ask_all
 from locks.primitives import ASK
-from locks.program.default import check_shared, default_node
+from locks.program.default import check_shared
 from locks.runtime.away import begin_in_thread
 from locks.runtime.callables import check_callable, check_ran
 from locks.runtime.leaving import ClientBlock, Hold
@@ -188,7 +188,6 @@ class Once(ClientBlock, metaclass=Shown):
         check_shared(
             f"only this program would know that {show(self.lock_id)} is done, and another one would do it again"
         )
-        all_servers(default_node()).check_settled(f"work that is done once, {show(self.lock_id)}")
         self._tx._enter(hold)
         try:
             token = self._tx.write_lock(self.lock_id)
@@ -257,9 +256,17 @@ class MarkAsker:
         self._lock_id = lock_id
         # Those of its lock: the list may have changed since.
         self._servers = agent.machine.nodes_of(lock_id) or all_servers(agent.node).at(lock_id).nodes
+        moved = agent.node.moved
+        self._lists = moved.lists_of(lock_id, self._servers) if moved else [self._servers]
         self._all = dict.fromkeys(self._servers, 0)  # to read
         self._grants: dict[str, int] = {}
         self.follows = False
+
+    def _present(self) -> tuple[str, ...]:
+        """Where the lock would be taken now. Servers say that, if the list has changed since it was taken."""
+        cluster = self._node.cluster
+        servers = None if cluster is None else cluster.rosters.servers
+        return () if servers is None else servers.around(self._lock_id)
 
     def _now(self) -> int:
         return int(self._node.now() // 1000)
@@ -306,7 +313,7 @@ class MarkAsker:
         deadline = self._node.clock() + timeout
         while True:
             facts, silent = self._ask(self._all)
-            found = read(self._servers, facts)
+            found = read(self._lists, facts, self._present())
             if found is not None:
                 self._grants = found.grants
                 return found.mark
@@ -376,7 +383,7 @@ class MarkAsker:
         if self._node.turn.run(self._has_new_grants):
             first, _ = self._ask(self._all)
             second, _ = self._ask(self._all)
-            self._grants = extended(self._servers, self._grants, first, second)
+            self._grants = extended(self._lists, self._grants, first, second)
 
     def set(self, mark: Mark, timeout: float = SET) -> None:
         """Set a mark until a majority has it at one time; after `read`.
@@ -394,11 +401,11 @@ class MarkAsker:
         grants = self._grants
         while True:
             facts, silent = self._ask(grants, mark)
-            is_set, now_had = are_set(self._servers, grants, had, facts)
+            is_set, now_had = are_set(self._lists, grants, had, facts)
             if is_set:
                 return
             self._agent.ensure_held()
-            if not can_be_set(self._servers, grants, facts):
+            if not can_be_set(self._lists, grants, facts):
                 over = ", ".join(grants_over(grants, facts))
                 raise GrantsOver(
                     f"the grants under which {show(self._lock_id)} was begun are over at {over}, so too few are left: these "
@@ -423,7 +430,7 @@ class MarkAsker:
             fact = facts.get(name)
             if fact is None:
                 reasons.append(f"{name}: {silent.get(name, 'it was not asked')}")
-            elif set(fact.servers) != set(self._servers):
+            elif set(fact.servers) not in (set(self._servers), set(self._present())):
                 reasons.append(
                     f"{name} was not started with the servers {', '.join(self._servers)}; start it with all of them"
                 )

@@ -446,7 +446,7 @@ class World:
     def _question(self, server: Served, changer: Changer) -> tuple[Served, RosterFact]:
         """Whoever changes the list asks a server."""
         acceptor, roster = server.acceptor, changer.roster
-        if changer.phase == "tell":
+        if changer.phase in ("tell", "collect"):
             server = server.learn(roster)
             return server, server.acceptor.fact(server.acceptor.roster.number >= roster.number)
         if changer.phase == "prepare":

@@ -20,10 +20,10 @@ from tests.cluster.commands import Done, locks
 from tests.cluster.harness import World
 from tests.cluster.ledger import Ledger
 from tests.cluster.servers import LIMIT, Servers
-from tests.helpers import free_port
+from tests.helpers import eventually, free_port
 from tests.warm import Program
 
-__all__ = ["Changing", "change_often"]
+__all__ = ["Changing", "change_often", "drawn"]
 
 FIRST = ("a@127.0.0.1", "b@127.0.0.1", "c@127.0.0.1")
 MORE = ("d@127.0.0.1", "e@127.0.0.1")
@@ -93,10 +93,15 @@ class Changing(Servers):
         return [row["server"].split(":")[0] for row in self.show()["servers"]]
 
     def show(self) -> Any:
-        """What `locks servers` shows."""
-        done = locks(self, "servers", "--json")
-        assert done.status == 0, done
-        return json.loads(done.out)
+        """What `locks servers` shows, as soon as enough servers answer."""
+        answers: list[Done] = []
+
+        def shown() -> bool:
+            answers.append(locks(self, "servers", "--json"))
+            return answers[-1].status == 0
+
+        eventually(shown, limit=LIMIT)
+        return json.loads(answers[-1].out)
 
     def begin_changing(self, *arguments: str) -> Program:
         """Begin to change the list, in a process that can be killed."""
@@ -161,7 +166,7 @@ class Load:
                 program.communicate()
 
 
-def _drawn(rng: random.Random, now: Sequence[str], servers: Changing) -> list[str]:
+def drawn(rng: random.Random, now: Sequence[str], servers: Changing) -> list[str]:
     """A change that is possible."""
     spare = [name for name in servers.places if name not in now]
     kinds = ["replace"] if spare else []
@@ -188,7 +193,7 @@ def change_often(servers: Changing, changes: int, rng: random.Random, kills: boo
             servers.kill(rng.choice(sorted(servers.list)))
         shown = servers.show()
         now = [row["server"].split(":")[0] for row in shown["servers"] if row["list"] != "new"]
-        arguments = _drawn(rng, now, servers)
+        arguments = drawn(rng, now, servers)
         if number % 2:
             changer = servers.begin_changing(*arguments)
             time.sleep(rng.random() * 1.5)  # the moment of its death, not a wait for anything

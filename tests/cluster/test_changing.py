@@ -118,7 +118,7 @@ def test_a_holder_keeps_its_lock(servers: Changing) -> None:
         assert "Start programs and servers with this list from now on" in out
     assert not servers.show()["changing"]
     assert int(servers.run(TRY.format(timeout=30))) > token
-    # The old server can go, and nobody needs it.
+    assert f"{A} is in no list any more and can be stopped now" in out
     servers.processes[0].kill()
     assert int(servers.run(TRY.format(timeout=30))) > token
 
@@ -193,6 +193,101 @@ def test_the_next_one_goes_on(servers: Changing) -> None:
     assert sorted(servers.list) == [B, C, D, E]
 
 
+@pytest.mark.slow
+def test_a_change_waits_for_locks_of_the_one_before(servers: Changing) -> None:
+    """A lock that was taken while both lists were in force need not meet one that is taken in the next change; so that does not begin before it is released."""
+    with running(servers, HOLD) as (first,):
+        changing = servers.begin_changing("add", servers.places[D])
+        eventually(lambda: servers.show()["changing"], limit=LIMIT)
+        with running(servers, HOLD.replace('("a",)', '("b",)')) as (second,):
+            print(file=first.stdin, flush=True)
+            assert changing.wait(LIMIT) == 0
+            done = servers.change("replace", A, servers.places[E], "--timeout", "1")
+            assert done.status == 3
+            assert str(second.pid) in done.error
+            assert sorted(servers.list) == [A, B, C, D]
+            print(file=second.stdin, flush=True)
+            assert int(second.stdout.readline())
+    assert servers.change("replace", A, servers.places[E]).status == 0
+
+
+# --- What is done, and barriers -----------------------------------------------------------------
+
+
+def once(servers: Changing, name: str) -> int:
+    """Run a command once; 0 if it ran, 122 if that was done."""
+    status, out, error = run(servers, "--once", "--timeout", "20", name, "--", "echo", "ran")
+    assert (status, out) in ((0, "ran\n"), (122, "")), (status, out, error)
+    return status
+
+
+@pytest.mark.slow
+def test_what_is_done_stays_done(servers: Changing) -> None:
+    """Whatever the list becomes, and however often servers restart then: what was done is done, and other work is done once."""
+    done: list[str] = []
+    for arguments in ((), ("replace", A, servers.places[D]), ("remove", B), ("remove", C)):
+        if arguments:
+            assert servers.change(*arguments).status == 0
+        done.append(f"job {len(done)}")
+        assert [once(servers, each) for each in done] == [122] * (len(done) - 1) + [0]
+    for name in servers.list:
+        servers.kill(name)
+    assert [once(servers, each) for each in done] == [122] * len(done)
+
+
+@pytest.mark.slow
+def test_work_that_is_done_meanwhile(servers: Changing) -> None:
+    """While both lists are in force, work is done once. Work that began before ends with its mark set."""
+    job = "import locks, sys\nwith locks.once(('early',)):\n    print('ready', flush=True)\n    sys.stdin.readline()\n"
+    with running(servers, job) as (early,):
+        changing = servers.begin_changing("replace", A, servers.places[D])
+        eventually(lambda: servers.show()["changing"], limit=LIMIT)
+        assert [once(servers, "job") for _ in range(2)] == [0, 122]
+        assert early.communicate("\n", timeout=LIMIT) == ("", "")
+        assert changing.wait(LIMIT) == 0
+    servers.processes[0].kill()
+    assert [once(servers, each) for each in ("early", "job", "late")] == [122, 122, 0]
+
+
+@pytest.mark.slow
+def test_copies_of_what_is_done() -> None:
+    """With copies, ids move between servers that stay, and what is done is known where they are then."""
+    with World() as world:
+        servers = Changing(world, copies=2)
+        jobs = [f"job {number}/x" for number in range(6)]
+        assert [once(servers, each) for each in jobs] == [0] * 6
+        for arguments in (("add", servers.places[D]), ("remove", A)):
+            assert servers.change(*arguments).status == 0
+            assert [once(servers, each) for each in jobs] == [122] * 6
+
+
+PARTY = """
+import sys, locks
+print("ready", flush=True)
+print("passed", sorted([locks.Barrier(("b",), 2).wait(timeout=50)]) is not None, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_barrier_moves(servers: Changing) -> None:
+    """A party that waits goes to the server that has the barrier then; the old one is stopped, and all pass. It begins while both lists are in force, too."""
+    waiting = "import locks; print(len(locks.Barrier(('b',), 2).waiting()))"
+    with running(servers, HOLD) as (holder,), running(servers, PARTY) as (first,):
+        eventually(lambda: servers.run(waiting) == "1\n", limit=LIMIT)
+        changing = servers.begin_changing("replace", A, servers.places[D])
+        eventually(lambda: servers.show()["changing"], limit=LIMIT)
+        with running(servers, PARTY) as (second,):
+            assert [each.stdout.readline() for each in (first, second)] == ["passed True\n"] * 2
+        with running(servers, PARTY) as (first,):
+            eventually(lambda: servers.run(waiting) == "1\n", limit=LIMIT)
+            print(file=holder.stdin, flush=True)
+            out, error = changing.communicate(timeout=LIMIT)
+            assert (changing.returncode, "can be stopped now" in out) == (0, True), out + error
+            servers.processes[0].kill()
+            with running(servers, PARTY) as (second,):
+                assert [e.stdout.readline() for e in (first, second)] == ["passed True\n"] * 2
+
+
 # --- Restarts -----------------------------------------------------------------------------------
 
 
@@ -259,27 +354,13 @@ def lead(leadership):
     sys.stdin.readline()
 locks_leader.Election("boss").run(lead)
 """
-BARRIER = """
-import sys, threading, locks
-threading.Thread(target=lambda: locks.Barrier(("b",), 2).wait(), daemon=True).start()
-import time
-while not locks.Barrier(("b",), 2).waiting():
-    time.sleep(0.05)
-print("ready", flush=True)
-sys.stdin.readline()
-"""
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [(ELECTION, "has an election"), (BARRIER, "has a barrier")],
-    ids=["election", "barrier"],
-)
-def test_what_keeps_its_servers_hinders(servers: Changing, code: str, said: str) -> None:
-    """An election and a barrier keep their servers, so the list can't be changed while there is one; nothing is begun."""
-    with running(servers, code) as (program,):
+def test_an_election_hinders(servers: Changing) -> None:
+    """An election keeps its servers, so the list can't be changed while there is one; nothing is begun."""
+    with running(servers, ELECTION) as (program,):
         done = servers.change("remove", A)
-        assert (done.status, said in done.error) == (3, True), done
+        assert (done.status, "has an election" in done.error) == (3, True), done
         assert servers.show()["number"] == 0
         print(file=program.stdin, flush=True)
     eventually(lambda: servers.change("remove", A).status == 0, limit=LIMIT)
@@ -311,15 +392,6 @@ def test_a_program_without_the_list_hinders(servers: Changing) -> None:
     eventually(lambda: servers.change("remove", A).status == 0, limit=LIMIT)
 
 
-def test_marks_hinder(servers: Changing) -> None:
-    """New servers would not know what is done once, so the list can't be changed until that is forgotten."""
-    once = ("--once", "--timeout", "20", "job", "--", "echo", "ran")
-    assert run(servers, *once)[1] == "ran\n"
-    done = servers.change("remove", A)
-    assert done.status == 3
-    assert "remembers what is done" in done.error
-
-
 MEANWHILE = """
 import locks, locks_leader
 def tried(begin):
@@ -329,11 +401,6 @@ def tried(begin):
         print(str(error).split(":")[0])
     except locks.LockTimeout:
         pass
-def once():
-    with locks.once(("job",)):
-        pass
-tried(once)
-tried(lambda: locks.Barrier(("b",), 2).wait(timeout=1))
 tried(lambda: locks_leader.Election("boss").run(lambda _: None, timeout=5))
 semaphore = locks.Semaphore(("s",), 2)
 with semaphore:
@@ -343,14 +410,12 @@ with semaphore:
 
 @pytest.mark.slow
 def test_what_can_not_begin_meanwhile(servers: Changing) -> None:
-    """While both lists are in force, what would keep its servers does not begin. A semaphore works; its units have no numbers if they might be given twice."""
+    """While both lists are in force, an election does not begin. A semaphore works; its units have no numbers if they might be given twice."""
     assert servers.change("replace", B, servers.places[D]).status == 0
     with running(servers, HOLD) as (holder,):
         changing = servers.begin_changing("replace", A, servers.places[E])
         eventually(lambda: servers.show()["changing"], limit=LIMIT)
         assert servers.run(MEANWHILE).splitlines() == [
-            "can't begin work that is done once, job now",
-            "can't begin a wait at barrier b now",
             "can't begin an election, boss now",
             "the unit of s*2 has no number",
         ]

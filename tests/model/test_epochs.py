@@ -171,6 +171,23 @@ def test_the_lists_differ_by_one_server_at_most() -> None:
     assert not differ_by_one("abc", "ade")
 
 
+def test_a_change_does_not_begin_while_locks_of_the_one_before_are_left() -> None:
+    """A majority of the servers of one change need not meet a majority of those of the next. So the servers are sealed for each step but back to the old list."""
+    first = Roster(0, 0, 0, 0, ("a", "b")).begin(("b", "c"))
+    second = first.finish(0).begin(("c", "d"))
+    assert majority(len(first.places)) == majority(len(second.places)) == 2
+    assert not {"a", "b"} & {"c", "d"}  # each is a majority
+    assert second.base == second.number - 1
+    changer = Changer(("c", "d"), first.finish(0))
+    assert changer.seals
+    server = Acceptor(first.finish(0))
+    assert not server.prepare(2, 1, changer.seals, ready=False)[1]
+    sealed, good = server.prepare(2, 1, changer.seals, ready=True)
+    assert good
+    assert sealed.serves_from == 2
+    assert not Changer(("b", "c"), first, gives_up=True).seals
+
+
 def test_a_roster_that_can_not_be() -> None:
     """A list must name each server once, have as many as there are copies, and differ by one from the other."""
     first = Roster(0, 0, 0, 2, ("a@h:1", "b@h:1"))
@@ -182,6 +199,7 @@ def test_a_roster_that_can_not_be() -> None:
         first._replace(copies=3),
         first._replace(wanted=("a@h:1",)),
         first._replace(base=1),
+        first._replace(listed=1),
         first.begin(("a@h:1",)),
         first.begin(("c@h:1", "d@h:1")),
     ]:

@@ -252,7 +252,7 @@ class Cluster:
         if options.state is not None:
             memory_of(node, options.state)
         if node.servers is not None and node.name in node.servers.nodes:
-            memory_of(node).recover(self)
+            self.rosters.recover(memory_of(node))
         self.distribution.start()
         self.rosters.start()
         self.turnover: Turnover | None = None

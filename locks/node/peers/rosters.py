@@ -15,7 +15,7 @@ import json
 import logging
 import os
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,7 +33,7 @@ from locks.core.rosters import Acceptor, Roster, RosterFact, name_of
 from locks.errors import CannotServe, InvalidOption, TransactionEnded, assert_never
 from locks.model import LockId, show
 from locks.node.client.scope import take_servers
-from locks.node.marks import memory_of
+from locks.node.marks import Memory, memory_of
 from locks.node.peers.local_node import Connections
 from locks.node.ports import Servers
 from locks.node.state import sync_folder
@@ -136,8 +136,8 @@ def _log_change(node: str, names: Sequence[str], roster: Roster) -> None:
 
 
 def _stays(lock_id: LockId) -> bool:
-    """Whether that is a lock of an election or of a barrier, which keep their servers."""
-    return lock_id[0] == BARRIER or (type(lock_id[0]) is Atom and lock_id[0].name == ELECTIONS)
+    """Whether that is a lock of an election, which keeps its servers."""
+    return type(lock_id[0]) is Atom and lock_id[0].name == ELECTIONS
 
 
 class Rosters:
@@ -150,6 +150,7 @@ class Rosters:
     Attributes:
         acceptor: What it knows, and remembers of the agreement.
         joined: From which number on all requests of this node are.
+        on_moved: Called by the executor when it takes locks by another roster.
         servers: The servers of the roster; the node's own are those before, for a moment, until these are connected.
     """
 
@@ -161,6 +162,7 @@ class Rosters:
         self._users: dict[str, int] = {}  # the nodes that it serves, and what they have joined
         self._earlier: list[Servers] = []
         self._looks = False
+        self.on_moved: dict[Callable[[], object], None] = {}
         self.servers = node.servers
         self.acceptor = Acceptor(first_roster(node.name, options))
         self.joined = 0
@@ -208,6 +210,14 @@ class Rosters:
         ):
             text = "%s is not one of the servers %s: it serves nobody until `locks servers add` or `replace` adds it"
             self._node.executor.run_soon(logger.warning, text, name, ", ".join(self._servers))
+
+    def recover(self, memory: Memory) -> None:
+        """Have this server, which is one of the list, know what is done."""
+        if self.roster.number:
+            assert self.servers is not None
+            memory.moved(self._cluster, self.roster, self.servers)
+        else:
+            memory.recover(self._cluster)
 
     def _connect(self) -> None:
         distribution = self._cluster.distribution
@@ -296,10 +306,8 @@ class Rosters:
         self.acceptor = acceptor
         self.servers = servers = servers_of(roster)
         node.server.raise_to(roster.floor)
-        if not roster.is_changing and node.name in servers.nodes:
-            # There was no mark when the new list was decided, so one that was there before knows them all.
-            was_there = roster.base == before.number == roster.number - 1
-            memory_of(node).moved(self._cluster, servers, was_there)
+        if node.name in servers.nodes:
+            memory_of(node).moved(self._cluster, roster, servers)
         self._connect()
         self._cut()
         for name in self._users.keys() & self._cluster.distribution.links.keys():
@@ -328,6 +336,8 @@ class Rosters:
         self._used = roster.number
         if is_behind:
             self._end_those_behind()
+        for act in list(self.on_moved):
+            node.executor.run_soon(act)
         node.executor.run_soon(_log_change, node.name, servers.nodes, roster)
         if not self._looks:
             self._look()
@@ -388,11 +398,12 @@ class Rosters:
         lock_id, mode, nodes, require = wanted
         servers = self._node.servers
         assert servers is not None
+        if lock_id[0] == BARRIER:  # its parties move
+            return wanted
         if _stays(lock_id):
             if self.joined == self.roster.number and self.is_behind(lock_id, nodes):
-                what = "barrier" if lock_id[0] == BARRIER else "election"
                 raise CannotServe(
-                    f"can't lock {show(lock_id)} on {', '.join(nodes)}: the list of servers has changed since this {what} began; begin it again",
+                    f"can't lock {show(lock_id)} on {', '.join(nodes)}: the list of servers has changed since this election began; begin it again",
                     lock_id=lock_id,
                     nodes=nodes,
                 )
@@ -406,24 +417,28 @@ class Rosters:
     def is_behind(self, lock_id: LockId, nodes: Iterable[str]) -> bool:
         """Whether a request on these nodes is by an earlier roster."""
         assert self._node.servers is not None
-        names, present = {*nodes}, {*self._node.servers.around(lock_id)}
-        earlier = [{*each.around(lock_id)} for each in self._earlier]
-        if lock_id[0] == BARRIER:  # it is on one of the servers of its id
-            present, earlier = {min(present)}, [{min(each)} for each in earlier]
+        present, *earlier = (
+            {each.home_of(lock_id)} if lock_id[0] == BARRIER else {*each.around(lock_id)}
+            for each in (self._node.servers, *self._earlier)
+        )
+        names = {*nodes}
         return names != present and names in earlier
 
-    def check_unit(self, lock_id: LockId, nodes: Iterable[str]) -> None:
+    def lists_of(self, lock_id: LockId, nodes: Sequence[str]) -> list[tuple[str, ...]]:
+        """The servers of a lock by each list that was in force when it was taken."""
+        for servers in (self._node.servers, *reversed(self._earlier)):
+            if servers is not None and {*nodes} == {*servers.around(lock_id)}:
+                return [each.around(lock_id) for each in servers.each]
+        return [tuple(nodes)]
+
+    def check_unit(self, lock_id: LockId, nodes: Sequence[str]) -> None:
         """Raise `CannotServe` if the number of a unit may not be unique, because the list was being changed."""
-        names = {*nodes}
-        for servers in (self._node.servers, *self._earlier):
-            if servers is not None and servers.lists and names == {*servers.around(lock_id)}:
-                first = {min(each.around(lock_id)) for each in servers.each}
-                if len(first) > 1:
-                    raise CannotServe(
-                        f"the unit of {show(lock_id)} has no number: it was acquired while the list of servers was being changed; "
-                        "release it, and acquire it again",
-                        lock_id=lock_id,
-                    )
+        if len({min(each) for each in self.lists_of(lock_id, nodes)}) > 1:
+            raise CannotServe(
+                f"the unit of {show(lock_id)} has no number: it was acquired while the list of servers was being changed; "
+                "release it, and acquire it again",
+                lock_id=lock_id,
+            )
 
     def _behind(self) -> list[Any]:
         """The agents with requests by earlier rosters."""
@@ -456,6 +471,9 @@ class Rosters:
             pass
         elif isinstance(question, LearnRoster):
             why = self.learn(question.roster) if is_possible(question.roster) else "no list"
+            is_present = self.roster == question.roster and self.roster.is_changing
+            if question.collect and is_present and not why:
+                why = self._cannot() or memory_of(self._node).collect(self._cluster)
             good = self.roster.number >= question.roster.number and not why
             acceptor = self.acceptor
         elif why:
@@ -505,15 +523,12 @@ class Rosters:
     def _hindered(self) -> str:
         """Why the list can't be changed now; empty if it can."""
         name = self._node.name
-        if memory_of(self._node).is_needed:
-            return f"{name} remembers what is done (locks.once), which new servers would not know; wait until its time is over"
         for agent, owner in self._node.server.machine.table.owners.items():
             if agent.node != name and agent.node not in self._users:
                 return f"{agent.node} has locks at {name}, and was started without the list of servers; end it first"
             for entry in owner.all():
                 if _stays(entry.slot.lock_id):
-                    what = "a barrier" if entry.slot.lock_id[0] == BARRIER else "an election"
-                    return f"{name} has {what}, which keeps its servers; end it first"
+                    return f"{name} has an election, which keeps its servers; end it first"
         return ""
 
     # --- The file -------------------------------------------------------------------------------
@@ -573,5 +588,5 @@ def _loaded(path: Path, name: str) -> Acceptor:
 
 
 def _roster(fields: list[Any]) -> Roster:
-    number, base, floor, copies, servers, wanted = fields
-    return Roster(number, base, floor, copies, tuple(servers), tuple(wanted))
+    number, base, floor, copies, servers, wanted, listed = fields
+    return Roster(number, base, floor, copies, tuple(servers), tuple(wanted), listed)
