@@ -10,10 +10,11 @@ comes: a change is under way. From an odd one, the next is the new list, or the 
 * **Where a lock is taken.** By an even roster on the servers of its id, by an odd one on those of both lists together; a majority
   of these is enough. For each id they are at most one server more than by either list. So a majority of them meets each majority by
   the old list, and each by the new one, and a lock by neighbouring rosters is one lock. A lock keeps its servers until it is released.
-* **Only neighbours.** Locks by rosters that are no neighbours must not be there together. So a server promises a ballot for the next
-  roster only when all programs that it serves have *joined* the present one: they have no locks or requests by older rosters, and ask
-  for none. From then on it is *sealed*: it serves nobody who has not. A lock by an older roster needs one of the sealed majority, so
-  there is none any more. To go back to the old list needs nothing of this, because locks by it may be there.
+* **Only neighbours.** Locks by rosters that are no neighbours must not be there together: such as one by the old list and one by the
+  new list alone, or two by two changes, one of which was undone. So a server promises a ballot for the next roster only when all
+  programs that it serves have *joined* the present one: they have no locks or requests by older rosters, and ask for none. From then
+  on it is *sealed*: it serves nobody who has not. A lock by an older roster needs one of the sealed majority, so there is none any
+  more. To go back to the old list needs nothing of this, because locks by it may be there.
 * **What is done** (`locks.core.done`). When a majority is sealed, no mark is set by the old list alone any more. Then servers of the new
   list collect all marks, and it is decided when so many have that the others can ask these.
 * **Tokens.** A sealed server says its last version. The largest of a sealed majority is in the new roster (`floor`), and the new
@@ -103,20 +104,18 @@ class Roster(NamedTuple):
         """The list that comes next, or is there."""
         return self.wanted if self.is_changing else self.servers
 
-    def begin(self, wanted: tuple[str, ...]) -> Roster:
+    def begin(self, wanted: tuple[str, ...], floor: int = 0) -> Roster:
         """The next one, with both lists."""
-        return self._replace(number=self.number + 1, base=self.number, wanted=wanted)
+        return self._next(floor)._replace(wanted=wanted)
 
     def finish(self, floor: int) -> Roster:
         """The next one, with the new list."""
-        return self._replace(
-            number=self.number + 1,
-            base=self.number,
-            floor=max(floor, self.floor),
-            servers=self.wanted,
-            wanted=(),
-            listed=self.number + 1,
-        )
+        return self._next(floor)._replace(servers=self.wanted, wanted=(), listed=self.number + 1)
+
+    def _next(self, floor: int) -> Roster:
+        """The next one, after a majority was sealed."""
+        floor = max(floor, self.floor)
+        return self._replace(number=self.number + 1, base=self.number, floor=floor)
 
     def undo(self) -> Roster:
         """The next one, with the old list again."""
@@ -126,7 +125,7 @@ class Roster(NamedTuple):
         """Whether it can be the next one after another."""
         if self.is_changing:  # a configured list may lack ports
             same = {*map(name_of, self.servers)} == {*map(name_of, before.servers)}
-            begun = before.begin(self.wanted)._replace(servers=self.servers)
+            begun = before.begin(self.wanted, self.floor)._replace(servers=self.servers)
             return self.is_valid and same and self == begun
         return self.is_valid and self in (before.undo(), before.finish(self.floor))
 
@@ -327,5 +326,5 @@ class Changer(NamedTuple):
 
     def _wish(self) -> Roster:
         if not self.roster.is_changing:
-            return self.roster.begin(self.wants)
+            return self.roster.begin(self.wants, self.floor)
         return self.roster.undo() if self.goes_back else self.roster.finish(self.floor)

@@ -300,7 +300,8 @@ def _over(why: Mapping[str, str], missing: tuple[str, ...], then: str) -> str:
     reasons = [f"{name_of(place)}: {text}" for place, text in why.items()]
     if missing:
         reasons.append(
-            f"these programs still have locks or requests by the old list, or run an older version: {', '.join(missing)}"
+            "these programs still have locks or requests by the old list, or elections with nodes=[...], or run an older version: "
+            + ", ".join(missing)
         )
     return f"timed out: {'; '.join(reasons) or 'too few servers agreed'}; {then}"
 

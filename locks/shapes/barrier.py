@@ -284,7 +284,7 @@ class _Party(Block):
     def __enter__(self) -> _Party:
         entering(self).take(self)
         if self._node.cluster is not None:
-            self._node.cluster.rosters.on_moved[self._bell.ring] = None
+            self._node.cluster.rosters.parties[self._bell.ring] = None
         return self
 
     def _leave(self, held: _Party | None, error: BaseException | None) -> None:
@@ -301,7 +301,7 @@ class _Party(Block):
 
     def _moves_no_longer(self) -> None:
         if self._node.cluster is not None:
-            self._node.cluster.rosters.on_moved.pop(self._bell.ring, None)
+            self._node.cluster.rosters.parties.pop(self._bell.ring, None)
 
     def _client_ended(self, _: Down) -> None:
         for owner in self._owners:

@@ -28,7 +28,7 @@ from locks.core.rosters import Acceptor, Changer, Roster, RosterFact
 from locks.model import majority
 from locks_lab.worlds.host import Violation
 
-__all__ = ["OURS", "Rules", "Served", "World"]
+__all__ = ["OURS", "Rules", "Served", "State", "World"]
 
 Move = tuple[Any, ...]
 List = tuple[str, ...]

@@ -20,7 +20,7 @@ from locks.core.messages import (
     ToAgent,
     ToServer,
 )
-from locks.errors import LockLost, NotHeld, TransactionEnded, assert_never
+from locks.errors import CannotServe, LockLost, NotHeld, TransactionEnded, assert_never
 from locks.model import AgentId, LockId
 from locks_lab.leader.application import Collection, Unsendable, answer_to, can_be_sent
 from locks_lab.leader.parties import Ask, MemberId, Poll, Said, State, ToInstance, Unsure
@@ -84,11 +84,13 @@ class HomeNode(Protocol):
 
     Attributes:
         eager: The kinds of events that happen as soon as they can.
+        wanted: The policy by which its instances are to go, if that has changed.
         elections: The instance adds its elections here: reference, term, ground, newcomer.
         written: The instance adds the calls here that it has carried out: key, reference, term.
     """
 
     eager: frozenset[str]
+    wanted: Policy | None
     elections: list[tuple[Any, ...]]
     written: list[tuple[str, MemberId, int]]
 
@@ -338,7 +340,8 @@ class SimulatedInstance:
         member: Any
         match effect:
             case Look():
-                return Looked(self.node.alive, effect.round, self._standing())
+                standing = self._standing()
+                return Looked(self.node.alive, effect.round, standing, policy=self.node.wanted)
             case BeginContest():
                 self.round = effect.round
                 self.contest = self.node.new_agent(self.ref, CONTEST_OPTIONS)
@@ -353,7 +356,10 @@ class SimulatedInstance:
             case BeginMerge():
                 self.merge_number = effect.number
                 self.merge = self.node.new_agent(self.ref, MERGE_OPTIONS)
-                self._ask(self.merge, MERGE, effect.nodes)
+                try:
+                    self._ask(self.merge, MERGE, effect.nodes)
+                except CannotServe:  # all of these nodes are lost, which another event reports
+                    self.notify(MergeTold(effect.number, held=False))
             case EndMerge():
                 agent, self.merge = self.merge, None
                 self._end(agent)

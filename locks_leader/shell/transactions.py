@@ -15,7 +15,7 @@ from typing import Any
 import pykka
 
 import locks
-from locks import LocksError, TransactionEnded
+from locks import CannotServe, LocksError, TransactionEnded
 from locks.actors import Down
 from locks.node import Node
 from locks.runtime.actor import tell
@@ -161,7 +161,10 @@ class Transactions:
         number = wanted.number
         news = partial(self._merge_news, number)
         self._merge = self._begin(news, MergeTold(number, held=False), MERGE_OPTIONS)
-        locks.lock_nowait(self._merge, self.merge_id, LOCK[0], sorted(wanted.nodes), LOCK[1])
+        try:
+            locks.lock_nowait(self._merge, self.merge_id, LOCK[0], sorted(wanted.nodes), LOCK[1])
+        except CannotServe:  # all of these nodes are lost, which another event reports
+            tell(self._client, MergeTold(number, held=False))
 
     def end_merge(self) -> None:
         """Release it."""

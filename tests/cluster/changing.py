@@ -3,18 +3,19 @@
     python -m tests.cluster.changing 100 1
 
 changes the list a hundred times with the seed 1. Whoever changes it is killed at a random moment of every other change, and a server of
-every tenth. It prints how often programs did their work, and for how long nobody did work of one kind.
+every tenth. It prints how often programs did their work, for how long nobody did work of one kind, and the same of an election's leaders.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.cluster.commands import Done, locks
 from tests.cluster.harness import World
@@ -23,7 +24,7 @@ from tests.cluster.servers import LIMIT, Servers
 from tests.helpers import eventually, free_port
 from tests.warm import Program
 
-__all__ = ["Changing", "change_often", "drawn"]
+__all__ = ["Candidates", "Changing", "Led", "Load", "change_often", "drawn"]
 
 FIRST = ("a@127.0.0.1", "b@127.0.0.1", "c@127.0.0.1")
 MORE = ("d@127.0.0.1", "e@127.0.0.1")
@@ -55,6 +56,39 @@ while not over.is_set():
         errors.append(f"{type(error).__name__}: {error}")
         time.sleep(0.1)
 print(json.dumps([done, errors]), flush=True)
+"""
+
+
+LEAD = """
+import json, sys, threading, time
+import locks, locks_leader
+from tests.cluster.ledger import Ledger, Stale
+
+path, name = sys.argv[1:]
+over, ledger = threading.Event(), Ledger(path)
+threading.Thread(target=lambda: (sys.stdin.readline(), over.set(), election.stop()), daemon=True).start()
+done, terms, refused = [], [], 0
+
+def lead(leadership):
+    global refused
+    terms.append(leadership.term)
+    print("leads", flush=True)
+    owner = f"{name}/{len(terms)}"
+    while not over.is_set() and not leadership.lost.wait(0.01):
+        try:
+            leadership.ensure_leading()
+            term = leadership.term
+            ledger.write(term, owner, ledger.read(term, owner))
+            done.append(time.monotonic())
+        except (locks.LocksError, Stale):
+            refused += 1
+    terms[-1] = leadership.term
+
+election = locks_leader.Election("boss")
+print("ready", flush=True)
+while not over.is_set():
+    election.run(lead)
+print(json.dumps([done, terms, refused]), flush=True)
 """
 
 
@@ -166,6 +200,62 @@ class Load:
                 program.communicate()
 
 
+class Led(NamedTuple):
+    """What came of an election.
+
+    Attributes:
+        terms: The terms of all leaders, in the order of programs.
+        refused: How often a leader noticed that it leads no more, or a later one had been there.
+        gap: The longest time in which no leader did anything.
+    """
+
+    terms: list[int]
+    refused: int
+    gap: float
+
+
+class Candidates:
+    """Programs one of which leads, and writes into a ledger all the time.
+
+    Args:
+        servers: The servers.
+        number: How many programs; the first one leads.
+    """
+
+    def __init__(self, servers: Changing, number: int = 2) -> None:
+        self._path = servers.world.folder / "boss"
+        self.programs: list[Program] = []
+        for each in range(number):
+            program = servers.program(LEAD, arguments=[str(self._path), str(each)])
+            self.programs.append(program)
+            assert program.stdout.readline() == "ready\n"
+            if not each:
+                assert program.stdout.readline() == "leads\n"
+
+    def end(self) -> Led:
+        """End them, the first one last, and check the ledger: no two have led at once by their terms."""
+        times: list[float] = []
+        terms: list[int] = []
+        refused = 0
+        for program in reversed(self.programs):
+            out, error = program.communicate("\n", timeout=LIMIT)
+            assert out, error
+            done, led, number = json.loads(out.splitlines()[-1])
+            times += done
+            terms += led
+            refused += number
+        Ledger(self._path).check()
+        times.sort()
+        return Led(terms, refused, max(b - a for a, b in itertools.pairwise(times)))
+
+    def close(self) -> None:
+        """End the programs, if that was not done."""
+        for program in self.programs:
+            if program.poll() is None:
+                program.kill()
+                program.communicate()
+
+
 def drawn(rng: random.Random, now: Sequence[str], servers: Changing) -> list[str]:
     """A change that is possible."""
     spare = [name for name in servers.places if name not in now]
@@ -209,6 +299,8 @@ def change_often(servers: Changing, changes: int, rng: random.Random, kills: boo
                 or "can't remove" in done.error
             ), done
             continue
+        if "another change came first" in done.error:  # one who was killed had nearly begun it
+            continue
         assert done.status == 0, done
         carried_out += 1
     assert (
@@ -222,14 +314,17 @@ def main(changes: int, seed: int) -> None:
     """Change it, and print what came of it."""
     with World() as world:
         servers = Changing(world)
-        load = Load(servers)
+        load, candidates = Load(servers), Candidates(servers)
         began = time.monotonic()
         try:
             number = change_often(servers, changes, random.Random(seed))
             took = time.monotonic() - began
+            led = candidates.end()
             done, errors, gap = load.end()
         finally:
             load.close()
+            candidates.close()
+        print(f"leaders: {led}")
         print(
             f"{changes} changes begun, {number} carried out by those who were not killed, in {took:.0f} s; now {servers.list}"
         )

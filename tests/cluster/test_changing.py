@@ -15,7 +15,7 @@ from locks.errors import InvalidOption
 from locks.node.peers.rosters import Report, pack_report, servers_of, unpack_report
 from locks.otp.bytes.fields import BadMessage
 from locks.program.changing import added, removed, replaced
-from tests.cluster.changing import FIRST, MORE, Changing, Load, change_often
+from tests.cluster.changing import FIRST, MORE, Candidates, Changing, Load, change_often
 from tests.cluster.commands import locks, running
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, Servers
@@ -38,15 +38,19 @@ def servers() -> Iterator[Changing]:
 
 @pytest.mark.slow
 def test_changes_under_load(servers: Changing) -> None:
-    """The list is changed while programs work; some of those who change it are killed, and the next one goes on: no program gets an error, and each lock has one holder."""
-    load = Load(servers)
+    """The list is changed while programs work; some of those who change it are killed, and the next one goes on: no program gets an error, each lock has one holder, and the leader of an election leads all the time."""
+    load, candidates = Load(servers), Candidates(servers)
     try:
         assert change_often(servers, 40 if EXPLORE else 4, random.Random(SEED), kills=False)
+        led = candidates.end()
         done, errors, _ = load.end()
     finally:
         load.close()
+        candidates.close()
     assert done
     assert not errors, errors
+    assert len(led.terms) == 1, led  # the first one has led all the time
+    assert not led.refused
 
 
 @pytest.mark.explore
@@ -345,26 +349,76 @@ def test_a_file_that_is_damaged_or_of_another_server(servers: Changing) -> None:
         assert said in servers.processes[0].errors()
 
 
-# --- Refused ------------------------------------------------------------------------------------
+# --- Elections ----------------------------------------------------------------------------------
 
-ELECTION = """
+
+@pytest.mark.slow
+def test_a_leader_stays(servers: Changing) -> None:
+    """A leader goes on while servers are added, removed and replaced, the one where candidates wait first, too; its function isn't interrupted. It needs no server that is gone."""
+    candidates = Candidates(servers)
+    try:
+        for arguments in (
+            ("add", servers.places[D]),
+            ("remove", A),
+            ("replace", B, servers.places[E]),
+        ):
+            assert servers.change(*arguments).status == 0
+        for index in (0, 1):
+            servers.processes[index].kill()
+        shown = json.loads(locks(servers, "leaders", "boss", "--json").out)
+        led = candidates.end()
+    finally:
+        candidates.close()
+    assert shown["elections"][0]["leader"]["pid"] == candidates.programs[0].pid
+    assert led.terms == [shown["elections"][0]["leader"]["term"]]
+    assert not led.refused
+
+
+@pytest.mark.slow
+def test_a_follower_takes_over_meanwhile(servers: Changing) -> None:
+    """The leader is killed while both lists are in force: a follower leads with a larger term, and after the change, too."""
+    candidates = Candidates(servers)
+    first, second = candidates.programs
+    try:
+        with running(servers, HOLD) as (holder,):
+            changing = servers.begin_changing("replace", A, servers.places[D])
+            eventually(lambda: servers.show()["changing"], limit=LIMIT)
+            first.kill()
+            assert second.stdout.readline() == "leads\n"
+            assert servers.show()["changing"]
+            print(file=holder.stdin, flush=True)
+            assert changing.wait(LIMIT) == 0, changing.communicate()
+        servers.processes[0].kill()
+        first.communicate()
+        candidates.programs = [second]
+        led = candidates.end()
+    finally:
+        candidates.close()
+    assert len(led.terms) == 1
+    assert not led.refused
+
+
+NAMED = """
 import sys, locks_leader
 def lead(leadership):
     print("ready", flush=True)
     sys.stdin.readline()
-locks_leader.Election("boss").run(lead)
+locks_leader.Election("boss", nodes={names!r}).run(lead)
 """
 
 
-def test_an_election_hinders(servers: Changing) -> None:
-    """An election keeps its servers, so the list can't be changed while there is one; nothing is begun."""
-    with running(servers, ELECTION) as (program,):
-        done = servers.change("remove", A)
-        assert (done.status, "has an election" in done.error) == (3, True), done
-        assert servers.show()["number"] == 0
+def test_an_election_on_named_servers_hinders(servers: Changing) -> None:
+    """An election whose user has named exactly the servers keeps them, so the change is undone; the error names the program."""
+    with running(servers, NAMED.format(names=list(FIRST))) as (program,):
+        done = servers.change("add", servers.places[D], "--timeout", "1")
+        assert done.status == 3
+        assert "or elections with nodes=[...]" in done.error
+        assert str(program.pid) in done.error
         print(file=program.stdin, flush=True)
-    eventually(lambda: servers.change("remove", A).status == 0, limit=LIMIT)
+    assert servers.change("add", servers.places[D]).status == 0
 
+
+# --- Refused ------------------------------------------------------------------------------------
 
 STRANGER = """
 import os, pathlib, sys
@@ -401,7 +455,9 @@ def tried(begin):
         print(str(error).split(":")[0])
     except locks.LockTimeout:
         pass
-tried(lambda: locks_leader.Election("boss").run(lambda _: None, timeout=5))
+tried(lambda: locks_leader.Election("boss").run(lambda _: print("led"), timeout=30))
+names = ["a@127.0.0.1", "c@127.0.0.1", "d@127.0.0.1"]
+tried(lambda: locks_leader.Election("chief", nodes=names).run(lambda _: print("led"), timeout=30))
 semaphore = locks.Semaphore(("s",), 2)
 with semaphore:
     tried(semaphore.unit)
@@ -410,19 +466,20 @@ with semaphore:
 
 @pytest.mark.slow
 def test_what_can_not_begin_meanwhile(servers: Changing) -> None:
-    """While both lists are in force, an election does not begin. A semaphore works; its units have no numbers if they might be given twice."""
+    """While both lists are in force, what would keep its servers does not begin; an election does. A semaphore works; its units have no numbers if they might be given twice."""
     assert servers.change("replace", B, servers.places[D]).status == 0
     with running(servers, HOLD) as (holder,):
         changing = servers.begin_changing("replace", A, servers.places[E])
         eventually(lambda: servers.show()["changing"], limit=LIMIT)
         assert servers.run(MEANWHILE).splitlines() == [
-            "can't begin an election, boss now",
+            "led",
+            "can't begin an election with nodes=[...], chief now",
             "the unit of s*2 has no number",
         ]
         print(file=holder.stdin, flush=True)
         holder.stdout.readline()
         changing.communicate(timeout=LIMIT)
-    assert servers.run(MEANWHILE) == ""
+    assert servers.run(MEANWHILE) == "led\nled\n"
 
 
 @pytest.mark.slow

@@ -7,9 +7,10 @@ import pytest
 from locks.core.placement import place
 from locks.core.rosters import Acceptor, Changer, Roster, differ_by_one
 from locks.model import majority
-from locks_lab.epochs.world import Rules, World
+from locks_lab.epochs.world import Rules, State, World
 from locks_lab.explorer.search import visit_all
 from locks_lab.explorer.shortest import shortest
+from locks_lab.worlds.host import Violation
 
 # --- Other rules --------------------------------------------------------------------------------
 
@@ -17,8 +18,8 @@ from locks_lab.explorer.shortest import shortest
 class NoFloor(Roster):
     """The new servers don't go on above the versions of the old ones."""
 
-    def finish(self, floor: int) -> Roster:
-        return super().finish(0)
+    def _next(self, floor: int) -> Roster:
+        return super()._next(0)
 
 
 class NoBase(Roster):
@@ -151,6 +152,64 @@ def test_wrong_rules_of_agreement(rules: Rules, restarts: int) -> None:
     wants = [REPLACED, (*THREE, "d")]
     world = World(THREE, wants, agents=0, held=False, restarts=restarts, rules=rules)
     assert "are decided" in str(shortest(world, world.check).violation)
+
+
+class UnsealedStart(Changer):
+    """One who begins a change while there are locks by the change before, which was undone."""
+
+    @property
+    def seals(self) -> bool:
+        return self.roster.is_changing and not self.goes_back
+
+
+class NoBaseAtTheStart(Roster):
+    """And servers go on to serve it."""
+
+    def begin(self, wanted: tuple[str, ...], floor: int = 0) -> Roster:
+        return super().begin(wanted, floor)._replace(base=self.base)
+
+
+@pytest.mark.parametrize("changer", [Changer, UnsealedStart], ids=["ours", "unsealed"])
+def test_two_changes_of_an_even_list(changer: type[Changer]) -> None:
+    """A lock by a change that was undone, at one old server and the new one, is not met by one at the other and the next new one: so the next change waits for it."""
+    rules = Rules() if changer is Changer else Rules(changer=changer, roster=NoBaseAtTheStart)
+    world = World(("a", "b"), [("a", "b", each) for each in "cd"], held=False, rules=rules)
+
+    def do(state: State, *moves: tuple[str, int, str]) -> State:
+        for move in moves:
+            assert move in world.moves(state), move
+            state = world.after(state, move)
+            world.check(state, world.moves(state))
+        return state
+
+    def change(state: State, one: Changer, number: int) -> tuple[State, Changer]:
+        """Somebody changes the list, up to a number, as far as that is possible."""
+        for _ in range(20):
+            for at in one.asked:
+                if one.roster.number < number and at in one.asked:
+                    server, fact = world._question(world._at(state, at), one)
+                    state, one = world._server(state, at, server), one.heard(at, fact)
+        return state, one
+
+    def locked(state: State, agent: int, *where: str) -> State:
+        for at in (*where, *where):  # it learns the roster at first
+            state = world.after(state, ("report", agent, at))
+        state = do(state, ("begin", agent, ""))
+        state = do(state, *[(kind, agent, at) for kind in ("ask", "see") for at in where])
+        return do(state, *[("confirm", agent, at) for at in where])
+
+    state = world.start()
+    state, one = change(state, state.changers[0], 1)
+    state = locked(world._server(state, "a", world._at(state, "a").learn(one.roster)), 0, "a", "c")
+    state, one = change(state, changer((), one.roster, gives_up=True), 2)
+    assert one.roster.servers == ("a", "b")
+    state, one = change(state, changer(("a", "b", "d"), one.roster), 3)
+    if changer is Changer:
+        assert (one.phase, one.roster.number) == ("prepare", 2)
+        return
+    state = world._server(state, "b", world._at(state, "b").learn(one.roster))
+    with pytest.raises(Violation, match="two agents hold the lock"):
+        locked(state, 1, "b", "d")
 
 
 def test_the_lists_differ_by_one_server_at_most() -> None:

@@ -5,8 +5,9 @@ informed by the servers that they are connected with. The messages are `{'$locks
 what it knows, and from which number on all its requests are; as a cast, a server informs a node, and so does the answer to a
 report that is out of date. A node that never heard of a change sends and gets none of these.
 
-A node keeps the servers of each lock that it has until the lock is released. So it has joined a roster when no request is left on the
-servers of an earlier one. All is for the node's turn.
+A node keeps the servers of each lock that it has until the lock is released. An election moves: its leader takes the lock on servers
+that come (`locks_leader.core.machine`). So a node has joined a roster when no request is left on the servers of an earlier one, and all of
+its elections have joined it. All is for the node's turn.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ logger = logging.getLogger("locks.nodes")
 ROSTER = constant("roster")
 LOOK = 0.1  # seconds between two looks whether requests by earlier rosters are left
 PATIENCE = 50  # such looks until servers are used that are not connected
+GRACE = 1.0  # seconds until nodes that have not joined are disconnected
 MOST_NAMED = 20  # programs that have not joined
 SUFFIX = ".servers"  # of the file beside the state file
 
@@ -135,8 +137,8 @@ def _log_change(node: str, names: Sequence[str], roster: Roster) -> None:
     log_event("servers_changed", text, node, ", ".join(names), node=node, **about)
 
 
-def _stays(lock_id: LockId) -> bool:
-    """Whether that is a lock of an election, which keeps its servers."""
+def _moves(lock_id: LockId) -> bool:
+    """Whether that is a lock of an election, which knows itself where it needs it."""
     return type(lock_id[0]) is Atom and lock_id[0].name == ELECTIONS
 
 
@@ -150,8 +152,10 @@ class Rosters:
     Attributes:
         acceptor: What it knows, and remembers of the agreement.
         joined: From which number on all requests of this node are.
-        on_moved: Called by the executor when it takes locks by another roster.
         servers: The servers of the roster; the node's own are those before, for a moment, until these are connected.
+        used: The number of the roster by which locks are taken.
+        parties: What takes locks on servers that it names itself: called when those of the node have changed, with the number of the
+            roster that it goes by; `None` if a change does not wait for it.
     """
 
     def __init__(self, cluster: Connections, options: Options) -> None:
@@ -162,15 +166,15 @@ class Rosters:
         self._users: dict[str, int] = {}  # the nodes that it serves, and what they have joined
         self._earlier: list[Servers] = []
         self._looks = False
-        self.on_moved: dict[Callable[[], object], None] = {}
         self.servers = node.servers
         self.acceptor = Acceptor(first_roster(node.name, options))
         self.joined = 0
-        self._used = 0  # the number of the roster by which it takes locks
+        self.parties: dict[Callable[[], object], int | None] = {}
+        self.used = 0
         if self._path is not None and self._path.exists():
             self.acceptor = _loaded(self._path, node.name)
             roster = self.acceptor.roster
-            self.joined = self._used = roster.number  # there are no requests yet
+            self.joined = self.used = roster.number  # there are no requests yet
             if roster.number:
                 self._note_difference(roster)
                 self.servers = servers_of(roster)
@@ -309,7 +313,8 @@ class Rosters:
         if node.name in servers.nodes:
             memory_of(node).moved(self._cluster, roster, servers)
         self._connect()
-        self._cut()
+        if not roster.is_changing:  # reports of those that have joined may be on the way
+            self._cluster.executor.run_later(GRACE, node.turn.run, self._cut, roster.base)
         for name in self._users.keys() & self._cluster.distribution.links.keys():
             self.inform(name)
         self._cluster.moved()
@@ -319,7 +324,7 @@ class Rosters:
     def _use(self, tries: int = 0) -> None:
         """Take locks by the present roster from now on; soon, if its servers are not connected yet, and those before are."""
         node, roster, servers = self._node, self.roster, self.servers
-        if self._used == roster.number or not node.running:
+        if self.used == roster.number or not node.running:
             return
         assert servers is not None
         before = node.servers
@@ -333,11 +338,11 @@ class Rosters:
             self._earlier.append(before)
         take_servers(node, servers)
         node.moved = self
-        self._used = roster.number
+        self.used = roster.number
         if is_behind:
             self._end_those_behind()
-        for act in list(self.on_moved):
-            node.executor.run_soon(act)
+        for notice in list(self.parties):
+            node.executor.run_soon(notice)
         node.executor.run_soon(_log_change, node.name, servers.nodes, roster)
         if not self._looks:
             self._look()
@@ -352,11 +357,11 @@ class Rosters:
     def _servers(self) -> Iterable[str]:
         return map(name_of, self.roster.places)
 
-    def _cut(self) -> None:
+    def _cut(self, base: int) -> None:
         """Disconnect nodes that have requests by rosters which do not count any more; they connect again."""
         for name, joined in list(self._users.items()):
             link = self._cluster.distribution.links.get(name)
-            if not self.may_serve(joined) and link is not None:
+            if joined < base and link is not None:
                 link.lose("it still had locks by an earlier list of servers")
 
     def _end_those_behind(self) -> None:
@@ -398,15 +403,7 @@ class Rosters:
         lock_id, mode, nodes, require = wanted
         servers = self._node.servers
         assert servers is not None
-        if lock_id[0] == BARRIER:  # its parties move
-            return wanted
-        if _stays(lock_id):
-            if self.joined == self.roster.number and self.is_behind(lock_id, nodes):
-                raise CannotServe(
-                    f"can't lock {show(lock_id)} on {', '.join(nodes)}: the list of servers has changed since this election began; begin it again",
-                    lock_id=lock_id,
-                    nodes=nodes,
-                )
+        if lock_id[0] == BARRIER or _moves(lock_id):  # their parties go there by themselves
             return wanted
         names = {*nodes}
         if not any(names == {*each.around(lock_id)} for each in (servers, *self._earlier)):
@@ -417,6 +414,8 @@ class Rosters:
     def is_behind(self, lock_id: LockId, nodes: Iterable[str]) -> bool:
         """Whether a request on these nodes is by an earlier roster."""
         assert self._node.servers is not None
+        if _moves(lock_id):
+            return False
         present, *earlier = (
             {each.home_of(lock_id)} if lock_id[0] == BARRIER else {*each.around(lock_id)}
             for each in (self._node.servers, *self._earlier)
@@ -450,14 +449,16 @@ class Rosters:
 
     def _look(self) -> None:
         """Join when no request by an earlier roster is left."""
-        is_over = self.joined == self._used or not self._node.running
+        is_over = self.joined == self.used or not self._node.running
         if not is_over:
             self._end_those_stuck()
-        self._looks = not is_over and bool(self._behind())
+        numbers = [number for number in list(self.parties.values()) if number is not None]
+        is_late = any(number < self.used for number in numbers)
+        self._looks = not is_over and (is_late or bool(self._behind()))
         if self._looks:
             self._cluster.executor.run_later(LOOK, self._node.turn.run, self._look)
         elif not is_over:
-            self.joined = self._used
+            self.joined = self.used
             self._cluster.moved()
 
     # --- Questions of whoever changes the list --------------------------------------------------
@@ -483,7 +484,7 @@ class Rosters:
             if seal or not self.roster.is_changing:
                 why = self._hindered()
             good = False
-            if seal or not why:
+            if self.roster.is_changing or not why:
                 acceptor, good = acceptor.prepare(number, ballot, seal, not (missing or why))
         elif isinstance(question, AcceptRoster):
             roster = question.roster
@@ -523,12 +524,9 @@ class Rosters:
     def _hindered(self) -> str:
         """Why the list can't be changed now; empty if it can."""
         name = self._node.name
-        for agent, owner in self._node.server.machine.table.owners.items():
+        for agent in self._node.server.machine.table.owners:
             if agent.node != name and agent.node not in self._users:
                 return f"{agent.node} has locks at {name}, and was started without the list of servers; end it first"
-            for entry in owner.all():
-                if _stays(entry.slot.lock_id):
-                    return f"{name} has an election, which keeps its servers; end it first"
         return ""
 
     # --- The file -------------------------------------------------------------------------------
