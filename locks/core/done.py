@@ -226,8 +226,10 @@ class Recovery:
         started: When it was started.
         servers: The names of the servers of the list.
         copies: How many of them have each id; 0 if all have all ids.
-        collects: Whether they are for another list than this.
-        knows: Whether the server itself is complete.
+        collects: Whether it needs them for another list.
+        knows: Whether the server itself is complete for this one.
+        may_begin: Whether the servers may begin anew; not while their list is being changed.
+        anew: See `MarkPage`.
 
     Attributes:
         others: The names of the others.
@@ -244,16 +246,19 @@ class Recovery:
         copies: int = 0,
         collects: bool = False,
         knows: bool = False,
+        may_begin: bool = True,
+        anew: tuple[tuple[str, int], ...] = (),
     ) -> None:
         self._own = (name, started)
         self.others = frozenset(servers) - {name}
         self._enough = enough_to_ask(len(servers), copies)
         self._is_one = name in servers
-        self._collects, self._knows = collects, knows and self._is_one
+        self._collects, self._knows = collects, self._is_one and (knows or bool(anew))
+        self._may_begin = may_begin and not collects
         # If each id is on one server, no other one has its marks.
         self.complete = not collects and self._enough == len(servers)
         self.none_know = False
-        self.anew: tuple[tuple[str, int], ...] = ()
+        self.anew = anew
         self._incomplete: dict[str, int] = {}
 
     def round_over(self, told: Mapping[str, Told]) -> None:
@@ -261,16 +266,17 @@ class Recovery:
         complete = sum(each.complete for each in told.values()) + self._knows
         self.complete |= complete >= self._enough
         self.none_know = not complete and len(told) + self._is_one >= self._enough
-        if self._collects:
-            return
         incomplete = {name: each.started for name, each in told.items() if not each.complete}
-        if incomplete.keys() == self.others and incomplete == self._incomplete:
+        if self._may_begin and incomplete.keys() == self.others and incomplete == self._incomplete:
             # All were incomplete in both rounds, and so at one time between them.
             self.anew = tuple(sorted([*incomplete.items(), self._own]))
         for each in told.values():
-            if self._own in each.anew:  # another server was sooner, and has had all marks
+            # Another server was sooner. This one is like one that was not connected for a while.
+            if each.complete and self._own in each.anew:
                 self.anew = each.anew
-        self.complete = self.complete or bool(self.anew)
+        if self.anew:
+            self._knows = True
+            self.complete |= not self._collects
         self._incomplete = incomplete
 
 
@@ -303,6 +309,11 @@ class Knowledge(NamedTuple):
         """Whether it need not ask."""
         return self.is_early if self.aim == NONE else self.listed >= self.aim
 
+    @property
+    def is_changing(self) -> bool:
+        """Whether two lists are in force."""
+        return self.number % 2 == 1
+
     def moved(self, name: str, roster: Roster) -> Knowledge:
         """The same server with another roster."""
         if name in map(name_of, roster.servers):
@@ -314,6 +325,10 @@ class Knowledge(NamedTuple):
     def collects(self) -> Knowledge:
         """Enough of the old servers are sealed: it is to know all marks for the list that comes next."""
         return self._replace(aim=self.number + 1)
+
+    def began(self) -> Knowledge:
+        """The servers of the list began anew."""
+        return self._replace(listed=max(self.listed, self.tellers))
 
     def reached(self) -> Knowledge:
         """It knows all that it was to know."""

@@ -90,16 +90,26 @@ class Memory:
         self._knows = Knowledge(listed, aim=0 if is_one else NONE)
         self._seek(self._servers)
 
-    def _seek(self, servers: Servers, collects: bool = False) -> None:
-        """Become complete, if it is not, by asking these servers, for another list if it `collects`."""
-        name, started = self._node.name, self._node.server.record.started
-        knows = collects and self._knows.is_complete
-        self._recovery = Recovery(name, started, servers.nodes, servers.copies, collects, knows)
+    def _seek(self, servers: Servers, anew: tuple[tuple[str, int], ...] = ()) -> None:
+        """Become complete, if it is not, by asking these servers, which once began anew."""
+        knows = self._knows
+        self._recovery = Recovery(
+            self._node.name,
+            self._node.server.record.started,
+            servers.nodes,
+            servers.copies,
+            collects=knows.is_changing and knows.aim != knows.tellers,
+            knows=knows.is_changing and knows.is_complete,
+            may_begin=not knows.is_changing,
+            anew=anew,
+        )
         self._recovery.complete |= self._knows.has_reached
         self._note()
 
     def _note(self) -> None:
         """Note for which list it is complete."""
+        if self._recovery.anew:
+            self._knows = self._knows.began()
         if self._recovery.complete:
             self._knows = self._knows.reached()
 
@@ -212,9 +222,10 @@ class Memory:
             servers: Its servers, this one among them.
         """
         self._servers = servers._replace(nodes=tuple(sorted(servers.nodes)))
-        listed = max(self._knows.listed, self._filed)
-        self._knows = self._knows._replace(listed=listed).moved(self._node.name, roster)
-        self._seek(servers.each[0], roster.is_changing)
+        before = self._knows._replace(listed=max(self._knows.listed, self._filed))
+        self._knows = before.moved(self._node.name, roster)
+        same = self._knows.tellers == before.tellers
+        self._seek(servers.each[0], self._recovery.anew if same else ())
         self._keep()
         self._ask_anew(cluster)
 
@@ -227,7 +238,7 @@ class Memory:
         knows = self._knows.collects()
         if self._knows not in (knows, knows.reached()):
             self._knows = knows
-            self._seek(self._servers.each[0], collects=True)
+            self._seek(self._servers.each[0], self._recovery.anew)
             self._ask_anew(cluster)
         is_kept = self._state is None or self._kept_for == self._to_keep
         if (self._knows.has_reached and is_kept) or self._recovery.none_know:

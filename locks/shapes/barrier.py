@@ -283,8 +283,7 @@ class _Party(Block):
 
     def __enter__(self) -> _Party:
         entering(self).take(self)
-        if self._node.cluster is not None:
-            self._node.cluster.rosters.parties[self._bell.ring] = None
+        self._parties()[self._bell.ring] = None
         return self
 
     def _leave(self, held: _Party | None, error: BaseException | None) -> None:
@@ -300,8 +299,12 @@ class _Party(Block):
             raise failed
 
     def _moves_no_longer(self) -> None:
-        if self._node.cluster is not None:
-            self._node.cluster.rosters.parties.pop(self._bell.ring, None)
+        self._parties().pop(self._bell.ring, None)
+
+    def _parties(self) -> dict[Callable[[], object], int | None]:
+        """Who is told when the list of servers has changed."""
+        cluster = self._node.cluster  # a simulated one has no such list
+        return {} if cluster is None or cluster.rosters is None else cluster.rosters.parties
 
     def _client_ended(self, _: Down) -> None:
         for owner in self._owners:

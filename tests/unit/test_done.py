@@ -218,6 +218,26 @@ def test_who_collects_for_another_list() -> None:
     assert not Recovery("d", 1, ("a",), collects=True).complete
 
 
+def test_news_that_all_began_anew_spreads_while_the_list_is_being_changed() -> None:
+    """If the change began when only one of them knew it: the others hear of it, and can then collect. Nobody begins anew meanwhile."""
+    both = Roster(0, 0, 0, 0, NAMES).begin(("b", "c", "d"))
+    anew = (("a", 1), ("b", 2), ("c", 3))
+    told = {"a": Told(1, True, anew), "c": Told(3, False)}
+    waits = Recovery("b", 2, NAMES, may_begin=False)
+    for _ in range(2):
+        waits.round_over({"a": Told(1, False), "c": Told(3, False)})
+    assert (waits.complete, waits.anew) == (False, ())
+    waits.round_over(told)
+    assert waits.complete
+    assert Knowledge().moved("b", both).began().is_complete
+    collects = Recovery("b", 2, NAMES, collects=True, anew=waits.anew)
+    collects.round_over({"a": Told(1, True, anew)})
+    assert collects.complete
+    new = Recovery("d", 2, NAMES, collects=True)
+    new.round_over(told)
+    assert not new.complete
+
+
 def test_for_which_list_a_server_knows_all() -> None:
     """One that was there knows all until the new list alone is in force, one that is new until the change is over; for the new list, when it has collected."""
     both = Roster(0, 0, 0, 0, NAMES).begin(("b", "c", "d"))
