@@ -407,6 +407,7 @@ locks_leader.Election("boss", nodes={names!r}).run(lead)
 """
 
 
+@pytest.mark.slow
 def test_an_election_on_named_servers_hinders(servers: Changing) -> None:
     """An election whose user has named exactly the servers keeps them, so the change is undone; the error names the program."""
     with running(servers, NAMED.format(names=list(FIRST))) as (program,):
