@@ -264,8 +264,12 @@ class MarkAsker:
 
     def _present(self) -> tuple[str, ...]:
         """Where the lock would be taken now. Servers say that, if the list has changed since it was taken."""
-        cluster = self._node.cluster
-        servers = None if cluster is None else cluster.rosters.servers
+        cluster = self._node.cluster  # a simulated one has no such list
+        servers = (
+            self._node.servers
+            if cluster is None or cluster.rosters is None
+            else cluster.rosters.servers
+        )
         return () if servers is None else servers.around(self._lock_id)
 
     def _now(self) -> int:

@@ -315,6 +315,23 @@ def test_a_node_that_has_crashed_calls_nobody() -> None:
     simulate(scenario, 40, nodes=2, expect=("crash",))
 
 
+def test_what_is_done_once_over_nodes() -> None:
+    """Simulated servers have just begun, without a memory and without a list that changes: the error says so."""
+
+    def scenario(simulation: Simulation) -> None:
+        def job() -> None:
+            with (
+                pytest.raises(locks.CannotServe, match="has begun without a memory"),
+                locks.once(A),
+            ):
+                pass
+
+        simulation.client(job)
+        simulation.run()
+
+    simulate(scenario, 1, nodes=3)
+
+
 def test_a_barrier_over_nodes() -> None:
     """Parties on different nodes wait for each other, by what they watch; one that is alone times out in virtual time."""
 
