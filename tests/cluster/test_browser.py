@@ -5,11 +5,9 @@ Pictures of it for the documentation are made by `python -m tests.cluster.screen
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,19 +142,6 @@ def test_what_somebody_sees_and_does(processes: Servers, all_processes: Browser)
         browser.open("about:blank")  # so that the page's server need not wait for it
 
 
-@pytest.mark.explore
-def test_without_the_token_the_page_asks_for_it(processes: Servers, all_processes: Browser) -> None:
-    """And goes on when it has it; when nobody serves it any more, it says that what is shown is old."""
-    browser = all_processes
-    with web(processes, "--allow-break") as page:
-        browser.open(f"http://127.0.0.1:{page.port}/")
-        browser.wait("document.querySelector('#ask-token')?.hidden === false")
-        browser.run(f"document.querySelector('#token').value = {json.dumps(page.token)}")
-        browser.run("document.querySelector('#ask-token button').click()")
-        browser.wait_for("#quorum", "1 of 1 lock server")
-        assert browser.run("document.querySelector('#ask-token').hidden")
-    browser.wait_for("#quorum", "not connected")
-    browser.wait_for("#notice", "The page is out of date")
 
 
 @pytest.mark.parametrize("width", [360, 700, 1280])
@@ -252,50 +237,3 @@ def test_ten_thousand_locks(processes: Servers, all_processes: Browser) -> None:
         assert browser.errors == []
 
 
-@pytest.mark.explore
-def test_deadlocks_push_nothing_away(processes: Servers, all_processes: Browser) -> None:
-    """Of many, the newest are in a panel of one height; a card that is played stays, as all do while the panel is paused.
-
-    The longest waits and who holds up others are seen without scrolling, and each panel has a key.
-    """
-    browser = all_processes
-    holder = HOLDER.format(label="night", lock_id=("accounts", "ann"))
-    with web(processes) as page, running(processes, holder, WAITER):
-        browser.look(1280, 800)
-        browser.open(page.address)
-        browser.wait_for("#waits", "morning")
-        browser.wait_for("#roots", "night")
-        browser.wait_for("#roots", "1 behind it")
-        processes.run(RINGS)
-        browser.wait(
-            "/the last 20 of [3-9]\\d/.test(document.querySelector('#deadlocks-note').innerText)"
-        )
-        assert browser.run("document.querySelectorAll('#deadlocks .deadlock').length") == 20
-        bottom = "document.querySelector('{}').getBoundingClientRect().bottom"
-        for panel in ("#waits", "#roots", "#deadlocks"):
-            assert browser.run(bottom.format(panel)) <= 800, panel
-        assert browser.run("document.documentElement.scrollHeight") < 2_000
-        assert browser.run(
-            """[...document.querySelectorAll('.ring text')].every((each) => {
-            const [text, ring] = [each, each.closest('svg')].map((part) => part.getBoundingClientRect());
-            return text.left >= ring.left - 1 && text.right <= ring.right + 1; })"""
-        )
-        first = browser.run("document.querySelector('.deadlock').dataset.key")
-        browser.run("document.querySelector('#pause').click()")
-        processes.run(RING)
-        browser.wait("/paused, [1-9]/.test(document.querySelector('#deadlocks-note').innerText)")
-        assert browser.run("document.querySelector('.deadlock').dataset.key") == first
-        browser.run("document.querySelector('#pause').click()")
-        browser.wait(f"document.querySelector('.deadlock').dataset.key !== {json.dumps(first)}")
-        for number, panel in enumerate(("waits", "roots", "tree", "deadlocks", "graph"), 1):
-            browser.press(str(number), f"Digit{number}")
-            assert browser.run(
-                f"document.querySelector('#{panel}').contains(document.activeElement)"
-            ), panel
-        assert browser.errors == []
-        if AXE:
-            browser.run(Path(AXE).read_text(encoding="utf-8") + "; 0")
-            browser.run("axe.run().then((found) => { window.found = found.violations; }); 0")
-            browser.wait("window.found !== undefined")
-            found = browser.run("found.map((each) => [each.id, each.nodes.map((n) => n.html)])")
-            assert found == []

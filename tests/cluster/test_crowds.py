@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +18,7 @@ from locks.otp.admission.door import Door
 from locks.otp.notices import Notices
 from tests.cluster.conftest import Certify
 from tests.cluster.harness import ROOT, World, until_alive
-from tests.cluster.nodes import A, B, Nodes, Stranger, peer, until_members
+from tests.cluster.nodes import A, Nodes, Stranger, peer
 from tests.helpers import eventually
 
 S = "s@127.0.0.1"
@@ -61,43 +60,8 @@ def test_newcomers_get_in(nodes: Nodes, certify: Certify, tls: bool) -> None:
         agent.end_transaction()
 
 
-@pytest.mark.explore
-@pytest.mark.parametrize("hasty", [(), ("--hasty",)], ids=["patient", "hasty"])
-@pytest.mark.parametrize("tls", [False, pytest.param(True, marks=needs_openssl)])
-def test_twenty_of_twenty_newcomers_get_in(
-    world: World, certify: Certify, tls: bool, hasty: tuple[str, ...]
-) -> None:
-    """The same with a server as a process; it prints how long each newcomer took."""
-    given = certify("ours", "127.0.0.1") if tls else None
-    files = [] if given is None else [str(path) for path in given[:3]]
-    server = world.server(S, arguments=["--tls", *files] if tls else [])
-    took = []
-    with crowd(server.address[1], S, *(["--tls"] if tls else []), *hasty):
-        for number in range(20):
-            nodes = Nodes()
-            before = time.monotonic()
-            newcomer = nodes.start(
-                f"n{number}@127.0.0.1", tls=given, listen=False, peers=[server.peer]
-            )
-            assert newcomer.await_nodes([S], timeout=60)
-            took.append(round(time.monotonic() - before, 3))
-            nodes.stop()
-    print("seconds until newcomers were connected:", took)
 
 
-def test_links_and_strangers_of_before(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the room is full, links stay, and so does a stranger that has just been answered."""
-    monkeypatch.setattr(door, "ROOM", 8)
-    a, b = nodes.meet(A, B)
-    idle = [Stranger(a.address) for _ in range(30)]
-    for stranger in idle[:20]:
-        assert stranger.is_closed()
-    assert a.nodes() == [B]
-    c = nodes.start("c@127.0.0.1")
-    assert c.connect(peer(a))
-    until_members(b, A, "c@127.0.0.1")
-    for stranger in idle:
-        stranger.close()
 
 
 def test_no_files_are_left(nodes: Nodes, world: World) -> None:

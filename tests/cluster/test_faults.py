@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import random
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -20,8 +19,7 @@ import pytest
 
 import locks
 from tests.cluster.harness import Answer, Proxy, Server, Worker, World, until_alive
-from tests.cluster.ledger import Ledger
-from tests.helpers import EXPLORE, LIMIT, SEED, eventually
+from tests.helpers import LIMIT, eventually
 
 SERVERS = ("s1@127.0.0.1", "s2@127.0.0.1", "s3@127.0.0.1")
 X = ["x"]
@@ -309,71 +307,10 @@ def test_a_cut_between_clients(net: Net) -> None:
 # --- Random faults ------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_random_faults(world: World) -> None:
-    """Whatever happens to nodes and links: no accepted write is lost, and nobody is stuck after."""
-    net = start(world, 3, net_ticktime=1, patched=True)  # some faults last longer than that
-    chance = random.Random(SEED)
-    path = str(net.world.folder / "ledger")
-    seconds = 30 if EXPLORE else 4
-    end = time.monotonic() + seconds
-    works: list[Answer] = []
-    for worker in net.workers:
-        works += [work(worker, path, name, end) for name in ("one", "two")]
-    while time.monotonic() < end:
-        fault = chance.choice(FAULTS)
-        mend = fault(net, chance, path, end, works)
-        _pass_time(chance.uniform(0, 1.5 if chance.random() < 0.2 else 0.3))
-        mend()
-        _pass_time(chance.uniform(0, 0.3))
-    for worker in net.workers:
-        worker.go_on()
-    net.until_whole()
-    counts: dict[str, int] = {}
-    for answer in works:
-        if not answer.future.cancelled():
-            for what, number in answer.get().items():
-                counts[what] = counts.get(what, 0) + number
-    writes = Ledger(path).check()
-    print("writes", writes, "what clients were told", counts)
-    assert writes > 0
-    # Faults have ended: nothing is left of what was, and everybody gets the lock again.
-    left: dict[str, list[str]] = {}
-
-    def nothing_left() -> bool:
-        for name in SERVERS:
-            left[name] = net.workers[0].do("requests", client="looks", lock_id=["n"], node=name)
-        return not any(left.values())
-
-    try:
-        eventually(nothing_left)
-    finally:
-        print("requests that are left:", left)
-    for worker in net.workers:
-        worker.do("begin", client="last", await_nodes=True)
-        worker.do("lock", client="last", lock_id=["n"], nodes=list(SERVERS), timeout=30)
-        worker.do("end", client="last")
-    for worker in net.workers:
-        eventually(lambda worker=worker: worker.do("agents", client="looks") == 0)  # type: ignore[misc]
 
 
-def work(worker: Worker, path: str, client: str, end: float) -> Answer:
-    """Let a client increase the number until the end."""
-    return worker.ask(
-        "work",
-        client=client,
-        path=path,
-        until=end,
-        lock_id=["n"],
-        name=f"{worker.name}/{client}",
-        nodes=list(SERVERS),
-        require="majority",
-    )
 
 
-def _pass_time(seconds: float) -> None:
-    """Let a fault last."""
-    time.sleep(seconds)
 
 
 Fault = Callable[[Net, random.Random, str, float, list[Answer]], Callable[[], object]]
@@ -467,9 +404,6 @@ def _measure_once(world: World) -> dict[str, float]:
     }
 
 
-def test_measuring() -> None:
-    """The death of a process, or the end of a link, is noticed by its closed connections alone."""
-    print(measure(1))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ The peers that say what is wrong go through the handshake as any other (`peers.P
 
 from __future__ import annotations
 
-import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator
@@ -25,8 +24,7 @@ from locks.otp.links.link import Link
 from locks.otp.names import address_book, dialling
 from locks.otp.names.address_book import NAMES
 from locks.wire.forms import OURS
-from tests.cluster.harness import World, until_alive
-from tests.cluster.nodes import A, B, C, News, Nodes, peer, until_connected, until_members
+from tests.cluster.nodes import A, B, C, Nodes, peer, until_connected, until_members
 from tests.cluster.peers import ODD, Peer
 from tests.helpers import eventually
 
@@ -230,23 +228,6 @@ def test_a_short_ticktime_is_for_one_link(nodes: Nodes, monkeypatch: pytest.Monk
     odd.close()
 
 
-@pytest.mark.slow
-def test_greetings_again_and_again_hold_up_no_ticks(nodes: Nodes) -> None:
-    """Whatever ticktime one peer says, and how often: the links of others are kept alive."""
-    a, b = nodes.start(A, net_ticktime=0.5), nodes.start(B, net_ticktime=0.5)
-    assert a.connect(peer(b))
-    until_members(a, A, B)
-    news = News(a, b)
-    odd = peer_of(a)
-    ended = threading.Event()
-    threading.Timer(2, ended.set).start()
-    for ticktime in itertools.cycle((15.0, 16.0)):
-        odd.greet(ticktime=ticktime)
-        if ended.wait(0.01):
-            break
-    odd.close()
-    assert ("down", B) not in news.brief
-    assert ("down", A) not in news.brief
 
 
 # --- Names of the dead --------------------------------------------------------------------------
@@ -290,17 +271,6 @@ def test_one_peer_that_lies_about_an_age(nodes: Nodes, monkeypatch: pytest.Monke
     eventually(knows(a, B), 5)
 
 
-def test_a_program_that_listens_nowhere_is_not_named(nodes: Nodes) -> None:
-    """Nobody is told of it, and nobody keeps its name."""
-    a, b = nodes.meet(A, B)
-    client = nodes.start(C, listen=False, peers=[peer(a), peer(b)])
-    until_members(client, A, B, C)
-    until_members(a, A, B, C)
-    assert knows(a, B)()
-    client.stop()
-    until_members(a, A, B)
-    assert knows(a, B)()
-    assert knows(b, A)()
 
 
 # --- Who is told what, when ---------------------------------------------------------------------
@@ -349,32 +319,8 @@ def test_one_greeting_at_a_time(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -
     odd.close()
 
 
-def test_an_age_is_told(nodes: Nodes) -> None:
-    """A newcomer is told of one that has just gone, and for how long it is gone."""
-    a, b = nodes.meet(A, B)
-    b.stop()
-    until_members(a, A)
-    odd = peer_of(a)
-    told = {news.name: news.age for news in next(greetings(odd)).known}
-    assert set(told) == {A, B}
-    assert told[A] == 0
-    assert 0 < told[B] < 60
-    odd.close()
 
 
 # --- With real processes ------------------------------------------------------------------------
 
 
-def test_a_restarted_peer_is_found_again(world: World) -> None:
-    """A peer that was asked for and comes back is connected soon, however many names are dialled."""
-    server = world.server("s@127.0.0.1")
-    port = server.address[1]
-    worker = world.worker("w@127.0.0.1", [server.peer])
-    until_alive(worker, server.name)
-    lies = Peer(worker.address, worker.name)
-    lies.greet(*((f"lie{n}@127.0.0.1", *NOBODY) for n in range(NAMES)))
-    server.kill()
-    eventually(lambda: server.name not in worker.do("alive"))
-    world.server("s@127.0.0.1", port=port)
-    eventually(lambda: server.name in worker.do("alive"))
-    lies.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -118,15 +117,6 @@ def test_members_of_every_kind_leave_when_they_end(alone: locks.node.Node) -> No
         monitor.cancel()
 
 
-def test_who_has_ended_joins_and_leaves_at_once(alone: locks.node.Node) -> None:
-    """The dead are no members; monitors hear of both."""
-    _, told = watch(alone, "g")
-    member = Member.start()
-    member.stop()
-    groups.join("g", member)
-    assert groups.members("g") == []
-    eventually(lambda: len(told) == 2)
-    assert told == [groups.Joined("g", [member]), groups.Left("g", [member])]
 
 
 def test_scopes_are_apart(alone: locks.node.Node) -> None:
@@ -190,17 +180,6 @@ def test_an_actor_is_told(alone: locks.node.Node) -> None:
         actor.stop()
 
 
-def test_a_group_is_called_as_its_watcher_calls_it(alone: locks.node.Node) -> None:
-    """What a monitor says of its group is what it was given, whatever others call the same group."""
-    member = Member.start()
-    for mine, others in ((b"g", "g"), (Atom("true"), True), (["list"], [b"list"])):
-        monitor, told = watch(alone, mine)
-        groups.join(others, member)
-        eventually(lambda told=told: told)  # type: ignore[misc]
-        assert monitor.group == told[0].group == mine
-        assert type(told[0].group) is type(mine)
-    assert groups.which_groups() == ["g", True, ["list"]]
-    member.stop()
 
 
 def test_a_monitor_that_is_cancelled(alone: locks.node.Node) -> None:
@@ -318,18 +297,6 @@ def test_members_of_several_nodes(nodes: Nodes) -> None:
     mine.stop()
 
 
-def test_members_that_were_there_before(nodes: Nodes) -> None:
-    """Nodes that meet later tell each other what they have."""
-    a, b = nodes.start(A), nodes.start(B)
-    mine, theirs = Member.start(), Member.start()
-    groups.join("g", mine, node=a)
-    groups.join("g", theirs, node=b)
-    assert len(groups.members("g", node=a)) == 1
-    assert a.connect(peer(b))
-    for node in (a, b):
-        eventually(lambda node=node: len(groups.members("g", node=node)) == 2)  # type: ignore[misc]
-    for actor in (mine, theirs):
-        actor.stop()
 
 
 def test_nodes_that_are_cut_off(nodes: Nodes) -> None:
@@ -390,16 +357,6 @@ def test_a_name_that_is_taken(nodes: Nodes) -> None:
     actor.stop()
 
 
-def test_a_node_that_never_used_groups(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    """It ignores what others say of theirs, and nothing is logged of that."""
-    caplog.set_level(logging.CRITICAL, "locks.waits")
-    a, b = nodes.meet(A, B)
-    mine = Member.start()
-    groups.join("g", mine, node=a)
-    assert b.services._found == {}
-    assert a.nodes() == [B]
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-    mine.stop()
 
 
 def test_what_others_may_not_say(

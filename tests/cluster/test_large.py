@@ -14,7 +14,7 @@ import pytest
 import locks
 from tests.cluster.harness import Server, World
 from tests.cluster.nodes import A, News, Nodes, until_members
-from tests.cluster.test_clients import Pair, program_of
+from tests.cluster.test_clients import program_of
 from tests.helpers import LIMIT, eventually
 
 HOLDER, ME = "holder@127.0.0.1", "me@127.0.0.1"
@@ -98,32 +98,8 @@ def test_a_watch_of_a_table_with_thousands_of_rows(
     assert place.news.told == []
 
 
-@pytest.mark.explore
-def test_a_queue_of_20000_rows(world: World, nodes: Nodes) -> None:
-    """It is read by pages, and is what the table was at one moment."""
-    place = Place(world, nodes)
-    place.lock(20_000)
-    with program_of(place.me):
-        view = locks.queue(TABLE, node=A, timeout=LIMIT)
-        assert [c.lock_id[1] for c in view.requests] == list(range(20_000))
-        assert len(locks.holders((*TABLE, 7), node=A)) == 1
-    place.check()
 
 
-@pytest.mark.explore
-def test_a_table_lock_over_12000_rows_of_another_program(world: World, nodes: Nodes) -> None:
-    """It waits, and is granted when the rows are released; the holder may have the table, too."""
-    place = Place(world, nodes)
-    place.lock(ROWS)
-    place.agent.lock_all([(TABLE, "write", (A,), "all")], LIMIT)
-    agent = place.me.spawn_agent(threading.current_thread())
-    with pytest.raises(locks.LockTimeout):
-        agent.lock_all([(TABLE, "write", (A,), "all")], 0.5)
-    agent.ask_for([(TABLE, "write", (A,), "all")])
-    place.check()
-    place.agent.end_transaction()
-    assert agent.await_all(LIMIT).status == "have_all_locks"
-    assert place.news.told == []
 
 
 @pytest.mark.explore
@@ -159,18 +135,3 @@ def test_a_deadlock_between_a_table_and_its_12000_rows(world: World, nodes: Node
     assert place.news.told == []
 
 
-@pytest.mark.explore
-def test_the_locks_of_an_agent_elsewhere(nodes: Nodes) -> None:
-    """`lock_info` of an agent with 20,000 locks, by its client on another node."""
-    pair = Pair(nodes)
-    news = News(pair.a, pair.b)
-    ids = [(*TABLE, row) for row in range(20_000)]
-    wanted: list[Any] = [(lock_id, "write", (pair.a.name,), "all") for lock_id in ids]
-    pair.a.turn.run(pair.agent.event, pair.agent.machine.ask_all, wanted)
-    with program_of(pair.b):
-        infos = pair.do(lambda _: locks.lock_info(pair.ref))
-        assert [info.lock_id for info in infos] == ids
-        assert infos == pair.agent.lock_info()
-    assert news.told == []
-    assert pair.a.cluster is not None
-    assert pair.a.cluster.clients._readings == {pair.b.name: {}}

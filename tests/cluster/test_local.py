@@ -8,10 +8,7 @@ import shutil
 import signal
 import socket
 import stat
-import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,11 +108,6 @@ def test_of_eight_processes_one_starts_the_lock_server(machine: Machine) -> None
     at_the_same_moment(machine, 2)
 
 
-@pytest.mark.explore
-def test_of_eight_processes_one_starts_the_lock_server_each_time() -> None:
-    """Likewise 50 times."""
-    with Machine(idle=1) as machine:
-        at_the_same_moment(machine, 50)
 
 
 LOSER = """
@@ -180,26 +172,6 @@ print(lost)
 """
 
 
-@pytest.mark.explore
-def test_no_two_programs_have_one_lock_by_token_when_servers_are_killed() -> None:
-    """8 programs, 10 servers killed in the middle: each grant has a token of its own; how soon the next server is there."""
-    with Machine() as machine:
-        found, go_on = machine.runtime / "found", machine.runtime / "go on"
-        go_on.touch()
-        programs = [machine.program(MANY, found, go_on) for _ in range(8)]
-        times = []
-        for _ in range(10):
-            holder = machine.program(LOSER.replace("printer", "another"))
-            hear(holder)
-            kill_server(machine)
-            times.append(float(hear(holder).split()[1]))
-        go_on.unlink()
-        for program in programs:
-            _, error = program.communicate(timeout=LIMIT)
-            assert all("lost printer" in line for line in error.splitlines()), error
-        tokens = found.read_text().split()
-        print(f"{len(tokens)} grants; the next lock after {min(times):.2f} to {max(times):.2f} s")
-        assert len(set(tokens)) == len(tokens) > 100
 
 
 def test_it_ends_when_nobody_needs_it_and_nothing_of_it_is_left() -> None:
@@ -225,16 +197,6 @@ for _ in range(int(sys.argv[2])):
 """
 
 
-@pytest.mark.explore
-def test_who_comes_when_it_is_about_to_end_sees_no_error() -> None:
-    """Programs come and go about as often as the lock server ends."""
-    seed = int.from_bytes(os.urandom(4), "big")
-    print("seed", seed)
-    with Machine(idle=0.1) as machine:
-        programs = [machine.program(COMES, seed + number, 50) for number in range(2)]
-        for program in programs:
-            assert program.communicate(timeout=5 * LIMIT) == ("", "")
-        print(machine.log().count("listens"), "lock servers")
 
 
 DAEMON = """
@@ -334,19 +296,6 @@ def test_a_forked_child_meets_its_parent(machine: Machine) -> None:
     assert machine.run(FORKS) == "not now\nend\n"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "method",
-    ["fork", *(pytest.param(each, marks=pytest.mark.explore) for each in ("forkserver", "spawn"))],
-)
-def test_pools_of_processes_meet(machine: Machine, method: str) -> None:
-    """However `multiprocessing` starts them."""
-    code = machine.code / "pool.py"
-    code.write_text(POOL)
-    program = [sys.executable, code, method, machine.code / "counter"]
-    environment = machine.environment
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=LIMIT)
-    assert (done.stdout, done.stderr) == ("45\n", "")
 
 
 WEB = """
@@ -361,50 +310,8 @@ locks.start()
 """
 
 
-@pytest.mark.explore
-@pytest.mark.parametrize("how", ["", "--preload", "-k gevent --preload"])
-def test_gunicorn_is_not_troubled_by_the_lock_server(machine: Machine, how: str) -> None:
-    """Its master starts the lock server, or a worker does; neither takes it for a worker of its own."""
-    (machine.code / "web.py").write_text(WEB)
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port = sock.getsockname()[1]
-    bound = f"127.0.0.1:{port}"
-    command = [
-        sys.executable,
-        "-m",
-        "gunicorn",
-        "-w",
-        "3",
-        "-b",
-        bound,
-        # A worker that is told to end before it has begun does not hear it (gunicorn 27, gevent).
-        "--graceful-timeout=1",
-        *how.split(),
-        "web:application",
-    ]
-    server = subprocess.Popen(
-        command, cwd=machine.code, env=machine.environment, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        tokens = []
-        for _ in range(12):
-            tokens.append(int(eventually(lambda: _get(f"http://{bound}/"))))
-        assert tokens == sorted(set(tokens))
-    finally:
-        server.terminate()
-        _, error = server.communicate(timeout=LIMIT)
-    assert "Traceback" not in error, error
-    assert "Worker exited" not in error, error
-    assert machine.server() is not None
 
 
-def _get(url: str) -> bytes:
-    try:
-        with urllib.request.urlopen(url, timeout=LIMIT) as answer:
-            body: bytes = answer.read()
-            return body
-    except urllib.error.URLError:
-        return b""
 
 
 @pytest.mark.slow

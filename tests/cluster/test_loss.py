@@ -75,35 +75,8 @@ def test_an_error_of_the_block_goes_on(nodes: Nodes) -> None:
         block()
 
 
-def test_a_loss_that_is_none(nodes: Nodes) -> None:
-    """A requirement that is met without the node that is gone is no loss."""
-    a, _, c = nodes.meet(*ALL)
-    tx = Tx(a)
-    tx.lock(X, ALL, "majority")
-    eventually(lambda: tx.granted(X) == ALL)
-    c.stop()
-    until_members(a, B)
-    tx.ensure_held()
-    assert not tx.agent.lost.is_open
-    assert tx.losses == []
-    assert tx.granted(X) == (A, B)
-    tx.end()
 
 
-def test_a_lost_majority(nodes: Nodes) -> None:
-    """When the second of three nodes goes, the majority is lost."""
-    a, b, c = nodes.meet(*ALL)
-    tx = Tx(a)
-    tx.lock(X, ALL, "majority")
-    eventually(lambda: tx.granted(X) == ALL)
-    b.stop()
-    c.stop()
-    assert tx.agent.lost.wait(5)
-    eventually(lambda: tx.losses)
-    assert set(tx.losses[0].nodes) <= {B, C}
-    with pytest.raises(locks.LockLost):
-        tx.ensure_held()
-    assert not tx.agent.is_alive()
 
 
 def test_await_nodes_after_a_loss(nodes: Nodes) -> None:
@@ -142,19 +115,6 @@ def test_a_cut_is_a_loss(nodes: Nodes) -> None:
     tx.ensure_held()
 
 
-def test_a_surrender_is_a_loss_for_a_while(nodes: Nodes) -> None:
-    """Who has surrendered a lock in a deadlock does not hold it until it was told so again."""
-    a, b = nodes.meet(A, B)
-    older, younger = Tx(a), Tx(b)
-    older.lock(X, (A,))
-    younger.lock(Y, (B,))
-    first, second = older.ask(Y, (B,)), younger.ask(X, (A,))
-    first.result(5)
-    with pytest.raises(locks.LockLost):
-        younger.agent.ensure_held(Y)
-    older.end()
-    second.result(5)
-    younger.ensure_held()
 
 
 # --- Fencing tokens -----------------------------------------------------------------------------

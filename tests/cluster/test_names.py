@@ -180,20 +180,6 @@ def test_it_is_logged_once(world: World) -> None:
     until_alive(second, S)
 
 
-@pytest.mark.explore
-def test_two_programs_for_ten_seconds(world: World) -> None:
-    """The first one locks again and again while the second one tries, and never loses a lock."""
-    server = world.server(S)
-    first = world.worker(X, [server.peer])
-    until_alive(first, S)
-    second = world.worker(X, [server.peer])
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        assert first.do("begin", objects=[[["k"], "write", [S]]]) == "have_all_locks"
-        with pytest.raises(locks.CannotServe):
-            second.do("begin", objects=[[["k"], "write", [S]]])
-        first.do("ensure_held", lock_id=["k"])
-        first.do("end")
 
 
 def test_heartbeats_leave_no_long_gap() -> None:
@@ -237,20 +223,6 @@ def test_heartbeats_leave_no_long_gap() -> None:
     assert rivals.SIGNS[1] < distribution.HANDSHAKE_TIME - 2  # the newcomer is still there
 
 
-@pytest.mark.explore
-def test_a_program_that_computes_keeps_its_name(nodes: Nodes, world: World) -> None:
-    """A program that gives way to nobody still ticks: it is not taken for dead."""
-    server = nodes.start(S, net_ticktime=10)
-    first = world.worker(X, [peer(server)], patched=True, net_ticktime=10)
-    until_members(server, X)
-    news = News(server)
-    spinning = first.ask("spin", seconds=5)
-    second = nodes.start(X, net_ticktime=10)
-    assert not second.connect(peer(server), timeout=0)
-    eventually(lambda: "another program" in second.refusals.get(S, ""))
-    assert news.told == []
-    spinning.get()
-    assert first.do("alive") == [S, X]
 
 
 # --- A program that comes back ------------------------------------------------------------------

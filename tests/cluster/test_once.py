@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.cluster.changing import Changing, drawn
+
 from tests.cluster.commands import locks
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, NAMES, Servers
 from tests.cluster.test_run import READY, begin, python, run
-from tests.helpers import EXPLORE, SEED, eventually
+from tests.helpers import SEED, eventually
 from tests.warm import Program, run_program
 
 
@@ -369,22 +369,8 @@ def test_a_storm_of_starts(servers: Servers, tmp_path: Path) -> None:
     assert told["done"] > 0
 
 
-@pytest.mark.slow
-def test_a_storm_while_the_list_changes(tmp_path: Path) -> None:
-    """The same while servers are added, removed and replaced, and those who do that are killed."""
-    with World() as world:
-        for number in range(20 if EXPLORE else 1):
-            servers = Changing(world)
-            told = storm(servers, tmp_path / f"{number}", 100 if EXPLORE else 16, SEED + number)
-            assert told["done"] > 0
 
 
-@pytest.mark.skipif(not EXPLORE, reason="takes an hour: LOCKS_EXPLORE=1")
-@pytest.mark.explore
-@pytest.mark.parametrize("number", range(50))
-def test_fifty_storms(servers: Servers, tmp_path: Path, number: int) -> None:
-    """The same with 100 starts."""
-    storm(servers, tmp_path / "book", 100, SEED + number)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,7 @@ The transcript in `docs/commands.md` is of what happens here; the test compares 
 from __future__ import annotations
 
 import json
-import os
 import re
-import select
-import signal
 import subprocess
 import sys
 import time
@@ -27,7 +24,7 @@ from locks.__main__ import COMMANDS
 from locks.cli.parser import Parser
 from locks_leader.command import COMMANDS as ELECTIONS
 from tests.cluster.commands import SCHEMA, locks, process, running, validator
-from tests.cluster.harness import COOKIE, ROOT, World
+from tests.cluster.harness import ROOT, World
 from tests.cluster.pages import RING, Reader, web
 from tests.cluster.servers import LIMIT, NAMES, Servers
 from tests.helpers import eventually
@@ -256,27 +253,6 @@ def test_status_when_too_few_are_there() -> None:
         assert locks(servers, "why", "nothing").status == 1
 
 
-def test_programs_that_do_not_know_the_questions(processes: Servers) -> None:
-    """An older client can't be told to end, and an older lock server tells nothing: both is said, and harms nobody."""
-    with running(processes, SLEEPER.format(patch=OLD)) as programs:
-        (row,) = ps(processes)
-        done = locks(processes, "break", row["agent"], "--reason", "old")
-        assert done.status == 3
-        assert "older version" in done.error
-        assert ps(processes)[0]["agent"] == row["agent"]
-        assert programs[0].poll() is None
-    old = f"""{OLD}
-import sys, locks
-node = locks.start("old@127.0.0.1", cookie={COOKIE!r}, listen=0, servers=locks.HERE)
-print("ready", node.address[1], flush=True)
-sys.stdin.readline()
-"""
-    program = processes.program(old, servers=[])
-    port = program.stdout.readline().split()[1]
-    done = locks(processes, "ps", "--servers", f"old@127.0.0.1:{port}")
-    program.communicate("\n", timeout=LIMIT)
-    assert done.status == 3
-    assert "older version" in done.error
 
 
 OBSERVERS = {
@@ -342,35 +318,6 @@ def observer(servers: Servers, kind: str) -> Iterator[int]:
         yield program.pid
 
 
-@pytest.mark.explore
-@pytest.mark.parametrize("kind", [*OBSERVERS, "web"])
-def test_an_observer_that_is_stopped_delays_nobody(kind: str) -> None:
-    """It asks, and is stopped; a leader is killed: the next one leads while the observer still counts as connected."""
-    elect = [sys.executable, "-m", "locks_leader.command", "elect", "chief", "--"]
-    lead = [sys.executable, "-c", "print('ready', flush=True); input()"]
-    with World() as world:
-        servers = Servers(world, net_ticktime=60)  # silence alone ends no connection here
-        with observer(servers, kind) as stopped:
-            os.kill(stopped, signal.SIGSTOP)
-            candidates = [
-                Program([*elect, *lead], env=servers.environment(), stderr=None) for _ in range(2)
-            ]
-            try:
-                ready, _, _ = select.select([each.stdout for each in candidates], [], [], LIMIT)
-                first = 0 if candidates[0].stdout in ready else 1
-                candidates[first].kill()
-                later = candidates[1 - first].stdout
-                assert later is not None
-                assert select.select([later], [], [], LIMIT / 2)[0]
-                assert later.readline() == "ready\n"
-                told = json.loads(locks(servers, "status", "--json").out)
-                # It, the candidate, and the command itself.
-                assert [node["clients"] for node in told["nodes"]] == [3, 3, 3]
-            finally:
-                for each in candidates:
-                    each.kill()
-                    each.communicate(timeout=LIMIT)
-                os.kill(stopped, signal.SIGCONT)
 
 
 if __name__ == "__main__":

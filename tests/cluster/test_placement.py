@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from benchmarks.placed import ids_apart
-from locks.node.peers.agreement import Agreement, pack_servers, unpack_servers
+from locks.node.peers.agreement import Agreement
 from locks.node.ports import Servers as Known
-from locks.otp.bytes.fields import BadMessage
-from locks.values import Atom
 from tests.cluster.commands import locks, running
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, Servers
@@ -95,21 +93,6 @@ with locks.transaction(timeout=60, on_deadlock="surrender") as tx:
 """
 
 
-@pytest.mark.slow
-def test_a_ring_through_three_groups_is_resolved(nine: Servers) -> None:
-    """Each of three programs has a lock of one group, and waits for one of the next: one of them gives way, and all go on."""
-    names = ids_apart(NINE, 3, "ring")
-    codes = [
-        RING.format(own=own, next=after)
-        for own, after in zip(names, names[1:] + names[:1], strict=True)
-    ]
-    for _ in range(3):
-        with running(nine, *codes) as programs:
-            for program in programs:
-                print(file=program.stdin, flush=True)
-            counts = [int(program.stdout.readline()) for program in programs]
-            assert any(counts)
-    assert locks(nine, "deadlocks").out.count("gives up ring") >= 3
 
 
 WAIT = """
@@ -310,18 +293,6 @@ def test_servers_go_down_and_come_back() -> None:
 # --- What is said of copies --------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_what_is_said_of_copies_is_checked() -> None:
-    """Fewer than there are servers; a set without copies is said as ever, and its form is read without them."""
-    said = pack_servers(FIVE)
-    assert unpack_servers(said) == FIVE
-    assert said[1] == Atom("placement")
-    whole = FIVE._replace(copies=0)
-    assert pack_servers(whole) == (said[0], Atom("servers"), *said[2:4])
-    assert unpack_servers(pack_servers(whole)) == whole
-    for copies in (0, 5, 6, -1, True, "3", None, 1.5):
-        with pytest.raises(BadMessage):
-            unpack_servers((*said[:4], copies))
 
 
 @pytest.mark.slow

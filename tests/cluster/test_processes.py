@@ -102,15 +102,6 @@ def test_tell_and_ask(nodes: Nodes) -> None:
     assert ref.is_alive()
 
 
-def test_an_actor_of_pykka(nodes: Nodes) -> None:
-    """Pykka's own actors can be reached, too."""
-    a, b = nodes.meet(A, B)
-    plain = Plain.start()
-    b.register("plain", plain)
-    assert a.remote("plain", B).ask(1, timeout=5) == ("plain", 1)
-    plain.stop()
-    with pytest.raises(pykka.ActorDeadError):
-        a.remote("plain", B).ask(1, timeout=5)
 
 
 def test_references_in_messages(nodes: Nodes) -> None:
@@ -188,20 +179,6 @@ def test_who_takes_its_time_holds_up_nobody_else(nodes: Nodes, capfd: Any) -> No
     assert "by zero" not in capfd.readouterr().err
 
 
-def test_what_can_not_be_sent(nodes: Nodes) -> None:
-    """What has no term is refused where it is sent, and nothing is sent of it."""
-    a, b = nodes.meet(A, B)
-    actor = Echo.start()
-    b.register("echo", actor)
-    ref = a.remote("echo", B)
-    cycle: list[Any] = []
-    cycle.append(cycle)
-    for wrong in (object(), {1, 2}, float("nan"), "\ud800", cycle, (1, lambda: 0)):
-        with pytest.raises(locks.MisuseError):
-            ref.tell(wrong)
-        with pytest.raises(locks.MisuseError):
-            ref.ask(wrong, timeout=5)
-    assert ref.ask("told", timeout=5) == []
 
 
 def test_names(nodes: Nodes) -> None:
@@ -261,16 +238,6 @@ def test_monitors(nodes: Nodes) -> None:
         eventually(lambda: b.cluster.processes.registered("echo") is None)  # type: ignore[union-attr]
 
 
-def test_monitors_of_what_is_not_there(nodes: Nodes) -> None:
-    """Who does not exist is down at once, and so is who can't be reached."""
-    a, b = nodes.meet(A, B)
-    nobody = _down(a.remote("nobody", B))
-    eventually(lambda: nobody)
-    assert nobody[0][1] == "noproc"
-    nowhere = _down(a.remote("nobody", "nowhere@127.0.0.1"))
-    eventually(lambda: nowhere)
-    assert nowhere[0][1] == "noconnection"
-    del b
 
 
 def test_a_lost_connection_is_down(nodes: Nodes) -> None:
@@ -314,19 +281,6 @@ def test_a_pid_of_an_earlier_incarnation(nodes: Nodes) -> None:
     a_actor.stop()
 
 
-def test_a_monitor_that_is_cancelled(nodes: Nodes) -> None:
-    """Who has cancelled its monitor is told nothing."""
-    a, b = nodes.meet(A, B)
-    actor = Echo.start()
-    b.register("echo", actor)
-    ref = a.remote("echo", B)
-    told: list[Any] = []
-    cancelled = locks.actors.monitor(ref, told.append)
-    kept = _down(ref)
-    cancelled.cancel()
-    actor.stop()
-    eventually(lambda: kept)
-    assert told == []
 
 
 # --- Links --------------------------------------------------------------------------------------
@@ -353,22 +307,6 @@ def test_links(nodes: Nodes, dies: str) -> None:
     assert ends_here[0][1] == ends_there[0][1] == expected
 
 
-def test_a_normal_end_leaves_the_other(nodes: Nodes) -> None:
-    """Who ends normally takes nobody along."""
-    a, b = nodes.meet(A, B)
-    actor = Echo.start()
-    mine = Echo.start()
-    b.register("echo", actor)
-    a.register("mine", mine)
-    b.remote("mine", A).tell(actor)
-    (ref,) = eventually(lambda: mine.ask("told", timeout=5))
-    a.link(mine, ref)
-    assert ref.ask(1, timeout=5) == 1
-    reasons = _down(ref)
-    actor.stop()
-    eventually(lambda: reasons)
-    assert mine.ask("alive?", timeout=5) == "alive?"
-    mine.stop()
 
 
 def test_links_that_can_not_be(nodes: Nodes) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import resource
 import shutil
 import signal
 import sys
@@ -289,29 +288,6 @@ def test_no_room_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert [each.lock_id for each in found(tmp_path / "a.state")[0]] == [("job",), long]
 
 
-@pytest.mark.explore
-def test_a_full_disk(servers: Keeping) -> None:
-    """Servers that can't write set no marks, and say so; locks go on; when there is room again, so does the work."""
-    eventually(lambda: remember(servers), limit=LIMIT)
-    limit = resource.RLIMIT_FSIZE
-    before = resource.getrlimit(limit)
-    assert run(servers, "--once", "job", "--", "true")[0] == 0
-    for index in (0, 1):
-        resource.prlimit(servers.processes[index].process.pid, limit, (4096, before[1]))
-    status, out, error = run(servers, "--once", "late", "--", "echo", "ran")
-    assert (status, out) == (123, "ran\n"), "nobody could know it before"
-    assert "can't write its state file" in error
-    status, out, error = run(servers, "--once", "--timeout", "1", "next", "--", "echo", "never")
-    assert (status, out) == (125, "")
-    assert "can't write its state file" in error
-    assert run(servers, "next", "--", "echo", "a lock")[:2] == (0, "a lock\n")
-    said = command(servers, "status").out
-    assert "a@127.0.0.1 can't write its state file, so it" in said
-    for index in (0, 1):
-        resource.prlimit(servers.processes[index].process.pid, limit, before)
-    eventually(lambda: run(servers, "--once", "again", "--", "true")[0] in (0, 122), limit=LIMIT)
-    assert run(servers, "--once", "job", "--", "echo", "never")[:2] == (122, "")
-    assert "can't write" not in command(servers, "status").out
 
 
 @pytest.mark.slow

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import pty
 import re
 import select
-import signal
 import struct
 import subprocess
 import sys
@@ -20,10 +18,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.commands import locks, running
+from tests.cluster.commands import running
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, Servers
-from tests.helpers import eventually
 
 BEGIN, END = "\x1b[?1049h", "\x1b[?1049l"
 SLEEPER = """
@@ -131,91 +128,14 @@ def terminal(servers: Servers, *arguments: str) -> Iterator[Terminal]:
         made.close()
 
 
-def test_it_lives(processes: Servers) -> None:
-    """A lock is seen that was taken later, and that it is gone; another size is taken at once; q ends it, and all is as it was."""
-    with terminal(processes, "top", "--interval", "0.2") as top:
-        top.until("SERVER.*a@127.*per second: [0-9]")
-        assert top.shown.startswith(BEGIN)
-        assert top.mode() != top.before
-        with running(processes, SLEEPER):
-            top.until(r"HELD FOR.*write accounts *monthly report \(report.py")
-        at = top.until("0 held, 0 waiting", len(top.shown))
-        top.resize(40, 5)
-        top.command.send_signal(signal.SIGWINCH)
-        small = r"\x1b\[H([^\n]*\n){4}[^\n]*\x1b\[J"  # a frame of five lines
-        top.until(small, at)
-        frame = re.search(small, top.shown[at:])
-        assert frame is not None
-        lines = re.sub(r"\x1b\[[A-Z]|\r", "", frame[0]).split("\n")
-        assert max(map(len, lines)) == 39
-        top.type("xq")
-        assert top.end() == 0
-        assert top.shown.endswith(END)
-        assert top.mode() == top.before
 
 
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
-)
-def test_signals_end_it(processes: Servers, number: signal.Signals, status: int) -> None:
-    """The terminal is as it was; although a lock server that is stopped lets it wait for an answer."""
-    with terminal(processes, "top", "--interval", "0.1", "--timeout", str(LIMIT)) as top:
-        at = top.until("SERVER.*a@127")
-        server = processes.processes[2].process
-        server.send_signal(signal.SIGSTOP)
-        try:
-            top.read(0.5)
-            top.command.send_signal(number)
-            assert top.end() == status
-        finally:
-            server.send_signal(signal.SIGCONT)
-            eventually(lambda: "3 of 3 lock" in locks(processes, "status").out, LIMIT)
-        assert top.shown[at:].count(END) == 1
-        assert top.shown.endswith(END)
-        assert top.mode() == top.before
 
 
-def test_it_is_suspended_and_goes_on(processes: Servers) -> None:
-    """Meanwhile the terminal is the shell's."""
-    with terminal(processes, "top", "--interval", "0.1") as top:
-        at = top.until("SERVER.*a@127")
-        top.command.send_signal(signal.SIGTSTP)
-        at = top.until(re.escape(END), at)
-        _, status = os.waitpid(top.command.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status)
-        assert top.mode() == top.before
-        top.command.send_signal(signal.SIGCONT)
-        top.until(re.escape(BEGIN) + ".*SERVER", at)
-        top.type("Q")
-        assert top.end() == 0
-        assert top.mode() == top.before
 
 
-def test_no_terminal(processes: Servers) -> None:
-    """Frames come one after another, without anything that is for terminals; `--once` prints one."""
-    done = locks(processes, "top", "--once", "--interval", "0.1")
-    assert done.status == 0
-    assert done.out.count("3 of 3 lock servers") == 1
-    assert "per second: 0 requests" in done.out
-    assert "\x1b" not in done.out
-    told = json.loads(locks(processes, "top", "--once", "--json", "--interval", "0.1").out)
-    assert set(told["rates"]) == {each["node"] for each in told["nodes"]}
-    command = [sys.executable, "-m", "locks_leader.command", "top", "--interval", "0.1"]
-    with subprocess.Popen(
-        command, env=processes.environment(), stdout=subprocess.PIPE, text=True
-    ) as running_on:
-        assert running_on.stdout is not None
-        heads = (line for line in running_on.stdout if "lock servers" in line)
-        assert [next(heads).startswith("3 of 3") for _ in range(3)] == [True] * 3
-        running_on.terminate()
 
 
-@pytest.mark.parametrize("interval", ["0", "-1", "nan", "1e30"])
-def test_intervals_that_are_none(processes: Servers, interval: str) -> None:
-    """One sentence, and exit status 2."""
-    done = locks(processes, "top", f"--interval={interval}")
-    assert done.status == 2
-    assert "is too short" in done.error
 
 
 @pytest.mark.slow

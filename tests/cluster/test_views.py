@@ -6,18 +6,16 @@ import random
 import threading
 from typing import Any
 
-import gevent
 import pytest
 
 import locks
-from locks.api import watch_on
 from locks.node.views import sender as view_sender
 from locks.otp.bytes.control import RegSend, Send
 from locks.otp.bytes.terms import Atom, Pid
 from locks.wire import pages
 from tests.cluster.nodes import A, B, C, News, Nodes, Stranger, until_connected
 from tests.cluster.test_clients import program_of
-from tests.helpers import LIMIT, SEED, eventually
+from tests.helpers import SEED, eventually
 
 TABLE = ("t",)
 CAST, OURS = Atom("$gen_cast"), Atom("$locks")
@@ -302,53 +300,5 @@ def test_a_queue_that_is_not_answered(nodes: Nodes, monkeypatch: pytest.MonkeyPa
         assert a.cluster.views._once == {}
 
 
-def test_whether_a_lock_is_wanted_elsewhere(nodes: Nodes) -> None:
-    """Nobody asks for it, one does, or more than fit into an answer; a node that is lost is not asked."""
-    a, b = nodes.meet(A, B)
-    assert a.cluster is not None
-    views = a.cluster.views
-
-    def ask() -> bool | None:
-        told: list[bool | None] = []
-        a.turn.run(views.ask_whether_wanted, B, TABLE, told.append)
-        return eventually(lambda: told)[0]
-
-    assert ask() is False
-    agent = b.spawn_agent()
-    agent.lock_all(wanted(0), 20)
-    assert ask() is True
-    agent.lock_all(wanted(*range(150)), 20)
-    assert ask() is True
-    b.stop()
-    until_connected(a)
-    with pytest.raises(locks.errors.NodeNotRunning):
-        a.turn.run(views.ask_whether_wanted, B, TABLE, print)
 
 
-def test_a_page_that_comes_while_its_reader_stops(
-    nodes: Nodes, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is left unread without a word: the node's worker takes it in when no more work is accepted."""
-    a, b = nodes.meet(A, B)
-    views: list[locks.values.View] = []
-    watch_on(a, TABLE, (B,), views.append)
-    eventually(lambda: views)
-    arrived, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        arrived.set()
-        while not go_on.is_set():
-            gevent.sleep(0.001)
-
-    a.executor.run_soon(hold)
-    assert arrived.wait(LIMIT)
-    queued = len(a.executor._work)
-    b.spawn_agent().lock_all(wanted(1), LIMIT)
-    eventually(lambda: len(a.executor._work) > queued)
-    stopping = threading.Thread(target=a.stop)
-    stopping.start()
-    eventually(lambda: a.executor._stopping)
-    go_on.set()
-    stopping.join(LIMIT)
-    assert len(views) == 1
-    assert "a background task failed" not in caplog.text

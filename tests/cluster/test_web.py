@@ -152,29 +152,6 @@ def test_a_page_that_reads_nothing_delays_nobody(all_processes: Web) -> None:
                 reader.next()
 
 
-@pytest.mark.explore
-def test_nothing_is_kept_for_pages_that_read_nothing(processes: Servers) -> None:
-    """Thirty of them, while a thousand locks come and go: the page's program does not grow, and another page is served."""
-    churn = """
-import locks
-print("ready", flush=True)
-while True:
-    with locks.transaction() as tx:
-        tx.lock_all([("row", n, "x" * 100) for n in range(1000)])
-"""
-    with ExitStack() as stack:
-        page = stack.enter_context(web(processes))
-        reader = stack.enter_context(Reader(page))
-        stack.enter_context(running(processes, churn))
-        for _ in range(30):
-            lazy = stack.enter_context(socket.create_connection(("127.0.0.1", page.port)))
-            lazy.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        sizes = []
-        for _ in range(25):
-            reader.next()
-            sizes.append(memory(page.pid))
-        print("MiB", sizes)
-        assert max(sizes[15:]) < sizes[14] + 20
 
 
 def test_too_many_pages_are_refused(processes: Servers, all_processes: Web) -> None:
