@@ -142,8 +142,6 @@ def test_what_somebody_sees_and_does(processes: Servers, all_processes: Browser)
         browser.open("about:blank")  # so that the page's server need not wait for it
 
 
-
-
 @pytest.mark.parametrize("width", [360, 700, 1280])
 @pytest.mark.explore
 def test_no_width_is_too_narrow(processes: Servers, all_processes: Browser, width: int) -> None:
@@ -235,5 +233,3 @@ def test_ten_thousand_locks(processes: Servers, all_processes: Browser) -> None:
         browser.run("document.querySelector('#search').value = ''")
         browser.run("document.querySelector('#search').dispatchEvent(new Event('input'))")
         assert browser.errors == []
-
-

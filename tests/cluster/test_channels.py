@@ -144,8 +144,6 @@ def test_a_channel_is_closed_when_nobody_wants_it(
     assert resolved(again, ring(again, (S1, S2, S3, S1))) == 1
 
 
-
-
 @pytest.mark.parametrize("how", ["tunnel", "relay"])
 def test_what_was_lost_with_a_channel_is_said_again(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, how: str
@@ -219,10 +217,6 @@ def test_what_must_not_be_said_costs_the_channel_alone(
     close_ring(txs, asked)
 
 
-
-
-
-
 def test_there_is_none_between_nodes_that_are_connected(nodes: Nodes) -> None:
     """When they are connected it is closed, and one that is opened is refused."""
     (server,) = nodes.meet(A, mesh=False)
@@ -234,5 +228,3 @@ def test_there_is_none_between_nodes_that_are_connected(nodes: Nodes) -> None:
     one.turn.run(channels_of(one).want, other.name)
     eventually(lambda: not channels_of(one)._channels)
     assert link(one, other.name).closed is None
-
-

@@ -53,8 +53,6 @@ def test_a_client_node_locks_on_its_servers(nodes: Nodes) -> None:
     other.end()
 
 
-
-
 def test_a_client_node_is_asked_for_nothing(nodes: Nodes) -> None:
     """Who names it as a lock server is told why it is none; `all_alive` does not count it."""
     a = nodes.start(A)
@@ -99,8 +97,6 @@ def test_it_connects_again(nodes: Nodes) -> None:
     eventually(lambda: a.nodes(hidden=True) == [client.name])
 
 
-
-
 def test_without_mesh_who_listens_is_a_lock_server(nodes: Nodes) -> None:
     """Only who neither meshes nor listens is a client."""
     a, b = nodes.start(A), nodes.start(B, mesh=False, listen=True)
@@ -136,5 +132,3 @@ def test_a_host_with_a_strange_name(name: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(socket, "gethostname", lambda: name)
     host = client_name().split("@")[1]
     assert host == ("twowords" if " " in name else "localhost")
-
-

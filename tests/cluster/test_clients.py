@@ -34,29 +34,11 @@ class Client(pykka.ThreadingActor):
         return None
 
 
-
-
 @contextmanager
 def program_of(node: locks.node.Node) -> Iterator[None]:
     """Let the functions of `locks` work on a node."""
     with stand_in(node):
         yield
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
 
 
 # --- Watching -----------------------------------------------------------------------------------
@@ -128,7 +110,3 @@ def test_an_actor_that_watches(nodes: Nodes) -> None:
     a.disconnect(B)
     eventually(lambda: b.server.watchers(X) == [])
     eventually(lambda: all_watchers(b.server.machine) == [])
-
-
-
-

@@ -13,11 +13,12 @@ import gevent
 import pytest
 from gevent.event import Event
 
+import locks
 from locks.otp.admission import door
 from locks.otp.admission.door import Door
 from locks.otp.notices import Notices
 from tests.cluster.conftest import Certify
-from tests.cluster.harness import ROOT, World, until_alive
+from tests.cluster.harness import ROOT, Process, World, until_alive
 from tests.cluster.nodes import A, Nodes, Stranger, peer
 from tests.helpers import eventually
 
@@ -28,16 +29,16 @@ needs_openssl = pytest.mark.skipif(
 
 
 @contextmanager
-def crowd(port: int, name: str, *options: str) -> Iterator[None]:
+def crowd(node: locks.node.Node) -> Iterator[None]:
     """A crowd at a door, as a process of its own."""
-    command = [sys.executable, "-m", "tests.cluster.crowd", str(port), name, *options]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline()  # it is there
-            yield
-        finally:
-            process.kill()
+    assert node.address is not None
+    place = f"{node.name}=127.0.0.1:{node.address[1]}"
+    process = Process("crowd", ["tests.cluster.misbehaviour", "strangers", place])
+    try:
+        assert "connected" in process._stdout.readline()
+        yield
+    finally:
+        process.close()
 
 
 # --- A real crowd -------------------------------------------------------------------------------
@@ -49,8 +50,7 @@ def test_newcomers_get_in(nodes: Nodes, certify: Certify, tls: bool) -> None:
     """While 500 sockets idle and a flood of handshakes is left half done, honest nodes get in."""
     given = certify("ours", "127.0.0.1") if tls else None
     a = nodes.start(A, tls=given)
-    assert a.address is not None
-    with crowd(a.address[1], A, *(["--tls"] if tls else [])):
+    with crowd(a):
         for number in range(5):
             newcomer = nodes.start(f"n{number}@127.0.0.1", tls=given, listen=False)
             assert newcomer.connect(peer(a), timeout=60)
@@ -58,10 +58,6 @@ def test_newcomers_get_in(nodes: Nodes, certify: Certify, tls: bool) -> None:
         agent = a.spawn_agent()
         agent.lock_all([(("x",), "write", (A,), "all")], 60)  # and it works
         agent.end_transaction()
-
-
-
-
 
 
 def test_no_files_are_left(nodes: Nodes, world: World) -> None:

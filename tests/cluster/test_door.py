@@ -243,10 +243,6 @@ def test_a_frame_that_is_too_long(nodes: Nodes, monkeypatch: pytest.MonkeyPatch)
     eventually(lambda: any("5001 bytes" in reason for reason in news.reasons()))
 
 
-
-
-
-
 # --- Slow and silent peers ----------------------------------------------------------------------
 
 

@@ -24,8 +24,7 @@ from locks.otp.links.link import Link
 from locks.otp.names import address_book, dialling
 from locks.otp.names.address_book import NAMES
 from locks.wire.forms import OURS
-from tests.cluster.nodes import A, B, C, Nodes, peer, until_connected, until_members
-from tests.cluster.peers import ODD, Peer
+from tests.cluster.nodes import ODD, A, B, C, Nodes, Peer, peer, until_connected, until_members
 from tests.helpers import eventually
 
 NOBODY = ("127.0.0.1", 1)  # nobody listens there
@@ -228,8 +227,6 @@ def test_a_short_ticktime_is_for_one_link(nodes: Nodes, monkeypatch: pytest.Monk
     odd.close()
 
 
-
-
 # --- Names of the dead --------------------------------------------------------------------------
 
 
@@ -269,8 +266,6 @@ def test_one_peer_that_lies_about_an_age(nodes: Nodes, monkeypatch: pytest.Monke
         assert "zombie@127.0.0.1" not in addresses(b)
     odd.close()
     eventually(knows(a, B), 5)
-
-
 
 
 # --- Who is told what, when ---------------------------------------------------------------------
@@ -319,8 +314,4 @@ def test_one_greeting_at_a_time(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -
     odd.close()
 
 
-
-
 # --- With real processes ------------------------------------------------------------------------
-
-

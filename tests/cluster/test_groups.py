@@ -117,8 +117,6 @@ def test_members_of_every_kind_leave_when_they_end(alone: locks.node.Node) -> No
         monitor.cancel()
 
 
-
-
 def test_scopes_are_apart(alone: locks.node.Node) -> None:
     """A group of one scope has nothing to do with that of another."""
     one, two = Member.start(), Member.start()
@@ -178,8 +176,6 @@ def test_an_actor_is_told(alone: locks.node.Node) -> None:
     eventually(lambda: watcher.ask("told") == expected)
     for actor in (one, watcher):
         actor.stop()
-
-
 
 
 def test_a_monitor_that_is_cancelled(alone: locks.node.Node) -> None:
@@ -297,8 +293,6 @@ def test_members_of_several_nodes(nodes: Nodes) -> None:
     mine.stop()
 
 
-
-
 def test_nodes_that_are_cut_off(nodes: Nodes) -> None:
     """Members of a lost node leave, once; when it is back, those that are there then join."""
     a, b = nodes.meet(A, B, mesh=False)
@@ -355,8 +349,6 @@ def test_a_name_that_is_taken(nodes: Nodes) -> None:
     with pytest.raises(locks.MisuseError, match=r"has it$"):
         a.register("free", actor)
     actor.stop()
-
-
 
 
 def test_what_others_may_not_say(

@@ -115,8 +115,6 @@ def test_the_cookie_is_changed_in_three_commands(machines: Machines) -> None:
     change_the_cookie(machines, 2)
 
 
-
-
 BAD: list[tuple[str | None, int, str]] = [
     (None, 0o600, "No such file"),
     ("", 0o600, "1 to 9 cookies, not 0"),
@@ -210,8 +208,6 @@ def test_which_cookies_meet(nodes: Nodes, ours: list[str], theirs: list[str], me
         eventually(
             lambda: "has another cookie; all nodes need the same one" in a.refusals.get(B, "")
         )
-
-
 
 
 def test_a_program_reads_its_file_again(nodes: Nodes, tmp_path: Path) -> None:

@@ -98,10 +98,6 @@ def test_a_watch_of_a_table_with_thousands_of_rows(
     assert place.news.told == []
 
 
-
-
-
-
 @pytest.mark.explore
 def test_12000_rows_that_are_granted_at_once(world: World, nodes: Nodes) -> None:
     """They waited for the table lock of another program; they are told in parts."""
@@ -133,5 +129,3 @@ def test_a_deadlock_between_a_table_and_its_12000_rows(world: World, nodes: Node
     place.agent.end_transaction()
     assert agent.await_all(LIMIT).status == "have_all_locks"
     assert place.news.told == []
-
-

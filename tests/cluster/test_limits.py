@@ -93,8 +93,6 @@ def test_one_transaction_too_many_is_refused(nodes: Nodes) -> None:
     third.lock(("d",), [A])
 
 
-
-
 def test_transactions_that_are_over_are_forgotten(nodes: Nodes) -> None:
     """A program that unlocks what it has locked, in one transaction after the other, leaves nothing behind but some numbers."""
     a = nodes.start(A, limits={"transactions": 3})
@@ -180,7 +178,3 @@ def test_watches_that_were_begun_before_the_server_came(
         eventually(lambda: "watched no x/2: this program has 2 watches" in caplog.text)
     eventually(lambda: again.statistics().watches == 2)
     assert link(again, client.name).closed is None
-
-
-
-

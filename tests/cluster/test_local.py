@@ -108,8 +108,6 @@ def test_of_eight_processes_one_starts_the_lock_server(machine: Machine) -> None
     at_the_same_moment(machine, 2)
 
 
-
-
 LOSER = """
 import sys, time, locks
 with locks.Lock(("warm", "up")):
@@ -172,8 +170,6 @@ print(lost)
 """
 
 
-
-
 def test_it_ends_when_nobody_needs_it_and_nothing_of_it_is_left() -> None:
     """After a while without anybody; who comes just then has another one at once."""
     with Machine(idle=0.2) as machine:
@@ -195,8 +191,6 @@ for _ in range(int(sys.argv[2])):
     locks.stop()
     time.sleep(0.1 + 0.1 * chance.random())
 """
-
-
 
 
 DAEMON = """
@@ -296,8 +290,6 @@ def test_a_forked_child_meets_its_parent(machine: Machine) -> None:
     assert machine.run(FORKS) == "not now\nend\n"
 
 
-
-
 WEB = """
 import locks
 count = 0
@@ -308,10 +300,6 @@ def application(environ, start_response):
     return [body]
 locks.start()
 """
-
-
-
-
 
 
 @pytest.mark.slow

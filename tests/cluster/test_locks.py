@@ -134,8 +134,6 @@ def test_readers_share_and_writers_do_not(nodes: Nodes) -> None:
     assert writer.granted(X) == ALL
 
 
-
-
 def test_a_timeout_withdraws_everywhere(nodes: Nodes) -> None:
     """After a timeout no node has a request left, and the next one finds the way free."""
     a, b, c = nodes.meet(*ALL)
@@ -177,8 +175,6 @@ def test_the_end_of_a_client_releases_everywhere(nodes: Nodes) -> None:
     eventually(lambda: len(requests(a)) == 2)
     b.stop()
     assert waits.result(5)
-
-
 
 
 # --- Deadlocks ----------------------------------------------------------------------------------
@@ -291,8 +287,6 @@ def test_a_node_that_goes_down_while_it_is_waited_for(nodes: Nodes) -> None:
     assert again.view(X).holders[0].agent == waiter.agent.id
 
 
-
-
 def test_a_restarted_node_has_forgotten(nodes: Nodes) -> None:
     """A new incarnation grants what the old one had granted; nobody is told that it still has it."""
     a, b = nodes.meet(A, B)
@@ -314,7 +308,3 @@ def test_a_restarted_node_has_forgotten(nodes: Nodes) -> None:
         holder.ensure_held()  # until the client was told again
     assert holder.do(lambda: locks.await_all_locks(holder.agent, timeout=5))
     holder.ensure_held()
-
-
-
-

@@ -21,8 +21,7 @@ from locks.program.default import stand_in
 from locks.wire.forms import LOCK_SERVER
 from locks.wire.messages import pack
 from tests.cluster.harness import World
-from tests.cluster.nodes import A, B, C, Nodes, Tx, peer, until_connected, until_members
-from tests.cluster.peers import Peer
+from tests.cluster.nodes import A, B, C, Nodes, Peer, Tx, peer, until_connected, until_members
 from tests.cluster.servers import LIMIT, Servers
 from tests.helpers import SEED, eventually
 
@@ -75,10 +74,6 @@ def test_an_error_of_the_block_goes_on(nodes: Nodes) -> None:
         block()
 
 
-
-
-
-
 def test_await_nodes_after_a_loss(nodes: Nodes) -> None:
     """With `await_nodes` the transaction goes on: the lock is claimed anew when the node is back."""
     a, b = nodes.meet(A, B)
@@ -113,8 +108,6 @@ def test_a_cut_is_a_loss(nodes: Nodes) -> None:
     until_members(a, B)
     assert tx.do(lambda: locks.await_all_locks(tx.agent, timeout=5))
     tx.ensure_held()
-
-
 
 
 # --- Fencing tokens -----------------------------------------------------------------------------

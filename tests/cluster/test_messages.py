@@ -23,14 +23,6 @@ def holders(node: locks.node.Node) -> list[AgentId]:
     return [contender.agent for contender in node.view(X).holders]
 
 
-
-
-
-
-
-
-
-
 @pytest.mark.parametrize("lock_id", [("x",) * (MOST_ELEMENTS + 1), ("x" * 70_000,)], ids=len)
 def test_what_a_peer_sends_has_the_same_limits(nodes: Nodes, lock_id: Any) -> None:
     """An id that is too large is never asked for; its node loses its connection, and others lose nothing."""

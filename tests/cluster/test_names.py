@@ -180,8 +180,6 @@ def test_it_is_logged_once(world: World) -> None:
     until_alive(second, S)
 
 
-
-
 def test_heartbeats_leave_no_long_gap() -> None:
     """Whenever something was sent last: when there are `LOOKS` looks after it, something is sent again."""
     sent: list[bytes] = []
@@ -221,8 +219,6 @@ def test_heartbeats_leave_no_long_gap() -> None:
     waits = min(max(NET_TICKTIME / rivals.PART, rivals.SIGNS[0]), rivals.SIGNS[1])
     assert waits * 0.7 > NET_TICKTIME / distribution.CHECKS
     assert rivals.SIGNS[1] < distribution.HANDSHAKE_TIME - 2  # the newcomer is still there
-
-
 
 
 # --- A program that comes back ------------------------------------------------------------------

@@ -75,10 +75,6 @@ def test_both_connect_at_the_same_time(nodes: Nodes, mapper: int, own: str) -> N
         assert link(ours, E) is kept
 
 
-
-
-
-
 def test_an_erlang_node_with_a_name_that_is_taken(nodes: Nodes, mapper: int) -> None:
     """An Erlang node with the name of a program that is connected is refused, and goes on."""
     ours, first = nodes.start(SMALLER, epmd=True), nodes.start(E, mesh=False)

@@ -93,14 +93,6 @@ def test_waits_that_were_given_up_leave_nothing(nodes: Nodes) -> None:
     assert a.cluster.arrivals._waiting == {}
 
 
-
-
-
-
-
-
-
-
 def test_a_node_that_is_alone() -> None:
     """Without a cookie a node has nothing to do with others, and says how to change that."""
     node = locks.node.Node("alone@localhost")
@@ -295,8 +287,6 @@ def test_a_node_that_is_replaced(nodes: Nodes) -> None:
     assert link(a, B).peer.creation == again.cluster.distribution.creation  # type: ignore[union-attr]
 
 
-
-
 # --- The mesh -----------------------------------------------------------------------------------
 
 
@@ -482,5 +472,3 @@ def test_hearsay_is_forgotten(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> 
     assert {"peer@127.0.0.1", B} <= a.cluster.distribution.addresses.keys()
     assert a.nodes() == [B]
     assert b.nodes() == [A]
-
-

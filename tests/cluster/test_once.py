@@ -369,10 +369,6 @@ def test_a_storm_of_starts(servers: Servers, tmp_path: Path) -> None:
     assert told["done"] > 0
 
 
-
-
-
-
 @pytest.mark.parametrize(
     ("lines", "wrong"),
     [

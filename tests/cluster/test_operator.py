@@ -253,8 +253,6 @@ def test_status_when_too_few_are_there() -> None:
         assert locks(servers, "why", "nothing").status == 1
 
 
-
-
 OBSERVERS = {
     "waits": "import locks, sys; print('ready', flush=True); locks.facts.waits(); print('3 of 3', flush=True); input()",
     "top": """
@@ -316,8 +314,6 @@ def observer(servers: Servers, kind: str) -> Iterator[int]:
         while not program.stdout.readline().startswith("3 of 3"):
             assert program.poll() is None
         yield program.pid
-
-
 
 
 if __name__ == "__main__":

@@ -93,8 +93,6 @@ with locks.transaction(timeout=60, on_deadlock="surrender") as tx:
 """
 
 
-
-
 WAIT = """
 import locks
 with locks.transaction(timeout=60, label={label!r}) as tx:
@@ -291,8 +289,6 @@ def test_servers_go_down_and_come_back() -> None:
 
 
 # --- What is said of copies --------------------------------------------------------------------------
-
-
 
 
 @pytest.mark.slow

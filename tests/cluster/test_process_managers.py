@@ -145,8 +145,6 @@ def check_program(command: str, folder: Path, environment: dict[str, str]) -> No
     assert numbers(folder) == ALL
 
 
-
-
 @pytest.mark.explore
 @pytest.mark.parametrize("command", sorted(set(recipes("python")) - ELSEWHERE))
 def test_programs_of_one_machine(tmp_path: Path, command: str) -> None:
@@ -255,16 +253,6 @@ def held_by(folder: Path, number: int = 1) -> int:
     return int(held.read_text().splitlines()[-1])
 
 
-
-
-
-
-
-
-
-
-
-
 # --- Workers come and go ----------------------------------------------------------------------------------
 
 
@@ -314,12 +302,6 @@ def test_a_worker_is_killed(processes: Servers, tmp_path: Path, command: str) ->
         assert str(first) not in (tmp_path / "invoices.txt").read_text()
 
 
-
-
-
-
-
-
 # --- What is refused, and what is said -------------------------------------------------------------------
 
 NAMED = """
@@ -327,8 +309,6 @@ import locks
 locks.start("web@127.0.0.1")
 from web import app
 """
-
-
 
 
 @pytest.mark.explore

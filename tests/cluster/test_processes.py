@@ -102,8 +102,6 @@ def test_tell_and_ask(nodes: Nodes) -> None:
     assert ref.is_alive()
 
 
-
-
 def test_references_in_messages(nodes: Nodes) -> None:
     """References can be sent: there they lead back, and who gets its own back has itself."""
     a, b = nodes.meet(A, B)
@@ -179,8 +177,6 @@ def test_who_takes_its_time_holds_up_nobody_else(nodes: Nodes, capfd: Any) -> No
     assert "by zero" not in capfd.readouterr().err
 
 
-
-
 def test_names(nodes: Nodes) -> None:
     """A name is taken while its actor lives, and only by one; those of locks' own are not given."""
     a, b = nodes.meet(A, B)
@@ -238,8 +234,6 @@ def test_monitors(nodes: Nodes) -> None:
         eventually(lambda: b.cluster.processes.registered("echo") is None)  # type: ignore[union-attr]
 
 
-
-
 def test_a_lost_connection_is_down(nodes: Nodes) -> None:
     """Whoever is behind a connection that breaks is down; a later monitor asks anew."""
     a, b = nodes.meet(A, B, mesh=False)
@@ -281,8 +275,6 @@ def test_a_pid_of_an_earlier_incarnation(nodes: Nodes) -> None:
     a_actor.stop()
 
 
-
-
 # --- Links --------------------------------------------------------------------------------------
 
 
@@ -305,8 +297,6 @@ def test_links(nodes: Nodes, dies: str) -> None:
     eventually(lambda: ends_here and ends_there)
     expected = "noconnection" if dies == "connection" else "enough"
     assert ends_here[0][1] == ends_there[0][1] == expected
-
-
 
 
 def test_links_that_can_not_be(nodes: Nodes) -> None:

@@ -134,5 +134,3 @@ def test_agents_and_clients_of_other_nodes(nodes: Nodes) -> None:
     agent.end_transaction()
     eventually(lambda: len(downs) == 1)
     assert server.agents(("x",)).get() == []
-
-

@@ -109,8 +109,6 @@ def test_who_has_disconnected_is_told_so(nodes: Nodes) -> None:
     tx.end()
 
 
-
-
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
@@ -239,7 +237,3 @@ def test_a_message_of_a_newer_node_is_answered(
     a.turn.run(a.cluster.processes.send_named, B, LOCK_SERVER, sent)
     eventually(lambda: f"{B} did not understand the message newer" in caplog.text)
     assert a.nodes() == [B]
-
-
-
-

@@ -227,16 +227,6 @@ def test_a_lost_server_is_a_warning_at_the_others(world: World) -> None:
     assert servers.processes[1].errors().count("lost the connection") == 1
 
 
-
-
-
-
-
-
-
-
-
-
 def test_the_configuration_is_shown(processes: Servers, tmp_path: Path) -> None:
     """`locks config` says what is used, and from where; the environment comes before the file."""
     (tmp_path / "locks.toml").write_text('name = "x@127.0.0.1"\nservers = ["y@127.0.0.1:9"]\n')
@@ -264,8 +254,6 @@ def test_a_local_lock_among_others_is_logged_once(caplog: pytest.LogCaptureFixtu
         assert "locks.HERE" in caplog.text
     finally:
         locks.stop()
-
-
 
 
 # --- Agreement ----------------------------------------------------------------------------------

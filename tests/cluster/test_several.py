@@ -168,5 +168,3 @@ def test_a_fork_that_imports_locks_later_is_refused() -> None:
     """So do the processes of RQ, Airflow and PySpark: the parent never imports `locks`, and each child would have locks of its own."""
     done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=True)
     assert "it was forked from process" in done.stdout
-
-

@@ -229,8 +229,6 @@ def test_an_election_does_without_a_server_that_is_stopped(servers: Servers, ind
         assert sorted(hear(program) for program in programs) == ["following", "leader"]
 
 
-
-
 @pytest.mark.slow
 @first
 def test_commands_name_the_server_that_is_stopped(servers: Servers, index: int) -> None:

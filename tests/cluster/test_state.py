@@ -288,8 +288,6 @@ def test_no_room_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert [each.lock_id for each in found(tmp_path / "a.state")[0]] == [("job",), long]
 
 
-
-
 @pytest.mark.slow
 def test_a_server_with_a_damaged_file_does_not_start(servers: Keeping, tmp_path: Path) -> None:
     """It says what to do, with status 2; a client has no such file."""

@@ -105,8 +105,6 @@ def test_a_newcomer_with_the_certificate_of_another_host(
     assert nodes.start("d@127.0.0.1", tls=lenient).connect(peer(c))
 
 
-
-
 @needs_openssl
 def test_no_certificate(nodes: Nodes, certify: Certify) -> None:
     """Who has the cookie, but no certificate, is not let in."""
@@ -151,10 +149,6 @@ def test_the_first_words_come_with_the_end_of_the_tls_handshake(
         answer = side.decrypt(stranger.socket.recv(16384))
     assert answer.startswith(b"\0\0\0\x03sok")  # four bytes of length, as in OTP
     stranger.close()
-
-
-
-
 
 
 @needs_openssl
@@ -223,8 +217,6 @@ def test_we_connect_to_otp_with_tls(
                 assert heard.pop() == (Atom("echo"), size * "x")
 
 
-
-
 # --- With epmd ----------------------------------------------------------------------------------
 
 
@@ -246,8 +238,6 @@ def test_epmd(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
         until_members(a, B)
 
 
-
-
 def test_no_epmd(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an epmd a node that wants one does not start, and says what to do."""
     monkeypatch.setenv("ERL_EPMD_PORT", str(free_port()))
@@ -266,5 +256,3 @@ print(child, flush=True)
 os.read(0, 1)
 os._exit(0)
 """
-
-

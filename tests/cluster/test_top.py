@@ -128,16 +128,6 @@ def terminal(servers: Servers, *arguments: str) -> Iterator[Terminal]:
         made.close()
 
 
-
-
-
-
-
-
-
-
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["run", "accounts"], ["elect", "chief"]])
 def test_who_waits_for_what(processes: Servers, arguments: list[str]) -> None:

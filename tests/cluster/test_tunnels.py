@@ -90,12 +90,6 @@ def test_all_that_works_over_a_connection_works_over_a_tunnel(nodes: Nodes) -> N
     eventually(lambda: tunnels(server) == ends(x) == 0)
 
 
-
-
-
-
-
-
 # --- Finding a way --------------------------------------------------------------------------------
 
 
@@ -114,8 +108,6 @@ def test_when_the_server_is_lost_there_is_a_tunnel_over_another_one(nodes: Nodes
     eventually(lambda: x.nodes(hidden=True) == [Y])
     assert link(x, Y).relay == left.name
     assert x.remote("echo", Y).ask("hello") == "hello"
-
-
 
 
 def test_no_way_is_told(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
@@ -148,8 +140,6 @@ def test_over_two_servers(nodes: Nodes) -> None:
     eventually(lambda: len(downs) == 1)
     eventually(lambda: tunnels(one) == ends(x) == 0)
     echo.stop()
-
-
 
 
 def test_disconnecting_closes_the_tunnel_and_keeps_apart(nodes: Nodes) -> None:
@@ -212,8 +202,6 @@ def test_a_wish_connects_and_its_end_disconnects(
     eventually(lambda: x.nodes(hidden=True) == y.nodes(hidden=True) == [])
     assert Y not in x.cluster.distribution.addresses
     eventually(lambda: tunnels(server) == 0)
-
-
 
 
 # --- Those who do what they must not ----------------------------------------------------------------
@@ -302,10 +290,6 @@ def test_a_crowd_of_tunnels_is_refused(nodes: Nodes) -> None:
         logging.getLogger("locks").setLevel(logging.NOTSET)
 
 
-
-
-
-
 # --- Fork -------------------------------------------------------------------------------------------
 
 FORK = """
@@ -329,5 +313,3 @@ print(os.read(read, 10000).decode())
 assert node.remote("echo", other).ask("hello") == "hello", "the parent's connection was closed"
 locks.stop()
 """
-
-

@@ -34,8 +34,6 @@ def check_alive(a: locks.node.Node, b: locks.node.Node, news: News) -> None:
         tx.end()
 
 
-
-
 def test_a_client_whose_name_can_not_be_sent(nodes: Nodes) -> None:
     """A thread may have any name; others are told one that can be sent."""
     a, b = nodes.meet(A, B)
@@ -93,8 +91,6 @@ def test_a_name_that_no_process_can_have(nodes: Nodes, name: str) -> None:
     with pytest.raises(locks.errors.InvalidOption):
         a.remote(name, B)
     check_alive(a, b, news)
-
-
 
 
 def test_a_message_to_an_actor_that_is_too_large(nodes: Nodes) -> None:
@@ -160,8 +156,6 @@ def test_a_message_that_can_not_be_sent_all_the_same(
     waiting.end()
     bystander.end()
     check_alive(a, b, news)
-
-
 
 
 def test_a_request_that_watchers_can_not_be_told(

@@ -298,7 +298,3 @@ def test_a_queue_that_is_not_answered(nodes: Nodes, monkeypatch: pytest.MonkeyPa
         thread.join()
         assert isinstance(done[0], locks.errors.NodeNotRunning)
         assert a.cluster.views._once == {}
-
-
-
-

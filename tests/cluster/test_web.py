@@ -152,8 +152,6 @@ def test_a_page_that_reads_nothing_delays_nobody(all_processes: Web) -> None:
                 reader.next()
 
 
-
-
 def test_too_many_pages_are_refused(processes: Servers, all_processes: Web) -> None:
     """With a word why; those that are open go on, and when they are closed others can be opened."""
     readers = []

@@ -226,5 +226,3 @@ def test_what_is_said_otherwise_in_commands_is_said_somewhere() -> None:
         if path.name != "printing.py"
     )
     assert [text for text in IN_OPTIONS if text not in code] == []
-
-
