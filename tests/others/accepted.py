@@ -51,18 +51,6 @@ FORK = Difference(
     "It frees a lock that another thread had when the process was forked. A forked process is another client here: it has nothing of its parent's, and what "
     "its parent has stays taken.",
 )
-BREAK = Difference(
-    "Nobody breaks a barrier: no `abort`, no `reset`",
-    "A party that gives up or dies no longer counts, and the others keep waiting. One program must not end the wait of all others.",
-)
-TIME = Difference(
-    "A party that waits too long at a barrier gets `LockTimeout`, and the others keep waiting",
-    "The barrier still works for the others: see above.",
-)
-ACTION = Difference(
-    "A barrier has no action",
-    "Parties are different programs; each of them knows what to do, and number 0 can do it alone.",
-)
 PASSES = Difference(
     "A task continues a few passes of the event loop later",
     "Its wait may be ended from any thread, so `call_soon_threadsafe` wakes its loop. These tests count passes.",
@@ -144,16 +132,10 @@ LOCK_TESTS: Kinds = {
     REPR: (
         *("TestLock::test_repr", "TestLock::test_locked_repr"),
         *("TestRLock::test_repr", "TestRLock::test_locked_repr"),
-        *("TestSemaphore::test_repr", "TestBarrier::test_repr"),
+        "TestSemaphore::test_repr",
     ),
     PRIVATE: ("TestRLock::test_recursion_count",),
     FORK: ("TestLock::test_at_fork_reinit",),
-    BREAK: (
-        *("TestBarrier::test_abort", "TestBarrier::test_abort_and_reset"),
-        "TestBarrier::test_reset",
-    ),
-    TIME: ("TestBarrier::test_timeout", "TestBarrier::test_default_timeout"),
-    ACTION: ("TestBarrier::test_action",),
 }
 
 TRAVERSABLE = ("decorator_marker", "attr_marker", "attr_marker_and_slots")
@@ -163,23 +145,13 @@ ACCEPTED: dict[str, Kinds] = {
     "cpython-greenlets": LOCK_TESTS,
     "cpython-patched": LOCK_TESTS,
     "cpython-asyncio": {
-        PASSES: (
-            *("TestLock::test_acquire", "TestLock::test_cancel_release_race"),
-            "TestBarrier::test_filling_tasks_cancel_one",
-        ),
+        PASSES: (*("TestLock::test_acquire", "TestLock::test_cancel_release_race"),),
         PRIVATE: (
             *("TestLock::test_acquire_cancel", "TestLock::test_cancel_race"),
             *("TestLock::test_finished_waiter_cancelled", "TestSemaphore::test_acquire_cancel"),
-            *(
-                "TestSemaphore::test_semaphore",
-                "TestBarrier::test_reset_barrier_when_tasks_half_draining",
-            ),
+            "TestSemaphore::test_semaphore",
         ),
-        REPR: (
-            *("TestLock::test_repr", "TestSemaphore::test_repr", "TestBarrier::test_repr"),
-            *("TestBarrier::test_barrier", "TestBarrier::test_filling_task_by_task"),
-            "TestBarrier::test_draining_state",
-        ),
+        REPR: (*("TestLock::test_repr", "TestSemaphore::test_repr"),),
         ONCE: (
             *("TestSemaphore::test_acquire", "TestSemaphore::test_acquire_cancel_before_awoken"),
             *(
@@ -191,26 +163,12 @@ ACCEPTED: dict[str, Kinds] = {
         ),
         LOOP: ("TestSemaphore::test_release_not_acquired",),
         OWN_TASK: ("TestSemaphore::test_acquire_no_hang",),
-        BREAK: tuple(
-            f"TestBarrier::test_{name}"
-            for name in (
-                *("abort_barrier", "abort_barrier_when_exception"),
-                *("abort_barrier_when_exception_then_resetting", "reset_barrier"),
-                "abort_barrier_when_tasks_half_draining_half_blocking",
-                "reset_barrier_when_tasks_half_draining_half_blocking",
-                *("reset_barrier_while_tasks_draining", "reset_barrier_while_tasks_waiting"),
-                "reset_barrier_while_tasks_waiting_and_waiting_again",
-            )
-        ),
     },
     "cpython-multiprocessing": {
         ONCE: (
             *("TestSemaphore::test_semaphore", "TestSemaphore::test_bounded_semaphore"),
             "TestSemaphore::test_timeout",
         ),
-        BREAK: LOCK_TESTS[BREAK],
-        TIME: LOCK_TESTS[TIME],
-        ACTION: LOCK_TESTS[ACTION],
     },
     "gevent-patched": {
         RELEASE: LOCK_TESTS[RELEASE],
@@ -224,9 +182,6 @@ ACCEPTED: dict[str, Kinds] = {
                 "with",
             )
         ),
-        BREAK: LOCK_TESTS[BREAK],
-        TIME: LOCK_TESTS[TIME],
-        ACTION: LOCK_TESTS[ACTION],
     },
     "gevent-threads": {ENDS: ("TestLock::test_acquire_in_one_wait_greenlet_wait_thread_gives_up",)},
     "pykka-gevent": {

@@ -89,7 +89,7 @@ class Suite(NamedTuple):
 
 
 CPYTHON_LOCKS = Installed(None, "test.lock_tests")
-SHAPES = "`Lock`, `RLock`, `Semaphore`, `Barrier`"
+SHAPES = "`Lock`, `RLock`, `Semaphore`"
 LOCKS = ("cpython_locks.py",)
 PYKKA = Archive("pykka", packages=("pytest-mock==3.15.1",))
 FOR_REDBEAT = (
@@ -132,7 +132,7 @@ SUITES = [
     Suite(
         "cpython-asyncio",
         "CPython: `test.test_asyncio.test_locks`",
-        "`aio.Lock`, `aio.Semaphore`, `aio.Barrier`",
+        "`aio.Lock`, `aio.Semaphore`",
         Installed(None, "test.test_asyncio.test_locks"),
         ("cpython_asyncio.py",),
         limit=8,

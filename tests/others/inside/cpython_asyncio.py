@@ -35,23 +35,11 @@ class Semaphore(aio.Semaphore):
         return at_once(self._blocking.locked)
 
 
-class Barrier(aio.Barrier):
-    def __init__(self, parties: int) -> None:
-        super().__init__(("barrier", next(new)), parties)
-
-    broken = False
-
-    @property
-    def n_waiting(self) -> int:
-        return len(at_once(self._blocking.waiting))
-
-
 class InTheirPlace:
     """The module `asyncio`, but for these names."""
 
     Lock = Lock
     Semaphore = BoundedSemaphore = Semaphore
-    Barrier = Barrier
 
     def __getattr__(self, name: str) -> Any:
         return getattr(asyncio, name)
@@ -66,12 +54,6 @@ class TestLock(authors.LockTests):
 
 class TestSemaphore(authors.SemaphoreTests):
     """All of them."""
-
-
-if hasattr(authors, "BarrierTests"):  # not in Python 3.10
-
-    class TestBarrier(authors.BarrierTests):
-        """All of them."""
 
 
 def setUpModule() -> None:

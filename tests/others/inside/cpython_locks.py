@@ -25,24 +25,6 @@ if os.environ.get("LOCKS_OTHERS_CLIENTS") == "greenlets":
     lock_tests.start_new_thread = thread.start_new_thread
 
 
-class Barrier(locks.Barrier):
-    """The names that `threading.Barrier` has for what one can see of it. It has no action, and nobody breaks it."""
-
-    def __init__(self, parties: int, action: None = None, timeout: float | None = None) -> None:
-        if action is not None:
-            raise NotImplementedError("a barrier of locks has no action")
-        super().__init__(("barrier", next(new)), parties, timeout=timeout)
-
-    broken = False
-
-    @property
-    def n_waiting(self) -> int:
-        return len(self.waiting())
-
-    def abort(self) -> None:
-        """The tests do so at their end."""
-
-
 class TestLock(lock_tests.LockTests):
     def locktype(self) -> locks.Lock:
         return locks.Lock(("lock", next(new)))
@@ -56,10 +38,6 @@ class TestRLock(lock_tests.RLockTests):
 class TestSemaphore(lock_tests.SemaphoreTests):
     def semtype(self, value: int = 1) -> locks.Semaphore:
         return locks.Semaphore(("semaphore", next(new)), value)
-
-
-class TestBarrier(lock_tests.BarrierTests):
-    barriertype = Barrier
 
 
 def setUpModule() -> None:

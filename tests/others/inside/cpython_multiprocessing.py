@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import unittest
 
-import cpython_locks
 from test import _test_multiprocessing as authors
 
 import locks
@@ -29,7 +28,6 @@ class Processes(authors.ProcessesMixin):
         return locks.Semaphore(("semaphore", next(new)), value)
 
     BoundedSemaphore = Semaphore
-    Barrier = cpython_locks.Barrier
 
 
 class TestLock(Processes, authors._TestLock, unittest.TestCase):
@@ -38,12 +36,6 @@ class TestLock(Processes, authors._TestLock, unittest.TestCase):
 
 class TestSemaphore(Processes, authors._TestSemaphore, unittest.TestCase):
     """All of them."""
-
-
-class TestBarrier(Processes, authors._TestBarrier, unittest.TestCase):
-    """All of them."""
-
-    defaultTimeout = 5.0
 
 
 def setUpModule() -> None:

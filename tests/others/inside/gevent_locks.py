@@ -18,8 +18,4 @@ class TestSemaphore(lock_tests.SemaphoreTests):
     semtype = cpython_locks.TestSemaphore.semtype
 
 
-class TestBarrier(lock_tests.BarrierTests):
-    barriertype = cpython_locks.Barrier
-
-
 setUpModule = cpython_locks.setUpModule
