@@ -42,6 +42,7 @@ from locks.node.client.refusals import owner_has_ended
 from locks.node.client.scope import first_servers, take_servers
 from locks.node.client.thin import ThinLocks
 from locks.node.dispatch import Dispatch, Trace
+from locks.node.observing.audit import Audit
 from locks.node.observing.long_waits import LONG, LongWaits
 from locks.node.observing.statistics import Counters
 from locks.node.ports import Background, Moved, OriginalGuard, Scope, Servers
@@ -198,8 +199,10 @@ class Node(metaclass=Shown):
         self._registers = register_agents
         if not simulated:
             register_first(self.server)
-        if isinstance(self.executor, Executor) and log_waits_longer_than < inf:
-            LongWaits(self.server, self.executor, log_waits_longer_than)
+        if isinstance(self.executor, Executor):
+            self.server.audit = Audit(self, self.executor)
+            if log_waits_longer_than < inf:
+                LongWaits(self.server, self.executor, log_waits_longer_than)
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {'running' if self.running else 'stopped'}>"

@@ -29,7 +29,6 @@ COMMANDS = {
         "elect",
         "graph",
         "groups",
-        "history",
         "leaders",
     ),
     *("node", "play", "ps", "run", "servers", "sim", "status", "top", "web", "why"),

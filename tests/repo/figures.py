@@ -59,7 +59,6 @@ BOUNDS: dict[str, dict[str, str]] = {
     "docs/cluster.md": {"five seconds": "locks.program.default.CONNECTED_WITHIN"},
     "docs/commands.md": {
         "two seconds": "locks.cli.observing.MOMENT",
-        "24 hours": "locks/cli/history.py",
         "ten seconds": "locks.cli.joining.PATIENCE",
     },
     "docs/deadlocks.md": {"2 ms": "benchmarks.crowd.HOLD"},
@@ -72,7 +71,7 @@ BOUNDS: dict[str, dict[str, str]] = {
         "1,000,000": "locks.mvcc.table.MAX_LOCKS",
         "100,000": "locks.mvcc.table.MAX_WAITERS",
     },
-    "docs/monitoring.md": {"ten seconds": "locks.program.audit_log.LOOK"},
+    "docs/monitoring.md": {"ten seconds": "locks.node.observing.audit.LOOK"},
     "docs/mvcc.md": {
         "1,000": "locks.mvcc.contention.KEPT",
         "1,000,000": "locks.mvcc.table.MAX_LOCKS",
