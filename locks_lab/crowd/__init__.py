@@ -15,7 +15,3 @@ waits behind the requests of others, messages that grow with the crowd. (Decisio
     rules      our rules, and wrong ones that must be caught
     crowd      all of the above, run once
 """
-
-from locks.form import require_interpreted
-
-require_interpreted("the simulator")

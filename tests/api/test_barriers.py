@@ -11,9 +11,9 @@ import pytest
 
 import locks
 from locks import aio
+from locks.testing import Simulation, simulate
 from tests.api.clients import Run, many
 from tests.helpers import eventually
-from tests.simulated import Simulation, simulate
 
 START = ("start",)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as xml
-from pathlib import Path
 
-from benchmarks.performance import IMAGES, PAGE, pictures, points, read, tables
+from benchmarks.performance import IMAGES, PAGE, pictures, read, tables
 
 REWRITE = "write the page anew: python -m benchmarks.performance --write"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -24,9 +23,3 @@ def test_plots_show_what_was_measured() -> None:
         assert (IMAGES / name).read_text(encoding="utf-8") == text, REWRITE
         assert f"](img/{name})" in TEXT
         assert xml.fromstring(text).tag.endswith("svg")
-
-
-def test_without_figures_there_is_nothing_to_show(tmp_path: Path) -> None:
-    """A form that was not measured has no rows, and a line of a plot has no points."""
-    assert read(tmp_path) == {"pure": {}, "compiled": {}}
-    assert points({}, "rings", "ring of ") == []

@@ -12,7 +12,6 @@ from types import FrameType
 import pytest
 
 import locks
-from locks.core.server.table import LockTable
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"\| (\d+) \| `(\w+)\.(\w+)` in `([\w/.]+)` \| (\d*) ?\|")
@@ -44,9 +43,6 @@ def test_each_function_is_named_in_the_one_that_is_said() -> None:
         assert name in names, f"{number} is not named in {named_in}"
 
 
-@pytest.mark.skipif(
-    not hasattr(LockTable.request, "__code__"), reason="compiled calls are not seen"
-)
 @pytest.mark.usefixtures("node")
 def test_a_call_goes_this_way() -> None:
     """A free lock is granted by the functions of the walk, in this order."""
