@@ -132,13 +132,6 @@ BOUNDS: dict[str, dict[str, str]] = {
         "20,000": "locks.otp.links.budgets.Limits._field_defaults.transactions",
     },
     "docs/scale.md": {"three times as": "benchmarks.placed.APART"},
-    "docs/simulator_crowds.md": {
-        "0.1 ms": "locks_lab.crowd.prices.CLIENT",
-        "0.04 ms": "locks_lab.crowd.prices.MESSAGE",
-        "0.01 ms": "locks_lab.crowd.prices.EFFECT",
-        "0.05 ms": "locks_lab.crowd.shape.Shape._field_defaults.delay",
-        "1,000": "tests/model/test_crowds.py",
-    },
     "docs/testing_others.md": {
         "300 times": "benchmarks.finding.RUNS",
         "ten seconds": "benchmarks.finding.STUCK",
