@@ -21,7 +21,6 @@ import pykka
 from locks.core.agent.lines import Lines
 from locks.core.statistics import NodeStatistics, TrafficStatistics
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning
-from locks.form.first_use import Unloaded
 from locks.lock_ids import Atom, shown
 from locks.model import (
     SERIAL_BITS,
@@ -52,6 +51,7 @@ from locks.runtime import interrupts
 from locks.runtime.actor import end_all
 from locks.runtime.addressed import OfAnotherNode, register, register_first
 from locks.runtime.executor import Executor
+from locks.runtime.first_use import Unloaded
 from locks.runtime.identity import Listener
 from locks.runtime.inline import Journal, Turn
 from locks.runtime.monitor import (

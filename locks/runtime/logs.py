@@ -141,7 +141,6 @@ EVENTS = {
             "lock": "the lock that it gave up, as text",
             "action": "`surrendered` or `aborted`",
             "report": "the whole report, as text",
-            "compiled": "whether the node that logs it uses compiled modules",
             "left_out": "how many deadlocks were not logged before this one",
         },
         "A deadlock was resolved. The node that broke it and the node of the agent that gave way log it. At DEBUG, the line has the steps of the cycle. `locks.audit` has all that the node broke.",

@@ -10,7 +10,6 @@ from locks.__main__ import main
 from locks.cli.printing import Progress
 from locks.errors import nearest
 from locks_leader.__main__ import main as leader_main
-from tests.helpers import interpreted_only
 
 
 @pytest.mark.parametrize(
@@ -32,8 +31,6 @@ def test_a_mistyped_word(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The error names the nearest word, and status is 2; an unknown option shows the usage of its own command."""
-    if arguments[0] == "sim":
-        interpreted_only()
     try:
         status = main(arguments)
     except SystemExit as ended:
@@ -57,7 +54,6 @@ def test_a_word_that_is_near_nothing() -> None:
 @pytest.mark.parametrize("command", ["explore", "replay", "story", "run"])
 def test_help_says_what_the_rules_are(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each rule has its line; those of the original where there is a model of it."""
-    interpreted_only()
     with pytest.raises(SystemExit):
         main(["sim", command, "--help"])
     shown = capsys.readouterr().out
@@ -98,7 +94,6 @@ def test_progress_is_not_shown_elsewhere(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_a_long_exploration_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one large world is explored, its states are counted."""
-    interpreted_only()
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setattr("locks.cli.printing.OFTEN", 0.0)

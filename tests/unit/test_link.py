@@ -31,7 +31,7 @@ from locks.otp.links.link import FEW, LOOKS, GoOn, Link
 from locks.wire.messages import pack, unpack_to_server
 from locks.wire.urgency import kind_of
 from tests.helpers import LIMIT as LIMIT_SECONDS
-from tests.helpers import eventually, interpreted_only
+from tests.helpers import eventually
 from tests.torture.tracing import Tracer, trace
 
 LIMIT = 100_000
@@ -135,7 +135,6 @@ def test_a_frame_that_nobody_waits_for_goes_with_the_next_one_or_with_a_tick() -
 @pytest.mark.parametrize("takes", [[1000], [5, 1000]], ids=["at once", "in parts"])
 def test_what_is_cut_short_at_any_instruction_is_not_sent_twice(takes: list[int]) -> None:
     """An exception before any instruction of `flush` leaves the link such that the next `flush` sends the rest."""
-    interpreted_only()
     struck = 0
     for at in range(1000):
         sock = Sluggish(list(takes))
@@ -283,7 +282,6 @@ def test_a_few_frames_that_came_together_are_taken_in_in_one_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """So it is even if the rest of the turn takes long; but not if the frames alone take longer than a slice."""
-    interpreted_only()
     now = 0.0
     clock = SimpleNamespace(perf_counter=lambda: now, thread_time=lambda: now, time=time.time)
     monkeypatch.setattr("locks.otp.links.link.time", clock)
@@ -389,7 +387,6 @@ class Reversing:
 
 def test_tls_is_no_different(line: Line) -> None:
     """What comes over TLS is looked at, and overtakes, in the same way."""
-    interpreted_only()
     reader = Reader(line, tls=Reversing())
     sent = [_cast(_request(number)) for number in range(1, 300)]
     remove = _cast(Remove(_agent(1000)))

@@ -20,7 +20,7 @@ from locks.core.server.machine import ServerMachine
 from locks.lock_ids import counted
 from locks.model import Deadlock, Edge, LockId, Mode
 from tests import whole_search
-from tests.helpers import interpreted_only, lines_of
+from tests.helpers import lines_of
 from tests.lockstep import agent
 from tests.whole_search import WholeServer
 
@@ -131,7 +131,6 @@ def test_a_step_costs_the_same_however_many_wait(name: str, differ: bool) -> Non
 @pytest.mark.parametrize("wish", ["writers", "readers and writers"])
 def test_a_search_through_everything_costs_more_with_each_waiter(wish: str) -> None:
     """So these counts show what they are there for."""
-    interpreted_only()
     few, many = (costs(WholeServer, size, WISHES[wish], True) for size in (10, 100))
     assert sum(many.values()) > 4 * sum(few.values())
 

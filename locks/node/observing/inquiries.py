@@ -35,7 +35,6 @@ from locks.core.facts import (
     node_of,
 )
 from locks.errors import NotAllowed, TransactionBroken, assert_never
-from locks.form import version
 from locks.node.client.clients import this_program
 from locks.node.client.refusals import check_may_wait
 from locks.node.marks import Memory, memory_of
@@ -50,6 +49,7 @@ from locks.ranges import one_line
 from locks.runtime.inline import Turn
 from locks.runtime.logs import log_event
 from locks.runtime.port import world
+from locks.version import __version__
 from locks.wire.facts import is_question, pack_answer, pack_question, unpack_answer, unpack_question
 from locks.wire.forms import LOCK_SERVER
 
@@ -112,7 +112,7 @@ class Witness:
         links = [] if cluster is None else list(cluster.distribution.links.values())
         return NodeFact(
             node.name,
-            version(),
+            __version__,
             self._program.strip(" ()"),
             record.started,
             record.now(),
