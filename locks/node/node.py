@@ -200,12 +200,17 @@ class Node(metaclass=Shown):
         if not simulated:
             register_first(self.server)
         if isinstance(self.executor, Executor):
-            self.server.audit = Audit(self, self.executor)
+            server, executor = self.server, self.executor
+            server.audit = Audit(self, server.machine, server.times, executor, self._address_of)
             if log_waits_longer_than < inf:
                 LongWaits(self.server, self.executor, log_waits_longer_than)
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {'running' if self.running else 'stopped'}>"
+
+    def _address_of(self, name: str) -> str | None:
+        """The address from which another node is connected; `None` if it is not."""
+        return None if self.cluster is None else self.cluster.distribution.address_of(name)
 
     # --- Its life -------------------------------------------------------------------------------
 

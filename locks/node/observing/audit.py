@@ -16,17 +16,17 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from itertools import takewhile
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from locks.core.server.machine import ServerMachine
 from locks.core.server.tree import Entry
 from locks.model import AgentId, Deadlock, LockId, Mode, show
 from locks.node.observing.elections import is_contest
+from locks.node.observing.times import Times
+from locks.node.ports import NodePort
 from locks.runtime.executor import Executor
 from locks.runtime.logs import audit_event
 from locks.words import HELD_UP
-
-if TYPE_CHECKING:
-    from locks.node.node import Node
 
 __all__ = ["Audit"]
 
@@ -67,12 +67,25 @@ class Audit:
 
     Args:
         node: The lock server's node.
+        machine: The lock server's machine.
+        times: The times of its requests and grants.
         executor: Writes the log.
+        address: The address from which another node is connected; `None` if it is not connected.
     """
 
-    def __init__(self, node: Node, executor: Executor) -> None:
+    def __init__(
+        self,
+        node: NodePort,
+        machine: ServerMachine,
+        times: Times,
+        executor: Executor,
+        address: Callable[[str], str | None],
+    ) -> None:
         self._node = node
+        self._machine = machine
+        self._times = times
         self._executor = executor
+        self._address_of = address
         self._seen = self._look_by = -inf
         self._records: deque[Hold | Deadlock] = deque()
         self._left_out = self._told = 0  # lines left out; of these, how many the log says
@@ -81,7 +94,7 @@ class Audit:
 
     def note(self, changed: Iterable[Entry], broken: Sequence[Deadlock]) -> None:
         """A turn is committed that has changed these entries, or may have, and has resolved these deadlocks; the times do not know it yet."""
-        times = self._node.server.times
+        times = self._times
         got, now = times.got, times.clock()
         records: list[Hold | Deadlock] = []
         for entry in dict.fromkeys(changed):
@@ -117,10 +130,7 @@ class Audit:
 
     def _address(self, name: str) -> str | None:
         """The address from which a node is connected; empty for this node, `None` if it is not connected."""
-        if name == self._node.name:
-            return ""
-        cluster = self._node.cluster
-        return None if cluster is None else cluster.distribution.address_of(name)
+        return "" if name == self._node.name else self._address_of(name)
 
     def _end(self, entry: Entry) -> str:
         if not entry.gone:
@@ -129,13 +139,13 @@ class Audit:
 
     def _newer(self) -> list[int]:
         """The numbers of the locks that are held, and were granted since the last call; the newest first."""
-        times, seen = self._node.server.times, self._seen
+        times, seen = self._times, self._seen
         self._look_by, self._seen = -inf, times.clock()
         return list(takewhile(lambda number: times.got[number] > seen, reversed(times.got)))
 
     def _some(self, numbers: Iterable[int]) -> list[Hold]:
-        server = self._node.server
-        found = [(server.machine.table.entry(n), server.times.got.get(n)) for n in numbers]
+        table, got = self._machine.table, self._times.got
+        found = [(table.entry(number), got.get(number)) for number in numbers]
         return [
             self._hold(entry, since)
             for entry, since in found
@@ -203,5 +213,5 @@ class Audit:
 
     def _wall(self, at: float) -> str:
         """A time of the lock server's clock, in UTC."""
-        seconds = self._node.now() / 1e9 - self._node.server.times.clock() + at
+        seconds = self._node.now() / 1e9 - self._times.clock() + at
         return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds")
