@@ -8,7 +8,6 @@ import pytest
 
 from locks.__main__ import main
 from locks.cli.printing import Progress
-from tests.helpers import interpreted_only
 
 
 @pytest.mark.parametrize(
@@ -30,8 +29,6 @@ def test_a_mistyped_word(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The error names the nearest word, and status is 2; an unknown option shows the usage of its own command."""
-    if arguments[0] == "sim":
-        interpreted_only()
     try:
         status = main(arguments)
     except SystemExit as ended:
@@ -43,7 +40,6 @@ def test_a_mistyped_word(
 @pytest.mark.parametrize("command", ["explore", "replay", "story", "run"])
 def test_help_says_what_the_rules_are(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each rule has its line; those of the original where there is a model of it."""
-    interpreted_only()
     with pytest.raises(SystemExit):
         main(["sim", command, "--help"])
     shown = capsys.readouterr().out

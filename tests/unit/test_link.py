@@ -31,7 +31,7 @@ from locks.otp.links.link import GoOn, Link
 from locks.wire.messages import pack, unpack_to_server
 from locks.wire.urgency import kind_of
 from tests.helpers import LIMIT as LIMIT_SECONDS
-from tests.helpers import eventually, interpreted_only
+from tests.helpers import eventually
 from tests.torture.tracing import Tracer, trace
 
 LIMIT = 100_000
@@ -116,7 +116,6 @@ def test_whatever_part_the_socket_takes_each_byte_goes_out_once_and_in_order(see
 @pytest.mark.parametrize("takes", [[1000], [5, 1000]], ids=["at once", "in parts"])
 def test_what_is_cut_short_at_any_instruction_is_not_sent_twice(takes: list[int]) -> None:
     """An exception before any instruction of `flush` leaves the link such that the next `flush` sends the rest."""
-    interpreted_only()
     struck = 0
     for at in range(1000):
         sock = Sluggish(list(takes))
@@ -334,7 +333,6 @@ class Reversing:
 
 def test_tls_is_no_different(line: Line) -> None:
     """What comes over TLS is looked at, and overtakes, in the same way."""
-    interpreted_only()
     reader = Reader(line, tls=Reversing())
     sent = [_cast(_request(number)) for number in range(1, 300)]
     remove = _cast(Remove(_agent(1000)))

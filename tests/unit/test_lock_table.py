@@ -18,7 +18,7 @@ from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, EntryOwner, Slot
 from locks.model import MODES, LockId, Mode
 from locks.ranges import PLACE_BITS
-from tests.helpers import EXPLORE, interpreted_only
+from tests.helpers import EXPLORE
 from tests.lockstep import Lockstep, agent, check_exclusion, key, walk, written
 
 TIMES = 20 if EXPLORE else 1
@@ -142,7 +142,6 @@ BREAKS: dict[str, tuple[Any, str, Any]] = {
 @pytest.mark.parametrize("broken", BREAKS)
 def test_lockstep_notices_a_broken_table(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison can fail: it finds each of these mistakes in the table."""
-    interpreted_only()
     monkeypatch.setattr(*BREAKS[broken])
     with pytest.raises((AssertionError, KeyError, ValueError)):
         _walks(200)

@@ -16,7 +16,7 @@ from locks.core.server.machine import ServerMachine
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry
 from locks.model import LockId, Mode
-from tests.helpers import interpreted_only, lines_of
+from tests.helpers import lines_of
 from tests.lockstep import agent
 
 # Whether an agent has requests elsewhere, and whether it waits there: by its number, of how many.
@@ -27,7 +27,6 @@ class Looks:
     """Counts how often the table looks for an entry's reason to wait."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        interpreted_only()
         self.count = 0
         look = LockTable._look
 
