@@ -56,7 +56,6 @@ SHARED = {
     "all_processes",
     "outputs",
     "mapper",
-    "earlier",
     "erlang",
     "control",
     "dask_cluster",
