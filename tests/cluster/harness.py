@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import locks
 from tests.helpers import LIMIT, eventually
@@ -224,6 +224,9 @@ class Worker(Process):
     def peer(self) -> str:
         """How others are told of it."""
         return f"{self.name}:{self.address[1]}"
+
+
+AnyWorker = TypeVar("AnyWorker", bound=Worker)
 
 
 class Proxy:
@@ -486,10 +489,12 @@ class World:
         patched: bool = False,
         net_ticktime: float = 2,
         mesh: bool = True,
+        kind: type[AnyWorker] | None = None,
         **options: Any,
-    ) -> Worker:
+    ) -> AnyWorker:
         """Start a worker; it need not be ready when this returns."""
-        worker = Worker(
+        made: Any = kind or Worker
+        worker: AnyWorker = made(
             name, patched, peers=list(peers), net_ticktime=net_ticktime, mesh=mesh, **options
         )
         self.processes.append(worker)
@@ -527,6 +532,7 @@ class Net:
         meshed: Whether workers are connected with each other; otherwise they are client nodes.
         skews: How many seconds the clocks of some are ahead, by name.
         patched: Those of them that are monkey-patched.
+        kind: Of the workers.
 
     Attributes:
         there: The processes, by name.
@@ -543,8 +549,10 @@ class Net:
         meshed: bool = True,
         skews: Mapping[str, float] | None = None,
         patched: Iterable[str] = (),
+        kind: type[Worker] = Worker,
     ) -> None:
         self.world = world
+        self._kind = kind
         self.servers, self.workers = list(servers), list(workers)
         self.there: dict[str, Any] = {}
         self._ports: dict[str, int] = {}
@@ -577,7 +585,7 @@ class Net:
             peers = [self.link(name, other).peer(other) for other in (*self.servers, *before)]
             listen, patched = self._meshed, name in self._patched
             process = self.there[name] = self.world.worker(
-                name, peers, mesh=False, listen=listen, patched=patched, **given
+                name, peers, mesh=False, listen=listen, patched=patched, kind=self._kind, **given
             )
         for other in callers:
             self.link(name, other).target = process.address
