@@ -12,8 +12,6 @@ import pytest
 from tests.helpers import EXPLORE, ROOT
 from tests.torture.endurance import Round, growing
 
-long = pytest.mark.skipif(not EXPLORE, reason="takes ten minutes: set LOCKS_EXPLORE=1")
-
 
 def endure(*arguments: str) -> list[Round]:
     """Play rounds in a process of its own; nothing may go wrong or grow."""
