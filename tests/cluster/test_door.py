@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import locks
-from locks.otp import distribution, notices
+from locks.otp import distribution
 from locks.otp.admission import door
 from locks.otp.admission.handshake import Handshake
 from locks.otp.bytes import control, etf
@@ -63,24 +63,6 @@ def test_garbage_instead_of_a_handshake(
     assert b.nodes() == [A]
 
 
-def test_garbage_within_the_handshake(
-    nodes: Nodes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who gives a good name and a bad answer to the challenge is cut off."""
-    monkeypatch.setattr(notices, "PERIOD", 0)
-    (a,) = nodes.meet(A)
-    for answer in (b"\x00\x15r" + bytes(20), b"\x00\x01r", b"\x00\x03nok", b"\x00\x00"):
-        caplog.clear()
-        stranger = Stranger(a.address)
-        shake = Handshake(name=BAD, creation=1, cookie="guess", challenge=1, peer=A)
-        stranger.send(b"".join(event.data for event in shake.start()))  # type: ignore[union-attr]
-        assert stranger.socket.recv(4096)
-        stranger.send(answer)
-        assert stranger.is_closed()
-        eventually(lambda: caplog.text.count("refused a connection") == 1)
-    assert a.nodes() == []
-
-
 @pytest.mark.parametrize(
     "own",
     [A, "bad", "bad@", "@127.0.0.1", "b d@127.0.0.1", "x" * 251 + "@host", "bad@a@b"],
@@ -96,16 +78,6 @@ def test_names_of_strangers(nodes: Nodes, own: str) -> None:
     stranger.send(len(body).to_bytes(2, "big") + body)
     assert stranger.is_closed()
     assert a.nodes() == []
-
-
-def test_the_longest_name(nodes: Nodes) -> None:
-    """A node's name may have 255 bytes."""
-    longest = "x" * (255 - len("@127.0.0.1")) + "@127.0.0.1"
-    a, b = nodes.meet(A, longest)
-    assert a.nodes() == [longest]
-    with pytest.raises(locks.errors.InvalidOption):
-        nodes.start("x" + longest)
-    del b
 
 
 def test_challenges_that_are_passed_on(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
@@ -175,23 +147,6 @@ def _door(node: locks.node.Node) -> door.Door:
     found = eventually(lambda: made._door)  # the system accepts connections before there is one
     assert found is not None
     return found
-
-
-def test_a_peer_that_never_answers(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A node that is dialled and does not answer is tried again, and holds nobody up."""
-    monkeypatch.setattr(distribution, "HANDSHAKE_TIME", 0.1)
-    a, b = nodes.start(A), nodes.start(B)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        assert not a.connect(f"{C}:{silent.getsockname()[1]}", timeout=0)
-        calls = [silent.accept()[0] for _ in range(3)]  # it tries again
-        assert a.connect(peer(b))
-        eventually(lambda: "the handshake timed out after 0.1 s" in caplog.text)
-        warnings = [r for r in caplog.records if r.levelno >= logging.WARNING]
-        assert len([r for r in warnings if C in r.getMessage()]) == 1
-        for call in calls:
-            call.close()
 
 
 # --- Peers that are let in, and should not have been --------------------------------------------
@@ -302,23 +257,6 @@ def test_who_sends_more_than_is_read_waits(nodes: Nodes, reads: bool) -> None:
     stranger.close()
     sender.join(LIMIT)
     assert len(sent) == 40
-    assert not link.drained
-
-
-def test_who_has_found_that_much_waits_is_told(nodes: Nodes) -> None:
-    """Also if all of it is written at the end of that very turn."""
-    a, _ = nodes.meet(A, B)
-    assert a.cluster is not None
-    link = a.cluster.distribution.links[B]
-    told = threading.Event()
-
-    def find_much() -> None:
-        link.send(control.RegSend(a.cluster.processes.me, Atom("nobody"), "x" * 100_000).pack())  # type: ignore[union-attr]
-        assert link.waiting > 100_000
-        link.drained[told.set] = None
-
-    a.turn.run(find_much)
-    assert told.wait(LIMIT)
     assert not link.drained
 
 

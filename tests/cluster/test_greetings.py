@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import locks
-from locks.node.peers import greeter
 from locks.node.peers.greeting import PROTOCOL, Greeting, pack_greeting, unpack_greeting
 from locks.otp import distribution
 from locks.otp.admission.rights import Right
@@ -21,7 +20,7 @@ from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
 from locks.otp.links.budgets import Limits
 from locks.otp.links.link import Link
-from locks.otp.names import address_book, dialling
+from locks.otp.names import address_book
 from locks.otp.names.address_book import NAMES
 from locks.wire.forms import OURS
 from tests.cluster.nodes import ODD, A, B, C, Nodes, Peer, peer, until_connected, until_members
@@ -185,27 +184,6 @@ def test_names_that_one_peer_brings_in(nodes: Nodes) -> None:
     eventually(knows(c, A, B))
 
 
-def test_names_are_not_dialled_all_at_once(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many names, few are dialled in each round; one that was asked for does not wait for them."""
-    monkeypatch.setattr(dialling, "ROUND", 0.2)
-    a = nodes.start(A)
-    assert a.cluster is not None
-    made: list[str] = []
-    dial = a.cluster.distribution._dial
-
-    def noted(name: str) -> None:
-        made.append(name)
-        dial(name)
-
-    monkeypatch.setattr(a.cluster.distribution, "_dial", noted)
-    odd = peer_of(a)
-    odd.greet(*((f"lie{n}@127.0.0.1", *NOBODY) for n in range(NAMES)))
-    eventually(lambda: made)
-    b = nodes.start(B)
-    assert a.connect(peer(b))
-    assert len([name for name in made if name != B]) < NAMES / 2
-
-
 # --- One who wants too much ---------------------------------------------------------------------
 
 
@@ -286,31 +264,6 @@ def test_only_what_is_new_is_said(nodes: Nodes) -> None:
     d = nodes.start("d@127.0.0.1", peers=[peer(a)])
     until_members(d, A, B, d.name)
     assert [(news.name, news.age) for news in next(told).known] == [(d.name, 0.0)]
-    odd.close()
-
-
-def test_one_greeting_at_a_time(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who does not answer is not greeted again and again; when it answers it hears of all at once."""
-    monkeypatch.setattr(greeter, "MOMENT", 0.0)
-    a = nodes.start(A)
-    odd = peer_of(a)
-    odd.greet()
-    calls = odd.calls()
-    first = next(calls)
-    made = [nodes.start(f"n{n}@127.0.0.1", peers=[peer(a)], mesh=False) for n in range(6)]
-    names = [node.name for node in made]
-    # They don't take part in the mesh: what they would say of themselves is said for them.
-    for name in names:
-        until_members(made[names.index(name)], A, name)
-    assert a.cluster is not None
-    for node in made:
-        a.turn.run(
-            a.cluster.distribution.hear, node.name, [address_book.News(node.name, NOBODY, 0.0)]
-        )
-        a.turn.run(a.cluster.greeter._came, node.name)
-    odd.answer(first)
-    second = next(calls)
-    assert sorted(news.name for news in unpack_greeting(second[2]).known) == names
     odd.close()
 
 

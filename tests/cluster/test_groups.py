@@ -117,18 +117,6 @@ def test_members_of_every_kind_leave_when_they_end(alone: locks.node.Node) -> No
         monitor.cancel()
 
 
-def test_scopes_are_apart(alone: locks.node.Node) -> None:
-    """A group of one scope has nothing to do with that of another."""
-    one, two = Member.start(), Member.start()
-    groups.join("g", one)
-    groups.join("g", two, scope="pg")
-    assert groups.members("g") == groups.members("g", scope=groups.SCOPE) == [one]
-    assert groups.members("g", scope="pg") == [two]
-    assert groups.which_groups(scope="another") == []
-    for actor in (one, two):
-        actor.stop()
-
-
 def test_what_is_refused(alone: locks.node.Node) -> None:
     """Bad input is refused with the reason, and changes nothing."""
     member = Member.start()
@@ -216,23 +204,6 @@ def test_a_monitor_ends_with_its_actor(alone: locks.node.Node) -> None:
     member.stop()
 
 
-def test_a_watcher_that_fails_harms_nobody(
-    alone: locks.node.Node, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A callable that raises is logged, and others are told as ever."""
-
-    def fail(news: Any) -> None:
-        raise ZeroDivisionError("as it must")
-
-    groups.monitor("g", fail)
-    _, told = watch(alone, "g")
-    member = Member.start()
-    groups.join("g", member)
-    eventually(lambda: told == [groups.Joined("g", [member])])
-    assert "as it must" in caplog.text
-    member.stop()
-
-
 def test_snapshot_and_news_fit_under_load(alone: locks.node.Node) -> None:
     """While many threads join and leave, each monitor's beginning and news make the end."""
     members = [Member.start() for _ in range(8)]
@@ -291,29 +262,6 @@ def test_members_of_several_nodes(nodes: Nodes) -> None:
     for node in (a, b, c):
         eventually(lambda node=node: seen(node, "g") == Counter([pid(a, mine)]))  # type: ignore[misc]
     mine.stop()
-
-
-def test_nodes_that_are_cut_off(nodes: Nodes) -> None:
-    """Members of a lost node leave, once; when it is back, those that are there then join."""
-    a, b = nodes.meet(A, B, mesh=False)
-    mine, theirs, new = Member.start(), Member.start(), Member.start()
-    groups.join("g", mine, node=a)
-    _, told = watch(a, "g")
-    groups.join("g", theirs, node=b)
-    eventually(lambda: len(told) == 1)
-    ref = told[0].members[0]
-    a.disconnect(B)
-    assert groups.members("g", node=a) == [mine]
-    eventually(lambda: groups.members("g", node=b) == [theirs])
-    groups.join("g", new, node=b)
-    groups.leave("g", theirs, node=b)
-    assert a.connect(peer(b))
-    eventually(lambda: len(told) == 3)
-    assert told[:2] == [groups.Joined("g", [ref]), groups.Left("g", [ref])]
-    assert [pid(a, member) for member in told[2].members] == [pid(b, new)]
-    eventually(lambda: seen(b, "g") == seen(a, "g"))
-    for actor in (mine, theirs, new):
-        actor.stop()
 
 
 def test_a_node_that_is_stopped(nodes: Nodes) -> None:
@@ -511,3 +459,15 @@ def test_random_changes_on_three_nodes(nodes: Nodes, seed: int) -> None:
     for each in members.values():
         for member in each:
             member.stop()
+
+
+def test_scopes_are_apart(alone: locks.node.Node) -> None:
+    """A group of one scope has nothing to do with that of another."""
+    one, two = Member.start(), Member.start()
+    groups.join("g", one)
+    groups.join("g", two, scope="pg")
+    assert groups.members("g") == groups.members("g", scope=groups.SCOPE) == [one]
+    assert groups.members("g", scope="pg") == [two]
+    assert groups.which_groups(scope="another") == []
+    for actor in (one, two):
+        actor.stop()

@@ -64,13 +64,6 @@ def test_programs_meet_and_domains_do_not(machine: Machine) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_the_page_says_what_works(machine: Machine) -> None:
-    """The first program of the page runs as it stands there."""
-    page = Path(__file__).parents[2] / "docs" / "one_machine.md"
-    code = page.read_text().split("```python\n")[1].split("```")[0]
-    assert machine.run(code) == "no other program of mine on this machine has it\n"
-
-
 SEVERAL = """
 import os, pathlib, sys, locks
 place = pathlib.Path(sys.argv[1])
@@ -302,13 +295,6 @@ locks.start()
 """
 
 
-@pytest.mark.slow
-def test_in_a_patched_program_other_greenlets_run_while_it_is_started() -> None:
-    """To find the lock server, and to start it, takes a thread of its own."""
-    with Machine() as machine:
-        assert machine.run(PATCHED) == "5 True\n"
-
-
 def test_who_clears_the_folder_away_ends_the_lock_server() -> None:
     """There would be two otherwise. Programs that go on meet in a new folder, with those that come."""
     with Machine() as machine:
@@ -321,19 +307,6 @@ def test_who_clears_the_folder_away_ends_the_lock_server() -> None:
         assert int(after) > before
         assert int(machine.run(ONCE, "local", LIMIT)) > int(after)
         eventually(lambda: not is_there(pid))
-
-
-def test_a_stale_socket_and_a_cut_off_cookie_are_no_matter() -> None:
-    """What a killed program leaves behind: a socket at which nobody listens, drafts."""
-    with Machine() as machine:
-        folder = machine.folder()
-        folder.path.mkdir(parents=True, mode=0o700)
-        folder.path.parent.chmod(0o700)
-        for name in ("socket", "socket~"):
-            with socket.socket(socket.AF_UNIX) as sock:
-                sock.bind(str(folder.path / name))
-        (folder.path / "cookie-1-abcd").touch()
-        assert int(machine.run(ONCE, "local", LIMIT))
 
 
 # --- The folder -----------------------------------------------------------------------------------

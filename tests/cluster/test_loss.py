@@ -59,21 +59,6 @@ def test_a_lost_lock_is_told(nodes: Nodes) -> None:
     assert a.statistics().table.entries == 0  # the other one was released
 
 
-def test_an_error_of_the_block_goes_on(nodes: Nodes) -> None:
-    """An exception of the block is not hidden by the loss that it was about."""
-    a, b = nodes.meet(A, B)
-
-    def block() -> None:
-        with locks.transaction(timeout=5) as tx:
-            tx.lock(X, nodes=[B])
-            b.stop()
-            assert tx.lost.wait(5)
-            raise ZeroDivisionError
-
-    with stand_in(a), pytest.raises(ZeroDivisionError):
-        block()
-
-
 def test_await_nodes_after_a_loss(nodes: Nodes) -> None:
     """With `await_nodes` the transaction goes on: the lock is claimed anew when the node is back."""
     a, b = nodes.meet(A, B)
@@ -92,22 +77,6 @@ def test_await_nodes_after_a_loss(nodes: Nodes) -> None:
     eventually(lambda: [each.kind for each in tx.told].count("have_all_locks") == 2)
     tx.ensure_held()
     tx.end()
-
-
-def test_a_cut_is_a_loss(nodes: Nodes) -> None:
-    """A connection that breaks takes the locks with it, though the node is there at once again."""
-    a, b = nodes.start(A, mesh=False), nodes.start(B, mesh=False)
-    proxy = nodes.proxy(b)
-    assert a.connect(proxy.peer(B))
-    until_members(a, B)
-    tx = Tx(a, await_nodes=True)
-    tx.lock(X, (B,))
-    proxy.cut()
-    proxy.heal()
-    assert tx.agent.lost.wait(5)
-    until_members(a, B)
-    assert tx.do(lambda: locks.await_all_locks(tx.agent, timeout=5))
-    tx.ensure_held()
 
 
 # --- Fencing tokens -----------------------------------------------------------------------------
@@ -188,17 +157,6 @@ def test_no_token_where_two_may_have_it(nodes: Nodes, require: Any) -> None:
         tx.token(X)
     with pytest.raises(locks.errors.NotHeld):
         tx.token(Y)
-
-
-def test_a_token_is_refused_after_a_loss(nodes: Nodes) -> None:
-    """Who has lost a lock is given no token for it."""
-    a, b = nodes.meet(A, B)
-    tx = Tx(a, await_nodes=True)
-    tx.lock(X, (A, B))
-    b.stop()
-    assert tx.agent.lost.wait(5)
-    with pytest.raises(locks.LockLost):
-        tx.token(X)
 
 
 def test_a_token_waits_for_nodes_that_confirm_it(nodes: Nodes) -> None:

@@ -66,26 +66,6 @@ def test_an_unproven_name_stops_nobody(nodes: Nodes, dials: str) -> None:
 
 
 @pytest.mark.parametrize("own", [A, C])
-def test_an_unproven_name_ends_no_attempt(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, own: str
-) -> None:
-    """Who claims the name of a node that is dialled just then does not end that attempt."""
-    a, b = nodes.start(own), nodes.start(B)
-    proxy = nodes.proxy(b)
-    proxy.stall()
-    assert a.cluster is not None
-    assert not a.connect(proxy.peer(B), timeout=0)
-    attempts = a.cluster.distribution._rivals._attempts
-    attempt = eventually(lambda: attempts.get(B))
-    assert attempt is not None
-    stranger = _claim(a, B)
-    proxy.heal()
-    until_members(a, B)
-    assert not attempt.given_up
-    stranger.close()
-
-
-@pytest.mark.parametrize("own", [A, C])
 def test_a_proven_name_is_not_kept_out_by_an_attempt(nodes: Nodes, own: str) -> None:
     """A node gets in though it is dialled in vain, at an address where somebody else says nothing."""
     a, b = nodes.start(own), nodes.start(B)
@@ -292,24 +272,6 @@ def test_the_same_program_connects_anew(nodes: Nodes, monkeypatch: pytest.Monkey
 
 
 # --- How long a node was silent ---------------------------------------------------------------------
-
-
-def test_silence_is_counted_in_seconds(nodes: Nodes) -> None:
-    """Checks come seldomer when a node has gone that wanted frequent ticks: those before count for what they were."""
-    a, _ = nodes.meet(A, B)
-    assert a.cluster is not None
-    distribution = a.cluster.distribution
-
-    def judge(*intervals: float) -> None:
-        for interval in intervals:
-            distribution._judge_silence(interval)
-
-    known = link(a, B)
-    often, seldom = 2.0 / 24, NET_TICKTIME / 24
-    a.turn.run(judge, *[often] * 30, seldom)  # 3.1 seconds, in one turn: nothing arrives meanwhile
-    assert known.closed is None
-    a.turn.run(judge, *[often] * 30, *[seldom] * 24)
-    assert known.closed == f"it was silent for {NET_TICKTIME:g} s"
 
 
 # --- Who asks is held up himself ----------------------------------------------------------------

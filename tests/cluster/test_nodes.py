@@ -75,24 +75,6 @@ def test_a_peer_that_is_not_there_yet(nodes: Nodes) -> None:
     until_connected(a, B)
 
 
-def test_waits_that_were_given_up_leave_nothing(nodes: Nodes) -> None:
-    """Who has waited in vain for nodes, again and again, has them forgotten; others wait on."""
-    a, b = nodes.start(A), nodes.start(B)
-    assert a.cluster is not None
-    waits = threading.Thread(target=a.await_nodes, args=([B],), kwargs={"timeout": 60})
-    waits.start()
-    eventually(lambda: a.cluster.arrivals._waiting)  # type: ignore[union-attr]
-    for number in range(20):
-        assert not a.await_nodes([f"n{number}@127.0.0.1"], timeout=0.001)
-        assert not a.await_nodes([B], timeout=0.001)
-    eventually(lambda: len(a.cluster.arrivals._waiting[B]) == 1)  # type: ignore[union-attr]
-    assert set(a.cluster.arrivals._waiting) == {B}
-    assert a.connect(peer(b))
-    waits.join(60)
-    assert not waits.is_alive()
-    assert a.cluster.arrivals._waiting == {}
-
-
 def test_a_node_that_is_alone() -> None:
     """Without a cookie a node has nothing to do with others, and says how to change that."""
     node = locks.node.Node("alone@localhost")
@@ -168,30 +150,6 @@ def test_disconnect(nodes: Nodes) -> None:
     expected = [("down", A), ("down", B), ("up", A), ("up", B)]
     eventually(lambda: sorted(news.brief) == expected)
     assert any("on purpose" in reason for reason in news.reasons())
-
-
-def test_disconnect_is_not_logged_for_ever(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    """A node that was turned away tries again; it is logged once by each side."""
-    a, b = nodes.start(A), nodes.start(B)
-    assert b.connect(peer(a))
-    a.disconnect(B)
-    dials = _count_dials(b)
-    eventually(lambda: len(dials) > 3)
-    assert caplog.text.count("not_allowed") <= 2
-
-
-def _count_dials(node: locks.node.Node) -> list[str]:
-    """Note each attempt of a node to connect to another one."""
-    assert node.cluster is not None
-    distribution = node.cluster.distribution
-    dial, made = distribution._dial, []
-
-    def noted(name: str) -> None:
-        made.append(name)
-        dial(name)
-
-    distribution._dial = noted  # type: ignore[method-assign]
-    return made
 
 
 # --- News ---------------------------------------------------------------------------------------
@@ -308,16 +266,6 @@ def test_a_stopped_node_is_forgotten(nodes: Nodes) -> None:
         return not any(ref() for ref in refs)
 
     eventually(are_gone)
-
-
-def test_nodes_tell_each_other_of_nodes(nodes: Nodes) -> None:
-    """Who is connected to one node of a mesh gets to know all of them."""
-    a, b, c = nodes.start(A), nodes.start(B), nodes.start(C)
-    assert b.connect(peer(a))
-    until_connected(b, A)
-    assert c.connect(peer(b))
-    for node, others in ((a, (B, C)), (b, (A, C)), (c, (A, B))):
-        until_members(node, *others)
 
 
 def test_nodes_that_come_at_the_same_time(nodes: Nodes) -> None:

@@ -134,25 +134,6 @@ def test_servers_that_have_lost_their_memory_say_so(servers: Servers) -> None:
     assert run(servers, "--once", "job", "--", "true")[0] == 0
 
 
-def test_the_mark_is_lost_with_a_majority_after_the_work(servers: Servers) -> None:
-    """The work is done, and two servers are gone: the program is told that it may run again."""
-    code = """
-    import locks, sys
-    try:
-        with locks.once(("job",)):
-            print("ready", flush=True)
-            sys.stdin.readline()
-    except locks.errors.NotMarked as error:
-        print(type(error.__cause__).__name__, error.lock_id, flush=True)
-    """
-    program = servers.program("\n".join(line[4:] for line in code.splitlines()))
-    assert program.stdout.readline() == "ready\n"
-    for index in (0, 1):
-        servers.processes[index].kill()
-    out, _ = program.communicate("\n", timeout=LIMIT)
-    assert out == "LockLost ('job',)\n"
-
-
 BETWEEN = """
 import locks, sys
 from locks.shapes.once import MarkAsker

@@ -202,6 +202,31 @@ def test_deadlocks_are_remembered(processes: Servers) -> None:
     assert f"is aborted: {told['rule']}. The others continue." in text
 
 
+FORGED = "x\n2026-11-26 03:00:00 WARNING locks.nodes forged \x1b[31m"
+
+
+def test_a_name_that_looks_like_a_line_of_the_log(processes: Servers) -> None:
+    """It is shown in one line, without what is for terminals; and servers log none of it as their own."""
+    code = f"""
+import sys, threading, locks
+sys.argv[0] = "forger.py"
+def work():
+    tx = locks.begin_transaction([(("forged",), "write")])
+    print("ready", flush=True)
+    sys.stdin.readline()
+thread = threading.Thread(name={FORGED!r}, target=work)
+thread.start()
+thread.join()
+"""
+    with running(processes, code) as (forger,):
+        said = locks(processes, "ps", "--program", "forger.py").out
+        assert "\x1b" not in said
+        assert not any(line.startswith("2026-11-26 03:00:00") for line in said.splitlines())
+        assert str(forger.pid) in said
+    for server in processes.processes:
+        assert "\n2026-11-26 03:00:00" not in server.errors()
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [

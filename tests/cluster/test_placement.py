@@ -93,38 +93,6 @@ with locks.transaction(timeout=60, on_deadlock="surrender") as tx:
 """
 
 
-WAIT = """
-import locks
-with locks.transaction(timeout=60, label={label!r}) as tx:
-    tx.write_lock(({own!r},))
-    print("ready", flush=True)
-    tx.write_lock(({next!r},))
-    input()
-"""
-
-
-def test_a_wait_over_groups_is_explained(nine: Servers) -> None:
-    """`locks why` follows it from group to group; `locks break` ends its root."""
-    last, one, two = ids_apart(NINE, 3, "why")
-    root = HOLD.format(ids=[two]).replace("timeout=60", "timeout=60, label='root'")
-    middle = WAIT.format(label="middle", own=one, next=two)
-    with running(nine, root, middle, WAIT.format(label="last", own=last, next=one)):
-
-        def explained() -> bool:
-            said = locks(nine, "why", one).out
-            return "last" in said and "middle" in said and "root" in said
-
-        def holders() -> list[dict[str, Any]]:
-            return [row for row in rows(nine, two) if row["state"] == "granted"]
-
-        eventually(explained, limit=LIMIT)
-        (held,) = holders()
-        assert locks(nine, "break", held["agent"], "--reason", "a test").status == 0
-        eventually(
-            lambda: [row["label"].split(" ")[0] for row in holders()] == ["middle"], limit=LIMIT
-        )
-
-
 ELECT = """
 import locks_leader
 def lead(leadership):
@@ -299,3 +267,35 @@ def test_copies_are_a_part_of_the_set() -> None:
     agreement = Agreement(None)
     assert agreement.take_scope("x@h", FIVE) is None
     assert agreement.take_scope("y@h", FIVE._replace(copies=0)) == FIVE
+
+
+WAIT = """
+import locks
+with locks.transaction(timeout=60, label={label!r}) as tx:
+    tx.write_lock(({own!r},))
+    print("ready", flush=True)
+    tx.write_lock(({next!r},))
+    input()
+"""
+
+
+def test_a_wait_over_groups_is_explained(nine: Servers) -> None:
+    """`locks why` follows it from group to group; `locks break` ends its root."""
+    last, one, two = ids_apart(NINE, 3, "why")
+    root = HOLD.format(ids=[two]).replace("timeout=60", "timeout=60, label='root'")
+    middle = WAIT.format(label="middle", own=one, next=two)
+    with running(nine, root, middle, WAIT.format(label="last", own=last, next=one)):
+
+        def explained() -> bool:
+            said = locks(nine, "why", one).out
+            return "last" in said and "middle" in said and "root" in said
+
+        def holders() -> list[dict[str, Any]]:
+            return [row for row in rows(nine, two) if row["state"] == "granted"]
+
+        eventually(explained, limit=LIMIT)
+        (held,) = holders()
+        assert locks(nine, "break", held["agent"], "--reason", "a test").status == 0
+        eventually(
+            lambda: [row["label"].split(" ")[0] for row in holders()] == ["middle"], limit=LIMIT
+        )

@@ -10,7 +10,7 @@ import pykka
 import pytest
 
 import locks
-from tests.cluster.nodes import A, B, Nodes, link, peer, until_connected, until_members
+from tests.cluster.nodes import A, B, Nodes, peer, until_connected, until_members
 from tests.helpers import LIMIT, eventually
 
 
@@ -310,40 +310,6 @@ def test_links_that_can_not_be(nodes: Nodes) -> None:
     mine.stop()
 
 
-def test_killing_from_another_node(nodes: Nodes) -> None:
-    """A reference with a pid can be killed and stopped; one with a name can't be."""
-    a, b = nodes.meet(A, B)
-    actor = Echo.start()
-    mine = Echo.start()
-    a.register("mine", mine)
-    b.remote("mine", A).tell(actor)
-    (ref,) = eventually(lambda: mine.ask("told", timeout=5))
-    reasons = _down(ref)
-    locks.actors.kill(ref, "enough")
-    eventually(lambda: reasons)
-    assert reasons == [(ref, "enough")]
-    with pytest.raises(locks.MisuseError, match="only its name is known"):
-        locks.actors.kill(a.remote("echo", B), "enough")
-    mine.stop()
-
-
-def test_nothing_is_left_of_what_is_over(nodes: Nodes) -> None:
-    """Calls and monitors that are over leave nothing behind on either side."""
-    a, b = nodes.meet(A, B)
-    actor = Echo.start()
-    b.register("echo", actor)
-    for number in range(20):
-        ref = a.remote("echo", B)
-        assert ref.ask(number, timeout=5) == number
-        locks.actors.monitor(ref, print).cancel()
-        with pytest.raises(pykka.ActorDeadError):
-            a.remote("nobody", B).ask(1, timeout=5)
-    here, there = (node.cluster.processes for node in (a, b))  # type: ignore[union-attr]
-    eventually(lambda: not here._calls and not here._monitors)
-    eventually(lambda: not there._monitored and not there._links)
-    assert link(a, B).closed is None
-
-
 def test_a_call_of_what_stays_is_not_monitored(nodes: Nodes) -> None:
     """It is one message, and its answer another one. When the connection is lost, there is no answer."""
     a, b = nodes.meet(A, B)
@@ -369,3 +335,20 @@ def test_a_call_of_what_stays_is_not_monitored(nodes: Nodes) -> None:
     b.stop()
     eventually(lambda: len(told) == 2)
     assert told[1] == (False, "noconnection")
+
+
+def test_killing_from_another_node(nodes: Nodes) -> None:
+    """A reference with a pid can be killed and stopped; one with a name can't be."""
+    a, b = nodes.meet(A, B)
+    actor = Echo.start()
+    mine = Echo.start()
+    a.register("mine", mine)
+    b.remote("mine", A).tell(actor)
+    (ref,) = eventually(lambda: mine.ask("told", timeout=5))
+    reasons = _down(ref)
+    locks.actors.kill(ref, "enough")
+    eventually(lambda: reasons)
+    assert reasons == [(ref, "enough")]
+    with pytest.raises(locks.MisuseError, match="only its name is known"):
+        locks.actors.kill(a.remote("echo", B), "enough")
+    mine.stop()

@@ -17,7 +17,7 @@ from locks.otp.bytes.frames import pack_reg_send, pack_send
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.process.processes import CAST
 from locks.wire.forms import LOCK_SERVER, OURS
-from tests.cluster.nodes import A, B, C, Nodes, Stranger, Tx, peer
+from tests.cluster.nodes import A, B, C, Nodes, Stranger, peer
 from tests.helpers import eventually
 
 BAD = "bad@127.0.0.1"
@@ -92,21 +92,6 @@ def test_the_own_name(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
         lambda: _warnings(caplog, f"{A} can't connect to {B}: it answered not_allowed: {said}")
     )
     eventually(lambda: any(said in line for line in _warnings(caplog, f"{A} refused")))
-
-
-def test_who_has_disconnected_is_told_so(nodes: Nodes) -> None:
-    """The other node runs, and it is this program itself that keeps apart from it, until it connects again."""
-    a, b = nodes.meet(A, B)
-    tx = Tx(a)
-    assert a.disconnect(B)
-    with pytest.raises(
-        locks.CannotServe, match=f"{A} was told by disconnect\\(\\) to stay disconnected from {B}"
-    ):
-        tx.lock(("x",), [B])
-    assert a.connect(peer(b))
-    assert a.refusals == {}
-    tx.lock(("x",), [B])
-    tx.end()
 
 
 @pytest.mark.parametrize(

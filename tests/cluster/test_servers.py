@@ -83,20 +83,6 @@ print(locks.Lock(("accounts", "ann")).acquire(blocking=False))
 """
 
 
-def test_to_try_is_to_hear_what_the_servers_say(processes: Servers) -> None:
-    """Who does not want to wait gets what is free, though the servers are elsewhere, and nothing else."""
-    token, held = processes.run(TRY).split()
-    assert int(token)
-    assert held == "True"
-    holder = processes.program(HOLDER)
-    try:
-        holder.stdout.readline()
-        assert processes.run(TRY) == "not now\nFalse\n"
-    finally:
-        holder.kill()
-        holder.communicate(timeout=LIMIT)
-
-
 FORKED = """
 import os, sys, warnings, locks
 warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on, of forks where there are threads

@@ -134,39 +134,6 @@ def test_a_file_with_a_wrong_byte_is_refused_or_has_all(file: Path) -> None:
     assert refused > 20
 
 
-WRITER = """
-import sys
-from pathlib import Path
-from locks.node.state import State
-from locks.core.facts import Mark
-state = State(Path(sys.argv[1]), "a@127.0.0.1")
-for number in range(len(state.marks), 1 << 30):
-    mark = Mark(("job", number, (1.5, b"x")), number + 1, 7, 1 << 60, "ann")
-    state.write([mark], ("a@127.0.0.1", "b@127.0.0.1", "c@127.0.0.1"), 0)
-    print(number, flush=True)
-"""
-
-
-def test_what_was_said_to_be_written_survives_kill_9(tmp_path: Path) -> None:
-    """At random moments, also while the file is made: all that was answered is there, in order, and the next one goes on."""
-    rng = random.Random(SEED)
-    file = tmp_path / "a.state"
-    last = -1
-    for _ in range(60 if EXPLORE else 6):
-        command = [sys.executable, "-c", WRITER, str(file)]
-        with Program(command) as writer:
-            for _ in range(rng.randrange(1, 30)):
-                last = int(writer.stdout.readline())
-            writer.kill()
-            said = writer.stdout.read().split()
-        last = int(said[-1]) if said else last
-        marks, servers = found(file)
-        assert marks == [mark(number) for number in range(len(marks))]
-        assert len(marks) in (last + 1, last + 2), "the last one may be there, and not be answered"
-        assert servers == SERVERS
-        last = len(marks) - 1
-
-
 def test_a_torn_journal(file: Path) -> None:
     """A write that was cut at any byte of the journal leaves what was there before, or the file is refused."""
     before = found(file)
@@ -302,3 +269,36 @@ def test_a_server_with_a_damaged_file_does_not_start(servers: Keeping, tmp_path:
         assert len(done.stderr.splitlines()) == 1
     code = f"import locks; locks.start(state={str(tmp_path / 'x')!r})"
     assert "is for lock servers, and this node is only a client" in servers.run(code)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from locks.node.state import State
+from locks.core.facts import Mark
+state = State(Path(sys.argv[1]), "a@127.0.0.1")
+for number in range(len(state.marks), 1 << 30):
+    mark = Mark(("job", number, (1.5, b"x")), number + 1, 7, 1 << 60, "ann")
+    state.write([mark], ("a@127.0.0.1", "b@127.0.0.1", "c@127.0.0.1"), 0)
+    print(number, flush=True)
+"""
+
+
+def test_what_was_said_to_be_written_survives_kill_9(tmp_path: Path) -> None:
+    """At random moments, also while the file is made: all that was answered is there, in order, and the next one goes on."""
+    rng = random.Random(SEED)
+    file = tmp_path / "a.state"
+    last = -1
+    for _ in range(60 if EXPLORE else 6):
+        command = [sys.executable, "-c", WRITER, str(file)]
+        with Program(command) as writer:
+            for _ in range(rng.randrange(1, 30)):
+                last = int(writer.stdout.readline())
+            writer.kill()
+            said = writer.stdout.read().split()
+        last = int(said[-1]) if said else last
+        marks, servers = found(file)
+        assert marks == [mark(number) for number in range(len(marks))]
+        assert len(marks) in (last + 1, last + 2), "the last one may be there, and not be answered"
+        assert servers == SERVERS
+        last = len(marks) - 1

@@ -17,11 +17,10 @@ import locks
 from locks.otp.admission.handshake import Handshake
 from locks.otp.bytes.etf import encode
 from locks.otp.bytes.terms import Atom
-from locks.otp.links.tls import Tls
 from locks.otp.process.processes import Local
 from tests.cluster.conftest import Certify
 from tests.cluster.harness import COOKIE, World, until_alive
-from tests.cluster.nodes import A, B, Nodes, Stranger, peer, until_connected, until_members
+from tests.cluster.nodes import A, B, Nodes, peer, until_connected, until_members
 from tests.helpers import eventually, free_port
 from tests.otp.erlang import port_mapper, running
 
@@ -90,22 +89,6 @@ def test_a_certificate_for_another_host(nodes: Nodes, certify: Certify) -> None:
 
 
 @needs_openssl
-def test_a_newcomer_with_the_certificate_of_another_host(
-    nodes: Nodes, certify: Certify, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A certificate for one address does not do for a node of another one, unless one says otherwise."""
-    good = certify("ours", "127.0.0.1")
-    a = nodes.start(A, tls=good)
-    lenient = certify("ours", "elsewhere.example")._replace(check_hostname=False)
-    b = nodes.start(B, tls=lenient)
-    assert not b.connect(peer(a), timeout=0.4)
-    assert a.nodes() == []
-    eventually(lambda: "a certificate for elsewhere.example" in caplog.text)
-    c = nodes.start("c@127.0.0.1", tls=good._replace(check_hostname=False))
-    assert nodes.start("d@127.0.0.1", tls=lenient).connect(peer(c))
-
-
-@needs_openssl
 def test_no_certificate(nodes: Nodes, certify: Certify) -> None:
     """Who has the cookie, but no certificate, is not let in."""
     tls = certify("ours", "127.0.0.1")
@@ -125,30 +108,6 @@ def test_no_certificate(nodes: Nodes, certify: Certify) -> None:
     with pytest.raises(ssl.SSLError, match="certificate"):
         greet()
     assert a.nodes() == []
-
-
-@needs_openssl
-def test_the_first_words_come_with_the_end_of_the_tls_handshake(
-    nodes: Nodes, certify: Certify
-) -> None:
-    """What a peer sends along with the last bytes of its TLS handshake is not overlooked."""
-    tls = certify("ours", "127.0.0.1")
-    a = nodes.start(A, tls=tls)
-    stranger = Stranger(a.address)
-    side = Tls(tls.contexts()[0], False, "127.0.0.1")
-    data = b""
-    while not side.handshake(data):
-        stranger.send(side.outgoing())
-        data = stranger.socket.recv(16384)
-    shake = Handshake(name=B, creation=1, cookie=COOKIE, challenge=1, peer=A, length_size=4)
-    side.encrypt(shake.start()[0].data)  # type: ignore[union-attr]
-    stranger.send(side.outgoing())  # both in one
-    stranger.socket.settimeout(2)
-    answer = b""
-    while not answer:
-        answer = side.decrypt(stranger.socket.recv(16384))
-    assert answer.startswith(b"\0\0\0\x03sok")  # four bytes of length, as in OTP
-    stranger.close()
 
 
 @needs_openssl

@@ -26,7 +26,7 @@ from locks.otp.tunnel.messages import (
     unpack,
 )
 from tests.cluster.harness import COOKIE
-from tests.cluster.nodes import A, B, Nodes, Stranger, link, peer
+from tests.cluster.nodes import A, B, Nodes, Stranger, link
 from tests.helpers import eventually
 
 X, Y, BAD = "x@127.0.0.1", "y@127.0.0.1", "bad@127.0.0.1"
@@ -110,20 +110,6 @@ def test_when_the_server_is_lost_there_is_a_tunnel_over_another_one(nodes: Nodes
     assert x.remote("echo", Y).ask("hello") == "hello"
 
 
-def test_no_way_is_told(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    """By `refusals`, with what each server says; not in the log, for the node may just not be there."""
-    one, two = nodes.start(A, mesh=False), nodes.start(B, mesh=False)
-    x = nodes.client(one, name=X)
-    nodes.client(two, name=Y)
-    assert not x.connect(Y, timeout=0.3)
-    why = x.refusals[Y]
-    assert "no server of this node relays to it" in why
-    assert f"{A}: it is not connected to the relay" in why
-    assert "no server of this node relays to it" not in caplog.text
-    assert x.connect(peer(two))
-    eventually(lambda: Y in x.nodes(hidden=True))
-
-
 def test_over_two_servers(nodes: Nodes) -> None:
     """If the two have none in common, their servers lead to each other; the loss of either ends it."""
     one, two = nodes.meet(A, B)
@@ -140,17 +126,6 @@ def test_over_two_servers(nodes: Nodes) -> None:
     eventually(lambda: len(downs) == 1)
     eventually(lambda: tunnels(one) == ends(x) == 0)
     echo.stop()
-
-
-def test_disconnecting_closes_the_tunnel_and_keeps_apart(nodes: Nodes) -> None:
-    """As with any connection; until `connect` is called again."""
-    server = nodes.start(A)
-    x, y = pair(nodes, server)
-    assert x.disconnect(Y)
-    eventually(lambda: y.nodes(hidden=True) == [] and tunnels(server) == 0)
-    assert not y.connect(X, timeout=0.3)
-    assert "stay disconnected" in y.refusals[X]
-    assert x.connect(Y)
 
 
 def test_silence_is_judged_by_the_server(nodes: Nodes) -> None:

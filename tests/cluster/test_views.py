@@ -126,40 +126,6 @@ def test_a_reader_that_takes_nothing_in_costs_little(nodes: Nodes) -> None:
     reader.close()
 
 
-def test_readers_of_one_id_share_the_work(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For 50 watchers each request, and each page of changes, is encoded once."""
-    counted = {"terms": 0, "pages": 0}
-    term, content = pages.contender_term, pages.pack_content
-
-    def counting_term(contender: Any) -> Any:
-        counted["terms"] += 1
-        return term(contender)
-
-    def counting_content(*args: Any) -> Any:
-        counted["pages"] += 1
-        return content(*args)
-
-    monkeypatch.setattr(pages, "contender_term", counting_term)
-    monkeypatch.setattr(pages, "pack_content", counting_content)
-    b = nodes.start(B)
-    agent = b.spawn_agent()
-    agent.lock_all(wanted(*range(250)), 20)
-    reader = Reader(b)
-    for number in range(5, 55):
-        reader.watch("t", number=number)
-    eventually(lambda: len(readings(b)) == 50 and all(each.sent == 1 for each in readings(b)))
-    for number in (1, 2, 3):
-        for reading in readings(b):
-            reader.cast(Atom("taken"), reading.id, number)
-        eventually(lambda n=number: all(each.sent >= min(n + 1, 3) for each in readings(b)))  # type: ignore[misc]
-    assert counted["terms"] == 250
-    before = counted["pages"]
-    agent.lock_all(wanted("one more"), 20)
-    eventually(lambda: all(not each.due for each in readings(b)))
-    assert counted == {"terms": 251, "pages": before + 1}
-    reader.close()
-
-
 def test_watchers_of_one_node_share_a_reading(nodes: Nodes) -> None:
     """There is one for each id that is watched there; each watcher is told, also the late ones."""
     a, b = nodes.meet(A, B)
@@ -182,21 +148,6 @@ def test_watchers_of_one_node_share_a_reading(nodes: Nodes) -> None:
     eventually(lambda: readings(b) == [])
     assert [len(views) for views in told[1:]] == [2] * 4
     assert b.server.watchers(TABLE) == []
-
-
-def test_who_watches(nodes: Nodes) -> None:
-    """`watchers` names those on other nodes, too."""
-    a, b = nodes.meet(A, B)
-    own: list[locks.values.View] = []
-    with program_of(a):
-        locks.watch(TABLE, [B], watcher=print)
-    eventually(lambda: readings(b))
-    with program_of(b):
-        locks.watch(TABLE, watcher=own.append)
-        here, there = locks.watchers(TABLE)
-        assert here == own.append
-        assert isinstance(there, Pid)
-        assert there.node == A
 
 
 @pytest.mark.parametrize("items", [1, 3, 100])

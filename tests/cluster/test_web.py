@@ -48,37 +48,6 @@ def all_processes(processes: Servers) -> Iterator[Web]:
         yield page
 
 
-@pytest.mark.explore
-def test_a_page_shows_locks_and_deadlocks_as_they_come(world: World) -> None:
-    """By default: on loopback, without a token, read-only. Who holds is there, then gone; a deadlock stays."""
-    processes = Servers(world)
-    with web(processes) as page, Reader(page) as reader:
-        assert page.token == ""
-        first = reader.next()
-        assert first["state"]["cluster"]["enough"]
-        assert list(first["servers"]) == list(NAMES)
-        assert not first["locks"]
-        with running(processes, HOLDER.format(label="night", lock_id=MINE)) as (program,):
-            (row,) = reader.until(lambda picture: bool(picture["locks"]))["locks"].values()
-            assert (row["id"], row["mode"], row["held"]) == (list(MINE), "write", True)
-            agent = reader.picture["agents"][row["agent"]]
-            assert (agent["label"], agent["pid"]) == ("night", program.pid)
-            status, said = page.ask("POST", "/break", {"agent": row["agent"], "reason": "tired"})
-            assert (status, "can't end transactions" in said["error"]) == (403, True)
-            assert program.poll() is None
-        reader.until(lambda picture: not picture["locks"])
-        processes.run(RING)
-        reader.until(lambda picture: bool(picture["deadlocks"]))
-        card = [*reader.picture["deadlocks"].values()][-1]
-        assert {edge["waiter"]["client"].split(" (")[0] for edge in card["cycle"]} == {
-            "wants x",
-            "wants y",
-        }
-        told = re.sub(r" \(-c, pid \d+\)", "", locks(processes, "deadlocks").out)
-        assert card["steps"]
-        assert all(step in told for step in card["steps"])
-
-
 def test_a_transaction_is_ended_by_the_page(processes: Servers, all_processes: Web) -> None:
     """With the token and a reason, and not without; its program is told both."""
     told = HOLDER.replace("    sys.stdin.readline()", "    tx.lost.wait(60); tx.ensure_held()")
@@ -312,3 +281,34 @@ def test_what_strangers_send_fills_no_log(
         assert sock.recv(12) == b"HTTP/1.1 400"
     assert [each for each in caplog.records if each.levelname != "DEBUG"] == []
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.explore
+def test_a_page_shows_locks_and_deadlocks_as_they_come(world: World) -> None:
+    """By default: on loopback, without a token, read-only. Who holds is there, then gone; a deadlock stays."""
+    processes = Servers(world)
+    with web(processes) as page, Reader(page) as reader:
+        assert page.token == ""
+        first = reader.next()
+        assert first["state"]["cluster"]["enough"]
+        assert list(first["servers"]) == list(NAMES)
+        assert not first["locks"]
+        with running(processes, HOLDER.format(label="night", lock_id=MINE)) as (program,):
+            (row,) = reader.until(lambda picture: bool(picture["locks"]))["locks"].values()
+            assert (row["id"], row["mode"], row["held"]) == (list(MINE), "write", True)
+            agent = reader.picture["agents"][row["agent"]]
+            assert (agent["label"], agent["pid"]) == ("night", program.pid)
+            status, said = page.ask("POST", "/break", {"agent": row["agent"], "reason": "tired"})
+            assert (status, "can't end transactions" in said["error"]) == (403, True)
+            assert program.poll() is None
+        reader.until(lambda picture: not picture["locks"])
+        processes.run(RING)
+        reader.until(lambda picture: bool(picture["deadlocks"]))
+        card = [*reader.picture["deadlocks"].values()][-1]
+        assert {edge["waiter"]["client"].split(" (")[0] for edge in card["cycle"]} == {
+            "wants x",
+            "wants y",
+        }
+        told = re.sub(r" \(-c, pid \d+\)", "", locks(processes, "deadlocks").out)
+        assert card["steps"]
+        assert all(step in told for step in card["steps"])
