@@ -5,7 +5,6 @@ Pictures of it for the documentation are made by `python -m tests.cluster.screen
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 
@@ -26,39 +25,6 @@ with locks.transaction(label="morning") as tx:
     tx.write_lock(("accounts",))
 """
 BROKEN = "    tx.lost.wait(60); tx.ensure_held()"
-MANY = """
-import sys, threading, locks
-with locks.transaction(label="many") as tx:
-    tx.lock_all([("row", n % 100, n) for n in range(10_000)])
-    def wait(n):
-        with locks.transaction(label=f"waiter {n}") as mine:
-            mine.write_lock(("row", n % 100, n))
-    locks_threads = [threading.Thread(target=wait, args=(n,), daemon=True) for n in range(1_000)]
-    threading.stack_size(1 << 18)
-    for each in locks_threads: each.start()
-    print("ready", flush=True)
-    sys.stdin.readline()
-"""
-
-RINGS = """
-import threading, locks
-both = threading.Barrier(2)
-def work(mine, other):
-    with locks.Owner(f"the transfer from {mine} to {other}"):
-        def transfer(tx):
-            tx.write_lock(("accounts of the bank", mine))
-            if first:
-                first.pop()
-                both.wait()
-            tx.write_lock(("accounts of the bank", other))
-        for _ in range(30):
-            first = [True]
-            locks.run_transaction(transfer, learn=False)
-            both.wait()
-threads = [threading.Thread(target=work, args=each) for each in (("ann", "bob"), ("bob", "ann"))]
-for each in threads: each.start()
-"""
-AXE = os.environ.get("LOCKS_AXE", "")  # the file axe.min.js of the npm package axe-core
 
 
 @pytest.fixture(scope="module")

@@ -146,23 +146,6 @@ def test_a_killed_lock_server_is_replaced(machine: Machine) -> None:
     assert len(error.splitlines()) == 1
 
 
-MANY = """
-import os, sys, time, locks
-lost = 0
-with open(sys.argv[1], "a") as found:
-    while os.path.exists(sys.argv[2]):
-        try:
-            with locks.transaction(timeout=60) as tx:
-                token = tx.write_lock(("printer",))
-                os.write(found.fileno(), b"%d\\n" % token)
-                tx.ensure_held()
-        except (locks.LockLost, locks.CannotServe):
-            lost += 1
-            time.sleep(0.01)
-print(lost)
-"""
-
-
 def test_it_ends_when_nobody_needs_it_and_nothing_of_it_is_left() -> None:
     """After a while without anybody; who comes just then has another one at once."""
     with Machine(idle=0.2) as machine:
@@ -172,18 +155,6 @@ def test_it_ends_when_nobody_needs_it_and_nothing_of_it_is_left() -> None:
         assert not machine.folder().socket.exists()
         assert int(machine.run(ONCE, "local", LIMIT))
         assert machine.log().count("listens") == 2
-
-
-COMES = """
-import random, sys, time, locks
-chance = random.Random(int(sys.argv[1]))
-for _ in range(int(sys.argv[2])):
-    locks.start(servers="local")
-    with locks.transaction(timeout=60) as tx:
-        tx.write_lock(("printer",))
-    locks.stop()
-    time.sleep(0.1 + 0.1 * chance.random())
-"""
 
 
 DAEMON = """
@@ -242,57 +213,11 @@ with locks.transaction(timeout=60) as tx:
     os.waitpid(pid, 0)
 print("end")
 """
-POOL = """
-import multiprocessing, pathlib, sys, locks
-counter = pathlib.Path(sys.argv[2])
-
-def add(number):
-    for _ in range(5):
-        with locks.transaction(timeout=60) as tx:
-            tx.write_lock(("counter",))
-            counter.write_text(str(int(counter.read_text()) + 1))
-
-if __name__ == "__main__":
-    counter.write_text("0")
-    add(0)
-    with multiprocessing.get_context(sys.argv[1]).Pool(8) as pool:
-        pool.map(add, range(8))
-    print(counter.read_text())
-"""
-PATCHED = """
-from gevent import monkey
-monkey.patch_all()
-import gevent, locks
-def work():
-    with locks.transaction(timeout=60) as tx:
-        return tx.write_lock(("printer",))
-ticks = []
-def tick():
-    while True:
-        gevent.sleep(0.01)
-        ticks.append(1)
-gevent.spawn(tick)
-tasks = [gevent.spawn(work) for _ in range(5)]
-gevent.joinall(tasks, raise_error=True)
-print(len({task.value for task in tasks}), len(ticks) > 3)
-"""
 
 
 def test_a_forked_child_meets_its_parent(machine: Machine) -> None:
     """Its locks are those of the machine, as the parent's are."""
     assert machine.run(FORKS) == "not now\nend\n"
-
-
-WEB = """
-import locks
-count = 0
-def application(environ, start_response):
-    with locks.transaction(timeout=30) as tx:
-        body = str(tx.write_lock(("counter",))).encode()
-    start_response("200 OK", [("Content-Length", str(len(body)))])
-    return [body]
-locks.start()
-"""
 
 
 def test_who_clears_the_folder_away_ends_the_lock_server() -> None:

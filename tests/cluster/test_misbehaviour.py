@@ -102,13 +102,3 @@ def test_others_go_on(place: Place, what: str) -> None:
     assert place.server.process.poll() is None
     eventually(lambda: not place.queue("agent", 1))  # nothing of it is left
     place.transaction()
-
-
-def percentile(place: Place, seconds: float) -> float:
-    """The 99th percentile of transactions, in milliseconds."""
-    until = time.monotonic() + seconds
-    found = []
-    while time.monotonic() < until:
-        found.append(place.transaction())
-        time.sleep(0.003)
-    return 1000 * sorted(found)[int(len(found) * 0.99)]

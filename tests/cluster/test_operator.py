@@ -25,7 +25,7 @@ from locks.cli.parser import Parser
 from locks_leader.command import COMMANDS as ELECTIONS
 from tests.cluster.commands import SCHEMA, locks, process, running, validator
 from tests.cluster.harness import ROOT, World
-from tests.cluster.pages import RING, Reader, web
+from tests.cluster.pages import RING
 from tests.cluster.servers import LIMIT, NAMES, Servers
 from tests.helpers import eventually
 from tests.warm import Program
@@ -70,7 +70,6 @@ FILTERS: list[tuple[list[str], list[str]]] = [
     (["--older", "1h"], []),
     (["--older", "0s", "--limit", "1"], ["monthly report"]),
 ]
-OLD = "import locks.node.observing.inquiries; locks.node.observing.inquiries.is_question = lambda term: False"
 REASON = "sleeps since midnight, ticket 17"
 
 
@@ -278,18 +277,6 @@ def test_status_when_too_few_are_there() -> None:
         assert locks(servers, "why", "nothing").status == 1
 
 
-OBSERVERS = {
-    "waits": "import locks, sys; print('ready', flush=True); locks.facts.waits(); print('3 of 3', flush=True); input()",
-    "top": """
-import sys
-from locks_leader import command
-sys.argv[1:] = ["top", "--interval", "0.1"]
-print("ready", flush=True)
-sys.exit(command.main())
-""",
-}
-
-
 @pytest.mark.slow
 def test_every_json_document_is_described(processes: Servers) -> None:
     """`docs/commands.schema.json` has each command that can print JSON, and allows just the fields that it prints."""
@@ -323,20 +310,6 @@ def test_no_standard_output(processes: Servers, arguments: list[str]) -> None:
         timeout=LIMIT,
     )
     assert (done.returncode, done.stderr) == (0, "")
-
-
-@contextmanager
-def observer(servers: Servers, kind: str) -> Iterator[int]:
-    """While somebody looks on, that has seen all lock servers; gives the number of its process."""
-    if kind == "web":
-        with web(servers) as page, Reader(page) as reader:
-            reader.until(lambda picture: len(picture["servers"]) == 3)
-            yield page.pid
-        return
-    with running(servers, OBSERVERS[kind]) as (program,):
-        while not program.stdout.readline().startswith("3 of 3"):
-            assert program.poll() is None
-        yield program.pid
 
 
 if __name__ == "__main__":

@@ -82,17 +82,6 @@ def test_an_id_is_locked_on_its_servers_alone(nine: Servers) -> None:
     eventually(lambda: not rows(nine), limit=LIMIT)
 
 
-RING = """
-import sys, locks
-with locks.transaction(timeout=60, on_deadlock="surrender") as tx:
-    tx.write_lock(({own!r},))
-    print("ready", flush=True)
-    sys.stdin.readline()
-    tx.write_lock(({next!r},))
-    print(len(tx.deadlocks), flush=True)
-"""
-
-
 ELECT = """
 import locks_leader
 def lead(leadership):

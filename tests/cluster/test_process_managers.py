@@ -56,19 +56,6 @@ from web import app
 {HOLD}
 app.post("/hold")(hold_it)
 """
-HOLDING_API = f"""
-import os, time, locks
-from api import app
-from starlette.responses import PlainTextResponse
-{HOLD}
-app.add_route("/hold", lambda request: PlainTextResponse(hold_it()), methods=["POST"])
-"""
-HOLDING_TASKS = f"""
-import os, time, locks
-from tasks import app
-{HOLD}
-hold = app.task(acks_late=True, reject_on_worker_lost=True, name="hold")(hold_it)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +63,6 @@ def processes() -> Iterator[Servers]:
     """The lock servers."""
     with World() as world:
         yield Servers(world)
-
-
-def pids(folder: Path) -> set[str]:
-    """The processes that have written into the book."""
-    return {line.split()[2] for line in (folder / "invoices.txt").read_text().splitlines()}
 
 
 # --- The recipes ----------------------------------------------------------------------------------------
@@ -101,34 +83,20 @@ def cases(*managers: str, quick: str) -> list[object]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "eager",
-    [
-        pytest.param(False, id="later", marks=pytest.mark.explore),
-        pytest.param(True, id="before the fork"),
-    ],
-)
-@pytest.mark.parametrize(
     "command", cases("gunicorn", "uvicorn", "uwsgi", quick="gunicorn --preload -w 3 web:app")
 )
-def test_web_servers(processes: Servers, tmp_path: Path, command: str, eager: bool) -> None:
-    """No request of four clients gets the number of another one, whenever the program uses its first lock."""
+def test_web_servers(processes: Servers, tmp_path: Path, command: str) -> None:
+    """No request of four clients gets the number of another one, though the program has used a lock before its manager forks."""
     if command.startswith("uwsgi") and not Path(sys.executable).with_name("uwsgi").exists():
         pytest.skip("uWSGI is not installed")
-    if eager and command.startswith("uwsgi") and "--lazy-apps" not in command:
-        pytest.skip("refused, see below")
-    if eager:
+    if not command.startswith("uwsgi") or "--lazy-apps" in command:  # others are refused, see below
         module = "api" if "api:app" in command else "web"
         (tmp_path / "eager.py").write_text(EAGER.format(module=module))
         command = command.replace(f"{module}:app", "eager:app")
-    check_web(command, tmp_path, processes.environment())
-
-
-def check_web(command: str, folder: Path, environment: dict[str, str]) -> None:
-    """Four clients ask a web server at the same time; see that each request has its number."""
-    with web(command, folder, environment) as (_, url):
+    with web(command, tmp_path, processes.environment()) as (_, url):
         got = answers(f"{url}/invoices", CLIENTS, EACH)
     assert sorted(int(str(number)) for number in got) == ALL
-    assert numbers(folder) == ALL
+    assert numbers(tmp_path) == ALL
 
 
 @pytest.mark.parametrize("command", cases("python", quick="python actors.py"))
@@ -207,12 +175,10 @@ WORKER = "celery -A tasks worker --concurrency 4"
 
 
 @contextmanager
-def celery(processes: Servers, folder: Path, module: str = "tasks") -> Iterator[Managed]:
+def celery(processes: Servers, folder: Path) -> Iterator[Managed]:
     """Celery's worker at work."""
     (folder / "queue").mkdir()
-    (folder / "holding.py").write_text(HOLDING_TASKS)
-    (folder / "eager.py").write_text(EAGER.format(module="holding"))
-    with managed(WORKER.replace("tasks", module), folder, processes.environment()) as worker:
+    with managed(WORKER, folder, processes.environment()) as worker:
         try:
             yield worker
         finally:
@@ -237,10 +203,9 @@ def send(processes: Servers, folder: Path, *tasks: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["tasks", pytest.param("eager", marks=pytest.mark.explore)])
-def test_celery(processes: Servers, tmp_path: Path, module: str) -> None:
-    """Tasks in four processes, whose parent has used locks or not: each invoice has its number."""
-    with celery(processes, tmp_path, module):
+def test_celery(processes: Servers, tmp_path: Path) -> None:
+    """Tasks in four processes: each invoice has its number."""
+    with celery(processes, tmp_path):
         send(processes, tmp_path, *["tasks.write_invoice"] * 40)
         eventually(lambda: len(numbers(tmp_path)) == 40, LIMIT)
     assert numbers(tmp_path) == ALL
@@ -261,7 +226,7 @@ def holding(
     processes: Servers, folder: Path, command: str
 ) -> Iterator[tuple[Managed, str, Callable[[str], Future[str | None]]]]:
     """A web server where a request has the lock, until the file `release` is there; gives a function that posts."""
-    (folder / "holding.py").write_text(HOLDING_API if "Uvicorn" in command else HOLDING_WEB)
+    (folder / "holding.py").write_text(HOLDING_WEB)
     with (
         web(f"{command} holding:app", folder, processes.environment()) as (server, url),
         ThreadPoolExecutor() as pool,
@@ -276,21 +241,8 @@ def holding(
             (folder / "release").touch()
 
 
-KINDS = [
-    pytest.param("gunicorn --preload -w 2"),
-    *(
-        pytest.param(command, marks=pytest.mark.explore)
-        for command in (
-            "gunicorn -w 2 -k gthread --threads 2",
-            "gunicorn -w 2 -k gevent",
-            "gunicorn -w 2 -k uvicorn_worker.UvicornWorker",
-        )
-    ),
-]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("command", KINDS)
+@pytest.mark.parametrize("command", ["gunicorn --preload -w 2"])
 def test_a_worker_is_killed(processes: Servers, tmp_path: Path, command: str) -> None:
     """SIGKILL of a worker whose request has the lock: a request at another worker has it at once."""
     with holding(processes, tmp_path, command) as (_, _, ask):
@@ -303,12 +255,6 @@ def test_a_worker_is_killed(processes: Servers, tmp_path: Path, command: str) ->
 
 
 # --- What is refused, and what is said -------------------------------------------------------------------
-
-NAMED = """
-import locks
-locks.start("web@127.0.0.1")
-from web import app
-"""
 
 
 @pytest.mark.explore

@@ -72,17 +72,6 @@ def test_the_obvious_program_locks_for_all(processes: Servers) -> None:
         holder.communicate(timeout=LIMIT)
 
 
-TRY = """
-import locks
-with locks.transaction() as tx:
-    try:
-        print(tx.write_lock(("accounts", "ann"), timeout=0))
-    except locks.LockTimeout:
-        print("not now")
-print(locks.Lock(("accounts", "ann")).acquire(blocking=False))
-"""
-
-
 FORKED = """
 import os, sys, warnings, locks
 warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on, of forks where there are threads
@@ -138,23 +127,6 @@ def test_what_is_watched_while_a_server_is_down(world: World) -> None:
     finally:
         program.kill()
         program.communicate(timeout=LIMIT)
-
-
-NAMED = """
-import os, warnings, locks
-warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on, of forks where there are threads
-locks.start("x@127.0.0.1")
-pid = os.fork()
-if pid == 0:
-    try:
-        locks.Lock(("a",)).acquire()
-    except locks.MisuseError as error:
-        print(error, flush=True)
-    locks.start("y@127.0.0.1")
-    print(locks.Lock(("a",)).acquire(), flush=True)
-    os._exit(0)
-os.waitpid(pid, 0)
-"""
 
 
 STAYS = """

@@ -202,16 +202,3 @@ def test_no_epmd(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ERL_EPMD_PORT", str(free_port()))
     with pytest.raises(locks.errors.OperatingError, match="epmd -daemon"):
         nodes.start(A, epmd=True)
-
-
-FORK = """
-import os, locks
-locks.start("forks@127.0.0.1", cookie="cookie-of-the-tests", epmd=True)
-child = os.fork()
-if child == 0:
-    os.read(0, 1)
-    os._exit(0)
-print(child, flush=True)
-os.read(0, 1)
-os._exit(0)
-"""

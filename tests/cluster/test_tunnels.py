@@ -266,25 +266,3 @@ def test_a_crowd_of_tunnels_is_refused(nodes: Nodes) -> None:
 
 
 # --- Fork -------------------------------------------------------------------------------------------
-
-FORK = """
-import os, sys, time, locks
-server, other = sys.argv[1:]
-node = locks.start("forks@127.0.0.1", cookie="cookie-of-the-tests", peers=[server], mesh=False)
-assert node.await_nodes([server.split(":")[0]], timeout=30)
-assert node.connect(other, timeout=30)
-read, write = os.pipe()
-child = os.fork()
-if child == 0:
-    found = []
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            found.append(os.readlink(f"/proc/self/fd/{fd}"))
-        except OSError:
-            continue
-    os.write(write, repr([each for each in found if each.startswith("socket:")]).encode())
-    os._exit(0)
-print(os.read(read, 10000).decode())
-assert node.remote("echo", other).ask("hello") == "hello", "the parent's connection was closed"
-locks.stop()
-"""

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
@@ -26,12 +25,6 @@ from tests.helpers import eventually
 from tests.warm import Program
 
 MINE = ("accounts", "ann")
-
-
-def memory(process: int) -> int:
-    """How many MiB of memory a process has."""
-    (line,) = re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
-    return int(line) // 1024
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Commands in a terminal: `locks top`, and that the terminal is as it was, however it ends; who waits; narrow tables."""
+"""Commands in a terminal: a line says who waits for what; narrow tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,6 @@ from tests.cluster.commands import running
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, Servers
 
-BEGIN, END = "\x1b[?1049h", "\x1b[?1049l"
 SLEEPER = """
 import sys, locks
 sys.argv[0] = "report.py"
@@ -65,8 +63,7 @@ class Terminal:
     def __init__(self, servers: Servers, *arguments: str) -> None:
         self.shown = ""
         self._master, self._slave = pty.openpty()
-        self.resize(100, 30)
-        self.before = self.mode()
+        fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
         self.command = subprocess.Popen(
             [sys.executable, "-m", "locks_leader.command", *arguments],
             env=servers.environment(),
@@ -76,14 +73,6 @@ class Terminal:
             start_new_session=True,
         )
 
-    def resize(self, columns: int, lines: int) -> None:
-        """Give it another size."""
-        fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-
-    def mode(self) -> Any:
-        """How it handles what is typed."""
-        return termios.tcgetattr(self._slave)
-
     def read(self, timeout: float) -> bool:
         """Take in what was written; return whether there was something."""
         if not select.select([self._master], [], [], timeout)[0]:
@@ -91,17 +80,12 @@ class Terminal:
         self.shown += os.read(self._master, 1 << 16).decode(errors="replace")
         return True
 
-    def until(self, pattern: str, since: int = 0) -> int:
-        """Wait until something is shown, after so many characters; return how many there are by then."""
+    def until(self, pattern: str) -> None:
+        """Wait until something is shown."""
         deadline = time.monotonic() + LIMIT
-        while not re.search(pattern, self.shown[since:], re.DOTALL):
-            assert time.monotonic() < deadline, (pattern, self.shown[since:])
+        while not re.search(pattern, self.shown, re.DOTALL):
+            assert time.monotonic() < deadline, (pattern, self.shown)
             self.read(0.1)
-        return len(self.shown)
-
-    def type(self, keys: str) -> None:
-        """Type something."""
-        os.write(self._master, keys.encode())
 
     def end(self) -> int:
         """Wait for the command's end; return its exit status."""
