@@ -25,7 +25,6 @@ __all__ = [
 LOGGERS = {
     "locks": "the parent of all others",
     "locks.audit": "an audit log (`locks node --audit`) that can't be written",
-    "locks.compat": "locks that a face of another library found lost at the end of a block",
     "locks.deadlocks": "resolved deadlocks, with their reports",
     "locks.engines": "lock servers for Dask and Ray: started, found and lost",
     "locks.engines.apscheduler": "which APScheduler runs the jobs",

@@ -23,7 +23,7 @@ from tests.helpers import eventually
 
 # What a program needs that meets other nodes, or that examines, serves or elects; by the first part of a module's name.
 NOT_ALONE = {
-    *("aio", "cli", "compat", "engines", "facts", "groups", "metrics", "mvcc", "otp", "ownership"),
+    *("aio", "cli", "engines", "facts", "groups", "metrics", "mvcc", "otp", "ownership"),
     *("testing", "tracing", "web", "wire"),
 }
 OF_NODES = ("locks.node.original", "locks.node.peers", "locks.node.views", "locks.program.meeting")
