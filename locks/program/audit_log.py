@@ -151,7 +151,7 @@ class AuditLog:
             text=True,
             env={**os.environ, "PYTHONSAFEPATH": "1"},
         )
-        with suppress(AttributeError, OSError):  # Windows has no such function
+        with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process.pid, 10)
         try:
             out, error = process.communicate(timeout=SEARCH)

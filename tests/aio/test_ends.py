@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import gc
 import importlib
-import os
 import signal
 import subprocess
 import sys
@@ -619,7 +618,6 @@ def test_a_late_handler_waits_for_a_loop_in_a_daemon_thread() -> None:
     assert script(IN_DAEMON_THREAD.format(last=last, pause=0.001)) == "False\n"
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_of_a_loop() -> None:
     """A child that a task forks has nothing of its parent's, and may run a loop of its own."""
     assert (

@@ -274,6 +274,18 @@ assert locks.start("a@127.0.0.1", cookie="x" * 20).cluster is not None
     assert loaded(program) == []
 
 
+@pytest.mark.parametrize("package", ["locks", "locks_leader"])
+def test_windows_is_not_supported(package: str) -> None:
+    """There the import says so in one sentence, and nothing else."""
+    program = f"import sys; sys.platform = 'win32'; import {package}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    said = "ImportError: locks runs on Linux and macOS; Windows is not supported"
+    assert done.stderr.splitlines()[-1] == said
+
+
 @pytest.mark.parametrize("option", ["--version", "--help"])
 def test_an_answer_of_the_command_line_loads_no_command(option: str) -> None:
     """Neither gevent and Pykka, nor any command."""
