@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from locks.otp.options import TLS
     from locks.primitives import Lock, RWLock
     from locks.program.default import start, stop
-    from locks.shapes.barrier import Barrier
     from locks.shapes.decorator import locked
     from locks.shapes.once import once
     from locks.shapes.reentrant import RLock
@@ -84,7 +83,6 @@ if TYPE_CHECKING:  # the old names (`locks.form.moved`)
     from locks.actors import kill as kill
     from locks.actors import monitor as monitor
     from locks.errors import BlocksEventLoop as BlocksEventLoop
-    from locks.errors import BrokenBarrier as BrokenBarrier
     from locks.errors import ConflictingRequest as ConflictingRequest
     from locks.errors import InvalidLockId as InvalidLockId
     from locks.errors import InvalidOption as InvalidOption
@@ -135,7 +133,6 @@ __all__ = [
     "HERE",
     "TLS",
     "AlreadyDone",
-    "Barrier",
     "CannotServe",
     "DeadlockAborted",
     "Lock",
@@ -205,7 +202,6 @@ _get, __dir__ = at_first_use(
         "locks.transactions",
     ),
     apart={
-        "Barrier": "locks.shapes.barrier",
         "Semaphore": "locks.shapes.semaphore",
         "TLS": "locks.otp.options",
         "locked": "locks.shapes.decorator",

@@ -204,7 +204,7 @@ def use(name):
         getattr(locks, name)
     except BaseException as error:
         failed.append(error)
-names = ["Lock", "node", "facts", "TLS", "transaction", "Barrier", "Semaphore", "Lock"]
+names = ["Lock", "node", "facts", "TLS", "transaction", "RLock", "Semaphore", "Lock"]
 threads = [threading.Thread(target=use, args=(name,)) for name in names]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]

@@ -40,7 +40,6 @@ LONG = {
 } | {
     "test_actors.py",
     "test_annotations.py",
-    "test_barriers.py",
     "test_compat.py",
     "test_completion.py",
     "test_election_interrupted.py",

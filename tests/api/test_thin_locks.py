@@ -404,7 +404,6 @@ BLIND = {  # they say nothing of locks of this program, need an agent (`AGENTS` 
     *(
         "locks.HERE",
         "locks.TLS",
-        "locks.Barrier",
         "locks.Lock",
         "locks.Owner",
         "locks.RLock",

@@ -113,7 +113,6 @@ LIBRARY = [
             "locks.transactions",
             "locks.primitives",
             "locks.shapes",
-            "locks.shapes.barrier",
             "locks.shapes.once",
             "locks.shapes.reentrant",
             "locks.shapes.semaphore",

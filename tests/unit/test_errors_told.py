@@ -35,7 +35,6 @@ EXAMPLES: list[LocksError] = [
     locks.errors.WaitsForItself("itself", lock_id=ID, holder=OTHER),
     locks.errors.ReentrantCall("within"),
     locks.errors.BlocksEventLoop("in a coroutine"),
-    locks.errors.BrokenBarrier("broken", lock_id=ID),
     locks.errors.NotHeld("not held", lock_id=ID),
     locks.errors.NotMarked("not marked", lock_id=ID),
     locks.AlreadyDone("done", lock_id=ID, by="ann", at=1.5, token=7),
