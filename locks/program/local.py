@@ -41,7 +41,7 @@ DROPPED = ("PYTHON", "LOCKS_", "GEVENT")
 # What the server's interpreter runs: modules of the standard library are found before those beside the program that starts it, and the
 # packages that it needs where that program has found them.
 RUN = (
-    "import os, sys; sys.path = [each for each in sys.path if each] + os.environ.pop('LOCKS_PATH').split(os.pathsep); "
+    "import os, sys; sys.path = [each for each in sys.path if each] + os.environ.pop('LOCK_SERVER_PATH').split(os.pathsep); "
     "import site; site.main(); from locks.program.local_server import main; main()"
 )
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*[a-z]?")
@@ -271,7 +271,7 @@ def environment_of_server(environment: Mapping[str, str], path: list[str]) -> di
     }
     # Without relative paths: the server runs in another folder. What is not text is ignored by Python, too.
     found = [os.path.abspath(each) for each in path if each and isinstance(each, str)]
-    return {**kept, "LOCKS_PATH": os.pathsep.join(found), "PYTHONSAFEPATH": "1"}
+    return {**kept, "LOCK_SERVER_PATH": os.pathsep.join(found), "PYTHONSAFEPATH": "1"}
 
 
 def python() -> str:
