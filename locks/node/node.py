@@ -13,6 +13,7 @@ import logging
 import operator
 import time
 from collections.abc import Callable, Hashable, Iterable
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +108,6 @@ class Node(metaclass=Shown):
         cluster: What it has to do with other nodes, if it has.
         is_clustered: Whether other nodes may hear of its locks.
         dependents: Actors that are stopped with it.
-        notices: Logs warnings about others; where there are any.
         server: The reference of its lock server.
         services: What else lives on it.
         thin: The thin locks of its clients.
@@ -119,7 +119,6 @@ class Node(metaclass=Shown):
     """
 
     cluster: clusters.Cluster | None = None
-    notices: noted.Notices
     _for_users = frozenset(
         (
             *("address", "agents", "await_nodes", "connect", "disconnect", "link", "monitor_nodes"),
@@ -184,7 +183,6 @@ class Node(metaclass=Shown):
         self._serial = itertools.count(1)
         if options is not None:
             assert isinstance(self.executor, Executor)
-            self.notices = noted.Notices(self.executor.run_soon)
             try:
                 self.cluster = clusters.Cluster(self, self.executor, options)
                 self._dispatch.cluster = self.cluster
@@ -408,6 +406,11 @@ class Node(metaclass=Shown):
         self.turn.run(setattr, self.server, "by_messages", trace is not None)
 
     # --- For its actors -------------------------------------------------------------------------
+
+    @cached_property
+    def notices(self) -> noted.Notices:
+        """Logs warnings about messages of others, which a node without peers gets, too: from actors of its program."""
+        return noted.Notices(self.executor.run_soon, self.clock)
 
     @property
     def guard(self) -> OriginalGuard | None:

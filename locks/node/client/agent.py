@@ -23,7 +23,7 @@ from locks.core.agent.flags import Flag, check_flag
 from locks.core.agent.machine import AgentMachine, Object
 from locks.core.messages import AgentEffect, AnswerWait, Ended, Lost, Surrendered
 from locks.core.thin import Granted, Made
-from locks.errors import CannotServe, LockLost
+from locks.errors import CannotServe, LockLost, NotHeld
 from locks.model import (
     AgentId,
     Deadlock,
@@ -99,6 +99,8 @@ class Agent(InlineActor, metaclass=Shown):
             does.
         acquisitions: How often its client has acquired each of its `locks.RLock`s; `None` if it
             never has.
+        pauses: The waits of `threading.Condition`s for which its client has released a lock and will acquire it again. Until they
+            are over, the transaction does not end with its last lock: blocks that were entered before the wait know it.
         blocks: The blocks of generators that hold something of it; some may have been left (`locks.node.client.blocks`).
         on_lost: Called with the error when locks are lost with a node, in the node's background
             greenlet.
@@ -133,6 +135,7 @@ class Agent(InlineActor, metaclass=Shown):
         "made",
         "node",
         "on_lost",
+        "pauses",
     )
 
     def __init__(
@@ -182,6 +185,7 @@ class Agent(InlineActor, metaclass=Shown):
         self._monitor: Monitor | None = None
         self._lost: Event | None = None
         self.acquisitions: Acquisitions | None = None
+        self.pauses: set[object] = set()
         # Waits for conditions other than a grant.
         self._tries: dict[PendingCall, Callable[[], bool]] | None = None
         self.kept_by: Any = None
@@ -757,7 +761,7 @@ class Agent(InlineActor, metaclass=Shown):
 
     def _unlock_or_end(self, lock_id: LockId) -> None:
         """Release one requested id; if it is the last one, by ending the transaction."""
-        if self.machine.size > 1:
+        if self.machine.size > 1 or self.pauses:
             self.unlock_now(lock_id)
             return
         if self.node.is_clustered:
@@ -770,8 +774,40 @@ class Agent(InlineActor, metaclass=Shown):
         return not self.is_alive() and self.machine.ended == Ended(None)
 
     def _end_if_idle(self) -> None:
-        if self.machine.ended is None and self.machine.empty:
+        if self.machine.ended is None and self.machine.empty and not self.pauses:
             self.event(self.machine.end_transaction)
+
+    def pause(self, lock_id: LockId, pause: object, given_back: list[Acquisition] | None) -> None:
+        """Release one id for the wait of a condition. The transaction does not end until `resume` is called.
+
+        Args:
+            lock_id: The id, which is held.
+            pause: The wait.
+            given_back: The acquisitions of an `RLock` that are given back; `None` for a `Lock`.
+
+        Raises:
+            NotHeld: It is not held.
+        """
+        self.turn.run_surely(self._pause, lock_id, pause, given_back)
+
+    def _pause(self, lock_id: LockId, pause: object, given_back: list[Acquisition] | None) -> None:
+        self.pauses.add(pause)
+        try:
+            if given_back is None:
+                self._release(lock_id)
+            for acquisition in given_back or ():
+                self._give_back(lock_id, acquisition)
+        except NotHeld:
+            self.pauses.discard(pause)
+            raise
+
+    def resume(self, pause: object) -> None:
+        """The wait of a condition is over, and the lock acquired again, if it could be."""
+        insist(self.turn.run_surely, self._resume, pause)
+
+    def _resume(self, pause: object) -> None:
+        self.pauses.discard(pause)
+        self._end_if_idle()
 
     def enter(self, lock_id: LockId, acquisition: Acquisition) -> None:
         """Add an acquisition, before the lock is requested; an owner may do so in several threads."""
@@ -793,6 +829,10 @@ class Agent(InlineActor, metaclass=Shown):
     def has_acquired(self, lock_id: LockId) -> bool:
         """Whether there is an acquisition."""
         return self.acquisitions is not None and self.acquisitions.has(lock_id)
+
+    def acquired_here(self, lock_id: LockId) -> list[Acquisition]:
+        """The acquisitions that the calling greenlet has made, oldest first."""
+        return [] if self.acquisitions is None else self.acquisitions.made_here(lock_id)
 
     def _is_acquired(self, lock_id: LockId) -> bool:
         """Whether acquisitions have the id, or wait for it, and no `Lock` does."""
