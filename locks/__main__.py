@@ -45,7 +45,6 @@ COMMANDS = {
     ),
     "graph": Command("locks.cli.graph", "show who waits for whom"),
     "groups": Command("locks.cli.groups", "list the process groups and their members"),
-    "history": Command("locks.cli.history", "show who held a lock, from audit logs"),
     "node": Command("locks.cli.node", "run a lock server for other nodes"),
     "play": Command(
         "locks_lab.commands.play", "play the algorithm step by step, on a page for a browser"

@@ -126,28 +126,6 @@ def test_a_holder_keeps_its_lock(servers: Changing) -> None:
     assert int(servers.run(TRY.format(timeout=30))) > token
 
 
-def test_the_audit_log_has_it(servers: Changing) -> None:
-    """Who looks for a lock of last night finds that the servers have changed meanwhile."""
-    log = servers.world.folder / "audit"
-    servers.audited[B] = log
-    servers.kill(B)
-    with running(servers, HOLD) as (holder,):
-        changing = servers.begin_changing("replace", A, servers.places[D])
-        eventually(lambda: servers.show()["changing"], limit=LIMIT)
-        eventually(lambda: "servers_changed" in log.read_text(), limit=LIMIT)
-        holder.communicate("\n", timeout=LIMIT)
-    assert changing.wait(LIMIT) == 0
-
-    def told() -> list[tuple[bool, list[str]]]:
-        lines = map(json.loads, log.read_text().splitlines())
-        changes = [line for line in lines if line["event"] == "servers_changed"]
-        return [(line["changing"], sorted(line["servers"])) for line in changes]
-
-    eventually(lambda: told() == [(True, [A, B, C, D]), (False, [B, C, D])], limit=LIMIT)
-    done = locks(servers, "history", "a", "--audit", str(log))
-    assert "while the list is being changed" in done.out, done
-
-
 @pytest.mark.slow
 def test_a_change_that_takes_too_long_is_undone(servers: Changing) -> None:
     """After its time limit the change is undone; the error names the program that still holds a lock."""

@@ -297,7 +297,7 @@ def test_every_json_document_is_described(processes: Servers) -> None:
     processes.run(RING)
     needed = {"why": ["accounts"], "break": ["x", "--reason", "x"]}
     with night(processes):
-        for name in printing - {"history"}:  # tests/api/test_audit.py
+        for name in printing:
             assert locks(processes, name, *needed.get(name, []), "--json").out
     with pytest.raises(ValidationError, match="'new': 1"):
         validator("config").validate({"name": {"value": "a@b", "source": "here", "new": 1}})

@@ -18,7 +18,6 @@ from locks.core.facts import (
     Answer,
     AskClients,
     AskDeadlocks,
-    AskHistory,
     AskMark,
     AskMarks,
     AskMembers,
@@ -58,7 +57,6 @@ __all__ = ["Answers", "Inquiries", "Witness", "ask_all", "ask_by_ways"]
 
 UNKNOWN = (Atom("error"), Atom("unknown_request"))
 SILENT = "it is connected, but does not answer"
-HERE = "a server does not search its own audit log in this way; use locks history --audit FILE"
 ALONE = "this node is connected with no others"
 OLD = "it does not support this question: it runs an older version of locks, or the Erlang original"
 
@@ -91,22 +89,12 @@ class Witness:
                 return self.memory.answer_mark(question)
             case AskMarks():
                 return self.memory.answer_marks(question)
-            case AskHistory():
-                return Untold(HERE)
             case AskRoster() | PrepareRoster() | AcceptRoster() | LearnRoster():
                 return Untold(ALONE) if cluster is None else cluster.answer_roster(question)
             case Break():
                 return self._break(question)
             case _:
                 assert_never(question)
-
-    def find(self, question: AskHistory, tell: Callable[[Answer], object]) -> None:
-        """Have the audit log searched, and the answer told in a later turn."""
-        search = self._node.server.search
-        if search is None:
-            tell(Untold("it writes no audit log; start it with --audit FILE"))
-        else:
-            search(question, tell)
 
     @property
     def memory(self) -> Memory:
@@ -207,8 +195,6 @@ class Inquiries:
 
         if isinstance(question, AskMark):
             self._witness.memory.answer_when_kept(question, tell)
-        elif isinstance(question, AskHistory):
-            self._witness.find(question, tell)
         else:
             tell(self._witness.answer(question, self._cluster))
 
