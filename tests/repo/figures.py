@@ -64,7 +64,6 @@ BOUNDS: dict[str, dict[str, str]] = {
     },
     "docs/deadlocks.md": {"2 ms": "benchmarks.crowd.HOLD"},
     "docs/deploy.md": {"ten seconds": "deploy/kubernetes.yaml"},
-    "docs/discovery.md": {"five seconds": "locks.program.default.CONNECTED_WITHIN"},
     "docs/howto.md": {"64 KiB": "locks.lock_ids.LARGEST", "8 bytes": "locks.lock_ids._WORD"},
     "docs/kv_store.md": {
         "1,000": "examples.kv_store.keys.LONGEST_KEY",
