@@ -25,7 +25,7 @@ PROGRAMS = {
     IMPORTED: "import locks",
     NAMED: "import locks; locks.Lock",
     LOCKED: "import locks\nwith locks.Lock('a'.split()): pass",
-    ALL: "import locks; locks.Lock, locks.Barrier, locks.locked, locks.facts.waits; import locks.program.meeting",
+    ALL: "import locks; locks.Lock, locks.Semaphore, locks.locked, locks.facts.waits; import locks.program.meeting",
 }
 VERSION, PYTHON = "locks --version", "python -c pass"
 TARGET = 0.4

@@ -16,8 +16,9 @@ algorithm Thomas Arts model-checked and refined.
 import os
 from typing import TYPE_CHECKING
 
-from locks.form import COMPILED  # before all others: it says which of them are found
-from locks.form.first_use import at_first_use
+from locks.runtime import forked as _forked  # noqa: F401  # forks are noted from here on
+from locks.runtime.first_use import at_first_use
+from locks.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from locks import actors as actors
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
     from locks.otp.options import TLS
     from locks.primitives import Lock, RWLock
     from locks.program.default import start, stop
-    from locks.shapes.barrier import Barrier
     from locks.shapes.decorator import locked
     from locks.shapes.once import once
     from locks.shapes.reentrant import RLock
@@ -84,7 +84,6 @@ if TYPE_CHECKING:  # the old names (`locks.form.moved`)
     from locks.actors import kill as kill
     from locks.actors import monitor as monitor
     from locks.errors import BlocksEventLoop as BlocksEventLoop
-    from locks.errors import BrokenBarrier as BrokenBarrier
     from locks.errors import ConflictingRequest as ConflictingRequest
     from locks.errors import InvalidLockId as InvalidLockId
     from locks.errors import InvalidOption as InvalidOption
@@ -125,16 +124,12 @@ if TYPE_CHECKING:  # the old names (`locks.form.moved`)
     Wait = facts.WaitEdge
     Waits = facts.WaitReport
 
-__version__ = "0.2.0"
-__compiled__ = COMPILED
-"""Whether this process uses compiled modules."""
 
 # What everyday programs need.
 __all__ = [
     "HERE",
     "TLS",
     "AlreadyDone",
-    "Barrier",
     "CannotServe",
     "DeadlockAborted",
     "Lock",
@@ -204,7 +199,6 @@ _get, __dir__ = at_first_use(
         "locks.transactions",
     ),
     apart={
-        "Barrier": "locks.shapes.barrier",
         "Semaphore": "locks.shapes.semaphore",
         "TLS": "locks.otp.options",
         "locked": "locks.shapes.decorator",

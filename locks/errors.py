@@ -33,7 +33,6 @@ __all__ = [
     "AgentEnded",
     "AlreadyDone",
     "BlocksEventLoop",
-    "BrokenBarrier",
     "CannotServe",
     "ConflictingRequest",
     "DeadlockAborted",
@@ -373,19 +372,6 @@ class NotMarked(OperatingError):
 
     Attributes:
         lock_id: The lock id of the work.
-    """
-
-    lock_id: LockId
-
-    def __init__(self, message: str, *, lock_id: LockId) -> None:
-        super().__init__(message, lock_id=lock_id)
-
-
-class BrokenBarrier(OperatingError):
-    """A party waited at a barrier, and it is unknown whether the others have passed it.
-
-    Attributes:
-        lock_id: The barrier.
     """
 
     lock_id: LockId

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from locks.form.first_use import at_first_use
+from locks.runtime.first_use import at_first_use
 
 if TYPE_CHECKING:
-    from locks.aio.primitives import Barrier, Lock, RLock, RWLock, Semaphore
+    from locks.aio.primitives import Lock, RLock, RWLock, Semaphore
     from locks.aio.runs_once import Once, once
     from locks.aio.starting import start
     from locks.aio.tasks import call
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from locks.aio.watching import Views, watch
 
 __all__ = [
-    "Barrier",
     "Lock",
     "Lost",
     "Once",

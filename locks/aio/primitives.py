@@ -1,4 +1,4 @@
-"""`Lock`, `RLock`, `RWLock`, `Semaphore` and `Barrier` for coroutines, used like those of `asyncio`."""
+"""`Lock`, `RLock`, `RWLock` and `Semaphore` for coroutines, used like those of `asyncio`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from locks import primitives as blocking
 from locks.aio.leaving import AsyncBlock
 from locks.aio.loops import for_its_caller
 from locks.aio.tasks import at_once, call, running
-from locks.model import Contender, LockId, Mode, Require
+from locks.model import LockId, Mode, Require
 from locks.node.client.owner import Owner
 from locks.node.client.scope import Nodes
 from locks.program.default import is_at_hand
 from locks.runtime.leaving import Hold
-from locks.shapes.barrier import Barrier as BlockingBarrier
 from locks.shapes.reentrant import RLock as BlockingRLock
 from locks.shapes.semaphore import Semaphore as BlockingSemaphore
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Barrier", "Lock", "RLock", "RWLock", "Semaphore"]
+__all__ = ["Lock", "RLock", "RWLock", "Semaphore"]
 
 L = TypeVar("L", bound="Lock")
 
@@ -173,51 +172,3 @@ class Semaphore(Lock):
     def unit(self) -> int:
         """The caller's unit, from 0 to the number of units - 1."""
         return at_once(self._blocking.unit)
-
-
-class Barrier:
-    """A barrier at which a number of parties wait for each other, like an `asyncio.Barrier`.
-
-    `async with barrier as number:` waits before its block. The arguments are those of `locks.Barrier`.
-    """
-
-    def __init__(
-        self,
-        lock_id: Sequence[Any],
-        parties: int,
-        *,
-        nodes: Nodes | None = None,
-        timeout: float | None = None,
-        label: str | None = None,
-        owner: Owner | None = None,
-    ) -> None:
-        self._blocking = BlockingBarrier(
-            lock_id, parties, nodes=nodes, timeout=timeout, label=label, owner=owner
-        )
-
-    def __repr__(self) -> str:
-        return f"<aio.Barrier {self._blocking!r}>"
-
-    @property
-    def lock_id(self) -> LockId:
-        """The id under which `locks.queue` and `locks.watch` show the barrier's requests."""
-        return self._blocking.lock_id
-
-    @property
-    def parties(self) -> int:
-        """The number of parties."""
-        return self._blocking.parties
-
-    async def wait(self, timeout: float | None = None) -> int:
-        """Wait until all parties have arrived; returns the caller's number in the order of arrival; see `locks.Barrier.wait`."""
-        return await call(self._blocking.wait, timeout)
-
-    async def __aenter__(self) -> int:
-        return await self.wait()
-
-    async def __aexit__(self, *_: object) -> None:
-        """Do nothing: all parties have passed."""
-
-    async def waiting(self) -> tuple[Contender, ...]:
-        """The parties that are waiting; see `locks.Barrier.waiting`."""
-        return await call(self._blocking.waiting)

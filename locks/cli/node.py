@@ -24,7 +24,6 @@ from locks.cli.web import page_served
 from locks.errors import InvalidOption, LocksError
 from locks.metrics.serving import parse_address, serve
 from locks.otp.options import TLS, parse_servers
-from locks.program.audit_log import SIZE, AuditLog
 from locks.program.default import start, stop
 from locks.program.draining import drain
 from locks.program.local import HERE_WORD, LocalServer
@@ -32,6 +31,7 @@ from locks.program.reloading import Reloading
 from locks.program.server_log import FORMATS, parse_levels, start_logging
 from locks.program.serving import open_many_files, settle
 from locks.program.settings import SETTINGS, limits_of, read_settings
+from locks.runtime.logs import audit_event, is_audited
 from locks.runtime.waiter import Event
 
 __all__ = ["add_command"]
@@ -116,20 +116,6 @@ def add_command(commands: Any, about: str) -> None:
         "--metrics",
         metavar="HOST:PORT",
         help="serve Prometheus metrics at this address, such as 127.0.0.1:9464; needs pip install 'pykka-locks[metrics]'",
-    )
-    parser.add_argument(
-        "--audit",
-        type=Path,
-        metavar="FILE",
-        help="write who held which lock, from when to when, to this file, and what operators and servers did, as JSON lines; "
-        "`locks history` reads it",
-    )
-    parser.add_argument(
-        "--audit-size",
-        type=float,
-        default=SIZE,
-        metavar="MIB",
-        help="size of this file and of those that were rotated, in MiB (default: %(default)s)",
     )
     parser.add_argument(
         "--drain",
@@ -238,7 +224,6 @@ def _run(options: argparse.Namespace) -> int:
                 )
         listen = options.listen or said.get("listen") or (None if servers else "127.0.0.1:0")
         metrics = options.metrics and parse_address(options.metrics, bool(options.allow_plaintext))
-        audit = AuditLog(options.audit, options.audit_size) if options.audit else None
         node = start(
             name,
             cookie=options.cookie_file,
@@ -262,8 +247,7 @@ def _run(options: argparse.Namespace) -> int:
         stop()
         return 2
     settle()
-    if audit is not None:
-        audit.begin(node)
+    audit_event("started", "%s was started", node.name, node=node.name)
     assert node.address is not None  # it listens: otherwise it would be a client
     host, port = node.address
     told = {"name": node.name, "host": host, "port": port, **told}
@@ -283,7 +267,8 @@ def _run(options: argparse.Namespace) -> int:
         say("locks node", error)
         return 2
     finally:
-        if audit is not None:
-            audit.close()
+        if is_audited() and node.running and node.server.audit is not None:
+            node.executor.call(node.server.audit.look)
+        audit_event("stopped", "%s is about to end", node.name, node=node.name)
         stop()
     return 1 if crashed else 0

@@ -23,7 +23,6 @@ __all__ = [
     "Answer",
     "AskClients",
     "AskDeadlocks",
-    "AskHistory",
     "AskMark",
     "AskMarks",
     "AskMembers",
@@ -35,7 +34,6 @@ __all__ = [
     "ClientPage",
     "DeadlockFact",
     "DeadlockPage",
-    "HistoryPage",
     "LearnRoster",
     "Mark",
     "MarkFact",
@@ -54,7 +52,6 @@ __all__ = [
 
 MOST_CLIENTS = 1000  # in one page
 MOST_DEADLOCKS = 100  # remembered by a lock server
-LARGEST_HISTORY = 1_000_000  # characters
 
 
 class RequestFact(NamedTuple):
@@ -286,16 +283,6 @@ class MarkPage(NamedTuple):
     listed: Number = 0
 
 
-class HistoryPage(NamedTuple):
-    """What an audit log says of a lock.
-
-    Attributes:
-        text: The document that `locks history --json` prints.
-    """
-
-    text: Annotated[str, Size(LARGEST_HISTORY)]
-
-
 # --- Questions ----------------------------------------------------------------------------------
 
 
@@ -395,18 +382,6 @@ class AskMarks(NamedTuple):
     after: Number
 
 
-class AskHistory(NamedTuple):
-    """Who held a lock, by your audit log? The answer is a `HistoryPage`.
-
-    Attributes:
-        lock_id: The lock id.
-        at: Only who held it then, in microseconds since 1970; 0 for whoever held it.
-    """
-
-    lock_id: LockId
-    at: Number
-
-
 class AskRoster(NamedTuple):
     """Which list of servers do you know? The answer is a `RosterFact` (`locks.core.rosters`)."""
 
@@ -475,7 +450,6 @@ RosterQuestion = AskRoster | PrepareRoster | AcceptRoster | LearnRoster
 Question = (
     AskRequests
     | AskDeadlocks
-    | AskHistory
     | AskNode
     | AskClients
     | AskMembers
@@ -487,7 +461,6 @@ Question = (
 Answer = (
     RequestPage
     | DeadlockPage
-    | HistoryPage
     | NodeFact
     | ClientPage
     | MemberPage
@@ -506,7 +479,7 @@ def node_of(question: Question) -> str | None:
             return node
         case Break(agent):
             return agent.node
-        case AskRequests() | AskDeadlocks() | AskHistory() | AskClients() | AskMark() | AskMarks():
+        case AskRequests() | AskDeadlocks() | AskClients() | AskMark() | AskMarks():
             return None
         case AskRoster() | PrepareRoster() | AcceptRoster() | LearnRoster():
             return None

@@ -5,7 +5,7 @@ changes: the first element of the id decides, by rendezvous hashing. Each server
 the element; the servers with the highest scores have the id. Ids with the same first element are together, so two ids that are
 related are. If a server is added or removed, the ids of the others stay where they are.
 
-The name decides of an election, and of a barrier, because all of their ids begin with the same element. A lock on that element
+The name decides of an election, because the ids of all elections begin with the same element. A lock on that element
 alone would cover ids on different servers; no server could grant it.
 """
 
@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
 
-from locks.core.barrier import BARRIER
 from locks.lock_ids import Atom
 from locks.words import ELECTIONS, LockId
 
@@ -32,10 +31,8 @@ def key_of(lock_id: LockId) -> tuple[Any, ...]:
         An empty tuple if the id covers ids that are on different servers.
     """
     first, rest = lock_id[0], lock_id[1:]
-    if type(first) is str and first != BARRIER:
+    if type(first) is str:
         return (first,)
-    if first == BARRIER:
-        return key_of(rest[0]) if rest and type(rest[0]) is tuple and rest[0] else ()
     if type(first) is Atom and first.name == ELECTIONS:
         merges = bool(rest) and type(rest[0]) is Atom and rest[0].name == "sync"
         rest = rest[1:] if merges else rest

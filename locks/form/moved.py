@@ -21,7 +21,7 @@ MOVED: dict[str, dict[str, str]] = {
         **_to("locks.actors", "Agent Down GeventActor LockAgent LockServer Monitor kill monitor"),
         **_to(
             "locks.errors",
-            "BlocksEventLoop BrokenBarrier ConflictingRequest InvalidLockId InvalidOption NodeNotRunning NotClient "
+            "BlocksEventLoop ConflictingRequest InvalidLockId InvalidOption NodeNotRunning NotClient "
             "NotHeld NotMarked OperatingError ReentrantCall TransactionBroken WaitsForItself",
         ),
         **_to("locks.facts", "NodeStatistics RequestFact break_transaction waits"),

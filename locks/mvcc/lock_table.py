@@ -24,7 +24,6 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from locks.errors import InvalidOption, LocksError, MisuseError
-from locks.form.forked import in_forked_children
 from locks.lock_ids import shown
 from locks.model import check_timeout, is_seconds
 from locks.mvcc.actor import OPERATIONS, LockTableActor
@@ -45,6 +44,7 @@ from locks.mvcc.records import Guard
 from locks.mvcc.table import MAX_LOCKS, MAX_WAITERS, LockStates
 from locks.runtime import interrupts
 from locks.runtime.addressed import InlineActor
+from locks.runtime.forked import in_forked_children
 from locks.runtime.inline import Turn, raised_in
 from locks.runtime.shown import Shown
 from locks.runtime.waiter import Waiter

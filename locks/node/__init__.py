@@ -16,7 +16,7 @@ Its rooms:
 
 from typing import TYPE_CHECKING
 
-from locks.form.first_use import at_first_use
+from locks.runtime.first_use import at_first_use
 
 if TYPE_CHECKING:
     from locks.node.node import Node

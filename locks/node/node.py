@@ -21,7 +21,6 @@ import pykka
 from locks.core.agent.lines import Lines
 from locks.core.statistics import NodeStatistics, TrafficStatistics
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning
-from locks.form.first_use import Unloaded
 from locks.lock_ids import Atom, shown
 from locks.model import (
     SERIAL_BITS,
@@ -42,6 +41,7 @@ from locks.node.client.refusals import owner_has_ended
 from locks.node.client.scope import first_servers, take_servers
 from locks.node.client.thin import ThinLocks
 from locks.node.dispatch import Dispatch, Trace
+from locks.node.observing.audit import Audit
 from locks.node.observing.long_waits import LONG, LongWaits
 from locks.node.observing.statistics import Counters
 from locks.node.ports import Background, Moved, OriginalGuard, Scope, Servers
@@ -51,6 +51,7 @@ from locks.runtime import interrupts
 from locks.runtime.actor import end_all
 from locks.runtime.addressed import OfAnotherNode, register, register_first
 from locks.runtime.executor import Executor
+from locks.runtime.first_use import Unloaded
 from locks.runtime.identity import Listener
 from locks.runtime.inline import Journal, Turn
 from locks.runtime.monitor import (
@@ -198,11 +199,18 @@ class Node(metaclass=Shown):
         self._registers = register_agents
         if not simulated:
             register_first(self.server)
-        if isinstance(self.executor, Executor) and log_waits_longer_than < inf:
-            LongWaits(self.server, self.executor, log_waits_longer_than)
+        if isinstance(self.executor, Executor):
+            server, executor = self.server, self.executor
+            server.audit = Audit(self, server.machine, server.times, executor, self._address_of)
+            if log_waits_longer_than < inf:
+                LongWaits(self.server, self.executor, log_waits_longer_than)
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {'running' if self.running else 'stopped'}>"
+
+    def _address_of(self, name: str) -> str | None:
+        """The address from which another node is connected; `None` if it is not."""
+        return None if self.cluster is None else self.cluster.distribution.address_of(name)
 
     # --- Its life -------------------------------------------------------------------------------
 

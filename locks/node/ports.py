@@ -190,10 +190,6 @@ class Servers(NamedTuple):
         """How many of the servers must be up so that every lock can be taken."""
         return len(self.nodes) - self.of_an_id + self.needed
 
-    def home_of(self, lock_id: LockId) -> str:
-        """The server that has a barrier; the one by the old list, while the list is being changed."""
-        return min(self.each[0].around(lock_id))
-
     def at(self, lock_id: LockId) -> Scope:
         """Where a lock is taken.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from logging import INFO
 from typing import Any, ClassVar
 
 import pykka
@@ -15,7 +16,6 @@ from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 
 from locks.core.checked import check_server_message
-from locks.core.facts import Answer, AskHistory
 from locks.core.messages import (
     Inquire,
     RaiseVersion,
@@ -49,6 +49,7 @@ from locks.node.ports import NodePort
 from locks.node.sendable import check_sendable
 from locks.runtime.addressed import Later
 from locks.runtime.identity import Listener
+from locks.runtime.logs import audit_logger
 from locks.runtime.monitor import Down, Monitor, current_client, watch_end
 
 __all__ = ["Guarded", "Server", "Watcher"]
@@ -66,8 +67,7 @@ class Server(Door):
     Attributes:
         times: The times of its requests and grants.
         record: Its record for observers.
-        audit: What notes who held which lock, for an audit log; `None` without one.
-        search: Searches the audit log, and tells the answer in a later turn; `None` without one.
+        audit: What logs who held which lock; a simulated node has none.
         changed: The entries that were changed in this turn; their times are recorded after the
             commit.
         broken: Deadlocks that were broken in this turn; likewise.
@@ -83,7 +83,6 @@ class Server(Door):
         self.times = Times(node.clock)
         self.record = Record(self.machine, self.times, node.now, node.counters, first_version)
         self.audit: Audit | None = None
-        self.search: Callable[[AskHistory, Callable[[Answer], object]], object] | None = None
         self.history = begin(self.machine)
         self.changed: list[Entry] = []
         self.broken: list[Deadlock] = []
@@ -243,14 +242,12 @@ class Server(Door):
     def put_down(self) -> None:
         """Record the times of changes after the turn was committed; calling it again has no effect."""
         audit = self.audit
-        if audit is not None:
-            audit.note(self.changed)
+        if 0 < audit_logger.level <= INFO and audit is not None:  # without a call
+            audit.note(self.changed, self.broken)
         self.times.note(self.changed)
         if self.broken:
             for report in self.broken:
                 self.record.broke(report)
-                if audit is not None:
-                    audit.broke(report)
             self.broken.clear()
         self.changed.clear()
 

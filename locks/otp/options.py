@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks.errors import InvalidOption
-from locks.form.first_use import Unloaded
 from locks.lock_ids import shown
 from locks.model import NODE_NAME, Require, check_node_name, check_require, is_seconds
 from locks.otp.admission.certificates import expiry_of, host_of
@@ -20,6 +19,7 @@ from locks.otp.admission.cookies import Cookies
 from locks.otp.admission.secret import SHORTEST, Cookie
 from locks.otp.links.budgets import Limits
 from locks.otp.names.addresses import Address, Locator, UnixAddress, place
+from locks.runtime.first_use import Unloaded
 
 if TYPE_CHECKING:
     import ssl

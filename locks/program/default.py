@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks.errors import InvalidOption, MisuseError
-from locks.form import forked_from
-from locks.form.first_use import Unloaded
-from locks.form.forked import in_forked_children
 from locks.lock_ids import shown
 from locks.model import NODE_NAME, Require, check_node_name, is_seconds
 from locks.node.client.leaks import warn_of_leak
@@ -28,6 +25,8 @@ from locks.program.handed_down import hand_down, handed_down
 from locks.program.settings import arguments, read_settings
 from locks.program.several import one_of_several
 from locks.runtime.executor import check_interpreter_lasts
+from locks.runtime.first_use import Unloaded
+from locks.runtime.forked import forked_from, in_forked_children
 from locks.runtime.identity import client_key
 from locks.runtime.native import native_lock
 from locks.runtime.port import is_simulated

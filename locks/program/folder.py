@@ -22,11 +22,11 @@ from pathlib import Path
 from gevent import monkey
 
 from locks.errors import OperatingError
-from locks.form.forked import in_forked_children
 from locks.otp.admission.cookies import make_cookie, read_cookies
 from locks.otp.admission.credentials import check_user, credentials_of
 from locks.otp.admission.secret import Cookie
 from locks.otp.links.stream import native_socket
+from locks.runtime.forked import in_forked_children
 
 __all__ = ["Claim", "Folder", "folder_of"]
 

@@ -11,10 +11,10 @@ import os
 from typing import Any, NamedTuple, TypeVar
 
 from locks.errors import MisuseError
-from locks.form.forked import in_forked_children
 from locks.node.client.scope import Here, Nodes
 from locks.node.node import Node
 from locks.program.default import default_node, running_node
+from locks.runtime.forked import in_forked_children
 
 __all__ = ["Movable", "Origin"]
 

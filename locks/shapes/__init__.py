@@ -2,6 +2,5 @@
 
 * `reentrant.py`: `RLock`.
 * `semaphore.py`: `Semaphore`.
-* `barrier.py`: `Barrier`, built on separate transactions.
 * `decorator.py`: `locked`, for functions and coroutine functions.
 """

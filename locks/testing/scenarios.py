@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from locks.errors import InvalidOption, MisuseError
-from locks.form.first_use import Unloaded
+from locks.runtime.first_use import Unloaded
 from locks.testing.schedules import Script
 from locks.testing.shrinking import Found, Scenario, shortest
 from locks.testing.simulation import Simulation, check_names

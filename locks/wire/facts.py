@@ -13,7 +13,6 @@ from locks.core.facts import (
     Answer,
     AskClients,
     AskDeadlocks,
-    AskHistory,
     AskMark,
     AskMarks,
     AskMembers,
@@ -24,7 +23,6 @@ from locks.core.facts import (
     Broken,
     ClientPage,
     DeadlockPage,
-    HistoryPage,
     LearnRoster,
     MarkFact,
     MarkPage,
@@ -50,11 +48,11 @@ def _by_tag(*kinds: type[Any]) -> dict[str, type[Any]]:
 
 _QUESTIONS = _by_tag(
     *(AskRequests, AskDeadlocks, AskNode, AskClients, AskMembers, Break, AskMark, AskMarks),
-    *(AskHistory, AskRoster, PrepareRoster, AcceptRoster, LearnRoster),
+    *(AskRoster, PrepareRoster, AcceptRoster, LearnRoster),
 )
 _ANSWERS = _by_tag(
     *(RequestPage, DeadlockPage, NodeFact, ClientPage, MemberPage, Broken, Untold),
-    *(MarkFact, MarkPage, HistoryPage, RosterFact),
+    *(MarkFact, MarkPage, RosterFact),
 )
 
 

@@ -134,18 +134,6 @@ async def _group() -> None:
         await together(lambda: tx.write_lock(A), lambda: tx.read_lock(B))
 
 
-async def _barrier(comes_first: bool = False) -> None:
-    barrier = aio.Barrier(A, 2)
-    async with beside(barrier.wait, cancel=True):
-        while comes_first and not await barrier.waiting():
-            await pause()
-        assert await barrier.wait() == int(comes_first)
-
-
-async def _barrier_last() -> None:
-    await _barrier(comes_first=True)
-
-
 WORK = [
     *(
         _one_lock,
@@ -161,7 +149,7 @@ WORK = [
         _lost,
         _questions,
     ),
-    *(_watch, _election, _run_election, _group, _barrier, _barrier_last),
+    *(_watch, _election, _run_election, _group),
 ]
 
 

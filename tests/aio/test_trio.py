@@ -72,7 +72,6 @@ def in_transaction() -> None:
         lambda: locks.Lock(A).acquire(),
         lambda: locks.RLock(A).acquire(),
         lambda: locks.Semaphore(A, 2).acquire(),
-        lambda: locks.Barrier(A, 1).wait(),
         lambda: greenlet.greenlet(in_transaction).switch(),
         in_transaction,
     ],

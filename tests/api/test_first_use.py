@@ -19,7 +19,7 @@ import pytest
 import locks
 import locks_leader
 from locks.form.moved import MOVED
-from tests.helpers import eventually, interpreted_only
+from tests.helpers import eventually
 
 # What a program needs that meets other nodes, or that examines, serves or elects; by the first part of a module's name.
 NOT_ALONE = {
@@ -55,7 +55,9 @@ def parts(modules: set[str]) -> set[str]:
 def test_import_loads_next_to_nothing() -> None:
     """Neither the package's own modules, nor what it stands on; nor does `locks_leader`."""
     before, after, leader = loaded(f"{LOADED}import locks\n{LOADED}import locks_leader\n{LOADED}")
-    assert parts(after) == {"form"}
+    assert {each for each in after if each.startswith("locks.")} == {
+        *("locks.runtime", "locks.runtime.first_use", "locks.runtime.forked", "locks.version")
+    }
     assert not {"gevent", "pykka"} & after
     assert {each for each in leader - after if each.startswith("locks")} == {
         "locks_leader",
@@ -204,7 +206,7 @@ def use(name):
         getattr(locks, name)
     except BaseException as error:
         failed.append(error)
-names = ["Lock", "node", "facts", "TLS", "transaction", "Barrier", "Semaphore", "Lock"]
+names = ["Lock", "node", "facts", "TLS", "transaction", "RLock", "Semaphore", "Lock"]
 threads = [threading.Thread(target=use, args=(name,)) for name in names]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]
@@ -215,7 +217,6 @@ assert not failed, failed
 
 def test_threads_that_load_modules_at_the_same_time() -> None:
     """Whichever modules they begin with, a package or one of its modules: none gets a half-loaded one."""
-    interpreted_only()  # many threads are to change places within each
     program = """
 import importlib, sys, threading
 sys.setswitchinterval(1e-6)
@@ -240,7 +241,6 @@ assert not failed, failed
 
 def test_ctrl_c_in_the_first_use_leaves_it_to_the_next_one() -> None:
     """A program that catches it goes on: what was half loaded is loaded with the next use."""
-    interpreted_only()
     program = """
 import sys, locks
 class Finder:
@@ -283,7 +283,16 @@ def test_an_answer_of_the_command_line_loads_no_command(option: str) -> None:
     program += "try: main()\nfinally: sys.stdout = out\n"
     (found,) = loaded(program)
     assert not {"gevent", "pykka", "locks_leader.elect"} & found
-    assert parts(found) <= {"__main__", "cli", "errors", "form", "ranges", "words"}
+    assert parts(found) <= {
+        "__main__",
+        "cli",
+        "errors",
+        "form",
+        "ranges",
+        "runtime",
+        "version",
+        "words",
+    }
     assert {each for each in found if each.startswith("locks.cli.")} == {"locks.cli.parser"}
 
 

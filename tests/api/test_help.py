@@ -18,7 +18,6 @@ import locks_leader
 OWNERSHIP = "group_for groups hold join joined owned owns run statistics stop"
 SHOWN: dict[type, str] = {
     locks.actors.Agent: "client deadlocks id is_alive lock_info lost on_lost status stop",
-    locks.Barrier: "wait waiting",
     locks.Lock: "acquire locked owned release token",
     locks.actors.Monitor: "cancel",
     locks.node.Node: "address agents await_nodes connect disconnect link monitor_nodes nodes register remote runs_original "

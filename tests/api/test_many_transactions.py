@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 
 import locks
+from locks.testing import Simulation, simulate
 from tests.api.clients import EXPLORE, Run, many
 from tests.helpers import eventually
-from tests.simulated import Simulation, simulate
-from tests.simulated import simulation as simulation  # the fixture
 
 A, B, C = ("a",), ("b",), ("c",)
 

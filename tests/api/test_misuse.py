@@ -649,7 +649,6 @@ HIERARCHY = {
     locks.TransactionEnded: locks.errors.OperatingError,
     locks.errors.TransactionBroken: locks.TransactionEnded,
     locks.LockLost: locks.errors.OperatingError,
-    locks.errors.BrokenBarrier: locks.errors.OperatingError,
     locks.AlreadyDone: locks.errors.OperatingError,
     locks.errors.NotMarked: locks.errors.OperatingError,
     locks.node.RemoteError: locks.errors.OperatingError,

@@ -18,7 +18,7 @@ from locks.node.client.thin import LightAgent, ThinLock, ThinRLock
 from locks.node.ports import PendingCall
 from locks.runtime.inline import Turn
 from tests.api.test_owners import Between, holder_of
-from tests.helpers import LIMIT, eventually, interpreted_only
+from tests.helpers import LIMIT, eventually
 
 A, B = ("a",), ("b",)
 
@@ -325,7 +325,6 @@ def test_two_threads_that_do_not_want_to_wait_are_both_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """That lock servers elsewhere have answered, as soon as they have."""
-    interpreted_only()
     owner = locks.Owner("job")
     agent = locks.spawn_agent(client=owner)
     calls = [PendingCall(), PendingCall()]

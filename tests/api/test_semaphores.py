@@ -9,9 +9,9 @@ import pytest
 
 import locks
 from locks import aio
+from locks.testing import Simulation, simulate
 from tests.api.clients import Run
 from tests.helpers import eventually
-from tests.simulated import Simulation, simulate
 
 POOL = ("pool",)
 UNITS = locks.values.units(POOL, 2)

@@ -332,31 +332,6 @@ def test_what_is_done_once_over_nodes() -> None:
     simulate(scenario, 1, nodes=3)
 
 
-def test_a_barrier_over_nodes() -> None:
-    """Parties on different nodes wait for each other, by what they watch; one that is alone times out in virtual time."""
-
-    def scenario(simulation: Simulation) -> None:
-        arrived: list[str] = []
-
-        def party(name: str) -> None:
-            simulation.sleep(len(arrived))
-            arrived.append(name)
-            locks.Barrier(A, 3).wait(1000)
-            assert len(arrived) == 3
-
-        def alone() -> None:
-            with pytest.raises(locks.LockTimeout):
-                locks.Barrier(("b",), 2).wait(5)
-            assert simulation.time < 10
-
-        for name in "xyz":
-            simulation.client(party, name)
-        simulation.client(alone)
-        simulation.run()
-
-    simulate(scenario, 30, nodes=3)
-
-
 # --- What is asked ------------------------------------------------------------------------------
 
 

@@ -404,7 +404,6 @@ BLIND = {  # they say nothing of locks of this program, need an agent (`AGENTS` 
     *(
         "locks.HERE",
         "locks.TLS",
-        "locks.Barrier",
         "locks.Lock",
         "locks.Owner",
         "locks.RLock",
@@ -663,14 +662,10 @@ def _told(ask: Callable[[], Any]) -> str:
 
 def test_each_watcher_ends_thin_locks(node: Node) -> None:
     """Who wants to hear of free locks inflates the one that is held, and no lock is thin until that ends."""
-    spans, server = object(), node.server
+    spans = object()
     begins: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
         (lambda: locks.watch(("b",), watcher=print), lambda: locks.unwatch(("b",), watcher=print)),
         (lambda: setattr(node, "trace", print), lambda: setattr(node, "trace", None)),
-        (
-            lambda: node.turn.run(setattr, server, "audit", Quiet()),
-            lambda: setattr(server, "audit", None),
-        ),
     ]
     lock = locks.Lock(("thin", 8))
     for begin, end in begins:
@@ -689,13 +684,6 @@ def test_each_watcher_ends_thin_locks(node: Node) -> None:
         wanted = ("c",), "write", (node.name,), "all"
         thin = ThinLock(node.thin, locks.Owner("x"), wanted, "x")
         assert not node.thin.take(thin, Hold(lock).take)
-
-
-class Quiet:
-    """An audit that notes nothing."""
-
-    def note(self, changed: Any) -> None:
-        """See `Audit`."""
 
 
 def test_a_transaction_is_thin(node: Node) -> None:

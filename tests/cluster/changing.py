@@ -14,7 +14,6 @@ import random
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.cluster.commands import Done, locks
@@ -98,13 +97,9 @@ class Changing(Servers):
     Args:
         world: What ends them.
         copies: How many of them have each id; all, if it is `None`.
-
-    Attributes:
-        audited: The audit logs of servers that have one, from their next start on.
     """
 
     def __init__(self, world: World, copies: int | None = None) -> None:
-        self.audited: dict[str, Path] = {}
         super().__init__(world, FIRST, net_ticktime=15, copies=copies)
         more = [f"{name}:{free_port()}" for name in MORE]
         self.places = {place.split(":")[0]: place for place in (*self.addresses, *more)}
@@ -113,9 +108,8 @@ class Changing(Servers):
             assert server.address
 
     def options(self, name: str) -> list[str]:
-        """Each has a state file, and an audit log if it is to have one."""
-        audit = ["--audit", str(self.audited[name])] if name in self.audited else []
-        return ["--state", str(self.world.folder / f"{name}.state"), *audit]
+        """Each has a state file."""
+        return ["--state", str(self.world.folder / f"{name}.state")]
 
     def change(self, *arguments: str) -> Done:
         """Change the list."""

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from locks.core import barrier
 from locks.core.rosters import Roster
 from locks.errors import InvalidOption
 from locks.node.peers.rosters import Report, pack_report, servers_of, unpack_report
@@ -127,28 +126,6 @@ def test_a_holder_keeps_its_lock(servers: Changing) -> None:
     assert int(servers.run(TRY.format(timeout=30))) > token
 
 
-def test_the_audit_log_has_it(servers: Changing) -> None:
-    """Who looks for a lock of last night finds that the servers have changed meanwhile."""
-    log = servers.world.folder / "audit"
-    servers.audited[B] = log
-    servers.kill(B)
-    with running(servers, HOLD) as (holder,):
-        changing = servers.begin_changing("replace", A, servers.places[D])
-        eventually(lambda: servers.show()["changing"], limit=LIMIT)
-        eventually(lambda: "servers_changed" in log.read_text(), limit=LIMIT)
-        holder.communicate("\n", timeout=LIMIT)
-    assert changing.wait(LIMIT) == 0
-
-    def told() -> list[tuple[bool, list[str]]]:
-        lines = map(json.loads, log.read_text().splitlines())
-        changes = [line for line in lines if line["event"] == "servers_changed"]
-        return [(line["changing"], sorted(line["servers"])) for line in changes]
-
-    eventually(lambda: told() == [(True, [A, B, C, D]), (False, [B, C, D])], limit=LIMIT)
-    done = locks(servers, "history", "a", "--audit", str(log))
-    assert "while the list is being changed" in done.out, done
-
-
 @pytest.mark.slow
 def test_a_change_that_takes_too_long_is_undone(servers: Changing) -> None:
     """After its time limit the change is undone; the error names the program that still holds a lock."""
@@ -215,7 +192,7 @@ def test_a_change_waits_for_locks_of_the_one_before(servers: Changing) -> None:
     assert servers.change("replace", A, servers.places[E]).status == 0
 
 
-# --- What is done, and barriers -----------------------------------------------------------------
+# --- What is done -----------------------------------------------------------------
 
 
 def once(servers: Changing, name: str) -> int:
@@ -263,33 +240,6 @@ def test_copies_of_what_is_done() -> None:
         for arguments in (("add", servers.places[D]), ("remove", A)):
             assert servers.change(*arguments).status == 0
             assert [once(servers, each) for each in jobs] == [122] * 6
-
-
-PARTY = """
-import sys, locks
-print("ready", flush=True)
-print("passed", sorted([locks.Barrier(("b",), 2).wait(timeout=50)]) is not None, flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_a_barrier_moves(servers: Changing) -> None:
-    """A party that waits goes to the server that has the barrier then; the old one is stopped, and all pass. It begins while both lists are in force, too."""
-    waiting = "import locks; print(len(locks.Barrier(('b',), 2).waiting()))"
-    with running(servers, HOLD) as (holder,), running(servers, PARTY) as (first,):
-        eventually(lambda: servers.run(waiting) == "1\n", limit=LIMIT)
-        changing = servers.begin_changing("replace", A, servers.places[D])
-        eventually(lambda: servers.show()["changing"], limit=LIMIT)
-        with running(servers, PARTY) as (second,):
-            assert [each.stdout.readline() for each in (first, second)] == ["passed True\n"] * 2
-        with running(servers, PARTY) as (first,):
-            eventually(lambda: servers.run(waiting) == "1\n", limit=LIMIT)
-            print(file=holder.stdin, flush=True)
-            out, error = changing.communicate(timeout=LIMIT)
-            assert (changing.returncode, "can be stopped now" in out) == (0, True), out + error
-            servers.processes[0].kill()
-            with running(servers, PARTY) as (second,):
-                assert [e.stdout.readline() for e in (first, second)] == ["passed True\n"] * 2
 
 
 # --- Restarts -----------------------------------------------------------------------------------
@@ -564,5 +514,3 @@ def test_where_locks_are_meanwhile() -> None:
     for number in range(50):
         groups = [{*each.around((f"{number}",))} for each in placed.each]
         assert {*placed.at((f"{number}",)).nodes} == groups[0] | groups[1]
-    with pytest.raises(InvalidOption, match="different servers"):
-        placed.at((barrier.BARRIER,))

@@ -25,8 +25,6 @@ def use(thing):
     try:
         if isinstance(thing, locks.RWLock):
             thing = thing.read_lock()
-        if isinstance(thing, locks.Barrier):
-            return thing.wait(timeout=5) == 0
         if isinstance(thing, locks_leader.Election):
             return thing.run(lambda leadership: True, timeout=30)
         if isinstance(thing, locks.Transaction):
@@ -44,7 +42,7 @@ if __name__ == "__main__":
     locks.start(servers=locks.HERE if servers == "here" else servers or None)
     things = [
         locks.Lock(("x",)), locks.RLock(("x",)), locks.RWLock(("x",)), locks.Semaphore(("s",), 1),
-        locks.Barrier(("b",), 1), locks.transaction(), locks_leader.Election("e"),
+        locks.transaction(), locks_leader.Election("e"),
     ]
     pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(method))
     with locks.Lock(("x",)), locks.Semaphore(("s",), 1), pool:
@@ -70,14 +68,14 @@ def said(tmp_path: Path, method: str, servers: str, code: str = HANDED) -> list[
 @pytest.mark.parametrize("method", METHODS)
 def test_children_have_their_parents_servers(tmp_path: Path, method: str) -> None:
     """However a child is started, it uses the servers of its parent: what is held there is not acquired here."""
-    assert said(tmp_path, method, "local") == ["False"] * 4 + ["True", "False", "True"]
+    assert said(tmp_path, method, "local") == ["False"] * 5 + ["True"]
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_lock_of_one_program_is_refused_in_another(tmp_path: Path, method: str) -> None:
     """What is pickled means the lock of its program: it is refused where another one would be acquired."""
     lines = said(tmp_path, method, "here")
-    assert len(lines) == 7
+    assert len(lines) == 6
     assert all("it was pickled in another process" in line for line in lines)
 
 
@@ -85,7 +83,7 @@ def test_a_lock_of_one_program_is_refused_in_another(tmp_path: Path, method: str
 def test_children_with_locks_of_their_own_are_refused(tmp_path: Path, method: str) -> None:
     """A child whose locks nobody else would see is told so."""
     lines = said(tmp_path, method, "")
-    assert len(lines) == 7
+    assert len(lines) == 6
     assert all("no process would see the locks of the others" in line for line in lines)
 
 
@@ -181,5 +179,5 @@ def test_children_of_multiprocess(tmp_path: Path, method: str) -> None:
     code = code.replace("pool.submit(use, thing).result()", "pool.apply(use, (thing,))")
     for servers, expected in (("local", "False"), ("", "no process would see the locks")):
         lines = said(tmp_path, method, servers, code)
-        assert len(lines) == 7
+        assert len(lines) == 6
         assert all(expected in line for line in lines[:4])

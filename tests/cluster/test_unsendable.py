@@ -20,7 +20,7 @@ from locks.wire import pages
 from locks.wire.messages import pack
 from tests.cluster.nodes import A, B, News, Nodes, Tx
 from tests.cluster.test_clients import Client, program_of
-from tests.helpers import eventually, interpreted_only
+from tests.helpers import eventually
 
 X = ("x",)
 WRONG = "\ud800"  # text that has no form in UTF-8
@@ -166,7 +166,6 @@ def test_a_message_that_can_not_be_sent_all_the_same(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If a machine ever emits one: its client is told, or the one message dropped and logged."""
-    interpreted_only()
     a, b = nodes.meet(A, B)
     news = News(a, b)
     bystander = Tx(b)
@@ -198,7 +197,6 @@ def test_a_message_that_can_not_be_sent_all_the_same(
 
 def test_an_effect_that_can_not_be_sent(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
     """It is dropped and logged; whoever has the turn, and has nothing to do with it, is not told."""
-    interpreted_only()
     a, b = nodes.meet(A, B)
     news = News(a, b)
     dispatch = a._dispatch

@@ -43,10 +43,15 @@ SANS_IO = (
     *("names.epmd", "names.addresses", "tunnel.messages", "tunnel.relay", "links.backlog"),
 )
 GROUND = ("words", "errors", "ground")
-NODES = ("form", *GROUND, "core", "wire", "runtime", "otp bytes", "otp")
+NODES = (*GROUND, "core", "wire", "runtime", "otp bytes", "otp")
 LIBRARY = [
-    Layer("form", ("locks.form*",), (), "form/: compiled or interpreted"),
-    Layer("words", ("locks.words", "locks.ranges"), (), "words.py, ranges.py: ids, records"),
+    Layer("form", ("locks.form*",), (), "form/: moved names"),
+    Layer(
+        "words",
+        ("locks.words", "locks.ranges", "locks.version"),
+        (),
+        "words.py, ranges.py: ids, records",
+    ),
     Layer("errors", ("locks.errors",), ("words",), "errors.py: what locks raises"),
     Layer(
         "ground",
@@ -67,7 +72,7 @@ LIBRARY = [
     Layer(
         "otp",
         ("locks.otp*",),
-        ("form", *GROUND, "runtime", "otp bytes"),
+        (*GROUND, "runtime", "otp bytes"),
         "otp/: connections, processes",
     ),
     Layer("wire", ("locks.wire*",), (*GROUND, "core", "otp bytes"), "wire/: messages as terms"),
@@ -100,9 +105,7 @@ LIBRARY = [
         "tracing/: for OpenTelemetry",
     ),
     Layer("groups", ("locks.groups*",), (*NODES, "node", "program"), "groups/: process groups"),
-    Layer(
-        "mvcc", ("locks.mvcc*",), ("form", *GROUND, "runtime"), "mvcc/: a multi-version lock table"
-    ),
+    Layer("mvcc", ("locks.mvcc*",), (*GROUND, "runtime"), "mvcc/: a multi-version lock table"),
     Layer(
         "face",
         (
@@ -113,7 +116,6 @@ LIBRARY = [
             "locks.transactions",
             "locks.primitives",
             "locks.shapes",
-            "locks.shapes.barrier",
             "locks.shapes.once",
             "locks.shapes.reentrant",
             "locks.shapes.semaphore",
@@ -125,14 +127,14 @@ LIBRARY = [
     Layer(
         "aio",
         ("locks.aio*",),
-        ("form", *GROUND, "runtime", "node", "program", "face"),
+        (*GROUND, "runtime", "node", "program", "face"),
         "aio/: the same for asyncio and trio",
     ),
     # Where a name is looked for that is not one of `import locks`; nothing but names.
     Layer(
         "places",
         ("locks.node", "locks.original", "locks.values"),
-        ("form", *GROUND, "otp", "otp bytes", "node", "face"),
+        (*GROUND, "runtime", "otp", "otp bytes", "node", "face"),
         "original.py, values.py, node/__init__.py: names by subject",
     ),
     # What `import locks` gives: names of the face, and, when it is first used, `locks.aio`, which stands on the face.
@@ -142,7 +144,7 @@ LIBRARY = [
         ("locks", "locks.shapes.decorator"),
         (
             *(*GROUND, "core", "runtime", "otp", "otp bytes", "node", "program", "metrics"),
-            *("form", "tracing", "face", "aio", "places"),
+            *("tracing", "face", "aio", "places"),
         ),
         "import locks: all of it, and the decorator",
     ),
@@ -155,7 +157,7 @@ LIBRARY = [
     Layer(
         "ownership",
         ("locks.ownership*",),
-        ("form", *GROUND, "runtime", "node", "program", "face", "package"),
+        (*GROUND, "runtime", "node", "program", "face", "package"),
         "ownership/: who owns what",
     ),
     Layer(
@@ -163,7 +165,7 @@ LIBRARY = [
         ("locks.engines*",),
         (
             *(*GROUND, "core", "runtime", "otp bytes", "otp", "node", "program"),
-            *("face", "aio", "package", "form"),
+            *("face", "aio", "package"),
         ),
         "engines/: for engines and frameworks",
     ),
@@ -178,13 +180,13 @@ LIBRARY = [
         ("locks.cli*", "locks.__main__"),
         (
             *(*GROUND, "core", "runtime", "otp bytes", "otp", "program", "metrics"),
-            *("form", "face", "places", "package", "web"),
+            *("face", "places", "package", "web"),
         ),
         "cli/: the command line",
     ),
 ]
 PUBLIC = (  # for locks_leader
-    *("form", *GROUND, "runtime", "program", "groups", "ownership", "face", "aio", "places"),
+    *(*GROUND, "runtime", "program", "groups", "ownership", "face", "aio", "places"),
     "package",
 )
 LEADER = [
@@ -247,15 +249,15 @@ LEADER = [
 # The command line loads the laboratory's commands by the names in `COMMANDS` of `locks/__main__.py`, when they are used: it
 # imports none of it. Nothing else in `locks` and `locks_leader` names the laboratory, but `locks.testing`.
 LAB_ROOMS = (
-    *("worlds", "schedules", "explorer", "cases", "stories", "crowd", "keepers", "original"),
-    *("applications", "epochs"),
+    *("worlds", "schedules", "explorer", "cases"),
+    *("stories", "original", "applications"),
 )
 LAB = [
     Layer(
         "lab",
         ("locks_lab", *(f"locks_lab.{room}*" for room in LAB_ROOMS)),
-        ("form", *GROUND, "core"),
-        "worlds/, schedules/, explorer/, cases/, stories/, crowd/, keepers/, epochs/, original/, applications/: the simulator",
+        (*GROUND, "core"),
+        "worlds/, schedules/, explorer/, cases/, stories/, original/, applications/: the simulator",
     ),
     Layer(
         "lab leader",

@@ -192,7 +192,7 @@ def node() -> Iterator[None]:
 
 @pytest.mark.usefixtures("node")
 def test_a_watcher_that_waits_for_a_lock_holds_up_nothing() -> None:
-    """Another watcher, a barrier, `notify` and monitors get on; and the watcher, when the lock is free."""
+    """Another watcher, `notify` and monitors get on; and the watcher, when the lock is free."""
     owner = locks.Owner("holder")
     held = locks.Lock(("held",), owner=owner)
     held.acquire()
@@ -221,11 +221,6 @@ def test_a_watcher_that_waits_for_a_lock_holds_up_nothing() -> None:
     assert told.wait(LIMIT)
     locks.end_transaction(agent)
     assert gone.wait(LIMIT)
-
-    party = threading.Thread(target=locks.Barrier(("barrier",), 2).wait)
-    party.start()
-    locks.Barrier(("barrier",), 2).wait(timeout=LIMIT)
-    party.join(LIMIT)
 
     held.release()
     assert through.wait(LIMIT)

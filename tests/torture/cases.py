@@ -308,11 +308,6 @@ def _owner_is_gone(stage: Stage) -> None:
     _soon(stage, "what the owner has is released", lambda: locks.statistics().agents == 0)
 
 
-def _all_have_ended(stage: Stage) -> None:
-    """Likewise, the transactions of a wait at a barrier."""
-    _soon(stage, "all transactions have ended", lambda: locks.statistics().agents == 0)
-
-
 def _end_owner(stage: Stage) -> None:
     if "owner" in stage.keep:
         stage.keep["owner"].end()
@@ -437,7 +432,7 @@ def _in_end(code: CodeType) -> bool:
     return code.co_filename.endswith("node/client/owner.py") and code.co_name == "end"
 
 
-def _in_server(code: CodeType) -> bool:  # the actor, for compiled machines are not traced
+def _in_server(code: CodeType) -> bool:
     return code.co_filename.endswith("node/server.py")
 
 
@@ -651,17 +646,6 @@ CASES: dict[str, Case] = {
         mine("a"),
         NOTHING,
         finish=_let_rlock_go,
-    ),
-    "Barrier.wait alone": Case(
-        _nothing, lambda s: locks.Barrier(A, 1).wait(), NOTHING, NOTHING, check=_all_have_ended
-    ),
-    "Barrier.wait that times out": Case(
-        _nothing,
-        lambda s: locks.Barrier(A, 2).wait(0),
-        NOTHING,
-        NOTHING,
-        check=_all_have_ended,
-        expected=locks.LockTimeout,
     ),
     "watch": Case(lambda s: s.begin("a"), _watch, mine("a"), mine("a"), finish=_unwatch),
     "unwatch": Case(

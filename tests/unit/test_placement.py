@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from locks.core.barrier import root_of
 from locks.errors import InvalidLockId, InvalidOption
 from locks.lock_ids import counted
 from locks.node.ports import Scope, Servers
@@ -49,17 +48,14 @@ def test_the_first_element_decides() -> None:
         assert THREE.at(counted((number, *below), 3)) == THREE.at((number,))
 
 
-def test_the_name_decides_of_elections_and_barriers() -> None:
+def test_the_name_decides_of_elections() -> None:
     """Their ids begin with one element, and would all be together."""
     for name in range(100):
         assert on(LEADER, name) == on(LEADER, Atom("sync"), name) == on(name)
-        assert on(*root_of((name, "b"))) == on(*root_of((name, "b")), "mutex") == on(name)
     assert len({on(LEADER, name) for name in range(100)}) > 20
 
 
-@pytest.mark.parametrize(
-    "lock_id", [(LEADER,), (LEADER, Atom("sync")), ("$barrier",), ("$barrier", 1)]
-)
+@pytest.mark.parametrize("lock_id", [(LEADER,), (LEADER, Atom("sync"))])
 def test_an_id_above_ids_on_different_servers_is_refused(lock_id: tuple[Any, ...]) -> None:
     """No server could grant it; to look at it is to look at all servers. Without copies it is an id as any other."""
     with pytest.raises(InvalidOption, match="it covers ids that are on different servers"):

@@ -18,7 +18,6 @@ from locks.core.facts import (
     AcceptRoster,
     AskClients,
     AskDeadlocks,
-    AskHistory,
     AskMark,
     AskMarks,
     AskMembers,
@@ -88,7 +87,7 @@ def right_to_ask(question: Question) -> Right:
     match question:
         case AskRequests() | AskDeadlocks() | AskNode() | AskClients() | AskMembers() | AskMarks():
             return Right.LOOK
-        case AskHistory() | AskRoster():
+        case AskRoster():
             return Right.LOOK
         case AskMark():
             return Right.USE  # it may set a mark

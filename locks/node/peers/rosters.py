@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks.core.agent.machine import AgentMachine, Object
 from locks.core.agent.requests import servable
-from locks.core.barrier import BARRIER
 from locks.core.facts import (
     AcceptRoster,
     AskRoster,
@@ -403,7 +402,7 @@ class Rosters:
         lock_id, mode, nodes, require = wanted
         servers = self._node.servers
         assert servers is not None
-        if lock_id[0] == BARRIER or _moves(lock_id):  # their parties go there by themselves
+        if _moves(lock_id):
             return wanted
         names = {*nodes}
         if not any(names == {*each.around(lock_id)} for each in (servers, *self._earlier)):
@@ -417,8 +416,7 @@ class Rosters:
         if _moves(lock_id):
             return False
         present, *earlier = (
-            {each.home_of(lock_id)} if lock_id[0] == BARRIER else {*each.around(lock_id)}
-            for each in (self._node.servers, *self._earlier)
+            {*each.around(lock_id)} for each in (self._node.servers, *self._earlier)
         )
         names = {*nodes}
         return names != present and names in earlier

@@ -319,8 +319,8 @@ class Processes:
                 self._take(link, message)
         except BadMessage as error:
             self.refuse(link, "wrong message", f"it sent an invalid message: {error}")
-        except OverBudget as over:  # another name: in mypyc a name has one type
-            self.refuse(link, "budget", str(over))
+        except OverBudget as error:
+            self.refuse(link, "budget", str(error))
         except Exception as failure:  # a part of it may have been carried out
             name, text = link.peer.name, "failed to carry out a message of %s: %s"
             self._distribution.notices.warn(
