@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from itertools import combinations
-from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree as Xml
 
@@ -14,12 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import locks
-from locks.errors import InvalidOption
 from locks.testing import Simulation
 from locks.testing.pictures import KINDS, LETTER
 from locks_lab.applications.greenlets import Note
 from locks_lab.applications.places import Place
-from tests.api.test_testing_failures import run_pytest
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -129,49 +125,3 @@ def test_anything_can_be_drawn(each: Sequence[Note], columns: list[str]) -> None
     """Whatever names and notes are: it is XML, and nothing stands over anything else."""
     boxes = check(KINDS["svg"](each, dict.fromkeys(columns, "")))
     assert len(boxes) == len(columns) + len(each)
-
-
-def test_unknown_kind_is_refused() -> None:
-    """With those that there are."""
-    with pytest.raises(InvalidOption, match="kind='png' is not known; there are 'mermaid', 'svg'"):
-        Simulation().diagram("png")  # type: ignore[arg-type]
-
-
-@pytest.mark.slow
-def test_pytest_draws_failures(tmp_path: Path) -> None:
-    """A file for each failed test, with its name; of the first one the shortest run that was found."""
-    (tmp_path / "test_it.py").write_text(FAILING)
-    out = run_pytest(tmp_path, "--locks-svg=some/pictures", "--locks-diagram")
-    files = sorted((tmp_path / "some" / "pictures").iterdir())
-    assert [file.name for file in files] == [f"test_it.py_test_lost_{n}.svg" for n in range(2)]
-    shortest, longer = (check(file.read_text("utf-8")) for file in files)
-    assert len(shortest) <= len(longer)
-    assert "some/pictures/test_it.py_test_lost_0.svg" in out
-    # In Python 3.10 an error has no notes: what would be one is logged, and pytest shows both.
-    assert out.count("sequenceDiagram") == (1 if sys.version_info >= (3, 11) else 2)
-    assert "participant C2 as up-" in out
-    assert not any("look" in box.text for box in shortest), "it does not matter"
-    assert any("look" in box.text for box in longer)
-
-
-FAILING = """
-import locks
-from locks.testing import seeds
-
-@seeds([0, 1])
-def test_lost(simulation):
-    def up():
-        seen = len(found)
-        locks.holders(("a",))
-        found[seen:] = [seen]
-
-    def look():
-        locks.holders(("b",))
-
-    found = []
-    simulation.client(look)
-    for _ in range(3):
-        simulation.client(up)
-    simulation.run()
-    assert len(found) == 3
-"""
