@@ -97,7 +97,7 @@ def test_a_shorter_failure_has_all_that_are_left() -> None:
 
 
 @needs_notes
-@pytest.mark.parametrize("strategy", ["mixed", "uniform", "bursts", "pct"])
+@pytest.mark.parametrize("strategy", ["mixed", "uniform", "pct"])
 def test_failures_are_shrunk(strategy: Any) -> None:
     """Clients and switches that do not matter are left out; the story has the deadlock, and the user's lines."""
     _, story = failure_of(hasty, strategy=strategy)
@@ -312,7 +312,7 @@ def _steps(simulation: Simulation) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 4, 8])
-def test_bursts_are_found(number: int) -> None:
+def test_what_needs_many_steps_of_another_client_is_found(number: int) -> None:
     """What needs N transactions of others between two of one's own is found within 1,000 seeds."""
     with pytest.raises(AssertionError):
         simulate(between(number), 1000, shrink=False)
@@ -320,8 +320,7 @@ def test_bursts_are_found(number: int) -> None:
 
 def test_strategies_take_turns() -> None:
     """The seed says which strategy it is, and a strategy that is named is used."""
-    assert trace_of(1, "mixed") == trace_of(1, "uniform") != trace_of(1, "bursts")
-    assert trace_of(2, "mixed") == trace_of(2, "bursts") != trace_of(2, "uniform")
+    assert trace_of(1, "mixed") == trace_of(1, "uniform") != trace_of(1, "pct")
     assert trace_of(3, "mixed") == trace_of(3, "pct") != trace_of(3, "uniform")
 
 
@@ -335,7 +334,7 @@ def trace_of(seed: int, strategy: Any) -> list[str]:
     return made.trace
 
 
-@pytest.mark.parametrize("strategy", ["uniform", "bursts", "pct"])
+@pytest.mark.parametrize("strategy", ["uniform", "pct"])
 def test_whoever_waits_in_a_loop_lets_others_go_on(strategy: Any) -> None:
     """No priority is so high that one who looks again and again keeps others from what it waits for."""
 

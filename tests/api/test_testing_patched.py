@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import queue
 import re
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -196,50 +194,6 @@ def test_misuse_is_refused() -> None:
         assert lock.locked()
 
     simulate(scenario, 1, patch=True)
-
-
-LAZY = """
-import threading, time
-lock = threading.RLock()
-condition = threading.Condition()
-rows = []
-def add(row):
-    with lock, condition:
-        number = len(rows)
-        time.sleep(1)
-        rows.append(row)
-        assert len(rows) == number + 1
-"""
-
-
-def test_locks_of_a_module_that_a_client_imports(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The module outlives the run: its locks are in virtual time in each simulation, and real ones in real threads."""
-    (tmp_path / "imported_by_a_client.py").write_text(LAZY)
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def add(number: int) -> None:
-        import imported_by_a_client  # type: ignore[import-not-found]
-
-        with locks.Lock(("a", number)):
-            imported_by_a_client.add(number)
-
-    def scenario(simulation: Simulation) -> None:
-        for number in range(2):
-            simulation.client(add, number)
-        simulation.run()
-        assert simulation.time >= 2
-
-    try:
-        simulate(scenario, 5, patch=True)
-        monkeypatch.setattr(sys.modules["imported_by_a_client"].time, "sleep", lambda _: None)
-        with ThreadPoolExecutor(2) as pool:
-            assert list(pool.map(add, range(2))) == [None, None]
-        assert len(sys.modules["imported_by_a_client"].rows) == 12
-    finally:
-        del sys.modules["imported_by_a_client"]
-        locks.stop()
 
 
 def test_a_stuck_pair_with_a_lock_of_threading_is_told_whole(
