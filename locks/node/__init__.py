@@ -8,7 +8,7 @@
 Its rooms:
 
 * `client`: the side of the program: the agent's actor, owners, checks, and refusals.
-* `peers`: other nodes: greetings, agreement on servers, relays, and clients on other nodes.
+* `peers`: other nodes: greetings, agreement on servers, relays.
 * `views`: watching lock ids of other nodes.
 * `observing`: data for observers: times, counters, records, and answers to questions.
 * `original`: nodes that run the Erlang original. It is loaded when the first of them appears.

@@ -38,6 +38,13 @@ LOOK = 0.002  # seconds between two checks whether it has started
 MOST_TOLD = 4096  # bytes of the error text of a server that fails to start
 KEPT = ("PYTHONHOME",)  # environment variables that control how Python and `locks` behave
 DROPPED = ("PYTHON", "LOCKS_", "GEVENT")
+# What the server's interpreter runs: modules of the standard library are found before those beside the program that starts it, and the
+# packages that it needs where that program has found them.
+RUN = (
+    "import os, sys; sys.path = [each for each in sys.path if each] + os.environ.pop('LOCK_SERVER_PATH').split(os.pathsep); "
+    "import site; site.main(); from locks.program.local_server import main; main()"
+)
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*[a-z]?")
 _DOMAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 
 # Native functions: slow calls run in a thread that has no hub.
@@ -187,7 +194,7 @@ def start_server(folder: Folder, deadline: float) -> None:
         OperatingError: It did not start.
     """
     idle = os.environ.get(IDLE_VARIABLE) or str(IDLE)
-    command = [python(), "-m", "locks.program.local_server", str(folder.path), "--idle", idle]
+    command = [python(), "-S", "-s", "-c", RUN, str(folder.path), "--idle", idle]
     try:
         process, pipe = _spawn(command, environment_of_server(os.environ, sys.path))
     except OSError as error:
@@ -256,28 +263,30 @@ def _spawn(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
 
 
 def environment_of_server(environment: Mapping[str, str], path: list[str]) -> dict[str, str]:
-    """The environment of a lock server: it finds the same modules, and has no settings that change its behaviour."""
+    """The environment of a lock server: it finds the same packages, and has no settings that change its behaviour."""
     kept = {
         name: value
         for name, value in environment.items()
         if name in KEPT or not name.startswith(DROPPED)
     }
-    # Without relative paths: the server runs in another folder.
-    found = [os.path.abspath(each) for each in path if each]
-    return {**kept, "PYTHONPATH": os.pathsep.join(found), "PYTHONSAFEPATH": "1"}
+    # Without relative paths: the server runs in another folder. What is not text is ignored by Python, too.
+    found = [os.path.abspath(each) for each in path if each and isinstance(each, str)]
+    return {**kept, "LOCK_SERVER_PATH": os.pathsep.join(found), "PYTHONSAFEPATH": "1"}
 
 
 def python() -> str:
-    """The interpreter; `sys.executable` may be wrong in programs that embed Python.
+    """The interpreter; `sys.executable` may be wrong in programs that embed Python, and is the program itself in a frozen one.
 
     Raises:
         OperatingError: No interpreter was found.
     """
     given = sys.executable or ""
     name = f"python{sys.version_info[0]}"
-    for path in (given, Path(sys.prefix, "bin", name), Path(sys.base_prefix, "bin", name)):
-        if Path(path).name.startswith(("python", "pypy")) and os.access(path, os.X_OK):
+    others = [Path(prefix, "bin", name) for prefix in (sys.prefix, sys.base_prefix)]
+    for path in others if getattr(sys, "frozen", False) else [Path(given), *others]:
+        if _PYTHON.fullmatch(path.name) and os.access(path, os.X_OK):
             return str(path)
     raise OperatingError(
-        f"can't start the lock server of this machine: sys.executable is {given!r}, which is not a Python interpreter"
+        f"can't start the lock server of this machine: sys.executable is {given!r}, which is not a Python interpreter. Start the server with "
+        "another program, such as `locks run --servers local ...`, or run `locks node` and pass its name and port as servers=[...]"
     )

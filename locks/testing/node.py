@@ -30,7 +30,6 @@ from locks.node.dispatch import Receiver
 from locks.node.node import Node
 from locks.node.ports import Answering, NodePort, Servers
 from locks.node.server import Server
-from locks.otp.notices import Notices
 from locks.program import default as program
 from locks.runtime.actor import Inbox
 from locks.runtime.exits import exit_client
@@ -298,7 +297,6 @@ class SimulatedNode(Node):
         if len(nodes.names) > 1:
             self.is_clustered = True
             take_servers(self, Servers(nodes.names, "majority"))
-            self.notices = Notices(self.executor.run_soon, self.clock)
         self.creation = 1 + (first_version >> 32)  # another one after each restart
         self.perform_here = self._dispatch.perform_here
         self._begun: set[tuple[AnyClient, int]] = set()

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +18,6 @@ import pytest
 import locks
 import locks_leader
 from locks.form.moved import MOVED
-from tests.helpers import eventually
 
 # What a program needs that meets other nodes, or that examines, serves or elects; by the first part of a module's name.
 NOT_ALONE = {
@@ -181,19 +179,6 @@ def test_the_functions_of_the_original_are_a_module_of_their_own() -> None:
     assert set(locks.original.__all__) == rows | more
 
 
-def test_names_are_there_before_they_are_used() -> None:
-    """`dir`, `from locks import *` and a part of the package by its name find what is not loaded yet."""
-    program = """
-import locks
-assert set(locks.__all__) <= set(dir(locks)), dir(locks)
-assert locks.errors.LockTimeout is locks.LockTimeout
-names = {}
-exec("from locks import *", names)
-assert set(locks.__all__) <= set(names)
-"""
-    assert loaded(program) == []
-
-
 def test_threads_that_use_a_name_first_at_the_same_time() -> None:
     """All of them get it."""
     program = """
@@ -208,30 +193,6 @@ def use(name):
         failed.append(error)
 names = ["Lock", "node", "facts", "TLS", "transaction", "RLock", "Semaphore", "Lock"]
 threads = [threading.Thread(target=use, args=(name,)) for name in names]
-[thread.start() for thread in threads]
-[thread.join() for thread in threads]
-assert not failed, failed
-"""
-    assert loaded(program) == []
-
-
-def test_threads_that_load_modules_at_the_same_time() -> None:
-    """Whichever modules they begin with, a package or one of its modules: none gets a half-loaded one."""
-    program = """
-import importlib, sys, threading
-sys.setswitchinterval(1e-6)
-import locks
-begin, failed = threading.Barrier(8), []
-def load(names):
-    begin.wait()
-    try:
-        for name in names:
-            importlib.import_module(name)
-    except BaseException as error:
-        failed.append(error)
-names = ["locks.runtime", "locks.runtime.bridge", "locks.wire.forms", "locks.groups.scope", "locks.aio.tasks", "locks.otp.bytes.etf",
-         "locks.program.local", "locks.mvcc.lock_table"]
-threads = [threading.Thread(target=load, args=(names[first:] + names[:first],)) for first in range(8)]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]
 assert not failed, failed
@@ -344,25 +305,3 @@ os.waitpid(child, 0)
         [sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, text=True, timeout=60
     )
     assert "it was forked from process" in done.stdout
-
-
-def test_a_command_in_another_thread_leaves_ctrl_c_alone() -> None:
-    """Who runs a command in a program of its own keeps what Ctrl-C does there."""
-    from locks.__main__ import main
-
-    before = signal.getsignal(signal.SIGINT)
-    ended: list[object] = []
-
-    def run() -> None:
-        try:
-            main(["config", "--nothing"])
-        except SystemExit as error:
-            ended.append(error.code)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    eventually(lambda: not thread.is_alive())
-    assert ended == [2]
-    run()
-    assert ended == [2, 2]
-    assert signal.getsignal(signal.SIGINT) is before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -172,59 +171,3 @@ def test_threads_are_clients() -> None:
 
     with pytest.raises(ZeroDivisionError):
         simulate(failing, 1, patch=True)
-
-
-def test_misuse_is_refused() -> None:
-    """What would hang, or is wrong in `threading`, too."""
-
-    def scenario(simulation: Simulation) -> None:
-        lock, again = threading.Lock(), threading.RLock()
-        with pytest.raises(RuntimeError, match="unlocked"):
-            lock.release()
-        with pytest.raises(RuntimeError, match="un-acquired"):
-            again.release()
-        assert lock.acquire()
-        assert not lock.acquire(blocking=False)
-        with pytest.raises(locks.MisuseError, match="outside of a client"):
-            lock.acquire()
-        with pytest.raises(locks.MisuseError, match="is begun outside of a client"):
-            threading.Thread(target=print).start()
-        simulation.client(lambda: lock.acquire(timeout=5))
-        simulation.run()
-        assert lock.locked()
-
-    simulate(scenario, 1, patch=True)
-
-
-def test_a_stuck_pair_with_a_lock_of_threading_is_told_whole(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Who took the lock of `threading` that the other one waits for, and which sleeps brought it about."""
-
-    def scenario(simulation: Simulation) -> None:
-        own = threading.Lock()
-
-        def one() -> None:
-            with own:
-                time.sleep(1)
-                with locks.Lock(("a",)):
-                    pass
-
-        def two() -> None:
-            with locks.Lock(("a",)):
-                time.sleep(0.5)
-                with own:
-                    pass
-
-        simulation.client(one, name="one")
-        simulation.client(two, name="two")
-        simulation.run()
-
-    with pytest.raises(Violation) as caught:
-        simulate(scenario, patch=True)
-    assert re.search(
-        r"^  two waits at .* for a lock of threading that one took$", str(caught.value), re.M
-    )
-    told = "\n".join(getattr(caught.value, "__notes__", [caplog.text]))  # Python 3.10 has none
-    assert "one sleeps 1 s" in told
-    assert "two waits for a lock of threading that one took" in told

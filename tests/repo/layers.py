@@ -111,7 +111,6 @@ LIBRARY = [
         (
             "locks.actors",
             "locks.api",
-            "locks.messages",
             "locks.retries",
             "locks.transactions",
             "locks.primitives",

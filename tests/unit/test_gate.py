@@ -1,4 +1,4 @@
-"""Those who want a majority queue at one of its nodes first (decision 0040)."""
+"""Those who want a majority queue at one of its nodes first (decision 0014)."""
 
 from __future__ import annotations
 

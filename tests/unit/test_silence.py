@@ -1,4 +1,4 @@
-"""A node that is connected and says nothing (decision 0076): who finds it, and what agents do then."""
+"""A node that is connected and says nothing (decision 0015): who finds it, and what agents do then."""
 
 from __future__ import annotations
 

@@ -44,6 +44,7 @@ from locks.errors import LocksError, MisuseError, NotAllowed, TransactionEnded
 from locks.lock_ids import shown, size_of
 from locks.model import AgentId, LockId, View, agent_numbered
 from locks.node.client.agent import Agent
+from locks.node.client.refusals import not_from_elsewhere
 from locks.node.marks import memory_of
 from locks.node.observing.inquiries import Inquiries, Witness
 from locks.node.observing.news import are_servers, log_node_down, log_node_up
@@ -54,7 +55,6 @@ from locks.node.peers.greeter import Greeter
 from locks.node.peers.greeting import GREETING
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
-from locks.node.peers.remote_clients import RemoteAgent, RemoteClients
 from locks.node.peers.rosters import ROSTER, Rosters
 from locks.node.peers.turnover import Turnover
 from locks.node.views.reader import ViewReader
@@ -83,7 +83,7 @@ from locks.runtime.identity import Listener
 from locks.runtime.monitor import Client
 from locks.wire import pages
 from locks.wire.facts import pack_question
-from locks.wire.forms import LOCK_SERVER, OURS, is_ours, pid_of, to_lock_id
+from locks.wire.forms import LOCK_SERVER, OURS, agent_of, is_ours, pid_of, to_lock_id
 from locks.wire.messages import NOT_UNDERSTOOD, pack, unpack_to_agent, unpack_to_server
 from locks.wire.refusals import pack_attributes, unpack_error
 from locks.wire.urgency import kind_of
@@ -207,7 +207,6 @@ class Cluster:
         self.remotes = Remotes(
             node.name, self.processes, node.turn, executor, Errors(pack_attributes, unpack_error)
         )
-        self.clients = RemoteClients(self.remotes)
         self.entrance: Entrance = Entrance(self)
         self.limited: dict[str, Right] = {}
         self.limits: dict[str, Limits] = {}
@@ -408,7 +407,6 @@ class Cluster:
         self.guests.lost(name)
         self.readers.lost(name)
         self.views.lost(name)
-        self.clients.lost(name)
         if link.peer.hidden:
             self.node.refusals.pop(name, None)
         self._tell(NodeDown(name, reason), link)
@@ -466,11 +464,11 @@ class Cluster:
             return None
         return self.remotes.ref(agent.node, pid_of(agent, link.peer.creation))
 
-    def agent_behind(self, ref: OfAnotherNode) -> RemoteAgent | None:
-        """The stand-in for an agent of another node, for its client; `None` for a name, which agents lack."""
+    def agent_behind(self, ref: OfAnotherNode) -> AgentId | None:
+        """The id of an agent of another node; `None` for a name, which agents lack."""
         if not isinstance(ref, RemoteRef) or isinstance(ref.target, str):
             return None
-        return RemoteAgent(self.node, self.remotes, ref)
+        return agent_of(ref.target)
 
     def place_of(self, name: str) -> str | None:
         """The address at which another node is looked for, as text, if known."""
@@ -633,8 +631,7 @@ class Cluster:
         agent = self.node.agents_by_id.get(agent_numbered(number, self.node.name))
         if agent is None:
             return None
-        owner = agent.client.node if isinstance(agent.client, RemoteRef) else self.node.name
-        return Local(partial(self._to_agent, agent), agent, owner)
+        return Local(partial(self._to_agent, agent), agent, can_exit=False)
 
     def _number_of(self, subject: Client) -> int | None:
         """The number of the pid of an agent: others know its reference already."""
@@ -749,10 +746,9 @@ class Cluster:
                 return
             call = parse_call(message)
             if call is not None:
-                check_speaker(call[0], self.processes.speaker)
-                self.clients.take_call(agent, *call)
-            elif is_ours(parse_cast(message)):
-                self.clients.take_cast(agent, parse_cast(message))
+                caller, tag, _ = call
+                check_speaker(caller, self.processes.speaker)
+                self.remotes.answer_term(caller, tag, not_from_elsewhere(agent.id))
             else:
                 self.original_peers.to_ours(agent, message, sender)
         except StrangeMessage as error:
