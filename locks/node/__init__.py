@@ -21,16 +21,14 @@ from locks.runtime.first_use import at_first_use
 if TYPE_CHECKING:
     from locks.node.node import Node
     from locks.node.peers.cluster import NodeDown, NodeUp
-    from locks.otp.names.discovery import Discovery
     from locks.otp.process.remote import RemoteError, RemoteRef
 
-__all__ = ["Discovery", "Node", "NodeDown", "NodeUp", "RemoteError", "RemoteRef"]
+__all__ = ["Node", "NodeDown", "NodeUp", "RemoteError", "RemoteRef"]
 
 _get, __dir__ = at_first_use(
     "locks.node",
     __all__,
     apart={
-        "Discovery": "locks.otp.names.discovery",
         "Node": "locks.node.node",
         "NodeDown": "locks.node.peers.cluster",
         "NodeUp": "locks.node.peers.cluster",

@@ -68,13 +68,13 @@ if TYPE_CHECKING:
     from locks.node.peers import cluster as clusters
     from locks.otp import notices as noted
     from locks.otp import options as otp
-    from locks.otp.names import discovery
+    from locks.otp.names import addresses
     from locks.otp.process import remote as remotes
 else:  # alone it needs nothing of what these stand on
     clusters = Unloaded("locks.node.peers.cluster")
     noted = Unloaded("locks.otp.notices")
     otp = Unloaded("locks.otp.options")
-    discovery = Unloaded("locks.otp.names.discovery")
+    addresses = Unloaded("locks.otp.names.addresses")
     remotes = Unloaded("locks.otp.process.remote")
 
 __all__ = ["Node", "Service", "Trace"]
@@ -458,7 +458,7 @@ class Node(metaclass=Shown):
         return None if self.cluster is None else self.cluster.place_of(name)
 
     @property
-    def address(self) -> discovery.HostAndPort | None:
+    def address(self) -> addresses.HostAndPort | None:
         """Where it listens for other nodes, host and port; `None` if it does not."""
         return None if self.cluster is None else self.cluster.distribution.address
 

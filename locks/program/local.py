@@ -21,14 +21,23 @@ from gevent import monkey
 
 from locks.errors import InvalidOption, OperatingError
 from locks.lock_ids import shown
+from locks.node.client.scope import HERE, Here
 from locks.otp.admission.secret import Cookie
 from locks.otp.links.stream import UNIX
-from locks.otp.names.discovery import Address, UnixAddress
+from locks.otp.names.addresses import Address, UnixAddress
 from locks.program.folder import Folder, await_claim, folder_of
 
-__all__ = ["IDLE", "READY", "LocalServer", "server_name"]
+__all__ = [
+    "HERE_WORD",
+    "IDLE",
+    "READY",
+    "LocalServer",
+    "is_word",
+    "server_name",
+    "servers_by_word",
+]
 
-WORD = "local"
+HERE_WORD, LOCAL_WORD = "here", "local"  # in the place of a list of servers
 DEFAULT = "default"  # the domain if none is named
 READY = b"ready\n"  # a lock server sends it when it is ready
 IDLE = 10.0  # seconds without connections until a lock server ends
@@ -54,11 +63,11 @@ _sleep: Any = monkey.get_original("time", "sleep")
 
 def server_name(domain: str) -> str:
     """The name of a domain's lock server."""
-    return f"{domain}@{WORD}"
+    return f"{domain}@{LOCAL_WORD}"
 
 
 class LocalServer:
-    """The lock server of a domain. A `locks.node.Discovery`.
+    """The lock server of a domain. A `Locator`.
 
     Args:
         domain: Its name.
@@ -88,15 +97,19 @@ class LocalServer:
         return hash(self.domain)
 
     @classmethod
-    def of(cls, text: str) -> LocalServer | None:
-        """The server that `"local"` or `"local:domain"` stands for; `None` for other texts.
+    def of(cls, text: str) -> LocalServer:
+        """The server that `"local"` or `"local:domain"` stands for.
 
         Raises:
-            InvalidOption: The domain's name is wrong.
+            InvalidOption: It is another text, or the domain's name is wrong.
         """
         word, colon, domain = text.partition(":")
-        if word != WORD:
-            return None
+        if word != LOCAL_WORD:
+            raise InvalidOption(
+                f"servers={shown(text)} is not a list of servers; write one: "
+                '["a@10.0.0.1:9100", "b@10.0.0.2:9100", "c@10.0.0.3:9100"], or "local"',
+                servers=shown(text),
+            )
         if colon and not _DOMAIN.fullmatch(domain):
             raise InvalidOption(
                 f'servers={shown(text)} has a wrong domain: use 1 to 32 letters, digits, "-", "_" and ".", beginning with a letter or '
@@ -106,9 +119,9 @@ class LocalServer:
         return cls(domain or DEFAULT)
 
     @property
-    def size(self) -> int:
-        """The number of servers: one."""
-        return 1
+    def names(self) -> tuple[str, ...]:
+        """Its name."""
+        return (server_name(self.domain),)
 
     @property
     def folder(self) -> Folder:
@@ -117,7 +130,7 @@ class LocalServer:
 
     def describe(self) -> str:
         """A short description for messages."""
-        return f"{WORD}:{self.domain} ({self.folder.path})"
+        return f"{LOCAL_WORD}:{self.domain} ({self.folder.path})"
 
     def secret(self, options: Mapping[str, Any]) -> Cookie:
         """The cookie of the server and its clients.
@@ -185,6 +198,20 @@ class LocalServer:
                 start_server(folder, deadline)
         finally:
             claim.drop()
+
+
+def is_word(servers: str) -> bool:
+    """Whether a setting is a word in the place of a list of servers."""
+    return servers == HERE_WORD or servers.partition(":")[0] == LOCAL_WORD
+
+
+def servers_by_word(text: str) -> Here | LocalServer:
+    """What a word in the place of a list of servers stands for.
+
+    Raises:
+        InvalidOption: There is no such word.
+    """
+    return HERE if text == HERE_WORD else LocalServer.of(text)
 
 
 def start_server(folder: Folder, deadline: float) -> None:

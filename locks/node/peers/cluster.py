@@ -56,7 +56,6 @@ from locks.node.peers.greeting import GREETING
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
 from locks.node.peers.rosters import ROSTER, Rosters
-from locks.node.peers.turnover import Turnover
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
 from locks.node.views.slices import Slices
@@ -69,7 +68,7 @@ from locks.otp.links.budgets import Limits, Pace
 from locks.otp.links.line import Line
 from locks.otp.links.link import Link
 from locks.otp.links.silence import Silence
-from locks.otp.names.discovery import ChangingDiscovery, place
+from locks.otp.names.addresses import place
 from locks.otp.options import Options
 from locks.otp.process.processes import CAST, Local, Processes, parse_call, parse_cast
 from locks.otp.process.remote import Errors, RemoteRef, Remotes
@@ -137,7 +136,6 @@ class Cluster:
         silence: Watches which connected nodes are silent.
         channels: Messages of agents to agents of nodes that are not connected.
         tunnels: The tunnels of this node, and those that it relays.
-        turnover: Watches whether its servers are still the same, if they may change.
         rosters: The list of servers.
         wishes: The client nodes with which it needs connections.
         entrance: Refuses what other nodes may not do here.
@@ -225,7 +223,6 @@ class Cluster:
             executor,
             self.processes,
             node.servers,
-            found=options.discovery is not None,
             on_agreed=self._may_join,
             rosters=self.rosters,
         )
@@ -254,15 +251,6 @@ class Cluster:
             self.rosters.recover(memory_of(node))
         self.distribution.start()
         self.rosters.start()
-        self.turnover: Turnover | None = None
-        discovery, finder = options.discovery, self.distribution.finder
-        if (
-            isinstance(discovery, ChangingDiscovery)
-            and finder is not None
-            and node.servers is not None
-        ):
-            self.turnover = Turnover(node, executor, finder, discovery, node.servers)
-            self.turnover.start()
 
     @property
     def original_peers(self) -> OriginalPeers:
