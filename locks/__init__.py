@@ -99,7 +99,6 @@ if TYPE_CHECKING:  # the old names (`locks.form.moved`)
     from locks.facts import RequestFact as RequestFact
     from locks.facts import break_transaction as break_transaction
     from locks.facts import waits as waits
-    from locks.node import Discovery as Discovery
     from locks.node import Node as Node
     from locks.node import NodeDown as NodeDown
     from locks.node import NodeUp as NodeUp

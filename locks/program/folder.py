@@ -135,7 +135,7 @@ class Folder:
         if length > LONGEST_PATH:
             raise OperatingError(
                 f"can't use {self.path} for a socket: the path has {length} bytes with the socket's name, more than "
-                "{LONGEST_PATH}. Set XDG_RUNTIME_DIR or TMPDIR to a shorter one",
+                f"{LONGEST_PATH}. Set XDG_RUNTIME_DIR or TMPDIR to a shorter one",
                 path=str(self.path),
             )
         for path in (self.path.parent, self.path):

@@ -56,12 +56,12 @@ def origin_in(node: Node, nodes: Nodes | None) -> Origin:
         return Origin((), _program)
     assert options is not None
     place = ""
-    if options.discovery is not None:  # then all of it was loaded
+    if options.locator is not None:  # then all of it was loaded
         from hashlib import sha256
 
         from locks.program.local import LocalServer
 
-        if isinstance(options.discovery, LocalServer):
+        if isinstance(options.locator, LocalServer):
             place = sha256(options.cookies.each[0].encoded()).hexdigest()
     return Origin(tuple(sorted(names)), place)
 

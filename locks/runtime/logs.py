@@ -38,7 +38,7 @@ LOGGERS = {
     "locks.local": 'the lock server of a machine (`servers="local"`)',
     "locks.losses": "locks that a program held and lost; transactions that an operator ended",
     "locks.mvcc": "the lock table of `locks.mvcc`",
-    "locks.nodes": "connected and lost nodes; errors of other nodes, unknown peers, discovery, a changed set of servers",
+    "locks.nodes": "connected and lost nodes; errors of other nodes, unknown peers, a changed set of servers",
     "locks.program": "how a program's node is started",
     "locks.runtime": "failures in the node: crashes, callbacks and traces that raise",
     "locks.testing": "exceptions of programs that `locks.testing` simulates, on Pythons without notes",

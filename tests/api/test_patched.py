@@ -43,7 +43,6 @@ LONG = {
     "test_first_use.py",
     "test_help.py",
     "test_leaks.py",
-    "test_messages.py",
     "test_misuse.py",
     "test_original_faults.py",
     "test_ownership_interrupted.py",

@@ -40,7 +40,7 @@ SANS_IO = (
         for name in ("rights", "secret", "challenges", "strangers", "introductions")
     ),
     *("admission.handshake", "admission.certificates"),
-    *("names.epmd", "names.discovery", "tunnel.messages", "tunnel.relay", "links.backlog"),
+    *("names.epmd", "names.addresses", "tunnel.messages", "tunnel.relay", "links.backlog"),
 )
 GROUND = ("words", "errors", "ground")
 NODES = (*GROUND, "core", "wire", "runtime", "otp bytes", "otp")
@@ -111,7 +111,6 @@ LIBRARY = [
         (
             "locks.actors",
             "locks.api",
-            "locks.messages",
             "locks.retries",
             "locks.transactions",
             "locks.primitives",
@@ -294,7 +293,7 @@ PURE = (
     "locks.model",
     "locks.core*",
     "locks.otp.names.address_book",
-    "locks.otp.names.discovery",
+    "locks.otp.names.addresses",
     "locks.otp.tunnel.relay",
     "locks.groups.table",
     "locks.testing.linearizability",

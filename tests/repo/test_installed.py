@@ -77,7 +77,7 @@ def test_metadata(tmp_path: Path) -> None:
     version, own, licence, extras, file = json.loads(said)
     assert version == own
     assert licence == "MPL-2.0"
-    assert {"all", "dns", "completion", "metrics", "otel", "web", "dev"} <= set(extras)
+    assert {"all", "completion", "metrics", "otel", "web", "dev"} <= set(extras)
     assert NAMED is None or "site-packages" in file
 
 
