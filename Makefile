@@ -54,6 +54,7 @@ screenshots: .venv/installed-test
 
 check: .venv/installed-test
 	$(PY) -m ruff check .
+	$(PY) -m ruff check -q --preview --select RUF027 . # a text that lacks its f
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy --strict $(SOURCES)
 

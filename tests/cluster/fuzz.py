@@ -16,9 +16,8 @@ from collections.abc import Callable, Hashable
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import pykka
-
 import locks
+from locks.actors import GeventActor
 from locks.core import messages
 from locks.groups.scope import scope_of
 from locks.model import AgentId, LockId, Place, RequestRecord
@@ -251,6 +250,9 @@ def _granted(maker: Maker, rig: Rig) -> bytes:
     return control.Send(rig.agent, (OURS, Atom("granted"), *made)).pack()
 
 
+OF_ACTORS = (1, 8, 18)  # a link or an exit of an agent is refused
+
+
 def _control(operation: int) -> Message:
     def make(maker: Maker, rig: Rig) -> bytes:
         parts, has_message, _ = control._FORMS[operation]
@@ -263,7 +265,7 @@ def _control(operation: int) -> Message:
             if name == "_pid" or (name == "_process" and operation in (19, 20, 21)):
                 first = pids == 0 and mine_first
                 pids += 1
-                good = rig.me if first else rig.actor
+                good = rig.me if first else rig.actor if operation in OF_ACTORS else rig.agent
                 wrong = mine if operation not in (29, 30) or first else [1, None, "x"]
                 made.append(maker.spot(good, wrong, same_type=name == "_process"))
             elif name == "_process":
@@ -365,7 +367,6 @@ KINDS |= {
     for kind in get_args(tunnel_messages.Message)
     if (process, kind) != (TUNNELS, tunnel_messages.Open)  # that makes one
 }
-
 # --- The node -----------------------------------------------------------------------------------
 
 
@@ -378,12 +379,6 @@ class Nowhere:
 
     def close(self) -> None:
         """Nothing."""
-
-
-class Idle(pykka.ThreadingActor):
-    """An actor of the node."""
-
-    use_daemon_thread = True
 
 
 class Rig:
@@ -405,8 +400,9 @@ class Rig:
         made = self.node.spawn_agent()
         self.node.turn.run(made.event, made.machine.ask_all, [(("x",), "write", (A,), "all")])
         self.agent = Pid(made.id.created, A, cluster.distribution.creation)
+        self._actor = GeventActor.start()
+        self.actor = self.node.turn.run(cluster.remotes.pid_of, self._actor)
         self.made = made
-        self.actor = self.node.turn.ask(cluster.remotes.pid_of, Idle.start())
         self.scope = self.node.turn.run(scope_of, self.node, SCOPE)
         self.take(_to_server(messages.Watch)(Maker(1, None, made.id), self))
         self.take(_to_server(messages.Request)(Maker(1, None, made.id), self))
@@ -441,6 +437,7 @@ class Rig:
 
     def close(self) -> None:
         """Put the link away, before the node is stopped."""
+        self._actor.stop()
         self.cluster.distribution.links.pop(BAD, None)
 
     def encode(self, term: Any) -> bytes:

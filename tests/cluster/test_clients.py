@@ -1,4 +1,4 @@
-"""Agents whose client is on another node, and who watches lock ids of other nodes."""
+"""Actors that use the locks of another node: by an actor there, and by watching lock ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ X = ("x",)
 
 
 class Client(pykka.ThreadingActor):
-    """A client: it runs what it is sent, in its own thread, and keeps what it is told else."""
+    """It runs what it is sent, in its own thread, and keeps what it is told else."""
 
     use_daemon_thread = True
 
@@ -39,6 +39,67 @@ def program_of(node: locks.node.Node) -> Iterator[None]:
     """Let the functions of `locks` work on a node."""
     with stand_in(node):
         yield
+
+
+# --- An actor there ----------------------------------------------------------------------------
+
+
+class Locker(pykka.ThreadingActor):
+    """It locks for those who ask it."""
+
+    use_daemon_thread = True
+
+    def lock(self, lock_id: Any, timeout: float) -> int:
+        """Lock an id; returns the fencing token."""
+        if not hasattr(self, "agent"):
+            self.agent = locks.spawn_agent()
+        locks.lock(self.agent, lock_id, nodes=[A], timeout=timeout)
+        return locks.fencing_token(self.agent, lock_id)
+
+
+def test_a_lock_by_an_actor_there(nodes: Nodes) -> None:
+    """Who wants a lock from another node asks an actor there. Its errors arrive with what they are about; its end releases the lock."""
+    a, b = nodes.meet(A, B)
+    with program_of(a):
+        actors = [Locker.start() for _ in range(2)]
+        for number, actor in enumerate(actors):
+            a.register(f"locker {number}", actor)
+        one, two = (b.remote(f"locker {number}", A).proxy() for number in range(2))
+        token = one.lock(X, 5).get(timeout=60)
+        assert a.view(X).holders[0].number == token
+        with pytest.raises(locks.LockTimeout) as raised:
+            two.lock(X, 0.05).get(timeout=60)
+        assert raised.value.lock_ids == (X,)
+        waits = two.lock(X, 60)
+        actors[0].stop()
+        assert waits.get(timeout=60) > token
+        for actor in actors:
+            actor.stop()
+    eventually(lambda: not a.view(X).requests)
+
+
+def test_a_client_is_on_its_agents_node(nodes: Nodes) -> None:
+    """An agent has no client on another node, and is used by nobody there; the error says what to do."""
+    a, b = nodes.meet(A, B)
+    b.register("client", Client.start())
+    with pytest.raises(locks.errors.InvalidOption, match="ask that actor"):
+        a.spawn_agent(a.remote("client", B))
+    agent = b.spawn_agent()
+    agent.ask_for([(X, "write", (A,), "all")])
+    (ref,) = eventually(lambda: a.server.proxy().agents(X).get())
+    with program_of(a):
+        for use in (locks.lock_info, locks.end_transaction, lambda ref: locks.lock(ref, X)):
+            with pytest.raises(locks.MisuseError, match="ask that actor"):
+                use(ref)
+        for call in (
+            lambda: ref.proxy().lock_info().get(timeout=60),
+            lambda: ref.ask("x", timeout=60),
+        ):
+            with pytest.raises(locks.MisuseError, match="only on its own node"):
+                call()
+        assert agent.is_alive()
+        locks.facts.break_transaction(ref, reason="it is named by its reference", by="me")
+    eventually(lambda: not agent.is_alive())
 
 
 # --- Watching -----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Requests that a program tells a lock server for agents of other nodes, and what peers send of ids."""
+"""What peers send of ids, and thousands of agents of a node that is lost."""
 
 from __future__ import annotations
 

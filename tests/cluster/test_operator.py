@@ -290,7 +290,7 @@ def test_every_json_document_is_described(processes: Servers) -> None:
     printing -= {"demo"}  # for its own tests
     assert printing <= SCHEMA["$defs"].keys()
     processes.run(RING)
-    needed = {"why": ["accounts"], "break": ["x", "--reason", "x"], "top": ["--once"]}
+    needed = {"why": ["accounts"], "break": ["x", "--reason", "x"]}
     with night(processes):
         for name in printing:
             assert locks(processes, name, *needed.get(name, []), "--json").out
@@ -299,7 +299,7 @@ def test_every_json_document_is_described(processes: Servers) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [["top", "--once", "--interval", "0.1"], ["ps"], ["status"]])
+@pytest.mark.parametrize("arguments", [["ps"], ["status"]])
 def test_no_standard_output(processes: Servers, arguments: list[str]) -> None:
     """A command that was started without one does its work, without a traceback."""
     done = subprocess.run(

@@ -24,10 +24,10 @@ def to(agent: Pid, term: Any) -> bytes:
     return control.Send(agent, term).pack()
 
 
-def call(agent: Pid, caller: Pid, client: Pid, *request: Any) -> bytes:
+def call(agent: Pid, caller: Pid, verb: str) -> bytes:
     """A call of an agent."""
     tag = Reference(caller.node, 1, (1,))
-    return to(agent, (CALL, (caller, tag), (OURS, Atom(request[0]), client, *request[1:])))
+    return to(agent, (CALL, (caller, tag), (OURS, Atom(verb), caller)))
 
 
 RECORD = (A, 1, 0, 0, ID, Atom("write"), Atom("gone"), 1, 1, False, 1 << 40)
@@ -47,11 +47,7 @@ FORGED: dict[str, Callable[[Pid, Pid], list[bytes]]] = {
     "an agent's word": lambda agent, _: [
         to(agent, (OURS, Atom("knowledge"), Pid(1 << 12, A, 1), [], True)),
     ],
-    "the client's call": lambda agent, client: [call(agent, client, client, "end")],
-    "a call for the client": lambda agent, client: [call(agent, ME, client, "end")],
-    "an answer that is waited for": lambda agent, client: [
-        to(agent, (CAST, (OURS, Atom("abandon"), Reference(client.node, 1, (1,))))),
-    ],
+    "the client's call": lambda agent, client: [call(agent, client, "end")],
     "the lock server's cast": lambda agent, client: [
         control.RegSend(client, Atom("locks_server"), (CAST, (OURS, Atom("remove"), agent.number))).pack(),
     ],
@@ -67,7 +63,7 @@ def test_nobody_takes_the_lock_of_another(nodes: Nodes, what: str) -> None:
     tx.lock(("held",), [A])
     assert [each.agent for each in a.view(("held",)).holders] == [agent]
     stranger = Stranger(b.address)
-    stranger.shake_hands(B, BAD)
+    stranger.shake_hands(b.name, BAD)
     eventually(lambda: BAD in b.nodes())
     pid = pid_of(agent, b.cluster.distribution.creation)  # type: ignore[union-attr]
     for frame in FORGED[what](pid, client):
