@@ -187,21 +187,6 @@ def test_a_question_from_within_a_turn_is_about_what_was_before(turn: Turn, book
     assert turn.ask(book.count) == 2
 
 
-def test_a_question_within_a_question_is_answered(turn: Turn, book: Book) -> None:
-    """As things are: a question changes nothing. A call that would change something is refused, and both leave the turn alone."""
-    turn.run(book.write, 1)
-
-    def question() -> int:
-        assert turn.ask(len, book.ink) == 1
-        with pytest.raises(ReentrantCall):
-            turn.run(book.write, 2)
-        assert turn.is_here()
-        return len(book.ink)
-
-    assert turn.ask(question) == 1
-    assert not turn.is_here()
-
-
 def test_a_question_between_two_pieces_of_work_is_answered(turn: Turn, book: Book) -> None:
     """Work that a question does at its end is in a turn as well: who asks within it does not take the turn away."""
     seen: list[int] = []
