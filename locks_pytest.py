@@ -15,7 +15,6 @@ import re
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 PROPERTY = "locks"
 CACHE = "locks/failed"
 MOST_SHOWN = 20  # seeds in a line
-LONGEST_NAME = 100  # characters of a file's name
 
 
 class Setting(NamedTuple):
@@ -56,12 +54,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--locks-diagram",
         action="store_true",
         help="also show a failed simulation as a Mermaid diagram",
-    )
-    group.addoption(
-        "--locks-svg",
-        type=Path,
-        metavar="FOLDER",
-        help="draw each failed simulation as an SVG file in this folder",
     )
 
 
@@ -164,19 +156,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
         found = explained(pyfuncitem.obj, simulation, error, alone and first)
         if pyfuncitem.config.option.locks_diagram:
             pyfuncitem.add_report_section("call", "diagram", found.simulation.diagram())
-        if (folder := pyfuncitem.config.option.locks_svg) is not None:
-            path = _drawn(found.simulation, folder, pyfuncitem.nodeid)
-            pyfuncitem.add_report_section("call", "drawing", str(path))
         raise found.error from None
-
-
-def _drawn(simulation: Simulation, folder: Path, name: str) -> Path:
-    """Draw a simulation into a file named after its test."""
-    plain = re.sub(r"[^\w.-]+", "_", name).strip("_")
-    path = folder / f"{plain[-LONGEST_NAME:]}.svg"
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(simulation.diagram("svg"), "utf-8")
-    return path
 
 
 _shrunk: dict[Any, set[str]] = {}

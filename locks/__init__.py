@@ -14,7 +14,11 @@ algorithm Thomas Arts model-checked and refined.
 # are loaded by themselves, and what meets other nodes when a node is started that does. Type checkers see the imports below.
 
 import os
+import sys
 from typing import TYPE_CHECKING
+
+if sys.platform == "win32":
+    raise ImportError("locks runs on Linux and macOS; Windows is not supported")
 
 from locks.runtime import forked as _forked  # noqa: F401  # forks are noted from here on
 from locks.runtime.first_use import at_first_use
@@ -99,7 +103,6 @@ if TYPE_CHECKING:  # the old names (`locks.form.moved`)
     from locks.facts import RequestFact as RequestFact
     from locks.facts import break_transaction as break_transaction
     from locks.facts import waits as waits
-    from locks.node import Discovery as Discovery
     from locks.node import Node as Node
     from locks.node import NodeDown as NodeDown
     from locks.node import NodeUp as NodeUp

@@ -26,7 +26,7 @@ async def start(
     *,
     cookie: str | Path | Sequence[str] | None = None,
     listen: str | int | meeting.Address | bool | None = None,
-    servers: Iterable[str] | meeting.Discovery | Here | None = None,
+    servers: Iterable[str] | meeting.Locator | Here | None = None,
     require: Require | None = None,
     copies: int | None = None,
     peers: Iterable[str] | None = None,

@@ -14,7 +14,6 @@ import logging
 import math
 import signal
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,19 +21,12 @@ from typing import Any
 from locks.cli.joining import add_credentials, add_servers, servers_in
 from locks.cli.printing import say
 from locks.cli.web import page_served
-from locks.errors import InvalidOption, LocksError, OperatingError
+from locks.errors import InvalidOption, LocksError
 from locks.metrics.serving import parse_address, serve
-from locks.otp.names.discovery import ChangingDiscovery, Discovery
 from locks.otp.options import TLS, parse_servers
 from locks.program.default import start, stop
-from locks.program.discovering import (
-    HERE_WORD,
-    discovery_of,
-    find_servers,
-    none_of_the_servers,
-)
 from locks.program.draining import drain
-from locks.program.local import LocalServer
+from locks.program.local import HERE_WORD, LocalServer
 from locks.program.reloading import Reloading
 from locks.program.server_log import FORMATS, parse_levels, start_logging
 from locks.program.serving import open_many_files, settle
@@ -44,8 +36,6 @@ from locks.runtime.waiter import Event
 
 __all__ = ["add_command"]
 
-AGAIN = 2.0  # seconds between two checks whether it is one of the servers that discovery returns
-TOLD = 60.0  # seconds between two log messages that it is not
 EXAMPLES = """\
   python -m locks node --name a@127.0.0.1 --listen 127.0.0.1:9100 --cookie-file cookie
   python -m locks node --name b@127.0.0.1 --peer a@127.0.0.1:9100 --cookie-file cookie
@@ -58,7 +48,7 @@ def add_command(commands: Any, about: str) -> None:
     parser.add_argument("--name", help="its name: name@host (default: $LOCKS_NAME)")
     add_servers(
         parser,
-        "name@host:port of all servers that programs share, including this one, comma-separated; or how to find them, dns://...",
+        "name@host:port of all servers that programs share, including this one, comma-separated",
     )
     parser.add_argument("--server", action="append", default=[], help=argparse.SUPPRESS)
     add_credentials(parser)
@@ -160,43 +150,18 @@ def add_command(commands: Any, about: str) -> None:
     parser.set_defaults(run=_run)
 
 
-def _await_own_name(name: str, discovery: Discovery, ended: Event) -> None:
-    """Wait until all servers are found, including this one, or until the program must end."""
-    told = -math.inf
-    while not ended.is_open:
-        try:
-            found = find_servers(discovery, AGAIN)
-            if name in found:
-                return
-            reason = none_of_the_servers(name, discovery, found)
-            ended.wait(AGAIN)
-        except OperatingError as error:
-            reason = error
-        if time.monotonic() - told > TOLD:
-            told = time.monotonic()
-            logging.getLogger("locks.nodes").warning(
-                "%s waits until it is found as a server: %s", name, reason
-            )
-
-
-def _sources(text: str) -> Discovery:
-    """How to find the servers, from a setting that is not a list.
-
-    Raises:
-        InvalidOption: The setting is not for a lock server.
-    """
-    if text == HERE_WORD:
-        raise InvalidOption(
+def _refuse(word: str) -> InvalidOption:
+    """The error for a word in the place of a list of servers, none of which is for a lock server."""
+    if word == HERE_WORD:
+        return InvalidOption(
             'servers = "here" is for programs with private locks, not for a lock server, which other '
             "programs share: list all servers as name@host:port, or list none here and all of them in the programs"
         )
-    discovery = discovery_of(text)
-    if isinstance(discovery, LocalServer):
-        raise InvalidOption(
-            f'servers = "{text}" needs no `locks node`: the first program that needs the lock server of a machine starts it, '
-            "and it ends by itself"
-        )
-    return discovery
+    LocalServer.of(word)  # an error for any other word
+    return InvalidOption(
+        f'servers = "{word}" needs no `locks node`: the first program that needs the lock server of a machine starts it, '
+        "and it ends by itself"
+    )
 
 
 def _given(options: argparse.Namespace) -> set[str]:
@@ -229,8 +194,7 @@ def _run(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     hung_up: list[int] = []
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, lambda number, _: hung_up.append(number))
+    signal.signal(signal.SIGHUP, lambda number, _: hung_up.append(number))
     try:
         settings = read_settings()
         said = {name: setting.value for name, setting in settings.items()}
@@ -249,12 +213,8 @@ def _run(options: argparse.Namespace) -> int:
         reloading = Reloading(settings, _given(options))
         servers = servers_in(options) or said.get("servers")
         if isinstance(servers, str):
-            servers = _sources(servers)
-            if isinstance(servers, ChangingDiscovery):
-                _await_own_name(name, servers, ended)
-                if ended.is_open:
-                    return 0
-        elif servers and name not in parse_servers(servers, bool(options.epmd or said.get("epmd"))):
+            raise _refuse(servers)
+        if servers and name not in parse_servers(servers, bool(options.epmd or said.get("epmd"))):
             is_spare = True
             if options.state is None:
                 raise InvalidOption(
@@ -281,15 +241,13 @@ def _run(options: argparse.Namespace) -> int:
             limits=None if options.limits is None else limits_of(options.limits),
         )
         told: dict[str, str | int] = {"metrics": serve(*metrics)} if metrics else {}
-        if node.address is None:  # otherwise it would be a client
-            assert isinstance(servers, Discovery)
-            raise none_of_the_servers(name, servers, node.servers.nodes if node.servers else ())
     except LocksError as error:
         say("locks node", error)
         stop()
         return 2
     settle()
     audit_event("started", "%s was started", node.name, node=node.name)
+    assert node.address is not None  # it listens: otherwise it would be a client
     host, port = node.address
     told = {"name": node.name, "host": host, "port": port, **told}
     try:

@@ -28,7 +28,6 @@ import os
 import secrets
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +42,7 @@ from locks.lock_ids import shown
 from locks.node.client.clients import plain_label
 from locks.node.client.owner import Owner
 from locks.otp.admission.secret import Cookie
-from locks.otp.names.discovery import HostAndPort
+from locks.otp.names.addresses import HostAndPort
 from locks.otp.options import MOST_SERVERS, TLS
 from locks.program import default as program
 from locks.program.serving import open_many_files
@@ -151,10 +150,10 @@ class _Server:
         self._started = threading.Event()
         self._problem = ""
         others = [each for each in names if each != name]
-        found = _Found("Ray", names, functools.partial(_addresses, others), {name: self._address})
+        found = Asked("Ray", names, functools.partial(_addresses, others), {name: self._address})
         threading.Thread(target=self._serve, args=(name, found), daemon=True).start()
 
-    def _serve(self, name: str, found: _Found) -> None:
+    def _serve(self, name: str, found: Asked) -> None:
         """Start, as soon as the others are found."""
         open_many_files()
         while not self._started.is_set():
@@ -187,16 +186,6 @@ class _Server:
     def ready(self) -> str:
         """Wait until it is running; return what is wrong if it is not."""
         return "" if self._started.wait(PATIENCE) and not self._problem else self._problem
-
-
-class _Found(Asked):
-    """The lock servers, for one of them, which looks for them continuously.
-
-    So a server grants nothing until the others have confirmed the same set of servers. Two servers with one name, of which Ray
-    took the first for dead, never both serve other servers.
-    """
-
-    interval = 5.0
 
 
 def _server(name: str, node: str, names: Sequence[str], cookie: str) -> Any:
@@ -291,11 +280,6 @@ def _let_cancel_end_waits() -> None:
     Ray sends no signal: it makes Python find one (`interrupt_main`) at its next step, which a waiting thread does not
     reach. Python also writes to the wakeup file; then this sends a harmless signal that ends the wait.
     """
-    if not hasattr(signal, "SIGURG"):
-        raise OperatingError(
-            f"locks for Ray needs the signal SIGURG, which this system ({sys.platform}) does not have: without it, a cancelled task would "
-            "go on waiting for its lock"
-        )
     told, tell = socket.socketpair()
     tell.setblocking(False)
     main = threading.main_thread().ident

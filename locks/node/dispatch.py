@@ -175,7 +175,7 @@ class Dispatch:
     ) -> None:
         """Carry out an effect that is not a message to an actor of this node."""
         if isinstance(effect, AnswerWait):
-            wait: Any = effect.wait  # the shell's own: `PendingCall`, or one for another node
+            wait: Any = effect.wait  # the shell's own: a `PendingCall`, or `Answering`
             wait.answer(effect.result)
         elif isinstance(effect, Ended):
             assert isinstance(sender, Agent)
@@ -377,8 +377,10 @@ class Dispatch:
         events = sum(len(actor.history) - begun for actor, begun in self.touched.items())
         if self._at is not None or events > 1:
             return False
-        if self.touched:
-            return raised_in(error, "locks.core.")
+        return raised_in(error, "locks.core.") if self.touched else self.is_refusal(error)
+
+    def is_refusal(self, error: BaseException) -> bool:
+        """Whether our own code has raised it to refuse a call."""
         return raised_in(error, "locks.core.", "locks.node.")
 
     def cannot_do(self, work: Work, error: BaseException) -> bool:

@@ -58,11 +58,8 @@ from locks.runtime.inline import Journal, Turn
 from locks.runtime.monitor import (
     CannotMonitor,
     Client,
-    Down,
     Ending,
-    Monitor,
     current_client,
-    watch_end,
 )
 from locks.runtime.native import insist
 from locks.runtime.shown import Shown
@@ -71,13 +68,13 @@ if TYPE_CHECKING:
     from locks.node.peers import cluster as clusters
     from locks.otp import notices as noted
     from locks.otp import options as otp
-    from locks.otp.names import discovery
+    from locks.otp.names import addresses
     from locks.otp.process import remote as remotes
 else:  # alone it needs nothing of what these stand on
     clusters = Unloaded("locks.node.peers.cluster")
     noted = Unloaded("locks.otp.notices")
     otp = Unloaded("locks.otp.options")
-    discovery = Unloaded("locks.otp.names.discovery")
+    addresses = Unloaded("locks.otp.names.addresses")
     remotes = Unloaded("locks.otp.process.remote")
 
 __all__ = ["Node", "Service", "Trace"]
@@ -232,6 +229,12 @@ class Node(metaclass=Shown):
         here = client is None
         if client is None:
             client = current_client()
+        elif isinstance(client, OfAnotherNode):
+            raise InvalidOption(
+                f"can't begin a transaction for client {client!r}, which is on another node; let an actor on this node be the client, "
+                "and ask that actor",
+                client=repr(client),
+            )
         owner = client if isinstance(client, Ending) else None
         if owner is not None and owner.watch.ended:
             raise owner_has_ended(client)
@@ -262,7 +265,6 @@ class Node(metaclass=Shown):
             agent.start_monitoring()
             if owner is not None and owner.waiting:  # by other threads
                 self.turn.run(join_waits, agent)
-            self.counters.transactions += 1
             if self._registers:
                 register(agent)
             if keep is not None:
@@ -305,7 +307,8 @@ class Node(metaclass=Shown):
         self._enlist(agent)
 
     def _forget(self, agent: Agent, has_ended: bool = True) -> None:
-        """An agent has ended, or gets another client."""
+        """An agent has ended, or gets another client; in a turn."""
+        self.counters.ended += has_ended
         key = agent.client_key
         own = self.clients.get(key)
         if own is not None:
@@ -414,18 +417,6 @@ class Node(metaclass=Shown):
         """The guard that refuses calls, if there are nodes that run the original."""
         return None if self.cluster is None else self.cluster.guard
 
-    def knows_agent(self, agent: AgentId) -> bool:
-        """Whether an agent lives here, or may live on a node that is connected."""
-        if agent.node != self.name:
-            return self.cluster is not None and agent.node in self.cluster.distribution.links
-        here = self.agents_by_id.get(agent)
-        return here is not None and here.is_alive()
-
-    def monitor_agent(self, agent: AgentId, told: Callable[[Down], object]) -> Monitor | None:
-        """Monitor an agent of this node or of a connected one; not in a turn."""
-        ref = self.agent_ref(agent)
-        return None if ref is None else watch_end(ref, told)
-
     def agent_ref(self, agent: AgentId) -> Agent | remotes.RemoteRef | None:
         """A reference to an agent of this node or of a connected one."""
         if self.cluster is not None and agent.node != self.name:
@@ -467,7 +458,7 @@ class Node(metaclass=Shown):
         return None if self.cluster is None else self.cluster.place_of(name)
 
     @property
-    def address(self) -> discovery.HostAndPort | None:
+    def address(self) -> addresses.HostAndPort | None:
         """Where it listens for other nodes, host and port; `None` if it does not."""
         return None if self.cluster is None else self.cluster.distribution.address
 

@@ -8,6 +8,7 @@ starts it. So there is only one server, even if many programs start at the same 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import sys
@@ -21,14 +22,22 @@ from gevent import monkey
 
 from locks.errors import InvalidOption, OperatingError
 from locks.lock_ids import shown
+from locks.node.client.scope import HERE, Here
 from locks.otp.admission.secret import Cookie
-from locks.otp.links.stream import UNIX
-from locks.otp.names.discovery import Address, UnixAddress
+from locks.otp.names.addresses import Address, UnixAddress
 from locks.program.folder import Folder, await_claim, folder_of
 
-__all__ = ["IDLE", "READY", "LocalServer", "server_name"]
+__all__ = [
+    "HERE_WORD",
+    "IDLE",
+    "READY",
+    "LocalServer",
+    "is_word",
+    "server_name",
+    "servers_by_word",
+]
 
-WORD = "local"
+HERE_WORD, LOCAL_WORD = "here", "local"  # in the place of a list of servers
 DEFAULT = "default"  # the domain if none is named
 READY = b"ready\n"  # a lock server sends it when it is ready
 IDLE = 10.0  # seconds without connections until a lock server ends
@@ -54,28 +63,20 @@ _sleep: Any = monkey.get_original("time", "sleep")
 
 def server_name(domain: str) -> str:
     """The name of a domain's lock server."""
-    return f"{domain}@{WORD}"
+    return f"{domain}@{LOCAL_WORD}"
 
 
 class LocalServer:
-    """The lock server of a domain. A `locks.node.Discovery`.
+    """The lock server of a domain. A `Locator`.
 
     Args:
         domain: Its name.
 
     Attributes:
         domain: Its name.
-
-    Raises:
-        OperatingError: This system has no Unix domain sockets.
     """
 
     def __init__(self, domain: str = DEFAULT) -> None:
-        if UNIX is None:
-            raise OperatingError(
-                f'servers="local" needs Unix domain sockets, which Python does not have on this system ({sys.platform}): start a lock server, '
-                '`locks node --name server@127.0.0.1 ...`, and pass its name and port, as in servers=["server@127.0.0.1:9100"]'
-            )
         self.domain = domain
         # The servers that the program's node was started with:
         self._cookie: Cookie | None = None
@@ -88,15 +89,19 @@ class LocalServer:
         return hash(self.domain)
 
     @classmethod
-    def of(cls, text: str) -> LocalServer | None:
-        """The server that `"local"` or `"local:domain"` stands for; `None` for other texts.
+    def of(cls, text: str) -> LocalServer:
+        """The server that `"local"` or `"local:domain"` stands for.
 
         Raises:
-            InvalidOption: The domain's name is wrong.
+            InvalidOption: It is another text, or the domain's name is wrong.
         """
         word, colon, domain = text.partition(":")
-        if word != WORD:
-            return None
+        if word != LOCAL_WORD:
+            raise InvalidOption(
+                f"servers={shown(text)} is not a list of servers; write one: "
+                '["a@10.0.0.1:9100", "b@10.0.0.2:9100", "c@10.0.0.3:9100"], or "local"',
+                servers=shown(text),
+            )
         if colon and not _DOMAIN.fullmatch(domain):
             raise InvalidOption(
                 f'servers={shown(text)} has a wrong domain: use 1 to 32 letters, digits, "-", "_" and ".", beginning with a letter or '
@@ -106,9 +111,9 @@ class LocalServer:
         return cls(domain or DEFAULT)
 
     @property
-    def size(self) -> int:
-        """The number of servers: one."""
-        return 1
+    def names(self) -> tuple[str, ...]:
+        """Its name."""
+        return (server_name(self.domain),)
 
     @property
     def folder(self) -> Folder:
@@ -117,7 +122,7 @@ class LocalServer:
 
     def describe(self) -> str:
         """A short description for messages."""
-        return f"{WORD}:{self.domain} ({self.folder.path})"
+        return f"{LOCAL_WORD}:{self.domain} ({self.folder.path})"
 
     def secret(self, options: Mapping[str, Any]) -> Cookie:
         """The cookie of the server and its clients.
@@ -187,6 +192,20 @@ class LocalServer:
             claim.drop()
 
 
+def is_word(servers: str) -> bool:
+    """Whether a setting is a word in the place of a list of servers."""
+    return servers == HERE_WORD or servers.partition(":")[0] == LOCAL_WORD
+
+
+def servers_by_word(text: str) -> Here | LocalServer:
+    """What a word in the place of a list of servers stands for.
+
+    Raises:
+        InvalidOption: There is no such word.
+    """
+    return HERE if text == HERE_WORD else LocalServer.of(text)
+
+
 def start_server(folder: Folder, deadline: float) -> None:
     """Start the lock server as a detached process, and wait until it is ready.
 
@@ -235,8 +254,6 @@ def _spawn(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
 
     It does not use `subprocess`, which needs a hub in a monkey-patched program.
     """
-    import fcntl  # not on Windows
-
     posix_spawn: Any = monkey.get_original("os", "posix_spawn")
     pipe, end = os.pipe()
     try:

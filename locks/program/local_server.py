@@ -25,7 +25,7 @@ from pathlib import Path
 
 from locks.node.marks import memory_of
 from locks.node.node import Node
-from locks.otp.names.discovery import UnixAddress
+from locks.otp.names.addresses import UnixAddress
 from locks.otp.options import Options
 from locks.program.folder import Claim, Folder
 from locks.program.local import READY, server_name

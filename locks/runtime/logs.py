@@ -29,7 +29,6 @@ __all__ = [
 LOGGERS = {
     "locks": "the parent of all others",
     "locks.audit": "who held which lock, from when to when, and what operators and servers did; off unless this logger has a level of its own",
-    "locks.compat": "locks that a face of another library found lost at the end of a block",
     "locks.deadlocks": "resolved deadlocks, with their reports",
     "locks.engines": "lock servers for Dask and Ray: started, found and lost",
     "locks.engines.apscheduler": "which APScheduler runs the jobs",
@@ -38,7 +37,7 @@ LOGGERS = {
     "locks.local": 'the lock server of a machine (`servers="local"`)',
     "locks.losses": "locks that a program held and lost; transactions that an operator ended",
     "locks.mvcc": "the lock table of `locks.mvcc`",
-    "locks.nodes": "connected and lost nodes; errors of other nodes, unknown peers, discovery, a changed set of servers",
+    "locks.nodes": "connected and lost nodes; errors of other nodes, unknown peers, a changed set of servers",
     "locks.program": "how a program's node is started",
     "locks.runtime": "failures in the node: crashes, callbacks and traces that raise",
     "locks.testing": "exceptions of programs that `locks.testing` simulates, on Pythons without notes",

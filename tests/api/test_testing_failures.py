@@ -70,7 +70,7 @@ needs_notes = pytest.mark.skipif(sys.version_info < (3, 11), reason="there are n
 
 
 @needs_notes
-@pytest.mark.parametrize("strategy", ["mixed", "uniform", "bursts", "pct"])
+@pytest.mark.parametrize("strategy", ["mixed", "uniform", "pct"])
 def test_failures_are_shrunk(strategy: Any) -> None:
     """Clients and switches that do not matter are left out; the story has the deadlock, and the user's lines."""
     _, story = failure_of(hasty, strategy=strategy)
@@ -246,7 +246,7 @@ def _steps(simulation: Simulation) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 4, 8])
-def test_bursts_are_found(number: int) -> None:
+def test_what_needs_many_steps_of_another_client_is_found(number: int) -> None:
     """What needs N transactions of others between two of one's own is found within 1,000 seeds."""
     with pytest.raises(AssertionError):
         simulate(between(number), 1000, shrink=False)
@@ -254,8 +254,7 @@ def test_bursts_are_found(number: int) -> None:
 
 def test_strategies_take_turns() -> None:
     """The seed says which strategy it is, and a strategy that is named is used."""
-    assert trace_of(1, "mixed") == trace_of(1, "uniform") != trace_of(1, "bursts")
-    assert trace_of(2, "mixed") == trace_of(2, "bursts") != trace_of(2, "uniform")
+    assert trace_of(1, "mixed") == trace_of(1, "uniform") != trace_of(1, "pct")
     assert trace_of(3, "mixed") == trace_of(3, "pct") != trace_of(3, "uniform")
 
 

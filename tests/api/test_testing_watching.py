@@ -274,7 +274,7 @@ def test_queries_to_other_nodes() -> None:
         simulation.client(ask, node="n1@x")
         simulation.run()
 
-    simulate(scenario, 40, nodes=["n1@x", "n2@x", "n3@x"])
+    simulate(scenario, 80, nodes=["n1@x", "n2@x", "n3@x"])
     assert found == {"LockTimeout", "NodeNotRunning"}
 
 

@@ -23,9 +23,8 @@ import pytest
 import locks
 from locks.otp.admission.credentials import Credentials, check_user, credentials_of
 from locks.otp.admission.strangers import Refused
-from locks.program.discovering import discovery_of
 from locks.program.folder import Folder, check_owner, folder_of
-from locks.program.local import LocalServer, environment_of_server, python
+from locks.program.local import LocalServer, environment_of_server, python, servers_by_word
 from tests.cluster.machine import LIMIT, Machine, all_hear, hear, is_there, tell
 from tests.helpers import eventually
 from tests.warm import run_program
@@ -616,7 +615,7 @@ def test_another_user_is_sent_away() -> None:
 def test_a_domain_has_a_simple_name(text: str) -> None:
     """It is the name of a folder."""
     with pytest.raises(locks.errors.InvalidOption, match="has a wrong domain: use 1 to 32 letters"):
-        discovery_of(text)
+        servers_by_word(text)
 
 
 def test_what_goes_with_it() -> None:
@@ -626,7 +625,7 @@ def test_what_goes_with_it() -> None:
             locks.start(servers="local", **given)
     with pytest.raises(locks.errors.InvalidOption, match="the lock server has it"):
         locks.start("default@local", servers="local")
-    assert discovery_of("local") == LocalServer("default") != discovery_of("local:other")
+    assert servers_by_word("local") == LocalServer("default") != servers_by_word("local:other")
 
 
 def test_the_command_line_knows_it(machine: Machine) -> None:

@@ -279,16 +279,7 @@ sys.stdin.readline()
     assert "older version" in done.error
 
 
-OBSERVERS = {
-    "waits": "import locks, sys; print('ready', flush=True); locks.facts.waits(); print('3 of 3', flush=True); input()",
-    "top": """
-import sys
-from locks_leader import command
-sys.argv[1:] = ["top", "--interval", "0.1"]
-print("ready", flush=True)
-sys.exit(command.main())
-""",
-}
+WAITS = "import locks, sys; print('ready', flush=True); locks.facts.waits(); print('3 of 3', flush=True); input()"
 
 
 @pytest.mark.slow
@@ -304,7 +295,7 @@ def test_every_json_document_is_described(processes: Servers) -> None:
     printing -= {"demo"}  # for its own tests
     assert printing <= SCHEMA["$defs"].keys()
     processes.run(RING)
-    needed = {"why": ["accounts"], "break": ["x", "--reason", "x"], "top": ["--once"]}
+    needed = {"why": ["accounts"], "break": ["x", "--reason", "x"]}
     with night(processes):
         for name in printing:
             assert locks(processes, name, *needed.get(name, []), "--json").out
@@ -313,7 +304,7 @@ def test_every_json_document_is_described(processes: Servers) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [["top", "--once", "--interval", "0.1"], ["ps"], ["status"]])
+@pytest.mark.parametrize("arguments", [["ps"], ["status"]])
 def test_no_standard_output(processes: Servers, arguments: list[str]) -> None:
     """A command that was started without one does its work, without a traceback."""
     done = subprocess.run(
@@ -334,14 +325,14 @@ def observer(servers: Servers, kind: str) -> Iterator[int]:
             reader.until(lambda picture: len(picture["servers"]) == 3)
             yield page.pid
         return
-    with running(servers, OBSERVERS[kind]) as (program,):
+    with running(servers, WAITS) as (program,):
         while not program.stdout.readline().startswith("3 of 3"):
             assert program.poll() is None
         yield program.pid
 
 
 @pytest.mark.explore
-@pytest.mark.parametrize("kind", [*OBSERVERS, "web"])
+@pytest.mark.parametrize("kind", ["waits", "web"])
 def test_an_observer_that_is_stopped_delays_nobody(kind: str) -> None:
     """It asks, and is stopped; a leader is killed: the next one leads while the observer still counts as connected."""
     elect = [sys.executable, "-m", "locks_leader.command", "elect", "chief", "--"]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from typing import Any
 
 import pykka
 import pytest
 
 import locks
-from locks.core.messages import Request, ToAgent
+from locks.core.messages import ToAgent
 from locks.node.peers import cluster as cluster_module
 from locks.otp.bytes import etf
 from locks.otp.bytes.etf import EncodeError
@@ -34,21 +33,6 @@ def check_alive(a: locks.node.Node, b: locks.node.Node, news: News) -> None:
         tx = Tx(node)
         tx.lock(("still",), [A, B], timeout=20)
         tx.end()
-
-
-def test_ids_that_a_program_sends_to_the_lock_server(nodes: Nodes) -> None:
-    """A `Request` that a program tells the lock server, with an id that has no term, is refused."""
-    a, b = nodes.meet(A, B)
-    news = News(a, b)
-    agent = a.spawn_agent()
-    with pytest.raises(locks.MisuseError, match="can't send"):
-        a.server.ask(Request(agent.id, "c", (uuid.uuid4(),), "write"))
-    with pytest.raises(locks.MisuseError):
-        a.server.ask(Request(agent.id, WRONG, X, "write"))
-    assert a.view(X).requests == ()
-    with program_of(b):
-        assert locks.queue(X, node=A).requests == ()
-    check_alive(a, b, news)
 
 
 def test_a_client_whose_name_can_not_be_sent(nodes: Nodes) -> None:

@@ -40,7 +40,7 @@ SANS_IO = (
         for name in ("rights", "secret", "challenges", "strangers", "introductions")
     ),
     *("admission.handshake", "admission.certificates"),
-    *("names.epmd", "names.discovery", "tunnel.messages", "tunnel.relay", "links.backlog"),
+    *("names.epmd", "names.addresses", "tunnel.messages", "tunnel.relay", "links.backlog"),
 )
 GROUND = ("words", "errors", "ground")
 NODES = (*GROUND, "core", "wire", "runtime", "otp bytes", "otp")
@@ -111,7 +111,6 @@ LIBRARY = [
         (
             "locks.actors",
             "locks.api",
-            "locks.messages",
             "locks.retries",
             "locks.transactions",
             "locks.primitives",
@@ -168,12 +167,6 @@ LIBRARY = [
             *("face", "aio", "package"),
         ),
         "engines/: for engines and frameworks",
-    ),
-    Layer(
-        "compat",
-        ("locks.compat*",),
-        (*GROUND, "runtime", "node", "program", "face", "package"),
-        "compat/: faces of other libraries",
     ),
     Layer(
         "cli",
@@ -294,7 +287,7 @@ PURE = (
     "locks.model",
     "locks.core*",
     "locks.otp.names.address_book",
-    "locks.otp.names.discovery",
+    "locks.otp.names.addresses",
     "locks.otp.tunnel.relay",
     "locks.groups.table",
     "locks.testing.linearizability",

@@ -18,10 +18,7 @@ from locks.model import (
     Deadlock,
     Edge,
     LockId,
-    LockInfo,
-    LockResult,
     Mode,
-    Notification,
     Place,
     RequestRecord,
     View,
@@ -30,17 +27,14 @@ from locks.otp.bytes.etf import decode, encode
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid
 from locks.ranges import PLACE_BITS, Name, Version
-from locks.wire import pages, versions
+from locks.wire import versions
 from locks.wire.forms import is_ours
 from locks.wire.messages import pack, unpack_to_agent, unpack_to_server
 from locks.wire.values import (
     About,
     pack_about,
-    pack_notification,
-    pack_result,
     pack_view,
     unpack_about,
-    unpack_result,
     unpack_view,
 )
 from locks.wire.versions import DAY
@@ -238,29 +232,13 @@ def test_a_place_between_two() -> None:
 # --- Values -------------------------------------------------------------------------------------
 
 
-def pack_info(info: LockInfo) -> Any:
-    """The only page of the locks of an agent that has one."""
-    ((page, more),) = pages.info_pages([info])
-    return (0 if not more else 1, page)
-
-
-def unpack_info(term: Any) -> LockInfo | None:
-    """The lock on that page, if there is one."""
-    _, infos = pages.unpack_infos(term)
-    return infos[0] if infos else None
-
-
 VALUES: list[tuple[st.SearchStrategy[Any], Any, Any]] = [
     (values(View, ANY), pack_view, unpack_view),
-    (values(LockResult, ANY), pack_result, unpack_result),
-    (values(LockInfo, ANY), pack_info, unpack_info),
     (values(About, ANY), lambda a: pack_about(a, THERE), lambda term: unpack_about(term, THERE)),
 ]
 
 
-@pytest.mark.parametrize(
-    ("strategy", "pack_it", "unpack_it"), VALUES, ids=["view", "result", "info", "about"]
-)
+@pytest.mark.parametrize(("strategy", "pack_it", "unpack_it"), VALUES, ids=["view", "about"])
 @given(st.data())
 def test_values(strategy: Any, pack_it: Any, unpack_it: Any, data: st.DataObject) -> None:
     """What a node answers comes back as it was, and is refused if it is anything else."""
@@ -269,20 +247,3 @@ def test_values(strategy: Any, pack_it: Any, unpack_it: Any, data: st.DataObject
     assert unpack_it(term) == value
     with suppress(BadMessage):  # and nothing else
         unpack_it(replaced(term, data, JUNK))
-
-
-@pytest.mark.parametrize(
-    ("kind", "value", "term"),
-    [
-        *[(kind, None, None) for kind in ("waiting", "no_locks", "cannot_serve")],
-        *[(kind, THERE, THERE) for kind in ("nodeup", "nodedown")],
-        ("have_all_locks", (REPORT,), [TOLD_REPORT]),
-        ("lock_info", OWN, WHOLE),
-        ("lost", (ID,), [["db", 1]]),
-        ("token", (ID, 12), (ID, 12)),
-    ],
-)
-def test_notifications(kind: Any, value: Any, term: Any) -> None:
-    """What an agent tells its client has a term for each kind."""
-    (told,) = pack_notification(Notification(ME, kind, value), "agent")
-    assert told == (Atom("locks_agent"), "agent", kind, term)

@@ -21,8 +21,7 @@ from gevent import getcurrent
 
 from locks.core.agent.flags import Flag, check_flag
 from locks.core.agent.machine import AgentMachine, Object
-from locks.core.checked import check_agent_message
-from locks.core.messages import AgentEffect, AnswerWait, Ended, Knowledge, Lost, Surrendered
+from locks.core.messages import AgentEffect, AnswerWait, Ended, Lost, Surrendered
 from locks.core.thin import Granted, Made
 from locks.errors import CannotServe, LockLost, NotHeld
 from locks.model import (
@@ -44,7 +43,6 @@ from locks.node.client.clients import (
     labelled,
     plain_label,
 )
-from locks.node.client.door import Door
 from locks.node.client.leaks import Held, held_at, is_forgetful, warn_of_leak
 from locks.node.client.one_client import hold_up_others, interrupt_others, note_wait
 from locks.node.client.owner import Owner
@@ -57,13 +55,13 @@ from locks.node.client.refusals import (
     no_units,
     not_client,
     not_held,
-    not_to_be_told,
     stopped,
     timed_out,
     token_timed_out,
 )
 from locks.node.history import History
 from locks.node.ports import Answering, AskedAlready, NodePort, PendingCall, Spans
+from locks.runtime.addressed import InlineActor
 from locks.runtime.bridge import is_in_event_loop
 from locks.runtime.exits import exit_client
 from locks.runtime.identity import Listener, Own, client_key
@@ -87,7 +85,7 @@ ANSWERED_WITHIN = (
 )
 
 
-class Agent(Door, metaclass=Shown):
+class Agent(InlineActor, metaclass=Shown):
     """A transaction's agent.
 
     `locks.begin_transaction` and `locks.spawn_agent` make them. An agent is a Pykka actor
@@ -209,22 +207,6 @@ class Agent(Door, metaclass=Shown):
             self._client_down, surely=True
         )  # known before it begins, to be cancelled
         self._monitor.begin_monitoring(self.client)
-
-    def admit(self, message: Any) -> Knowledge:
-        """Check a message from a program, before the turn.
-
-        Raises:
-            MisuseError: It is no `AgentMessage`, a field of it is wrong, or only lock servers may
-                send it, because only they grant locks.
-        """
-        checked = check_agent_message(message)
-        if not isinstance(checked, Knowledge):
-            raise not_to_be_told(self.id, message)
-        return checked
-
-    def receive(self, message: Knowledge) -> None:
-        """Take in a message that was admitted."""
-        self.node.deliver(self, message)
 
     def handle(self, message: Any) -> None:
         """Carry a message out."""
@@ -565,7 +547,6 @@ class Agent(Door, metaclass=Shown):
         wanted = self._stop_waiting(call)
         result: Any = call.result
         if result is None:
-            self.node.counters.timeouts += 1
             raise timed_out(self, wanted, timeout, withdrawn, call.quiet)
         return self._answer(result)
 
@@ -586,6 +567,7 @@ class Agent(Door, metaclass=Shown):
     def _give_up_waiting(self, call: PendingCall) -> None:
         """The time is over; an answer that came just now counts."""
         if call.result is None:
+            self.node.counters.timeouts += 1
             self._abandon(call)
 
     def _await(
@@ -1069,4 +1051,4 @@ class Agent(Door, metaclass=Shown):
         self.event(self.machine.end_transaction, None)
 
     def _set_notified(self, notify: NotifyTarget) -> None:
-        self._notified = inbox_of(self.client, self, notify, self._notified)
+        self._notified = inbox_of(self.client, notify, self._notified)

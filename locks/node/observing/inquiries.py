@@ -43,7 +43,7 @@ from locks.node.peers.local_node import Connections, LocalNode
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid
 from locks.otp.links.budgets import MOST_CALLS, check_budget
-from locks.otp.names.discovery import place
+from locks.otp.names.addresses import place
 from locks.otp.process.calls import BlockingCalls
 from locks.ranges import one_line
 from locks.runtime.inline import Turn

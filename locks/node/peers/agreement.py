@@ -10,11 +10,6 @@ If each id is on some of the servers only, the call is `{'$locks', placement, Na
 a set. An older version does not know this call. It answers as the Erlang original does, and is not used: it would let a program
 that knows of no copies take the same lock on other servers. Older programs read such an answer without the copies.
 
-Servers that were found by a `Discovery` may change, and some programs notice it before others. So
-such a server grants nothing until each of the others has confirmed that it is in the same set.
-Until then it answers `{'$locks', waits, Names}` with those that have not, and is called again soon.
-Decision 0034 shows why there can't be two majorities then.
-
 The list may change while programs run. From then on a node reports it by another call (`locks.node.peers.rosters`), and older versions are
 answered with the present list, which they can't use until they are started with it.
 
@@ -55,10 +50,9 @@ __all__ = [
 ]
 
 SERVERS, PLACEMENT = Atom("servers"), Atom("placement")
-WAITS = Atom("waits")
 OK = Atom("ok")
 AGAIN = 5.0  # seconds until a node that does not agree is called again
-SOON = 0.25  # seconds until a node that waits for others is called again
+SOON = 0.25  # seconds until a node with another list is called again
 OLD = (
     "{} can't have the locks of some ids only (copies={}): it runs an older version of locks, or the Erlang original. "
     "Install the same version of locks on all servers"
@@ -67,7 +61,6 @@ CHANGED = (
     "{} does not know that the list of servers has changed: it runs an older version of locks, or the Erlang original. "
     "Install the same version of locks on all servers"
 )
-PATIENCE = 8  # calls until this counts as the reason why the node can't be used
 
 
 class Agreement:
@@ -75,16 +68,11 @@ class Agreement:
 
     Args:
         own: Its own servers; `None` if it was started without a set.
-        awaited: The nodes that must confirm the set before it grants anything.
-
-    Attributes:
-        awaited: Those of them that have not confirmed it.
     """
 
-    def __init__(self, own: Servers | None, awaited: Iterable[str] = ()) -> None:
+    def __init__(self, own: Servers | None) -> None:
         self._own = own
         self._said: dict[str, Servers] = {}
-        self.awaited = frozenset(awaited)
 
     def take_scope(self, name: str, said: Servers, binds: bool = True) -> Servers | None:
         """Take in another node's set of servers.
@@ -104,7 +92,6 @@ class Agreement:
             return known
         if binds:
             self._said[name] = said
-            self.awaited -= {name}
         return None
 
     def lost(self, name: str) -> None:
@@ -127,16 +114,9 @@ class _Placed(NamedTuple):
     copies: Number
 
 
-class _Waits(NamedTuple):
-    """The answer with the servers that have not confirmed the set yet."""
-
-    nodes: Annotated[tuple[Name, ...], Size(MOST_SERVERS)]
-
-
 _FORMS = Forms({Name: Form(str, to_node_name)})
 _FORM = _FORMS.message(_Said, OURS, SERVERS)
 _PLACED_FORM = _FORMS.message(_Placed, OURS, PLACEMENT)
-_WAITS_FORM = _FORMS.message(_Waits, OURS, WAITS)
 
 
 def pack_servers(servers: Servers) -> tuple[Any, ...]:
@@ -169,7 +149,6 @@ class Agreements:
         executor: Its hub waits before another call.
         processes: Calls the other nodes.
         own: The node's servers; `None` if it was started without a set.
-        found: Whether a `Discovery` has found them.
         on_agreed: Called with the name of a node that agrees, if it did not before.
         rosters: The list of servers, which may change.
     """
@@ -180,7 +159,6 @@ class Agreements:
         executor: Executor,
         processes: Processes,
         own: Servers | None,
-        found: bool,
         on_agreed: Callable[[str], object],
         rosters: Rosters,
     ) -> None:
@@ -190,17 +168,16 @@ class Agreements:
         self._own = own
         self._rosters = rosters
         self._on_agreed = on_agreed
-        is_server = found and own is not None and node.name in own.nodes
-        self._others = Agreement(own, {*own.nodes} - {node.name} if own and is_server else ())
+        self._others = Agreement(own)
         self._agreed: set[str] = set()
 
-    def connected(self, link: Link, times: int = 0) -> None:
+    def connected(self, link: Link) -> None:
         """Report the set to a connected node, if it is one of the servers, before any request."""
         own, name = self._own, link.peer.name
         if own is not None and name in own.nodes and link.closed is None:
             rosters = self._rosters
             report = rosters.report() if rosters.roster.number else pack_servers(own)
-            told = partial(self._answered, link, own, times)
+            told = partial(self._answered, link, own)
             self._processes.call(name, LOCK_SERVER, report, told)
 
     def moved(self, own: Servers | None, links: Iterable[Link]) -> None:
@@ -214,21 +191,15 @@ class Agreements:
         """Whether requests may be sent to a node's lock server."""
         if self._own is None or name not in self._own.nodes:
             return True
-        return name in self._agreed and not self._others.awaited
+        return name in self._agreed
 
-    def _answered(self, link: Link, own: Servers, times: int, answered: bool, answer: Any) -> None:
+    def _answered(self, link: Link, own: Servers, answered: bool, answer: Any) -> None:
         name, refusals = link.peer.name, self._node.refusals
         if link.closed is not None or own is not self._own:  # the list has changed since
             return
         if answered and is_ours(answer) and answer[1] == ROSTER:
             self._rosters.take_news(link, answer)
-            self._again(SOON, link, 0)
-            return
-        if answered and is_ours(answer) and answer[1] == WAITS:
-            (missing,) = _WAITS_FORM.unpack(answer)
-            if times >= PATIENCE:
-                refusals[name] = waiting(name, missing)
-            self._again(SOON, link, times + 1)
+            self._again(SOON, link)
             return
         if answered and is_ours(answer):
             refusals[name] = text = disagreement(name, unpack_servers(answer), self._node.name, own)
@@ -244,10 +215,10 @@ class Agreements:
             self._agreed.add(name)
             self._on_agreed(name)
             return
-        self._again(AGAIN, link, 0)
+        self._again(AGAIN, link)
 
-    def _again(self, pause: float, link: Link, times: int) -> None:
-        self._executor.run_later(pause, self._node.turn.run, self.connected, link, times)
+    def _again(self, pause: float, link: Link) -> None:
+        self._executor.run_later(pause, self._node.turn.run, self.connected, link)
 
     def take_servers(self, name: str, term: tuple[Any, ...], binds: bool) -> Any:
         """Take in another node's set of servers, which may bind others (see `take_scope`).
@@ -274,12 +245,6 @@ class Agreements:
                 text = disagreement(self._node.name, known, name, said)
                 self._node.notices.warn("servers", name, "%s", text)
             return pack_servers(known)
-        missing = self._others.awaited
-        if missing:
-            return _WAITS_FORM.pack(_Waits(tuple(sorted(missing))))
-        if self._own is not None and name in self._own.nodes:
-            for other in sorted(self._agreed):  # no more confirmations are missing
-                self._on_agreed(other)
         return OK
 
     def take_report(self, name: str, term: tuple[Any, ...], binds: bool) -> Any:
@@ -306,14 +271,6 @@ def disagreement(server: str, there: Servers, client: str, wanted: Servers) -> s
     return (
         f"{server} has {has}, but {client} was started with {wants}. "
         "Start all programs with the same: otherwise two programs could hold the same lock"
-    )
-
-
-def waiting(server: str, missing: Iterable[str]) -> str:
-    """Why a server grants nothing yet, in words."""
-    return (
-        f"{server} grants no locks yet: it waits for {', '.join(missing)} to confirm "
-        "the same set of servers. Start all servers, with the same set"
     )
 
 

@@ -43,7 +43,7 @@ from locks.otp.bytes.etf_decode import constant
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
 from locks.otp.links.link import Link
-from locks.otp.names.discovery import UnixAddress
+from locks.otp.names.addresses import UnixAddress
 from locks.otp.options import Options, parse_peer
 from locks.otp.process.processes import CAST
 from locks.ranges import Number
@@ -198,7 +198,7 @@ class Rosters:
     def can_change(self) -> bool:
         """Whether this node was started with what can change: a list, of which a majority is needed."""
         options = self._options
-        is_list = bool(options.servers) and options.discovery is None
+        is_list = bool(options.servers) and options.locator is None
         return is_list and options.require == "majority"
 
     def start(self) -> None:
@@ -509,7 +509,7 @@ class Rosters:
     def _cannot(self) -> str:
         """Why it can't take part in a change; empty if it can."""
         options, name = self._options, self._node.name
-        if options.discovery is not None or not options.servers:
+        if options.locator is not None or not options.servers:
             return f"{name} was not started with a list of servers; only such a list can be changed"
         if options.require != "majority":
             return f'{name} was started with require="{options.require}"; a list can be changed only with "majority"'
