@@ -209,18 +209,6 @@ EVENTS = {
         },
         "A node takes locks by another list of servers from now on (`locks servers`).",
     ),
-    "refused": LoggedEvent(
-        "locks.nodes",
-        logging.WARNING,
-        {
-            **_NODE,
-            "peer": "the other node",
-            "address": "the address from which it is connected",
-            "what": "what it sent",
-            "right": "what its cookie allows: `look` or `use`",
-        },
-        "A node sent what its cookie does not allow.",
-    ),
     "elected": LoggedEvent(
         "locks.leader", logging.INFO, {**_LEADER, "term": "its term"}, "An instance leads."
     ),
@@ -233,7 +221,7 @@ EVENTS = {
 }
 """The events, by the value of `event`."""
 
-AUDITED: Final = ("broken", "refused", "server_down", "server_back", "servers_changed")
+AUDITED: Final = ("broken", "server_down", "server_back", "servers_changed")
 """Events of other loggers that `locks.audit` has, too."""
 
 audit_logger: Final = logging.getLogger("locks.audit")

@@ -22,6 +22,7 @@ from locks.node.peers.greeting import PROTOCOL
 from locks.otp.bytes import control, etf
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.terms import Atom, Pid, Reference
+from locks.otp.links.budgets import Limits
 from locks.otp.tunnel.messages import CHUNK, RELAY
 from locks.wire.forms import LOCK_SERVER, OURS
 from locks.wire.messages import pack
@@ -31,6 +32,7 @@ from tests.cluster.nodes import Stranger
 NAME = "bad@127.0.0.1"  # `main` gives it another one for each thing that it does: logs are limited by names
 CREATION = 77
 HOT = ("hot",)  # what the honest program locks, again and again
+LIMITS = tuple(Limits())
 MODULUS = (1 << 61) - 1  # of Python's hashes of integers
 
 
@@ -339,7 +341,7 @@ def unknown_calls(bad: Bad) -> None:
 def large_version(bad: Bad) -> None:
     """Greet with a version that no node ever had."""
     for version in (2**64, 2**62, 2**8192 - 3):
-        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, version, 15.0, [])))
+        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, version, 15.0, [], LIMITS)))
     stay(bad)
 
 
@@ -354,7 +356,7 @@ def raised_version(bad: Bad) -> None:
 
 def greetings(bad: Bad) -> None:
     """Greet again and again."""
-    bad.many(forever(lambda: bad.call((OURS, Atom("greeting"), PROTOCOL, 5, 15.0, []))))
+    bad.many(forever(lambda: bad.call((OURS, Atom("greeting"), PROTOCOL, 5, 15.0, [], LIMITS))))
 
 
 def groups(bad: Bad) -> None:

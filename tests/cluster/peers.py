@@ -9,6 +9,7 @@ from typing import Any
 from locks.node.peers.greeting import PROTOCOL
 from locks.otp.bytes import control
 from locks.otp.bytes.terms import Atom, Pid, Reference
+from locks.otp.links.budgets import Limits
 from locks.otp.process.processes import CALL, CAST, parse_call
 from locks.wire.forms import LOCK_SERVER, OURS
 from tests.cluster.harness import Address
@@ -49,8 +50,10 @@ class Peer(Stranger):
     def greet(
         self, *known: Any, version: Any = 1, ticktime: Any = 15.0, protocol: Any = PROTOCOL
     ) -> None:
-        """Greet the lock server."""
-        self.call((OURS, Atom("greeting"), protocol, version, ticktime, list(known)))
+        """Greet the lock server; a node that is named without an age is alive."""
+        entries = [(*each, 0.0) if len(each) == 3 else each for each in known]
+        limits = tuple(Limits())
+        self.call((OURS, Atom("greeting"), protocol, version, ticktime, entries, limits))
 
     def calls(self) -> Iterator[tuple[Pid, Any, Any]]:
         """The calls of that node: caller, tag, request."""

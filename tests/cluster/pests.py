@@ -59,7 +59,7 @@ def _wrong_greeting(peer: Peer, chance: random.Random) -> None:
 
 
 def _many_names(peer: Peer, chance: random.Random) -> None:
-    peer.greet(*((f"x{n}@127.0.0.1", *NOBODY) for n in range(20_000)))
+    peer.greet(*((f"x{n}@127.0.0.1", *NOBODY) for n in range(10_000)))
 
 
 def _lies(peer: Peer, chance: random.Random) -> None:

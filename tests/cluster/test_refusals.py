@@ -18,9 +18,10 @@ from locks.otp.bytes.control import RegSend
 from locks.otp.bytes.frames import pack_reg_send, pack_send
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.process.processes import CAST
+from locks.otp.tunnel.messages import TUNNELS
 from locks.wire.forms import LOCK_SERVER, OURS
 from locks.wire.messages import NOT_UNDERSTOOD
-from tests.cluster.nodes import A, B, C, Nodes, Stranger, Tx, peer
+from tests.cluster.nodes import A, B, C, Nodes, Stranger, Tx, link, peer
 from tests.cluster.peers import Peer
 from tests.helpers import eventually
 
@@ -275,3 +276,19 @@ def answers_until(answers: Iterator[Any], last: Atom) -> Iterator[Any]:
         yield term
         if term[0] == CAST and term[1][-1] == last:
             return
+
+
+def test_no_answer_for_others(nodes: Nodes) -> None:
+    """A node that answers what another one was asked loses its connection, and the answer is not taken."""
+    a = nodes.start(A)
+    other, forger = nodes.client(a), nodes.client(a)
+    assert a.cluster is not None
+    assert forger.cluster is not None
+    told: list[Any] = []
+    asked = (other.name, TUNNELS, "a question", lambda *answer: told.append(answer), True)
+    reference = a.turn.run(a.cluster.processes.call, *asked)
+    connection = link(forger, A)
+    answer = etf.encode((reference, "forged"))
+    forger.turn.run(forger.cluster.processes.send, a.cluster.processes.me, answer)
+    eventually(lambda: connection.closed)
+    assert not told

@@ -34,11 +34,10 @@ from locks.core.facts import (
     Untold,
     node_of,
 )
-from locks.errors import NotAllowed, TransactionBroken, assert_never
+from locks.errors import TransactionBroken, assert_never
 from locks.node.client.clients import this_program
 from locks.node.client.refusals import check_may_wait
 from locks.node.marks import Memory, memory_of
-from locks.node.peers.entrance import right_to_ask
 from locks.node.peers.local_node import Connections, LocalNode
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid
@@ -342,13 +341,6 @@ def _ask(
                 said[name] = node.turn.run(Witness(node).answer, question, cluster)
             elif cluster is None or way not in cluster.distribution.links:
                 silent[name] = _unreachable(way, cluster, node.refusals.get(way, ""))
-            elif cluster.distribution.links[way].allowed < right_to_ask(question):
-                may = cluster.distribution.links[way].allowed.word
-                raise NotAllowed(
-                    f"{way} does not allow {type(question).__name__}: the cookie of this program may only {may} there. Use "
-                    "another cookie",
-                    nodes=(way,),
-                )
             else:
                 node.turn.run(calls.begin_call, name, way, LOCK_SERVER, pack_question(question))
         satisfied = any(map(enough, said.values()))
