@@ -21,7 +21,7 @@ __all__ = ["PAGE", "main", "pictures", "tables"]
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"
 IMAGES = ROOT / "docs" / "img"
-MEASURED = ROOT / "benchmarks" / "measured" / "bench.json"
+MEASURED = ROOT / "benchmarks" / "measured"
 
 SECTIONS: dict[str, Sequence[str]] = {
     "one client": ("transaction", "handover", "task"),
@@ -43,10 +43,11 @@ HEAD = ("work", "time", "compared with", "ratio", "target")
 Rows = dict[tuple[str, str, str], Row]
 
 
-def read(file: Path = MEASURED) -> Rows:
+def read() -> Rows:
     """What was measured, by figure, case and yardstick."""
     found: Rows = {}
-    for name, figure in json.loads(file.read_text(encoding="utf-8"))["figures"].items():
+    measured = json.loads((MEASURED / "bench.json").read_text(encoding="utf-8"))
+    for name, figure in measured["figures"].items():
         for context in figure["contexts"].values():
             for each in context.get("rows", ()):
                 row = Row(**each)

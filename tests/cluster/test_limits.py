@@ -93,17 +93,6 @@ def test_one_transaction_too_many_is_refused(nodes: Nodes) -> None:
     third.lock(("d",), [A])
 
 
-def test_a_burst_of_ends_and_new_transactions(nodes: Nodes) -> None:
-    """What was released is counted as released, even if the release and the next request arrive together."""
-    a = nodes.start(A, limits={"requests": 1, "transactions": 1})
-    client = nodes.client(a)
-    for number in range(50):
-        tx = Tx(client)
-        tx.lock(("x", number % 3), [A])
-        tx.end()
-    assert a.statistics().refused == 0
-
-
 def test_transactions_that_are_over_are_forgotten(nodes: Nodes) -> None:
     """A program that unlocks what it has locked, in one transaction after the other, leaves nothing behind but some numbers."""
     a = nodes.start(A, limits={"transactions": 3})

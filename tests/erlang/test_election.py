@@ -29,11 +29,6 @@ from locks_leader.original.bridge import (
     holder_in,
 )
 from locks_leader.original.messages import (
-    AmLeader,
-    AmWorker,
-    LeaderUncertain,
-    Vector,
-    pack,
     parse,
 )
 from tests.erlang.conftest import PYTHON
@@ -295,37 +290,6 @@ def test_candidates_of_the_original_follow_ours(
     eventually(lambda: mine.requests == [(PUT, "k", "v"), (PUT, "k", "w")])
 
 
-def test_a_follower_that_is_unsure_is_announced_to_again(
-    mine: Candidate, erlang: Erlang, start: Start
-) -> None:
-    """Told of another leader that is none, it asks that one in vain; our next broadcast heals it."""
-    lead(mine, ERLANG)
-    theirs = start(erlang, "unsure", mine)
-    mine.announce(theirs.pid)
-    eventually(lambda: theirs.leader == mine.pid)
-    false = erlang.call("false", "driver", "self_pid")
-    ref = (false, 1, {Atom("leader"): Atom("none"), Atom("vector"): []})
-    affirm = (Atom("locks_leader"), Atom("affirm_leader"), false, ref)
-    mine.tell(theirs.pid, affirm)
-    eventually(lambda: theirs.leader is None)
-    mine.put("k", "v")
-    eventually(lambda: theirs.leader == mine.pid)
-    eventually(lambda: theirs.state == {"k": "v"})
-    assert Resync(theirs.pid) in mine.heard
-
-
-def test_a_worker_of_the_original_follows_ours(
-    mine: Candidate, erlang: Erlang, start: Start
-) -> None:
-    """It finds us by the clients in the lock's queue. (The original's own candidates it can't follow.)"""
-    worker = start(erlang, "worker", mine, worker=True)
-    mine.state = {"ours": 0}
-    lead(mine, ERLANG)
-    eventually(lambda: Meet(worker.pid, "worker") in mine.heard)
-    eventually(lambda: worker.leader == mine.pid)
-    assert worker.state == {"ours": 0}
-
-
 def test_when_ours_resigns_or_dies_one_of_the_original_leads(
     node: locks.node.Node, erlang: Erlang, start: Start
 ) -> None:
@@ -388,61 +352,3 @@ def test_terms_rise_from_a_leader_of_one_kind_to_one_of_the_other(
 def is_announcement(command: Command) -> bool:
     """Whether our machine was told of a leader."""
     return isinstance(command, Hear) and isinstance(command.message, ours.Announce)
-
-
-def test_a_leader_of_the_original_announces_itself_again_to_one_that_is_unsure(
-    mine: Candidate, erlang: Erlang, start: Start
-) -> None:
-    """Whoever of ours does not know any more who leads says so, and is told."""
-    theirs = start(erlang, "again", mine)
-    eventually(lambda: theirs.leader == theirs.pid)
-    mine.ask(PYTHON, ERLANG)
-    eventually(lambda: mine.leader == theirs.pid)
-    before = len([each for each in mine.heard if is_announcement(each)])
-    mine.tell(theirs.pid, pack(LeaderUncertain(mine.pid)))
-    eventually(lambda: len([each for each in mine.heard if is_announcement(each)]) > before)
-
-
-def test_a_worker_of_ours_is_told_who_leads(mine: Candidate, erlang: Erlang, start: Start) -> None:
-    """It says to a candidate of the original that it is one."""
-    theirs = start(erlang, "boss", mine)
-    eventually(lambda: theirs.leader == theirs.pid)
-    mine.tell(theirs.pid, pack(AmWorker(mine.pid)))
-    eventually(lambda: mine.leader == theirs.pid)
-
-
-def test_the_vector_is_what_the_original_sees(
-    mine: Candidate, erlang: Erlang, start: Start
-) -> None:
-    """Of our lock server it is the version of the last change, of its own what our agent is told."""
-    views: list[locks.values.View] = []
-    locks.watch(mine.lock_id, watcher=views.append)
-    theirs = start(erlang, "sees", mine)
-    mine.ask(PYTHON, ERLANG)
-    eventually(lambda: mine.leader == theirs.pid)
-    eventually(lambda: len(locks.queue(mine.lock_id).requests) == 2)
-    mine.tell(theirs.pid, pack(LeaderUncertain(mine.pid)))
-
-    def is_seen() -> bool:
-        announced = [parse(term) for term in mine.received]
-        refs = [each.ref for each in announced if isinstance(each, AmLeader)]
-        rows = erlang.call("looks", "ets", "lookup", Atom("locks_server_locks"), [*mine.lock_id])
-        (row,) = rows
-        (holder,) = [entry[1] for entry in row[4][0][1]]
-        versions = ((ERLANG, row[2]), (PYTHON, views[-1].version))
-        return refs[-1].vector == Vector(holder, tuple(sorted(versions)))
-
-    eventually(is_seen)
-
-
-def test_nothing_is_said_that_is_not_understood(
-    mine: Candidate, erlang: Erlang, start: Start
-) -> None:
-    """In a whole election, all that comes from candidates of the original is one of their messages."""
-    theirs = start(erlang, "talks", mine)
-    mine.ask(PYTHON, ERLANG)
-    eventually(lambda: mine.leader == theirs.pid)
-    theirs.die()
-    eventually(lambda: mine.leads)
-    said = [term for term in mine.received if parse_call(term) is None]
-    assert None not in map(parse, said)

@@ -41,7 +41,7 @@ from locks.otp.bytes.control import (
     Unsupported,
     parse,
 )
-from locks.otp.bytes.etf import decode, encode
+from locks.otp.bytes.etf import encode
 from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 from locks.otp.names.epmd import (
     NotRegistered,
@@ -127,29 +127,6 @@ def test_what_erlang_makes_comes_back_to_it(erlang: Erlang, expression: str) -> 
     term = erlang.evaluate(f"put(made, {expression}), get(made)")
     erlang.call("erlang", "put", Atom("back"), term)
     assert erlang.evaluate("get(made) =:= get(back)") is True
-
-
-@pytest.mark.parametrize("minor_version", [1, 2])
-def test_both_encodings_of_atoms(erlang: Erlang, minor_version: int) -> None:
-    """OTP 25 writes atoms in Latin-1 where it can, OTP 26 in UTF-8; both are the same atom."""
-    for name in ("write", "å", "€", "å" * 255, "undefined"):
-        data = erlang.call(
-            "erlang",
-            "term_to_binary",
-            [Atom(name), Pid(1, name, 2)],
-            [(Atom("minor_version"), minor_version)],
-        )
-        expected = None if name == "undefined" else Atom(name)
-        assert decode(data) == [expected, Pid(1, name, 2)]
-
-
-def test_the_form_of_bytes(erlang: Erlang) -> None:
-    """Erlang takes a bit string of whole bytes for the plain binary, and sends it as one."""
-    for data in (b"", b"x", b"\xff" * 300):
-        assert erlang.call("erlang", "is_binary", data) is True
-        assert erlang.call("erlang", "byte_size", data) == len(data)
-        plain = b"\x83m" + struct.pack(">I", len(data)) + data
-        assert erlang.call("erlang", "term_to_binary", data) == plain
 
 
 def as_erlang_has_it(term: Any) -> Any:
@@ -374,15 +351,6 @@ def test_we_connect_to_otp(node: int) -> None:
             assert message.sender.creation == connection.peer.creation
 
 
-def test_we_are_a_visible_node(node: int) -> None:
-    """With the flags that we offer by default, we are one of the nodes that `nodes()` tells."""
-    with connected(node, "seen@127.0.0.1", flags=FLAGS) as connection:
-        connection.call("erlang", "nodes")
-        while not isinstance(message := connection.receive(), SendSender):
-            assert isinstance(message, RegSend | MonitorP | Unsupported)  # of rex and global
-        assert message.message == (Atom("nodes"), [Atom("seen@127.0.0.1")])
-
-
 def test_otp_connects_to_us(node: int, mapper: int) -> None:
     """A node of OTP finds us through epmd, and connects: the accepting side of the handshake."""
     with (
@@ -407,22 +375,6 @@ def test_otp_refuses_another_cookie(node: int) -> None:
         assert connection.events == [Status("ok"), "closed"]
     with connected(node, "spy@127.0.0.1") as connection:
         assert connection.peer.name == OTP
-
-
-def test_a_connection_that_is_there_already(node: int) -> None:
-    """Asked by OTP whether to replace a connection, we can keep it, or have the new one."""
-    with connected(node, "twin@127.0.0.1") as first:
-        with connected(node, "twin@127.0.0.1", replace=False) as second:
-            kept = Failed("another connection already exists, and is kept", "settled")
-            assert second.events == [Status("alive"), kept]
-        first.call("erlang", "abs", -1)
-        assert first.answer("abs") == 1
-        with connected(node, "twin@127.0.0.1") as third:
-            assert [type(event) for event in third.events] == [Status, Established]
-            third.call("erlang", "abs", -2)
-            assert third.answer("abs") == 2
-            with pytest.raises(AssertionError, match="has closed the connection"):
-                first.receive()
 
 
 def test_control_messages_to_otp(node: int) -> None:
