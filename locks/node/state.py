@@ -184,9 +184,7 @@ class State:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names of the files in a folder on the disk, where that can be asked for."""
-    if os.name != "posix":
-        return
+    """Have the names of the files in a folder on the disk."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)

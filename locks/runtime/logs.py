@@ -27,7 +27,6 @@ __all__ = [
 LOGGERS = {
     "locks": "the parent of all others",
     "locks.audit": "who held which lock, from when to when, and what operators and servers did; off unless this logger has a level of its own",
-    "locks.compat": "locks that a face of another library found lost at the end of a block",
     "locks.deadlocks": "resolved deadlocks, with their reports",
     "locks.engines": "lock servers for Dask and Ray: started, found and lost",
     "locks.engines.apscheduler": "which APScheduler runs the jobs",

@@ -169,12 +169,6 @@ LIBRARY = [
         "engines/: for engines and frameworks",
     ),
     Layer(
-        "compat",
-        ("locks.compat*",),
-        (*GROUND, "runtime", "node", "program", "face", "package"),
-        "compat/: faces of other libraries",
-    ),
-    Layer(
         "cli",
         ("locks.cli*", "locks.__main__"),
         (

@@ -99,8 +99,7 @@ def read_cookies(path: Path) -> tuple[Cookie, ...]:
         mode = status.st_mode
         if stat.S_ISDIR(mode):
             raise InvalidOption(f"can't read the cookie: {path} is a folder", path=str(path))
-        # On Windows the mode says nothing of other users.
-        if not hasattr(os, "geteuid") or not open_to_others(mode, status.st_uid, os.geteuid()):
+        if not open_to_others(mode, status.st_uid, os.geteuid()):
             lines = Cookie([line.strip() for line in path.read_text().splitlines()])
             return tuple(line for line in lines.each() if line)
     except (OSError, UnicodeDecodeError) as error:
