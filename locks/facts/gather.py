@@ -319,7 +319,7 @@ class _Asking(NamedTuple):
     """
 
     ask: Callable[[str, Any], Question]
-    kind: type[Answer]
+    kind: type[NodeFact | RequestPage | DeadlockPage | ClientPage | MemberPage]
     after: Callable[[Sequence[Any], Any], Any]
     first: Any = 0
 
@@ -405,7 +405,6 @@ def _by_pages(
         answers = ask_all(node, questions, timeout, ways)
         silent |= answers.silent
         before, known = known, {}
-        page: Any
         for name, page in answers.said.items():
             if not isinstance(page, asking.kind):
                 silent[name] = WRONG
@@ -413,8 +412,8 @@ def _by_pages(
             if isinstance(page, NodeFact):
                 found.append(page)
                 continue
-            facts, more = page  # of every page
+            facts: Any = page[0]  # of every page
             found += facts
-            if more and facts:
+            if page.more and facts:
                 known[name] = asking.after(facts, before[name])
     return Gathered(tuple(found), tuple(silent.items()))
