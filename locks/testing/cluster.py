@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
 from locks.errors import MisuseError
-from locks.node.observing.inquiries import Inquiries, Witness
+from locks.node.observing.inquiries import Inquiries
 from locks.node.peers.cluster import Cluster, NodeDown, NodeUp
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
@@ -217,7 +217,7 @@ class SimulatedCluster(Cluster):
         later = partial(node.application.later, node.name)
         self.readers = ViewSender(self, cast(Any, _Slices(later, self.flush)))
         self.views = ViewReader(self)
-        self.inquiries = Inquiries(self, node.name, Witness(node), node.turn)
+        self.inquiries = Inquiries(self)
         self._originals = None
         self._monitors = {}
         self.on_connected = []

@@ -46,7 +46,7 @@ from locks.model import AgentId, LockId, View, agent_numbered
 from locks.node.client.agent import Agent
 from locks.node.client.refusals import not_from_elsewhere
 from locks.node.marks import memory_of
-from locks.node.observing.inquiries import Inquiries, Witness
+from locks.node.observing.inquiries import Inquiries
 from locks.node.observing.news import are_servers, log_node_down, log_node_up
 from locks.node.peers.agreement import PLACEMENT, SERVERS, Agreements
 from locks.node.peers.arrivals import Arrivals
@@ -230,7 +230,7 @@ class Cluster:
         self.arrivals = Arrivals(node, self.members, self.distribution.book.has_failed)
         self.views = ViewReader(self)
         self.readers = ViewSender(self, Slices(self.distribution.line, executor))
-        self.inquiries = Inquiries(self, node.name, Witness(node), node.turn)
+        self.inquiries = Inquiries(self)
         self._monitors: dict[Listener, None] = {}
         self._lost_servers: set[str] = set()  # until they are back
         self.on_connected: list[Callable[[str], object]] = []
