@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from locks.node.observing.statistics import Counters
-from locks_lab.applications.application import Application
 from locks_lab.worlds.host import Violation
 
+if TYPE_CHECKING:
+    from locks.testing.nodes import SimulatedNodes
+
 __all__ = ["Elections"]
-
-
-class Around(Protocol):
-    """The surroundings of the node."""
-
-    @property
-    def by_name(self) -> Mapping[str, Any]:
-        """The nodes, by name."""
-
-    @property
-    def application(self) -> Application:
-        """The application that runs on it."""
 
 
 class Elections(Counters):
@@ -37,7 +26,7 @@ class Elections(Counters):
 
     __slots__ = ("_around", "_newest")
 
-    def __init__(self, around: Around) -> None:
+    def __init__(self, around: SimulatedNodes) -> None:
         super().__init__()
         self._around = around
         self._newest: dict[str, int] = {}  # the term of the last leader of each election
@@ -64,7 +53,8 @@ class Elections(Counters):
         seen = self._around.application.seen
         counters: list[Elections] = [self]
         if not (seen["cuts"] or seen["crashes"]):
-            counters = [node.counters for node in self._around.by_name.values()]
+            found = [node.counters for node in self._around.by_name.values()]
+            counters = [each for each in found if isinstance(each, Elections)]
         newest = max(each._newest.get(name, 0) for each in counters)
         if any(
             election == name and each.leads and other != instance

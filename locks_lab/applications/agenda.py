@@ -22,12 +22,14 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from locks_lab.applications.strategies import Strategy
+from locks_lab.applications.strategies import Party, Step, Strategy
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVarTuple, Unpack
+
+    from locks_lab.applications.stage import Stage
 
     Ts = TypeVarTuple("Ts")
 
@@ -35,46 +37,13 @@ __all__ = [
     "EVENT",
     "TIME",
     "Agenda",
-    "Breaking",
     "Chosen",
     "Entry",
-    "Resumable",
     "State",
-    "Step",
 ]
 
-Step = int | str
-"""A client (by number), a task (by a negative number), a fault (`locks_lab.applications.breaking`), an event (`m1`, `3.2`), or a time (`@0.002`)."""
 EVENT = re.compile(r"(?:m|([1-9]\d*)\.)([1-9]\d*)")
 TIME = re.compile(r"([@~])(\d+(?:\.\d+)?(?:e-\d+)?)")
-
-
-class Resumable(Protocol):
-    """A client, or something else that can be resumed.
-
-    Attributes:
-        number: Its number, from 1, or its name as a step.
-        resumed: How often it was resumed. Entries that were planned before the last time are
-            outdated.
-    """
-
-    resumed: int
-    pace: float
-    rank: float
-
-    @property
-    def number(self) -> Step:
-        """Its number, from 1, or its name as a step."""
-
-
-class Breaking(Protocol):
-    """The faults that may happen, but never need to."""
-
-    def possible(self) -> list[str]:
-        """The faults and repairs that are possible now, as steps."""
-
-    def happen(self, step: str) -> None:
-        """It does."""
 
 
 class Entry(NamedTuple):
@@ -95,7 +64,7 @@ class Entry(NamedTuple):
     planned: int
     function: Callable[..., object]
     args: tuple[Any, ...]
-    client: Resumable | None
+    client: Party | None
     resumed: int
 
 
@@ -128,7 +97,7 @@ class Agenda:
 
     def __init__(self, strategy: Strategy) -> None:
         self.strategy = strategy
-        self.faults: Breaking | None = None
+        self.faults: Stage | None = None
         self.taken: list[Step] = []
         self._entries: list[Entry] = []
         self._planned = 0
@@ -139,7 +108,7 @@ class Agenda:
         rank: float,
         function: Callable[[Unpack[Ts]], object],
         args: tuple[Unpack[Ts]],
-        client: Resumable | None = None,
+        client: Party | None = None,
     ) -> None:
         """Plan an event."""
         self._planned += 1
