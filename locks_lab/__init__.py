@@ -37,7 +37,6 @@ It runs the same machines as the actors. Its packages, from the bottom up:
                     diagrams   a trace as a Mermaid sequence diagram; wait-for graphs
     crowd         crowds of clients in virtual time, with queues and busy servers
     keepers       a model of grants that nodes keep, which the product does not have
-    epochs        a model of a list of servers that changes (locks.core.rosters)
     original      a model of the Erlang application, in its own world
     applications  functions of a program as clients, for `locks.testing`
                     strategies   when each client is due, drawn from a seed

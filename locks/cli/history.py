@@ -31,14 +31,11 @@ EXAMPLES = """\
 SAYS = """Who held a lock, and anything above or below it, from when to when; from the audit logs that lock servers write
 (`locks node --audit FILE`), and those that were rotated. It asks the servers, each of which tells the newest 100; or it reads the
 files that --audit names, and asks no server. What happened to these transactions is below: who broke them, which deadlocks they gave
-way in; and when servers started, stopped, lost each other, and changed their list."""
+way in; and when servers started, stopped and lost each other."""
 SEARCH = 70.0  # seconds for an answer: a server may search 500 MiB
 HEADS = ("FROM", "TO", "FOR", "MODE", "ID", "WHO", "ADDRESS", "SERVER", "AGENT", "ENDED")
 FUTURE = "9"  # after all times
-OF_SERVERS = (
-    *("started", "stopped", "server_down", "server_back", "servers_changed"),
-    *("refused", "left_out"),
-)
+OF_SERVERS = ("started", "stopped", "server_down", "server_back", "refused", "left_out")
 
 
 class _Read(NamedTuple):
@@ -273,8 +270,5 @@ def _told(event: dict[str, Any]) -> str:
             return f"{text}lost the connection with {event['peer']}: {event['reason']}"
         case "server_back":
             return f"{text}connected with {event['peer']} again"
-        case "servers_changed":
-            until = ", while the list is being changed" if event["changing"] else ""
-            return f"{text}the servers are {', '.join(event['servers'])}{until}"
         case other:
             return f"{text}the server {other}"

@@ -52,7 +52,7 @@ PATIENCE: Final = 5.0  # seconds for writing the last lines when the process end
 SEARCH: Final = 60.0  # seconds for a search
 NEWEST: Final = 100  # holds and events that a search for another node tells
 # Events of the log that are written, too.
-TOLD: Final = ("broken", "refused", "server_down", "server_back", "servers_changed")
+TOLD: Final = ("broken", "refused", "server_down", "server_back")
 STARTED, STOPPED = {"event": "started"}, {"event": "stopped"}
 
 logger = logging.getLogger("locks.audit")

@@ -160,17 +160,6 @@ EVENTS = {
         {**_NODE, "peer": "the server", "server": "`True`"},
         "A lock server is connected again with a server that it had lost.",
     ),
-    "servers_changed": LoggedEvent(
-        "locks.nodes",
-        logging.INFO,
-        {
-            **_NODE,
-            "servers": "their names: a list of texts",
-            "number": "the number of the list; it grows with each step of a change",
-            "changing": "whether a change is under way: then these are the servers of both lists",
-        },
-        "A node takes locks by another list of servers from now on (`locks servers`).",
-    ),
     "refused": LoggedEvent(
         "locks.nodes",
         logging.WARNING,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from locks.core.facts import (
-    AcceptRoster,
     Answer,
     AskClients,
     AskDeadlocks,
@@ -19,23 +18,19 @@ from locks.core.facts import (
     AskMembers,
     AskNode,
     AskRequests,
-    AskRoster,
     Break,
     Broken,
     ClientPage,
     DeadlockPage,
     HistoryPage,
-    LearnRoster,
     MarkFact,
     MarkPage,
     MemberPage,
     NodeFact,
-    PrepareRoster,
     Question,
     RequestPage,
     Untold,
 )
-from locks.core.rosters import RosterFact
 from locks.otp.bytes.etf_decode import constant
 from locks.otp.bytes.fields import BadMessage, Form, brief, tag_of
 from locks.otp.bytes.terms import Atom
@@ -50,11 +45,11 @@ def _by_tag(*kinds: type[Any]) -> dict[str, type[Any]]:
 
 _QUESTIONS = _by_tag(
     *(AskRequests, AskDeadlocks, AskNode, AskClients, AskMembers, Break, AskMark, AskMarks),
-    *(AskHistory, AskRoster, PrepareRoster, AcceptRoster, LearnRoster),
+    AskHistory,
 )
 _ANSWERS = _by_tag(
     *(RequestPage, DeadlockPage, NodeFact, ClientPage, MemberPage, Broken, Untold),
-    *(MarkFact, MarkPage, HistoryPage, RosterFact),
+    *(MarkFact, MarkPage, HistoryPage),
 )
 
 

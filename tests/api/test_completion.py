@@ -32,7 +32,7 @@ COMMANDS = {
         "history",
         "leaders",
     ),
-    *("node", "play", "ps", "run", "servers", "sim", "status", "top", "web", "why"),
+    *("node", "play", "ps", "run", "sim", "status", "top", "web", "why"),
 }
 TRY = """
 source "$1"
@@ -78,7 +78,7 @@ def test_bash(
         return set(done.stdout.split())
 
     assert completed("") == COMMANDS
-    assert completed("s") == {"servers", "sim", "status"}
+    assert completed("s") == {"sim", "status"}
     assert completed("top", "--i") == {"--interval"}
     assert {"--json", "--servers", "--timeout"} <= completed("ps", "--")
     assert completed("graph", "--format", "") == {"text", "mermaid", "dot", "svg"}
@@ -108,7 +108,7 @@ def test_fish(
         return {each.partition("\t")[0] for each in done.stdout.splitlines()}
 
     assert completed("locks ") >= COMMANDS
-    assert completed("locks s") == {"servers", "sim", "status"}
+    assert completed("locks s") == {"sim", "status"}
     assert completed("locks top --i") == {"--interval"}
     assert completed("locks graph --format ") >= {"text", "mermaid", "dot", "svg"}
     assert completed("locks ps --cookie-file coo") == {"cookie"}

@@ -21,13 +21,12 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.changing import Changing, drawn
 from tests.cluster.commands import locks
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, NAMES, Servers
 from tests.cluster.test_run import READY, begin, python, run
 from tests.helpers import EXPLORE, SEED, eventually
-from tests.warm import Program, run_program
+from tests.warm import run_program
 
 
 @pytest.fixture
@@ -292,8 +291,6 @@ while True:
 def storm(servers: Servers, book: Path, starts: int, seed: int) -> Counter[str]:
     """Start the same work again and again, while runners and servers are killed; return what became of the starts.
 
-    If the list of servers can change, somebody begins to change it again and again, and half of those are killed.
-
     Raises:
         AssertionError: It was run after a success, or was left out.
     """
@@ -301,7 +298,6 @@ def storm(servers: Servers, book: Path, starts: int, seed: int) -> Counter[str]:
     eventually(lambda: remember(servers), limit=LIMIT)
     program = servers.program(STARTER, arguments=[str(book)])
     pids: list[int] = []
-    changers: list[Program] = []
     for number in range(starts):
         program.stdin.write(f"{number} {rng.randrange(1 << 30)}\n")
         program.stdin.flush()
@@ -311,15 +307,7 @@ def storm(servers: Servers, book: Path, starts: int, seed: int) -> Counter[str]:
             victim = rng.choice(pids[-8:])
             if Path(f"/proc/{victim}").exists():
                 os.kill(victim, signal.SIGKILL)
-        if isinstance(servers, Changing) and number % 4 == 1:
-            if changers and rng.random() < 0.5:
-                changers[-1].kill()
-            shown = servers.show()["servers"]
-            now = [row["server"].split(":")[0] for row in shown if row["list"] != "new"]
-            changers.append(servers.begin_changing(*drawn(rng, now, servers)))
-        if number % max(4, starts // 6) == 2 and isinstance(servers, Changing):
-            servers.kill(rng.choice(sorted(servers.list)))
-        elif number % max(4, starts // 6) == 2:
+        if number % max(4, starts // 6) == 2:
             index = rng.randrange(3)
             servers.processes[index].kill()
             if rng.random() < 0.5:
@@ -329,8 +317,6 @@ def storm(servers: Servers, book: Path, starts: int, seed: int) -> Counter[str]:
     program.stdin.close()
     program.stdin = None
     program.communicate(timeout=MANY)
-    for changer in changers:
-        changer.communicate(timeout=MANY)
     last = servers.program(STARTER, arguments=[str(book)])
     last.communicate("".join(f"{starts + number} {number}\n" for number in range(8)), timeout=MANY)
     return judged(book.read_text().splitlines())
@@ -367,16 +353,6 @@ def test_a_storm_of_starts(servers: Servers, tmp_path: Path) -> None:
     """Starts at random moments, with runners and servers killed: nothing runs after a success, and the work is not left out."""
     told = storm(servers, tmp_path / "book", 16, SEED)
     assert told["done"] > 0
-
-
-@pytest.mark.slow
-def test_a_storm_while_the_list_changes(tmp_path: Path) -> None:
-    """The same while servers are added, removed and replaced, and those who do that are killed."""
-    with World() as world:
-        for number in range(20 if EXPLORE else 1):
-            servers = Changing(world)
-            told = storm(servers, tmp_path / f"{number}", 100 if EXPLORE else 16, SEED + number)
-            assert told["done"] > 0
 
 
 @pytest.mark.skipif(not EXPLORE, reason="takes an hour: LOCKS_EXPLORE=1")

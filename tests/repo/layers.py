@@ -247,14 +247,14 @@ LEADER = [
 # imports none of it. Nothing else in `locks` and `locks_leader` names the laboratory, but `locks.testing`.
 LAB_ROOMS = (
     *("worlds", "schedules", "explorer", "cases", "stories", "crowd", "keepers", "original"),
-    *("applications", "epochs"),
+    "applications",
 )
 LAB = [
     Layer(
         "lab",
         ("locks_lab", *(f"locks_lab.{room}*" for room in LAB_ROOMS)),
         ("form", *GROUND, "core"),
-        "worlds/, schedules/, explorer/, cases/, stories/, crowd/, keepers/, epochs/, original/, applications/: the simulator",
+        "worlds/, schedules/, explorer/, cases/, stories/, crowd/, keepers/, original/, applications/: the simulator",
     ),
     Layer(
         "lab leader",

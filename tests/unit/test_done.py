@@ -7,26 +7,14 @@ from itertools import combinations
 
 import pytest
 
-from locks.core.done import (
-    MOST_MARKS,
-    Knowledge,
-    Marks,
-    Recovery,
-    Told,
-    are_set,
-    can_be_set,
-    moved,
-    read,
-)
+from locks.core.done import MOST_MARKS, Marks, Recovery, Told, are_set, can_be_set, moved, read
 from locks.core.facts import AskMark, Mark, MarkFact
-from locks.core.rosters import Roster
 from locks.model import majority
 from locks.words import AgentId
 from tests.helpers import SEED
 
 ME = AgentId(1 << 40, "x@x", 0)
 NAMES = ("a", "b", "c")
-LISTS = (NAMES,)
 
 
 def mark(key: int, token: int = 1, until: int = 100) -> Mark:
@@ -129,11 +117,11 @@ def fact(since: int = 1, token: int = 0, had: bool = False, complete: bool = Tru
 
 def test_what_a_majority_of_answers_means() -> None:
     """Only servers that grant the lock, are complete, and share their marks with the same servers count."""
-    assert read(LISTS, {"a": fact()}) is None
+    assert read(NAMES, {"a": fact()}) is None
     for bad in (fact(since=0), fact(complete=False), fact()._replace(servers=("a",))):
-        assert read(LISTS, {"a": fact(), "b": bad}) is None
-        assert read(LISTS, {"a": fact(), "b": bad, "c": fact(4)}) == ({"a": 1, "c": 4}, None)
-    found = read(LISTS, {"a": fact(token=2), "b": fact(token=3), "c": fact()})
+        assert read(NAMES, {"a": fact(), "b": bad}) is None
+        assert read(NAMES, {"a": fact(), "b": bad, "c": fact(4)}) == ({"a": 1, "c": 4}, None)
+    found = read(NAMES, {"a": fact(token=2), "b": fact(token=3), "c": fact()})
     assert found is not None
     assert found.mark == mark(1, 3)
 
@@ -142,22 +130,22 @@ def test_a_mark_is_set_when_a_majority_has_it_twice() -> None:
     """Of the same servers, under the same grants."""
     grants = {"a": 1, "b": 1, "c": 1}
     first = {"a": fact(token=2), "b": fact(token=2)}
-    assert are_set(LISTS, grants, (), first) == (False, {"a", "b"})
+    assert are_set(NAMES, grants, (), first) == (False, {"a", "b"})
     again = {"a": fact(token=2, had=True), "b": fact(token=2, had=True)}
-    assert are_set(LISTS, grants, {"a", "b"}, again) == (True, {"a", "b"})
-    assert are_set(LISTS, grants, {"a"}, again) == (False, {"a", "b"})
+    assert are_set(NAMES, grants, {"a", "b"}, again) == (True, {"a", "b"})
+    assert are_set(NAMES, grants, {"a"}, again) == (False, {"a", "b"})
     other = {**again, "b": fact(since=2, token=2, had=True)}
-    assert are_set(LISTS, grants, {"a", "b"}, other) == (False, {"a"})
+    assert are_set(NAMES, grants, {"a", "b"}, other) == (False, {"a"})
 
 
 def test_a_mark_can_be_set_while_enough_grants_may_be_left() -> None:
     """A server that is silent may have its grant; one that grants the lock anew, or to another client, has not."""
     grants = {"a": 1, "b": 1}
-    assert can_be_set(LISTS, grants, {})
-    assert can_be_set(LISTS, grants, {"a": fact(since=1)})
-    assert not can_be_set(LISTS, grants, {"a": fact(since=2)})
-    assert not can_be_set(LISTS, grants, {"a": fact(since=0)})
-    assert can_be_set(LISTS, {**grants, "c": 1}, {"a": fact(since=2)})
+    assert can_be_set(NAMES, grants, {})
+    assert can_be_set(NAMES, grants, {"a": fact(since=1)})
+    assert not can_be_set(NAMES, grants, {"a": fact(since=2)})
+    assert not can_be_set(NAMES, grants, {"a": fact(since=0)})
+    assert can_be_set(NAMES, {**grants, "c": 1}, {"a": fact(since=2)})
 
 
 def test_how_many_must_tell_a_server_that_has_forgotten() -> None:
@@ -193,79 +181,6 @@ def _recovered(names: list[str], told: dict[str, Told], copies: int = 0) -> bool
     recovery = Recovery(names[0], 1, names, copies)
     recovery.round_over(told)
     return recovery.complete
-
-
-def test_who_collects_for_another_list() -> None:
-    """It asks enough of the old servers, itself if it is one; those that know nothing don't hold up the change, and nobody begins anew."""
-    knows, knows_not = Told(1, True), Told(1, False)
-    stays = Recovery("b", 1, NAMES, collects=True, knows=True)
-    assert not stays.complete
-    stays.round_over({})
-    assert not stays.complete
-    stays.round_over({"c": knows})
-    assert stays.complete
-    new = Recovery("d", 1, NAMES, collects=True, knows=True)
-    new.round_over({"a": knows, "b": knows_not})
-    assert (new.complete, new.none_know) == (False, False)
-    for _ in range(2):
-        new.round_over(dict.fromkeys(NAMES, knows_not))
-    assert (new.complete, new.none_know, new.anew) == (False, True, ())
-    old = Recovery("b", 1, NAMES, collects=True)
-    old.round_over({"c": knows_not})
-    assert old.none_know
-    new.round_over({"a": knows, "b": knows})
-    assert new.complete
-    assert not Recovery("d", 1, ("a",), collects=True).complete
-
-
-def test_news_that_all_began_anew_spreads_while_the_list_is_being_changed() -> None:
-    """If the change began when only one of them knew it: the others hear of it, and can then collect. Nobody begins anew meanwhile."""
-    both = Roster(0, 0, 0, 0, NAMES).begin(("b", "c", "d"))
-    anew = (("a", 1), ("b", 2), ("c", 3))
-    told = {"a": Told(1, True, anew), "c": Told(3, False)}
-    waits = Recovery("b", 2, NAMES, may_begin=False)
-    for _ in range(2):
-        waits.round_over({"a": Told(1, False), "c": Told(3, False)})
-    assert (waits.complete, waits.anew) == (False, ())
-    waits.round_over(told)
-    assert waits.complete
-    assert Knowledge().moved("b", both).began().is_complete
-    collects = Recovery("b", 2, NAMES, collects=True, anew=waits.anew)
-    collects.round_over({"a": Told(1, True, anew)})
-    assert collects.complete
-    new = Recovery("d", 2, NAMES, collects=True)
-    new.round_over(told)
-    assert not new.complete
-
-
-def test_for_which_list_a_server_knows_all() -> None:
-    """One that was there knows all until the new list alone is in force, one that is new until the change is over; for the new list, when it has collected."""
-    both = Roster(0, 0, 0, 0, NAMES).begin(("b", "c", "d"))
-    old, new = Knowledge(0).moved("b", both), Knowledge(0).moved("d", both)
-    assert (old.is_complete, new.is_complete, new.has_reached) == (True, False, False)
-    early = new.reached()
-    assert early.is_complete
-    for undone, there in (
-        (old.moved("b", both.undo()), True),
-        (early.moved("d", both.undo().begin(both.wanted)), False),
-    ):
-        assert undone.is_complete is there
-    for each, name in ((old, "b"), (early, "d")):
-        assert not each.moved(name, both.finish(0)).is_complete
-        collected = each.collects().reached()
-        assert collected.is_complete
-        assert collected.moved(name, both.finish(0)).is_complete
-
-
-def test_while_two_lists_are_in_force_a_majority_of_each_counts() -> None:
-    """Not only of both together."""
-    lists = (NAMES, ("b", "c"))
-    told = {name: fact() for name in ("a", "b")}
-    assert read(lists, told) is None
-    found = read(lists, {**told, "c": fact()._replace(servers=("b", "c"))}, ("b", "c"))
-    assert found is not None
-    assert not can_be_set(lists, dict.fromkeys(told, 1), {})
-    assert are_set(lists, dict.fromkeys(NAMES, 1), NAMES, {n: fact(1, 2, True) for n in NAMES})[0]
 
 
 def test_all_begin_anew() -> None:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from locks.core.facts import (
     MOST_CLIENTS,
-    AcceptRoster,
     Answer,
     AskClients,
     AskDeadlocks,
@@ -24,13 +23,10 @@ from locks.core.facts import (
     AskMembers,
     AskNode,
     AskRequests,
-    AskRoster,
     Break,
     Broken,
     ClientPage,
-    LearnRoster,
     NodeFact,
-    PrepareRoster,
     Question,
     Untold,
     node_of,
@@ -59,7 +55,6 @@ __all__ = ["Answers", "Inquiries", "Witness", "ask_all", "ask_by_ways"]
 UNKNOWN = (Atom("error"), Atom("unknown_request"))
 SILENT = "it is connected, but does not answer"
 HERE = "a server does not search its own audit log in this way; use locks history --audit FILE"
-ALONE = "this node is connected with no others"
 OLD = "it does not support this question: it runs an older version of locks, or the Erlang original"
 
 
@@ -93,8 +88,6 @@ class Witness:
                 return self.memory.answer_marks(question)
             case AskHistory():
                 return Untold(HERE)
-            case AskRoster() | PrepareRoster() | AcceptRoster() | LearnRoster():
-                return Untold(ALONE) if cluster is None else cluster.answer_roster(question)
             case Break():
                 return self._break(question)
             case _:

@@ -22,7 +22,7 @@ import pykka
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.agent.refusals import refusal
-from locks.core.facts import Break, RosterQuestion
+from locks.core.facts import Break
 from locks.core.messages import (
     AgentMessage,
     Knowledge,
@@ -38,7 +38,6 @@ from locks.core.messages import (
     Watch,
 )
 from locks.core.parts import in_parts
-from locks.core.rosters import RosterFact
 from locks.core.statistics import TrafficStatistics
 from locks.errors import LocksError, MisuseError, NotAllowed, TransactionEnded
 from locks.lock_ids import shown, size_of
@@ -55,7 +54,6 @@ from locks.node.peers.greeting import GREETING
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
 from locks.node.peers.remote_clients import RemoteAgent, RemoteClients
-from locks.node.peers.rosters import ROSTER, Rosters
 from locks.node.peers.turnover import Turnover
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
@@ -138,7 +136,6 @@ class Cluster:
         channels: Messages of agents to agents of nodes that are not connected.
         tunnels: The tunnels of this node, and those that it relays.
         turnover: Watches whether its servers are still the same, if they may change.
-        rosters: The list of servers.
         wishes: The client nodes with which it needs connections.
         entrance: Refuses what other nodes may not do here.
         limited: What this node may do at nodes where it may not do everything.
@@ -208,7 +205,7 @@ class Cluster:
             node.name, self.processes, node.turn, executor, Errors(pack_attributes, unpack_error)
         )
         self.clients = RemoteClients(self.remotes)
-        self.entrance: Entrance = Entrance(self)
+        self.entrance = Entrance(self)
         self.limited: dict[str, Right] = {}
         self.limits: dict[str, Limits] = {}
         self.greeter = Greeter(
@@ -220,7 +217,6 @@ class Cluster:
             on_greeted=self._has_greeted,
             on_answered=self._greeted,
         )
-        self.rosters = Rosters(self, options)
         self.agreements = Agreements(
             node,
             executor,
@@ -228,7 +224,6 @@ class Cluster:
             node.servers,
             found=options.discovery is not None,
             on_agreed=self._may_join,
-            rosters=self.rosters,
         )
         self._greeters: set[str] = set()  # nodes that have greeted this one
         self._originals: OriginalPeers | None = None
@@ -252,9 +247,8 @@ class Cluster:
         if options.state is not None:
             memory_of(node, options.state)
         if node.servers is not None and node.name in node.servers.nodes:
-            self.rosters.recover(memory_of(node))
+            memory_of(node).recover(self)
         self.distribution.start()
-        self.rosters.start()
         self.turnover: Turnover | None = None
         discovery, finder = options.discovery, self.distribution.finder
         if (
@@ -327,17 +321,6 @@ class Cluster:
         ready = name in self._greeters and self.agreements.may_ask(name)
         if ready and name not in self.members:
             self.joined(name)
-
-    def answer_roster(self, question: RosterQuestion) -> RosterFact:
-        """Answer whoever changes the list of servers."""
-        return self.rosters.answer(question)
-
-    def moved(self) -> None:
-        """The list of servers has changed, or this node has joined it."""
-        self.agreements.moved(self.rosters.servers, list(self.distribution.links.values()))
-        for name, is_original in list(self.members.items()):
-            if not is_original and not self.agreements.may_ask(name):
-                self.left(name)  # it was not one of the servers before
 
     def joined(self, name: str, original: bool = False) -> None:
         """Make a node a member: its lock server can be asked from now on."""
@@ -693,11 +676,6 @@ class Cluster:
         if term[1] is NOT_UNDERSTOOD:
             self._not_understood(term)
             return
-        if term[1] is ROSTER:
-            link = self.distribution.links.get(self.processes.speaker)
-            if link is not None:
-                self.rosters.take_news(link, term)
-            return
         if term[1] is pages.TAKEN:
             self.readers.taken(sender.node, *pages.unpack_taken(term))
             return
@@ -729,12 +707,10 @@ class Cluster:
         """The answer to a call of the lock server."""
         if is_ours(request) and request[1] == GREETING:
             return self.greeter.take_greeting(name, request)
-        if is_ours(request) and request[1] in (SERVERS, PLACEMENT, ROSTER):
+        if is_ours(request) and request[1] in (SERVERS, PLACEMENT):
             link = self.distribution.links.get(name)
             binds = link is not None and link.peer.right is not Right.LOOK
-            agreements = self.agreements
-            take = agreements.take_report if request[1] == ROSTER else agreements.take_servers
-            return take(name, request, binds)
+            return self.agreements.take_servers(name, request, binds)
         if is_ours(request) and request[1] == ABOUT and len(request) == 3:
             return self.original_peers.about(request[2])
         return (Atom("error"), Atom("unknown_request"))  # as the original does

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 from locks.core.facts import (
-    AcceptRoster,
     AskClients,
     AskDeadlocks,
     AskHistory,
@@ -24,11 +23,8 @@ from locks.core.facts import (
     AskMembers,
     AskNode,
     AskRequests,
-    AskRoster,
     Break,
     Broken,
-    LearnRoster,
-    PrepareRoster,
     Question,
     Untold,
 )
@@ -48,7 +44,6 @@ from locks.errors import NotAllowed, assert_never
 from locks.node.peers.agreement import PLACEMENT, SERVERS
 from locks.node.peers.greeting import GREETING
 from locks.node.peers.local_node import Connections
-from locks.node.peers.rosters import ROSTER
 from locks.otp.admission.rights import Right
 from locks.otp.admission.strangers import plain
 from locks.otp.bytes import control
@@ -66,7 +61,7 @@ from locks.wire.values import ABOUT, VIEW
 __all__ = ["Entrance", "right_of", "right_to_ask"]
 
 MOST = 100  # lines about refused messages in a minute
-CALLS = dict.fromkeys((GREETING, VIEW, ABOUT, SERVERS, PLACEMENT, ROSTER), Right.LOOK)
+CALLS = dict.fromkeys((GREETING, VIEW, ABOUT, SERVERS, PLACEMENT), Right.LOOK)
 TO_PROCESSES = (control.RegSend, control.Send, control.SendSender)
 
 
@@ -88,11 +83,11 @@ def right_to_ask(question: Question) -> Right:
     match question:
         case AskRequests() | AskDeadlocks() | AskNode() | AskClients() | AskMembers() | AskMarks():
             return Right.LOOK
-        case AskHistory() | AskRoster():
+        case AskHistory():
             return Right.LOOK
         case AskMark():
             return Right.USE  # it may set a mark
-        case Break() | PrepareRoster() | AcceptRoster() | LearnRoster():
+        case Break():
             return Right.BREAK
         case _:
             assert_never(question)
@@ -158,7 +153,7 @@ class Entrance:
             return CALLS.get(tag, Right.USE) if type(tag) is Atom else Right.USE, "a call"
         if not is_ours(term):
             return Right.USE, "a message"  # of the Erlang original
-        if term[1] in (NOT_UNDERSTOOD, pages.TAKEN, ROSTER):
+        if term[1] is NOT_UNDERSTOOD or term[1] is pages.TAKEN:
             return Right.LOOK, "a message"
         try:
             told = unpack_to_server(term, name)

@@ -157,9 +157,7 @@ def _status(agent: Agent) -> Any:
 OPERATIONS: Final[dict[Word, Operation]] = {
     "lock": Operation(
         (OBJECTS,),
-        lambda agent, wait, objects: agent.event(
-            agent.machine.ask_all, agent.present(objects), wait
-        ),
+        lambda agent, wait, objects: agent.event(agent.machine.ask_all, objects, wait),
         unpack_result,
         waits=True,
     ),
@@ -171,8 +169,7 @@ OPERATIONS: Final[dict[Word, Operation]] = {
     ),
     "token": Operation((LOCK_ID,), _token, waits=True),
     "ask": Operation(
-        (OBJECTS,),
-        lambda agent, objects: agent.event(agent.machine.ask_all, agent.present(objects)),
+        (OBJECTS,), lambda agent, objects: agent.event(agent.machine.ask_all, objects)
     ),
     "unlock": Operation((LOCK_ID,), lambda agent, lock_id: agent.unlock_now(lock_id)),
     "surrender": Operation(

@@ -1,1 +1,0 @@
-"""A list of servers that changes while programs run: a model of the product's machines (decision 0129)."""
