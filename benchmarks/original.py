@@ -16,7 +16,6 @@ from pathlib import Path
 
 from benchmarks.messages import markdown, rewritten
 from locks_lab.original.runs import contended, outcome, rings
-from locks_lab.original.turns import RULES, SMALL, judge
 from locks_lab.original.variants import ORIGINAL, VARIANTS, Variant, variant_of
 from locks_lab.schedules.schedule import Policy
 
@@ -72,27 +71,12 @@ def names() -> dict[str, list[str]]:
     }
 
 
-def starving() -> Iterator[Sequence[str]]:
-    """Which rules for queues starve somebody, in which worlds."""
-    yield ("rule", *SMALL)
-    for rule in RULES.values():
-        judged = [judge(rule, claims) for claims in SMALL.values()]
-        yield (
-            f"`{rule.name}`",
-            *(
-                f"{'starved' if each.starved else 'all are served'}: {each.states:,}"
-                for each in judged
-            ),
-        )
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the tables, and write them into the page."""
     parser = argparse.ArgumentParser(description="What variants of the original's rules cost.")
     parser.add_argument("--write", action="store_true", help=f"write them into {PAGE.name}")
     options = parser.parse_args(arguments)
     tables = {name: markdown(table(variants), {0}) for name, variants in names().items()}
-    tables["starving"] = markdown(starving(), {0})
     for name, text in tables.items():
         print(f"{name}\n\n{text}\n")
     if options.write:

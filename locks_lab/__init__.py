@@ -22,7 +22,6 @@ It runs the same machines as the actors. Its packages, from the bottom up:
                     search     `Model`: states and moves; `DepthFirst`: a search of any model
                     explore    `explore`: depth first; returns `Explored`, or `TooManyStates`
                     shortest   breadth first: a shortest failing schedule, of any model
-                    starving   fair cycles of any model: is anybody starved?
                     space      the states of a world, and which orders need not be tried
                     outages    the states of its network
                     reactions  each step of each party, run once
@@ -35,8 +34,6 @@ It runs the same machines as the actors. Its packages, from the bottom up:
                     story      `act`: clients in turn; `tell`: a trace as sentences
                     formatter  messages as sentences, and as labels
                     diagrams   a trace as a Mermaid sequence diagram; wait-for graphs
-    crowd         crowds of clients in virtual time, with queues and busy servers
-    keepers       a model of grants that nodes keep, which the product does not have
     original      a model of the Erlang application, in its own world
     applications  functions of a program as clients, for `locks.testing`
                     strategies   when each client is due, drawn from a seed

@@ -1,4 +1,4 @@
-"""The simulator's command line: `python -m locks sim explore`, `run`, `replay`, `story`, `step`, `crowd` and `starve`.
+"""The simulator's command line: `python -m locks sim explore`, `run`, `replay`, `story` and `step`.
 
 A command imports its modules when it runs, so that other commands start faster. The exit status is
 0 if no violation was found, 1 if one was found, and 2 if an argument is wrong.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from locks.core.messages import Surrender
 from locks.core.steps import steps_of
-from locks.errors import InvalidOption, LocksError, nearest
+from locks.errors import InvalidOption, nearest
 from locks.model import REQUIREMENTS, Edge
 from locks_lab.commands.arguments import at_least, share, skipped
 from locks_lab.original.variants import ORIGINAL, VARIANTS
@@ -77,14 +77,6 @@ Enter takes the move that comes next in the usual order, a number another one of
 `locks play` shows the same in a browser.
 """
 
-STARVE = """\
-  python -m locks sim starve --client abc --client bca --client cab
-  python -m locks sim starve --client abc --client bca --client cab --rule swap
-
-A letter is an object. A client requests its objects in this order, releases them when it holds all, and comes again and again.
-The exit status is 1 if a client is starved: it waits for ever, although everybody else does what there is to do.
-"""
-
 FORMATS = ("text", "sequence", "waits", "steps")
 OF_THE_ORIGINAL = ("explore", "replay", "story", "step")  # commands for the model of the original
 
@@ -102,8 +94,6 @@ def add_command(commands: Any, about: str) -> None:
     _add_replay(subcommands)
     _add_story(subcommands)
     _add_step(subcommands)
-    _add_crowd(subcommands)
-    _add_starve(subcommands)
 
 
 def _add(
@@ -496,61 +486,6 @@ def _verdict(error: Exception | None) -> int:
 
 def _what(error: Exception) -> str:
     return str(error) if isinstance(error, AssertionError) else repr(error)
-
-
-# --- crowd ----------------------------------------------------------------------------------------
-
-
-def _add_crowd(subcommands: Any) -> None:
-    from locks_lab.commands import crowd as sim_crowd
-
-    about = sim_crowd.CROWD_ABOUT
-    parser: argparse.ArgumentParser = subcommands.add_parser(
-        "crowd",
-        help=about,
-        description=about[0].upper() + about[1:] + ".",
-        epilog=sim_crowd.CROWD_EPILOG,
-    )
-    sim_crowd.add_arguments(parser)
-    parser.set_defaults(run=partial(_refusing, sim_crowd.run_command))
-
-
-# --- starve ---------------------------------------------------------------------------------------
-
-
-def _add_starve(subcommands: Any) -> None:
-    from locks_lab.original import turns
-
-    about = "find out whether a rule for queues starves a client"
-    rules = "".join(f"  {rule.name:<18}{rule.about}\n" for rule in turns.RULES.values())
-    parser: argparse.ArgumentParser = subcommands.add_parser(
-        "starve", help=about, description=f"F{about[1:]}.", epilog=f"{STARVE}\nRules:\n{rules}"
-    )
-    client: dict[str, Any] = {"action": "append", "required": True, "metavar": "OBJECTS"}
-    parser.add_argument("--client", **client, help="once for each client")
-    rule: dict[str, Any] = {"choices": list(turns.RULES), "default": "ours", "metavar": "RULE"}
-    parser.add_argument("--rule", **rule, help="the rule (default ours)")
-    parser.set_defaults(run=partial(_refusing, _starve))
-
-
-def _starve(options: argparse.Namespace) -> int:
-    from locks_lab.original import turns
-
-    for each in options.client:
-        if not each.isalpha() or len(set(each)) < len(each):
-            raise InvalidOption(f"--client {each!r} is not letters, each once, such as abc")
-    states, starved = turns.judge(turns.RULES[options.rule], options.client)
-    print(f"{states:,} states: {'all are served' if starved is None else turns.tell(starved)}")
-    return 0 if starved is None else 1
-
-
-def _refusing(run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """Run a command; print what was wrong with its arguments."""
-    try:
-        return run(options)
-    except LocksError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
 
 
 # --- Arguments ----------------------------------------------------------------------------------

@@ -15,9 +15,6 @@ below. `docs/original_explained.md` shows where it fails.
     explore   a shortest failing schedule
     runs      rings in each order of requests, random schedules
     story     traces as sentences and drawings
-    leader    an instance of its elections
-    elections a world of them
-    turns     queues without messages, whose clients come again: who is starved
 """
 
 __all__: list[str] = []

@@ -6,13 +6,10 @@ import re
 import shlex
 import subprocess
 import sys
-from functools import partial
 
 import pytest
 
 from locks.__main__ import main
-from locks_lab.explorer import starving
-from locks_lab.original import turns
 from locks_lab.worlds import rules
 from tests.model.test_run import SILENT
 
@@ -181,26 +178,3 @@ def test_other_commands_do_not_pay_for_it() -> None:
     )
     out = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert out.stdout == "[]\n"
-
-
-def test_starve_says_who_is_never_served(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody under our rule; under another one a client, and how. What is no world is refused, and what is too large."""
-    world = ("--client", "abc", "--client", "bca", "--client", "cab")
-    assert sim("starve", *world) == 0
-    assert capsys.readouterr().out == "220 states: all are served\n"
-    assert sim("starve", *world, "--rule", "swap") == 1
-    out = capsys.readouterr().out
-    assert out.startswith("205 states: ")
-    assert out.endswith("So client 1 is never served\n")
-    for wrong in ("", "aa", "a b"):
-        assert sim("starve", "--client", wrong) == 2
-        assert "is not letters, each once" in capsys.readouterr().err
-
-
-def test_starve_gives_up_on_large_worlds(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Then nothing is proven, and it says so."""
-    monkeypatch.setattr(turns, "explored", partial(starving.explored, limit=10))
-    assert sim("starve", "--client", "abc", "--client", "bca") == 2
-    assert "nothing is proven" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Programs that count together, each with several workers: no step is lost, and what a killed one held is free at once.
+"""Programs that count together, one for each way of running: no step is lost, and what a killed one held is free at once.
 
 The programs are in `counters/`, those that serve requests in `web/`.
 """
@@ -6,7 +6,6 @@ The programs are in `counters/`, those that serve requests in `web/`.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import threading
@@ -24,7 +23,7 @@ from tests.programs.counters.counting import ROUNDS, WORKERS
 
 HERE = Path(__file__).parent
 REFUSED = "can't have locks of its own"
-LONG = 300.0  # seconds: pytest-xdist and notebooks start many processes
+LONG = 300.0  # seconds: pools start many processes
 
 
 class Counter(NamedTuple):
@@ -40,87 +39,31 @@ class Counter(NamedTuple):
 
 
 PROGRAMS = {
-    "trio": Counter("trio", "python trio_counter.py"),
-    "anyio on asyncio": Counter("anyio", "python anyio_counter.py asyncio"),
-    "anyio on trio": Counter("anyio", "python anyio_counter.py trio"),
-    "gevent": Counter("gevent", "python gevent_counter.py"),
-    "Tornado": Counter("tornado", "python tornado_counter.py"),
-    "Twisted": Counter("twisted", "python twisted_counter.py"),
-    "Scrapy": Counter("scrapy", "python scrapy_counter.py"),
-    "curio": Counter("curio", "python curio_counter.py"),
-    "eventlet": Counter("eventlet", "python eventlet_counter.py"),
-    "SQLAlchemy": Counter("sqlalchemy aiosqlite", "python sqlalchemy_counter.py"),
-    "notebook": Counter("ipykernel nbclient", "python notebook_counter.py nbclient"),
-    "papermill": Counter("ipykernel papermill", "python notebook_counter.py papermill"),
-}
-# Those of the standard library, and of what tests install, are run by `make explore`.
-COMMON = {
     "threads": Counter("threading", "python threads_counter.py"),
-    "asyncio": Counter("asyncio", "python asyncio_counter.py asyncio"),
-    "uvloop": Counter("uvloop", "python asyncio_counter.py uvloop"),
+    "gevent": Counter("gevent", "python gevent_counter.py"),
+    "asyncio": Counter("asyncio", "python asyncio_counter.py"),
+    "trio": Counter("trio", "python trio_counter.py"),
 }
 POOLS = {
-    "joblib": Counter("joblib", "python joblib_counter.py"),
-    "loky": Counter("loky", "python pools_counter.py loky"),
-    "pathos": Counter("pathos", "python pools_counter.py pathos.pools:ProcessPool"),
-    "multiprocess": Counter("multiprocess", "python pools_counter.py multiprocess:spawn"),
-    "mpire": Counter("mpire", "python pools_counter.py mpire:spawn"),
-    "pebble": Counter("pebble", "python pools_counter.py pebble"),
-    "billiard": Counter("billiard", "python pools_counter.py billiard:spawn"),
-}
-COMMON_POOLS = {
-    "fork": Counter("multiprocessing", "python pools_counter.py multiprocessing:fork"),
-    "spawn": Counter("multiprocessing", "python pools_counter.py multiprocessing:spawn"),
-    "forkserver": Counter("multiprocessing", "python pools_counter.py multiprocessing:forkserver"),
-    "ProcessPoolExecutor": Counter(
-        "concurrent.futures", "python pools_counter.py concurrent.futures"
-    ),
-    "pytest-xdist": Counter(
-        "xdist", "python -m pytest -n 3 -p no:cacheprovider --tb=line pytest_counter.py"
-    ),
+    "fork": Counter("multiprocessing", "python pools_counter.py fork"),
+    "spawn": Counter("multiprocessing", "python pools_counter.py spawn"),
+    "forkserver": Counter("multiprocessing", "python pools_counter.py forkserver"),
 }
 WEB = {
-    "Flask, waitress": Counter(
-        "flask waitress", "waitress-serve --listen=127.0.0.1:8000 flask_app:app"
-    ),
-    "Flask, gunicorn": Counter("flask gunicorn", "gunicorn -w 2 -b :8000 flask_app:app"),
-    "Flask, gunicorn's threads": Counter(
+    "prefork": Counter("flask gunicorn", "gunicorn -w 2 -b :8000 flask_app:app"),
+    "prefork, threads": Counter(
         "flask gunicorn", "gunicorn -w 2 -k gthread --threads 2 -b :8000 flask_app:app"
     ),
-    "Flask, gunicorn's gevent": Counter(
+    "prefork, greenlets": Counter(
         "flask gunicorn", "gunicorn -w 2 -k gevent -b :8000 flask_app:app"
     ),
-    "Bottle": Counter("bottle gunicorn", "gunicorn -w 2 -b :8000 bottle_app:app"),
-    "Falcon": Counter("falcon gunicorn", "gunicorn -w 2 -b :8000 falcon_app:app"),
-    "Pyramid": Counter(
-        "pyramid waitress", "waitress-serve --listen=127.0.0.1:8000 pyramid_app:app"
-    ),
-    "CherryPy": Counter("cherrypy", "python cherrypy_app.py 8000"),
-    "Django, gunicorn": Counter("django gunicorn", "gunicorn -w 2 -b :8000 django_app:wsgi"),
-    "Django, daphne": Counter("django daphne", "daphne -p 8000 django_app:asgi"),
-    "FastAPI, uvicorn": Counter(
-        "fastapi uvicorn", "uvicorn --workers 2 --port 8000 fastapi_app:app"
-    ),
-    "Starlette, uvicorn": Counter(
+    "spawn, event loop": Counter(
         "starlette uvicorn", "uvicorn --workers 2 --port 8000 starlette_app:app"
     ),
-    "Starlette, hypercorn": Counter(
-        "starlette hypercorn", "hypercorn -b 127.0.0.1:8000 starlette_app:app"
+    "spawn, threads of an event loop": Counter(
+        "fastapi uvicorn", "uvicorn --workers 2 --port 8000 fastapi_app:app"
     ),
-    "Starlette, granian": Counter(
-        "starlette granian", "granian --interface asgi --workers 2 --port 8000 starlette_app:app"
-    ),
-    "Litestar, uvicorn": Counter(
-        "litestar uvicorn", "uvicorn --workers 2 --port 8000 litestar_app:app"
-    ),
-    "Quart, hypercorn": Counter("quart hypercorn", "hypercorn -b 127.0.0.1:8000 quart_app:app"),
-    "Sanic": Counter("sanic", "sanic sanic_app:app --port 8000 --workers 2"),
-    "aiohttp": Counter("aiohttp", "python -m aiohttp.web -H 127.0.0.1 -P 8000 aiohttp_app:make"),
-    "Tornado": Counter("tornado", "python tornado_app.py 8000"),
 }
-EXPLORED = [
-    pytest.param(each, marks=pytest.mark.explore) for each in {**COMMON, **COMMON_POOLS, **WEB}
-]
 
 
 def prepare(program: Counter, folder: Path) -> None:
@@ -183,18 +126,13 @@ def check(folder: Path) -> int:
 @pytest.mark.parametrize(
     "name",
     [
-        "gevent",
-        *(
-            pytest.param(each, marks=pytest.mark.explore)
-            for each in {**PROGRAMS, **POOLS}
-            if each != "gevent"
-        ),
-        *EXPLORED[: len(COMMON) + len(COMMON_POOLS)],
+        pytest.param(each, marks=[] if each == "gevent" else pytest.mark.explore)
+        for each in PROGRAMS | POOLS
     ],
 )
 def test_a_killed_program_lets_go(name: str, tmp_path: Path) -> None:
     """Of three programs the one that counts first is killed while it does; the others go on at once, and each step of theirs is there."""
-    program = {**PROGRAMS, **POOLS, **COMMON, **COMMON_POOLS}[name]
+    program = (PROGRAMS | POOLS)[name]
     prepare(program, tmp_path)
     with ExitStack() as stack:
         machine = stack.enter_context(Machine())
@@ -214,7 +152,8 @@ def test_a_killed_program_lets_go(name: str, tmp_path: Path) -> None:
     assert check(tmp_path) == 2 * len(WORKERS) * len(ROUNDS)
 
 
-@pytest.mark.parametrize("name", EXPLORED[len(COMMON) + len(COMMON_POOLS) :])
+@pytest.mark.explore
+@pytest.mark.parametrize("name", WEB)
 def test_a_killed_process_of_a_web_program_lets_go(name: str, tmp_path: Path) -> None:
     """The process that serves the first request is killed; the requests to another program are served, one at a time."""
     program = WEB[name]
@@ -236,25 +175,11 @@ def test_a_killed_process_of_a_web_program_lets_go(name: str, tmp_path: Path) ->
     assert check(tmp_path) == sum(each.count("done") for each in answers)
 
 
-def starts_several(program: Counter) -> bool:
-    """Whether it has several processes."""
-    return re.search(r" (-w|-n|--workers) \d", program.start) is not None
-
-
 @pytest.mark.explore
-@pytest.mark.parametrize(
-    "name",
-    [
-        *POOLS,
-        *COMMON_POOLS,
-        *(
-            name for name in WEB if starts_several(WEB[name]) and "Django" not in name
-        ),  # it logs no errors
-    ],
-)
+@pytest.mark.parametrize("name", POOLS | WEB)
 def test_several_processes_without_servers_are_refused(name: str, tmp_path: Path) -> None:
     """Each of them would have locks of its own, and exclude nobody. The error is in the program's log, and no step was counted."""
-    program = {**POOLS, **COMMON_POOLS, **WEB}[name]
+    program = (POOLS | WEB)[name]
     prepare(program, tmp_path)
     (tmp_path / "go").touch()
     with ExitStack() as stack:
@@ -273,12 +198,12 @@ def test_several_processes_without_servers_are_refused(name: str, tmp_path: Path
 @pytest.mark.explore
 def test_without_a_common_lock_the_check_fails(tmp_path: Path) -> None:
     """Programs whose locks exclude nobody count at the same time, and the check says so."""
-    prepare(COMMON["threads"], tmp_path)
+    prepare(PROGRAMS["threads"], tmp_path)
     with ExitStack() as stack:
         machine = stack.enter_context(Machine())
         environment = {**machine.environment, "LOCKS_SERVERS": "here"}
         for _ in range(3):
-            stack.enter_context(managed(COMMON["threads"].start, tmp_path, environment))
+            stack.enter_context(managed(PROGRAMS["threads"].start, tmp_path, environment))
         eventually(lambda: len(notes_in(tmp_path)) == 3)
         with pytest.raises(AssertionError):
             check(tmp_path)

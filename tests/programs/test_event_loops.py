@@ -47,16 +47,6 @@ with locks.RLock(("x",)):
     pass
 task.react(lambda reactor: ensureDeferred(main()))
 """,
-    "curio": """
-import curio, locks, locks.aio.tasks
-
-async def main():
-    print(*tried(), await curio.run_in_thread(in_thread), sep="\\n")
-
-with locks.RLock(("x",)):
-    pass
-curio.run(main)
-""",
     "eventlet": """
 import eventlet, locks, locks.aio.tasks
 from eventlet import tpool
@@ -87,7 +77,7 @@ def test_tasks_that_share_a_thread_are_refused(name: str) -> None:
     *refused, last = said(TRIED + LOOPS[name])
     assert last == "in a thread", refused
     assert len(refused) == (8 if name == "twisted" else 4)
-    works = {"twisted": "deferToThread", "curio": "run_in_thread", "eventlet": "tpool.execute"}
+    works = {"twisted": "deferToThread", "eventlet": "tpool.execute"}
     assert all(works[name] in line for line in refused)
     assert sum(line.startswith("BlocksEventLoop: ") for line in refused) == 3 * len(refused) // 4
 

@@ -246,15 +246,15 @@ LEADER = [
 # The command line loads the laboratory's commands by the names in `COMMANDS` of `locks/__main__.py`, when they are used: it
 # imports none of it. Nothing else in `locks` and `locks_leader` names the laboratory, but `locks.testing`.
 LAB_ROOMS = (
-    *("worlds", "schedules", "explorer", "cases", "stories", "crowd", "keepers", "original"),
-    "applications",
+    *("worlds", "schedules", "explorer", "cases"),
+    *("stories", "original", "applications"),
 )
 LAB = [
     Layer(
         "lab",
         ("locks_lab", *(f"locks_lab.{room}*" for room in LAB_ROOMS)),
         ("form", *GROUND, "core"),
-        "worlds/, schedules/, explorer/, cases/, stories/, crowd/, keepers/, original/, applications/: the simulator",
+        "worlds/, schedules/, explorer/, cases/, stories/, original/, applications/: the simulator",
     ),
     Layer(
         "lab leader",

@@ -7,18 +7,15 @@ import re
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
 import locks
 from benchmarks import finding
-from benchmarks.__main__ import GROUPS
 from benchmarks.finding import TOOLS
 from locks.testing import Simulation
 from tests.warm import run_program
 
-ROOT = Path(__file__).parents[2]
 FIGURES = [
     *("transaction", "nth", "shared", "rings", "table", "memory", "handover", "bank"),
     *("remote", "quorum", "crowd_nodes"),
@@ -56,27 +53,12 @@ def test_a_quick_run_of_a_figure_has_rows(name: str) -> None:
             print(skipped)
 
 
-@pytest.mark.explore
-def test_only_some_are_run_and_written(tmp_path: Path) -> None:
-    """`--only` leaves the others out; the tables stay on the standard output beside a file."""
-    file = tmp_path / "figures.json"
-    done = run("--quick", "--only", "rings", "nth", "--json", str(file))
-    assert done.returncode == 0, done.stderr
-    assert "ring of 3" in done.stdout
-    assert set(json.loads(file.read_text(encoding="utf-8"))["figures"]) == {"rings", "nth"}
-
-
 def test_unknown_figures_are_refused() -> None:
     """A wrong name is an error of the command line, which lists the right ones."""
     done = run("--only", "nonsense")
     assert done.returncode == 2
     (listed,) = re.findall(r"choose from (.*)\)", " ".join(done.stderr.split()))
     assert set(re.findall(r"\w+", listed)) == {*FIGURES, "crowd"}
-
-
-def test_crowd_is_all_figures_of_crowds() -> None:
-    """`--only crowd` stands for each figure whose name begins with it."""
-    assert set(GROUPS["crowd"]) == {name for name in FIGURES if name.startswith("crowd_")}
 
 
 @pytest.mark.parametrize("tool", [*TOOLS])

@@ -37,8 +37,6 @@ from examples.lock_table_picture import main as lock_table_picture
 from locks.__main__ import main
 from locks.metrics.names import describe as describe_metrics
 from locks.runtime.logs import describe_events, describe_loggers
-from tests.others.record import describe_differences, describe_suites
-from tests.others.tried import describe_tried
 from tests.repo.election_pictures import main as election_pictures
 from tests.repo.layers import main as layers
 
@@ -72,9 +70,6 @@ LISTS = {
     "loggers": describe_loggers,
     "events": describe_events,
     "metrics": describe_metrics,
-    "suites": describe_suites,
-    "suite-differences": describe_differences,
-    "tried": describe_tried,
     "finding": describe_finding,
 }
 
@@ -184,8 +179,8 @@ PAGE = """\
 sequenceDiagram
 ```
 
-<!-- generated: list suites -->
-| Suite | Passed |
+<!-- generated: list finding -->
+| Logger | |
 | --- | --- |
 
 | this | is not |

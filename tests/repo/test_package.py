@@ -46,23 +46,6 @@ def test_addresses_are_made_of_one_setting(tmp_path: Path, monkeypatch: pytest.M
     assert f"{HOME}/raw/HEAD/docs/img/" in readme
 
 
-def test_the_readme_is_short() -> None:
-    """Whoever looks for twenty seconds sees what it is, how it is installed, a program, and where to read on."""
-    lines = (ROOT / "README.md").read_text("utf-8").splitlines()
-    assert len(lines) <= 100
-    parts = [line for line in lines if line.startswith("#")]
-    assert parts == [
-        *(
-            "# locks",
-            "## Install",
-            "## A first program",
-            "## Four tasks",
-            "## Read on",
-            "## Credits",
-        )
-    ]
-
-
 def test_without_a_home_nothing_is_invented(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

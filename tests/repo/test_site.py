@@ -18,8 +18,6 @@ import pytest
 
 import mkdocs_hooks as hooks
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.mark.parametrize(
     ("page", "found"),
@@ -134,11 +132,6 @@ def test_the_pin_is_a_version_that_the_theme_can_use() -> None:
     assert re.fullmatch(r"11\.\d+\.\d+", hooks.MERMAID.version)
     for package in (hooks.MERMAID, hooks.PYODIDE):
         assert re.fullmatch(r"sha512-[A-Za-z0-9+/]{86}==", package.integrity)
-
-
-def test_the_build_uses_the_hooks() -> None:
-    """MkDocs is told of them."""
-    assert "hooks: [mkdocs_hooks.py]" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
 def test_the_site_has_the_page_to_play_with(

@@ -22,7 +22,6 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.changing import MORE, Changing
 from tests.cluster.commands import Done, locks
 from tests.cluster.harness import ROOT, Worker, World
 from tests.cluster.ledger import Bank, Ledger
@@ -141,47 +140,6 @@ def test_copies_need_the_present_version(earlier: Path) -> None:
         done = python(earlier, ["-c", TAKE], {**new.environment(), "LOCKS_COPIES": ""})
         assert "does not serve this program" in done.stdout or "do not serve" in done.stdout
         assert f"was started with {', '.join(NAMES)} (require='majority')" in done.stdout
-
-
-STAY = """
-import sys, locks
-with locks.transaction(timeout=20) as tx:
-    tx.write_lock(("a",))
-print("ready", flush=True)
-sys.stdin.readline()
-"""
-
-
-def test_an_older_program_and_a_list_that_changes(earlier: Path) -> None:
-    """A change is undone while an older program is connected, and the error names it. Later, it is refused with the old list, and served with the present one."""
-    with World() as world:
-        servers = Changing(world)
-        known = servers.environment()
-        older = subprocess.Popen(
-            [sys.executable, "-c", STAY],
-            cwd=earlier,
-            env={**known, "PYTHONPATH": str(earlier)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            assert older.stdout is not None
-            assert older.stdout.readline() == "ready\n"
-            replace = ("replace", NAMES[0], servers.places[MORE[0]])
-            done = servers.change(*replace, "--timeout", "1")
-            assert done.status == 3
-            assert "or run an older version: " in done.error
-            assert f"-{older.pid}-" in done.error
-            assert sorted(servers.list) == sorted(NAMES)
-        finally:
-            older.communicate("\n", timeout=LIMIT)
-        assert servers.change(*replace).status == 0
-        done = python(earlier, ["-c", TAKE], known)
-        assert f"{NAMES[1]} has the servers {NAMES[1]}, {NAMES[2]}, {MORE[0]}" in done.stdout
-        present = ",".join(servers.places[name] for name in (*NAMES[1:], MORE[0]))
-        done = python(earlier, ["-c", TAKE], {**known, "LOCKS_SERVERS": present})
-        assert done.stdout == "True\n"
 
 
 @pytest.fixture(

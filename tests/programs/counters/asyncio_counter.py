@@ -1,5 +1,4 @@
 import asyncio
-import sys
 
 from counting import ROUNDS, WORKERS, count_one_in_task
 
@@ -16,9 +15,4 @@ async def main():
     await asyncio.gather(*[count() for _ in WORKERS])
 
 
-if sys.argv[1] == "uvloop":
-    import uvloop
-
-    uvloop.run(main())
-else:
-    asyncio.run(main())
+asyncio.run(main())
