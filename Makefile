@@ -13,7 +13,7 @@ PIP := $(PY) -m pip install --disable-pip-version-check -q -c constraints.txt
 MADE := .venv/made-with-python-$(VERSION)
 SOURCES := $(wildcard locks locks_leader locks_lab locks_pytest.py examples)
 
-.PHONY: run test slow explore engines bench docs screenshots check wheel package compiled clean
+.PHONY: run test slow explore engines bench docs screenshots check wheel package clean
 
 run: .venv/installed-base
 	$(PY) -m locks demo $(ARGS)
@@ -54,56 +54,27 @@ screenshots: .venv/installed-test
 
 check: .venv/installed-test
 	$(PY) -m ruff check .
+	$(PY) -m ruff check -q --preview --select RUF027 . # a text that lacks its f
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy --strict $(SOURCES)
 
-# dist: the source distribution, and from it two wheels; the one in dist/compiled has compiled modules, too, and needs a C compiler.
-# On Linux auditwheel finds out the oldest manylinux that it fits, and gives it that tag.
+# dist: the source distribution, and from it the wheel.
 wheel: export PIP_CONSTRAINT = $(CURDIR)/constraints.txt
 wheel: .venv/installed-dev
 	rm -rf build dist
 	$(PY) -m build -o dist . >.venv/build.log 2>&1 || { cat .venv/build.log; exit 1; }
-	@if ! command -v $${CC:-cc} >/dev/null; then echo "no C compiler here: no compiled wheel is made or tested"; exit; fi; set -ex; \
-	LOCKS_COMPILE=1 $(PY) -m pip wheel --disable-pip-version-check -q --no-deps -w dist/compiled dist/*.tar.gz; \
-	for wheel in dist/compiled/*-linux_*.whl; do \
-		[ -f $$wheel ] || continue; \
-		PATH=$(CURDIR)/.venv/bin:$$PATH $(PY) -m auditwheel repair -w dist/compiled $$wheel; \
-		rm $$wheel; \
-	done
-	@ls dist/*.* dist/compiled/*
+	@ls dist/*
 
-# Checks what would be published, and installs the wheel of interpreted modules as a user does: nothing else is there.
+# Checks what would be published, and installs the wheel as a user does: nothing else is there.
 FRESH := .venv/fresh
 package: export PIP_CONSTRAINT = $(CURDIR)/constraints.txt
 package: wheel
-	$(PY) -m twine check --strict dist/*.*
+	$(PY) -m twine check --strict dist/*
 	$(PY) -m check_wheel_contents dist/*.whl
 	rm -rf $(FRESH)
 	$(PY) -m venv $(FRESH)
 	$(FRESH)/bin/python -m pip install --disable-pip-version-check -q dist/*.whl
-	LOCKS_INSTALLED=$(FRESH)/bin/python $(PY) -m pytest $(INSTALLED)
-
-# Installs the compiled wheel into an environment of its own, and runs tests on it that have no other package to
-# import. (Its modules share one that lies beside the packages.) What simulates is run on the interpreted modules that the wheel has as well.
-CLEAN := .venv/with-the-wheel
-INSTALLED := tests/repo/test_installed.py
-TESTED := $(addprefix tests/,unit runtime api cluster leader torture/test_systematic.py) $(INSTALLED)
-compiled: export PIP_CONSTRAINT = $(CURDIR)/constraints.txt
-compiled: export PYTHONDONTWRITEBYTECODE = 1
-compiled: wheel
-	@[ -d dist/compiled ] || exit 0; set -e; \
-	rm -rf $(CLEAN); \
-	$(PY) -m twine check --strict dist/compiled/*; \
-	$(PY) -m check_wheel_contents --no-config --ignore W004,W009 dist/compiled/*; \
-	$(PY) -m venv $(CLEAN); \
-	$(CLEAN)/bin/python -m pip install --disable-pip-version-check -q "$$(ls dist/compiled/*.whl)[test]"; \
-	mkdir $(CLEAN)/checkout; \
-	tar -c --exclude './.*' --exclude ./locks --exclude ./locks_leader --exclude ./locks_lab --exclude ./build --exclude ./dist . | tar -x -C $(CLEAN)/checkout; \
-	cd $(CLEAN)/checkout; \
-	../bin/python -c 'import locks; assert locks.__compiled__ and "site-packages" in locks.__file__, locks.__file__'; \
-	LOCKS_PURE=0 ../bin/python -m pytest -n auto --dist loadgroup -m "not explore" $(TESTED) $(ARGS); \
-	LOCKS_PURE=1 ../bin/python -c 'import locks; assert not locks.__compiled__ and "site-packages" in locks.__file__, locks.__file__'; \
-	../bin/python -m pytest -n auto -m "not explore" tests/api/test_testing.py tests/model/test_rules.py
+	LOCKS_INSTALLED=$(FRESH)/bin/python $(PY) -m pytest tests/repo/test_installed.py
 
 clean:
 	rm -rf .venv site build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,7 +1,7 @@
 """The pytest plugin of `locks.testing`: the fixture `simulation`, options, and short reports.
 
 It is a separate module that imports `locks` only when a test needs it: pytest loads it in every run, also for programs that
-do not use locks. Where compiled modules are installed, it chooses the interpreted ones before anything else imports `locks`.
+do not use locks.
 
 Each seed is a test. Work that concerns all seeds of one test is done where all reports arrive (with pytest-xdist, in its
 controller): it sums up what happened, fails if an expected event did not happen, reports one failure in full, and
@@ -10,14 +10,11 @@ keeps the failed seeds in pytest's cache.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
-from importlib.machinery import ExtensionFileLoader, PathFinder
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -25,11 +22,9 @@ import pytest
 if TYPE_CHECKING:
     from locks.testing import Simulation, Summary
 
-PURE = "LOCKS_PURE"
 PROPERTY = "locks"
 CACHE = "locks/failed"
 MOST_SHOWN = 20  # seeds in a line
-LONGEST_NAME = 100  # characters of a file's name
 
 
 class Setting(NamedTuple):
@@ -41,28 +36,6 @@ class Setting(NamedTuple):
     expect: tuple[str, ...] = ()
     patch: bool = False
     of: int = 1  # number of seeds
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests() -> None:
-    """Choose the interpreted modules, which simulations need: what conftests and tests import first may load compiled ones."""
-    if PURE not in os.environ and "locks" not in sys.modules and _has_compiled():
-        os.environ[PURE] = "1"
-
-
-def pytest_report_header() -> str | None:
-    """Say so, where there was a choice."""
-    if os.environ.get(PURE) == "1" and _has_compiled():
-        return f"locks: interpreted modules, which simulations need; {PURE}=0 chooses the compiled ones"
-    return None
-
-
-def _has_compiled() -> bool:
-    """Whether compiled modules are installed; without an import of `locks`."""
-    package = importlib.util.find_spec("locks")
-    path = package and package.submodule_search_locations
-    sample = PathFinder.find_spec("locks.model", path) if path else None
-    return sample is not None and isinstance(sample.loader, ExtensionFileLoader)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -81,12 +54,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--locks-diagram",
         action="store_true",
         help="also show a failed simulation as a Mermaid diagram",
-    )
-    group.addoption(
-        "--locks-svg",
-        type=Path,
-        metavar="FOLDER",
-        help="draw each failed simulation as an SVG file in this folder",
     )
 
 
@@ -189,19 +156,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
         found = explained(pyfuncitem.obj, simulation, error, alone and first)
         if pyfuncitem.config.option.locks_diagram:
             pyfuncitem.add_report_section("call", "diagram", found.simulation.diagram())
-        if (folder := pyfuncitem.config.option.locks_svg) is not None:
-            path = _drawn(found.simulation, folder, pyfuncitem.nodeid)
-            pyfuncitem.add_report_section("call", "drawing", str(path))
         raise found.error from None
-
-
-def _drawn(simulation: Simulation, folder: Path, name: str) -> Path:
-    """Draw a simulation into a file named after its test."""
-    plain = re.sub(r"[^\w.-]+", "_", name).strip("_")
-    path = folder / f"{plain[-LONGEST_NAME:]}.svg"
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(simulation.diagram("svg"), "utf-8")
-    return path
 
 
 _shrunk: dict[Any, set[str]] = {}

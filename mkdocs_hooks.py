@@ -11,7 +11,7 @@
   if any of it is not of the site. What scripts would load only the browser can tell. So each page has it refuse that
   (`POLICY`).
 
-MkDocs calls the functions `on_...`; why it is so: `docs/decisions/0046-pictures-without-a-network.md`.
+MkDocs calls the functions `on_...`; why it is so: `docs/decisions/0048-package-and-site.md`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ from typing import Any
 
 import gevent
 
-import locks
 from benchmarks import (
     bank,
     beam,
@@ -116,8 +115,7 @@ def _run_all(arguments: argparse.Namespace) -> int:
         results[name] = {"title": figure.title, "contexts": contexts}
         print(table(f"{name}: {figure.title}", rows, skipped), file=out, flush=True)
     took = time.monotonic() - begun
-    kind = "compiled" if locks.__compiled__ else "interpreted"
-    print(f"{took:.0f} s, {kind}", *failed, sep="\n", file=out)
+    print(f"{took:.0f} s", *failed, sep="\n", file=out)
     if arguments.json:
         text = json.dumps(
             {"about": _about(arguments.quick, took), "figures": results}, indent=2, default=str
@@ -188,7 +186,6 @@ def _about(quick: bool, took: float) -> dict[str, Any]:
         "quick": quick,
         "seconds": round(took, 1),
         "python": platform.python_version(),
-        "compiled": locks.__compiled__,
         "packages": {name: version(name) for name in ("gevent", "greenlet", "pykka")},
         "processors": _processors(),
         "machine": platform.platform(),

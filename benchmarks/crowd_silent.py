@@ -28,7 +28,7 @@ from benchmarks.lab import Lab, now
 __all__ = ["FIGURES"]
 
 BUDGET = 1.5  # seconds for one kind of work while a server is stopped
-STOPPED = 2.5  # seconds for which a server is stopped; one that speaks again sooner was busy, and is given more time (0076)
+STOPPED = 2.5  # seconds for which a server is stopped; one that speaks again sooner was busy, and is given more time (0015)
 LIMIT = 6.0  # seconds for one piece of work
 ADDED = 100.0  # milliseconds that a stopped server may add
 Work = Callable[[], float]

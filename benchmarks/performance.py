@@ -1,10 +1,7 @@
 """The tables and plots of `docs/performance.md`, from figures that were measured.
 
-    python -m benchmarks --json benchmarks/measured/pure.json        # measures; takes minutes
-    python -m benchmarks.performance --write                         # and writes the page anew
-
-`benchmarks/measured` has one file for the interpreted modules (`pure.json`), and one for those of a compiled
-wheel (`compiled.json`), measured with the Python in which that wheel is installed. Lines of both are set side by side.
+python -m benchmarks --json benchmarks/measured/bench.json        # measures; takes minutes
+python -m benchmarks.performance --write                          # and writes the page anew
 """
 
 from __future__ import annotations
@@ -24,8 +21,7 @@ __all__ = ["PAGE", "main", "pictures", "tables"]
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"
 IMAGES = ROOT / "docs" / "img"
-MEASURED = ROOT / "benchmarks" / "measured"
-FORMS = ("pure", "compiled")
+MEASURED = ROOT / "benchmarks" / "measured" / "bench.json"
 
 SECTIONS: dict[str, Sequence[str]] = {
     "one client": ("transaction", "handover", "task"),
@@ -42,60 +38,47 @@ SECTIONS: dict[str, Sequence[str]] = {
 """The tables of the page, and the figures in each of them."""
 
 SKIPPED = ("threads: two cores", "threads: one core")  # as hubs do; `make bench` shows them
-HEAD = ("work", "pure", "compiled", "compared with", "pure", "compiled", "target")
+HEAD = ("work", "time", "compared with", "ratio", "target")
 
-Key = tuple[str, str, str]
-Measured = dict[str, dict[Key, Row]]
+Rows = dict[tuple[str, str, str], Row]
 
 
-def read(folder: Path = MEASURED) -> Measured:
-    """The rows of each form, by figure, case and yardstick."""
-    found: Measured = {}
-    for form in FORMS:
-        rows: dict[Key, Row] = {}
-        file = folder / f"{form}.json"
-        figures = json.loads(file.read_text(encoding="utf-8"))["figures"] if file.exists() else {}
-        for name, figure in figures.items():
-            for context in figure["contexts"].values():
-                for each in context.get("rows", ()):
-                    row = Row(**each)
-                    if not row.case.startswith(SKIPPED):
-                        rows[name, row.case, row.yardstick] = row
-        found[form] = rows
+def read(file: Path = MEASURED) -> Rows:
+    """What was measured, by figure, case and yardstick."""
+    found: Rows = {}
+    for name, figure in json.loads(file.read_text(encoding="utf-8"))["figures"].items():
+        for context in figure["contexts"].values():
+            for each in context.get("rows", ()):
+                row = Row(**each)
+                if not row.case.startswith(SKIPPED):
+                    found[name, row.case, row.yardstick] = row
     return found
 
 
-def lines(measured: Measured, figures: Sequence[str]) -> Iterator[Sequence[str]]:
+def lines(measured: Rows, figures: Sequence[str]) -> Iterator[Sequence[str]]:
     """The lines of one table."""
-    pure, compiled = (measured[form] for form in FORMS)
-    for key in dict.fromkeys((*pure, *compiled)):
-        if key[0] not in figures:
-            continue
-        both = [rows.get(key) for rows in (pure, compiled)]
-        row = next(each for each in both if each is not None)
-        yield (
-            row.case + (f" ({row.note})" if row.note and row.ratio is None else ""),
-            *("" if each is None else f"{number(each.value)} {each.unit}" for each in both),
-            row.yardstick or "",
-            *(
-                "" if each is None or each.ratio is None else f"{number(each.ratio)}"
-                for each in both
-            ),
-            "" if row.target is None else f"{row.target:g}"
-            + ("" if row.target_on == "ratio" else f" {row.unit}"),
-        )  # fmt: skip
+    for (figure, _, _), row in measured.items():
+        if figure in figures:
+            yield (
+                row.case + (f" ({row.note})" if row.note and row.ratio is None else ""),
+                f"{number(row.value)} {row.unit}",
+                row.yardstick or "",
+                "" if row.ratio is None else number(row.ratio),
+                "" if row.target is None else f"{row.target:g}"
+                + ("" if row.target_on == "ratio" else f" {row.unit}"),
+            )  # fmt: skip
 
 
-def tables(measured: Measured) -> dict[str, str]:
+def tables(measured: Rows) -> dict[str, str]:
     """The tables of the page, as Markdown."""
-    found = {}
-    for name, figures in SECTIONS.items():
-        found[name] = markdown([HEAD, *lines(measured, figures)], {0, 3})
-    return found
+    return {
+        name: markdown([HEAD, *lines(measured, figures)], {0, 2})
+        for name, figures in SECTIONS.items()
+    }
 
 
 def points(
-    rows: dict[Key, Row], figure: str, before: str, after: str = "", beside: str | None = None
+    rows: Rows, figure: str, before: str, after: str = "", beside: str | None = None
 ) -> list[tuple[float, float]]:
     """Of cases like `ring of 5`, the number and what was measured: of it, or of what it is compared with."""
     found = {}
@@ -108,19 +91,16 @@ def points(
     return sorted(found.items())
 
 
-def pictures(measured: Measured) -> dict[str, str]:
+def pictures(measured: Rows) -> dict[str, str]:
     """The plots of the page, by the names of their files."""
-    pure, compiled = (measured[form] for form in FORMS)
     other = "gevent.lock.RLock"
     crowds = [
-        Line("interpreted", points(pure, "shared", "hub: ", " clients"), 0),
-        Line("compiled", points(compiled, "shared", "hub: ", " clients"), 0, dashed=True),
-        Line(other, points(pure, "shared", "hub: ", " clients", other), 2),
+        Line("locks", points(measured, "shared", "hub: ", " clients"), 0),
+        Line(other, points(measured, "shared", "hub: ", " clients", other), 2),
     ]
     circles = [
-        Line("interpreted", points(pure, "rings", "ring of "), 0),
-        Line("compiled", points(compiled, "rings", "ring of "), 0, dashed=True),
-        Line("no deadlock", points(pure, "rings", "ring of ", "", "chain of "), 1),
+        Line("locks", points(measured, "rings", "ring of "), 0),
+        Line("no deadlock", points(measured, "rings", "ring of ", "", "chain of "), 1),
     ]
     return {
         "performance-shared.svg": plot(

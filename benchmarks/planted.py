@@ -1,4 +1,4 @@
-"""Realistic programs with a planted bug each, as clients of a simulation. Tests and `benchmarks.finding` look for the bugs."""
+"""Realistic programs with a planted bug each, as clients of a simulation. Tests and `benchmarks.strategies` look for the bugs."""
 
 from __future__ import annotations
 

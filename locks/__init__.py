@@ -16,8 +16,9 @@ algorithm Thomas Arts model-checked and refined.
 import os
 from typing import TYPE_CHECKING
 
-from locks.form import COMPILED  # before all others: it says which of them are found
-from locks.form.first_use import at_first_use
+from locks.runtime import forked as _forked  # noqa: F401  # forks are noted from here on
+from locks.runtime.first_use import at_first_use
+from locks.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from locks import actors as actors
@@ -98,7 +99,6 @@ if TYPE_CHECKING:  # the old names (`locks.form.moved`)
     from locks.facts import RequestFact as RequestFact
     from locks.facts import break_transaction as break_transaction
     from locks.facts import waits as waits
-    from locks.node import Discovery as Discovery
     from locks.node import Node as Node
     from locks.node import NodeDown as NodeDown
     from locks.node import NodeUp as NodeUp
@@ -124,9 +124,6 @@ if TYPE_CHECKING:  # the old names (`locks.form.moved`)
     Wait = facts.WaitEdge
     Waits = facts.WaitReport
 
-__version__ = "0.2.0"
-__compiled__ = COMPILED
-"""Whether this process uses compiled modules."""
 
 # What everyday programs need.
 __all__ = [

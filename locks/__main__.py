@@ -14,13 +14,11 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from locks import form
+from locks.version import __version__
 
 __all__ = ["Command", "main"]
 
 INTERRUPTED = 128 + signal.SIGINT
-INTERPRETED = ("sim", "play")  # they need the simulator
-SIMULATED = (*INTERPRETED, "demo", "completion")  # or a part of it, or know its options
 
 
 class Command(NamedTuple):
@@ -50,7 +48,6 @@ COMMANDS = {
     ),
     "graph": Command("locks.cli.graph", "show who waits for whom"),
     "groups": Command("locks.cli.groups", "list the process groups and their members"),
-    "history": Command("locks.cli.history", "show who held a lock, from audit logs"),
     "node": Command("locks.cli.node", "run a lock server for other nodes"),
     "play": Command(
         "locks_lab.commands.play", "play the algorithm step by step, on a page for a browser"
@@ -83,8 +80,6 @@ def main(
         more: More commands, by name.
     """
     with _ends_at_once():
-        if arguments is None and sys.argv[1:] and sys.argv[1] in SIMULATED:
-            form.run_interpreted()
         options = _parsed(sys.argv[1:] if arguments is None else arguments, prog, more or {})
         from locks.cli.printing import run_printing
     status = run_printing(f"locks {options.command}", lambda: options.run(options))
@@ -120,17 +115,12 @@ def _parsed(arguments: Sequence[str], prog: str, more: Mapping[str, Command]) ->
     from locks.cli.parser import Parser
 
     parser = Parser(prog=prog, description="Deadlock-resolving, hierarchical read/write locks.")
-    parser.add_argument("--version", action="version", version=f"locks {form.version()}")
+    parser.add_argument("--version", action="version", version=f"locks {__version__}")
     parser.set_defaults(root=parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     named = next((each for each in arguments if not each.startswith("-")), "")
     for name, command in {**COMMANDS, **more}.items():
-        if name in INTERPRETED and form.COMPILED:  # `run_interpreted` has not come here
-            again = commands.add_parser(name, help=command.about)
-            again.set_defaults(
-                run=lambda options: form.require_interpreted(f"locks {options.command}")
-            )
-        elif named in (name, "completion"):
+        if named in (name, "completion"):
             import_module(command.module).add_command(commands, command.about)
         else:
             commands.add_parser(name, help=command.about)

@@ -7,14 +7,15 @@ Each function checks its arguments before it changes anything. Most programs use
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 import pykka
 
 from locks.core.agent.flags import Flag
-from locks.core.checked import check_agent_id
 from locks.errors import InvalidOption, MisuseError
+from locks.lock_ids import shown
 from locks.model import (
+    SERIAL_MASK,
     AgentId,
     Contender,
     LockInfo,
@@ -37,19 +38,18 @@ from locks.node.client.objects import (
     surrender_to,
 )
 from locks.node.client.owner import Owner
+from locks.node.client.refusals import not_from_elsewhere
 from locks.node.client.scope import Nodes
 from locks.node.node import Node
 from locks.node.ports import PendingCall
 from locks.node.sendable import check_sendable
 from locks.node.server import Watcher, listener
 from locks.program.default import default_node
+from locks.ranges import LONGEST_NAME
 from locks.runtime.addressed import OfAnotherNode
 from locks.runtime.callables import check_callable
 from locks.runtime.hints import Unpack
 from locks.runtime.monitor import Client, current_client
-
-if TYPE_CHECKING:
-    from locks.node.peers.remote_clients import RemoteAgent
 
 __all__ = [
     "await_all_locks",
@@ -497,19 +497,16 @@ def watchers(lock_id: Sequence[Any]) -> list[Any]:
 # --- Checks of what users pass ------------------------------------------------------------------
 
 
-def checked_agent(agent: Any) -> Agent | RemoteAgent:
-    """Check an agent, on this or another node.
+def checked_agent(agent: Any) -> Agent:
+    """Check an agent of this node.
 
     Raises:
-        MisuseError: It is not an agent.
+        MisuseError: It is none.
     """
     if isinstance(agent, Agent):
         return agent
     if isinstance(agent, OfAnotherNode):
-        cluster = default_node().cluster
-        found = None if cluster is None else cluster.agent_behind(agent)
-        if found is not None:
-            return found
+        raise not_from_elsewhere(agent)
     raise MisuseError(
         f"{agent!r} is not an agent; note that begin_transaction() returns a pair (agent, result). Without an agent, use "
         "locks.Lock(lock_id)",
@@ -519,7 +516,21 @@ def checked_agent(agent: Any) -> Agent | RemoteAgent:
 
 def checked_agent_id(agent: Any) -> AgentId:
     """Check an agent, or an agent's id, as in views and reports; return the id."""
-    return check_agent_id(agent) if isinstance(agent, AgentId) else checked_agent(agent).id
+    cluster = default_node().cluster
+    if cluster is not None and isinstance(agent, OfAnotherNode):
+        agent = cluster.agent_behind(agent) or agent
+    if not isinstance(agent, AgentId):
+        return checked_agent(agent).id
+    created, name, serial = agent
+    is_id = type(created) is type(serial) is int and type(name) is str
+    if (
+        is_id
+        and len(name) <= LONGEST_NAME
+        and 0 <= created < 1 << 64
+        and 0 <= serial <= SERIAL_MASK
+    ):
+        return agent
+    raise MisuseError(f"{shown(agent)} is not an agent's id", agent=shown(agent))
 
 
 def checked_watcher(watcher: Watcher | None) -> Watcher:

@@ -212,14 +212,10 @@ def check_has_no_port(name: str) -> None:
         )
 
 
-# `Any`: compiled code would convert each value to a float, and fail for an int that is too large for one.
-_NUMBERS: Any = (int, float)
-
-
 def is_seconds(value: Any) -> bool:
     """Whether a value is a number of seconds >= 0: not `True`, not NaN, and not an int larger than any float."""
     return (
-        isinstance(value, _NUMBERS)
+        isinstance(value, (int, float))
         and not isinstance(value, bool)
         and value >= 0
         and (isinstance(value, float) or value <= sys.float_info.max)

@@ -13,7 +13,9 @@ twice raises an error instead of waiting for ever, and an `acquire` with a time 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any
 
 from locks.core.agent.machine import Object
@@ -281,6 +283,45 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
             )
         return agent.token(self.lock_id, timeout)
 
+    def _is_owned(self) -> bool:
+        """For `threading.Condition`, as the two below. They keep the transaction that the blocks around the wait belong to."""
+        return self.owned()
+
+    def _release_save(self) -> tuple[Agent, object]:
+        """Release it for the wait."""
+        agent = self._agent()
+        if agent is None:
+            raise not_held(self.lock_id)
+        pause = object()
+        agent.pause(self.lock_id, pause, None)
+        return agent, pause
+
+    def _acquire_restore(self, saved: tuple[Agent, object]) -> None:
+        """Acquire it again; waits as long as it takes, also for other threads of its owner."""
+        with self._resumed(*saved, self.release):
+            while not self.acquire(timeout=TIMEOUT_MAX):
+                pass
+
+    @contextmanager
+    def _resumed(
+        self, agent: Agent, pause: object, release: Callable[[], object]
+    ) -> Iterator[None]:
+        """Acquire in the block what was released for a wait, in the same transaction.
+
+        Raises:
+            LockLost: The transaction has ended during the wait.
+        """
+        try:
+            yield
+            if not agent.is_alive():
+                release()
+                raise LockLost(
+                    f"lost the lock {show(self.lock_id)}: its transaction ended while it waited for a Condition",
+                    lock_ids=(self.lock_id,),
+                )
+        finally:
+            agent.resume(pause)
+
     def _of_generator(self, hold: Hold, frame: FrameType | None = None) -> Self:
         """See `ClientBlock`: a lock that knows its block."""
         if isinstance(hold.held, ThinLock):
@@ -369,7 +410,7 @@ def await_servers(node: Node, wanted: Iterable[str], timeout: float | None) -> N
     """
     if node.cluster is not None and not node.alive.issuperset(wanted):
         wait = ASK if timeout is None else min(timeout, ASK)
-        found = node.cluster.distribution.options.discovery is not None
+        found = node.cluster.distribution.options.locator is not None
         servers = Servers(tuple(wanted), "all")
         node.cluster.arrivals.await_servers(servers, wait, found=found)
 

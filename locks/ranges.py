@@ -1,9 +1,8 @@
 """Limits of message fields, written once: in the annotations of the fields.
 
 A message is a named tuple, and the annotation of each field gives its type. This module has the rest of
-the annotation: the range of an integer, and the size of a text or a tuple. Receivers derive their checks
-from the annotations: `locks.otp.bytes.fields` for messages of other nodes, `locks.core.checked` for messages of
-programs. Both refuse a field without a range or a size, at import.
+the annotation: the range of an integer, and the size of a text or a tuple. `locks.otp.bytes.fields` makes
+the checks of messages of other nodes from the annotations; it refuses a field without a range or a size, at import.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ After an abort, a run first takes the locks that the earlier runs requested (`Le
 request, without waiting. If one of them is not free, it releases the others, waits for that one, and tries again. So it
 holds nothing while it waits, and blocks no other transaction. After a few failed attempts it queues for the locks one after
 the other, in an order that is the same for all transactions. Then it is in no cycle with others that do the same, since each
-waits for a holder of locks that come earlier in this order. (Decision 0077.)
+waits for a holder of locks that come earlier in this order. (Decision 0012.)
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ It runs the same machines as the actors. Its packages, from the bottom up:
     commands      the commands `locks sim`, `locks demo` and `locks play`
 
 Programs load none of it. In `locks`, only `locks.testing` uses it, and the command line loads a
-command when it is run (decision 0080). The laboratory reaches into the product by one port
+command when it is run (decision 0003). The laboratory reaches into the product by one port
 (`locks.runtime.port`). Import from the modules: `from locks_lab.explorer.explore import explore`.
 Nothing is exported here, so a program that needs one module does not load the others.
 """

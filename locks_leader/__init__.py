@@ -18,7 +18,7 @@ from locks_leader import whose  # noqa: F401  # before anything imports `locks`:
 # isort: on
 from typing import TYPE_CHECKING
 
-from locks.form.first_use import at_first_use
+from locks.runtime.first_use import at_first_use
 
 if TYPE_CHECKING:
     from locks_leader.api import (

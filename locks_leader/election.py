@@ -13,12 +13,12 @@ import pykka
 from locks import MisuseError
 from locks.actors import Down
 from locks.errors import InvalidOption, OperatingError
-from locks.form.forked import in_forked_children
 from locks.model import check_timeout
 from locks.node import Node
 from locks.ownership.worker import check_node
 from locks.program.origin import Movable, Origin
 from locks.runtime.callables import check_callable, check_callbacks, check_ran
+from locks.runtime.forked import in_forked_children
 from locks.runtime.interrupts import whole
 from locks.runtime.monitor import current_client, watch_end
 from locks.runtime.native import native_rlock

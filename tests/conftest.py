@@ -19,7 +19,7 @@ from hypothesis import settings
 
 import locks
 import locks.node.original.peers  # which nodes load later: while pytest rewrites a module, no other thread may (in 3.11)
-from tests.helpers import EXPLORE, SEED, SIMULATED
+from tests.helpers import EXPLORE, SEED
 
 # A failing example prints the line that replays it (`@reproduce_failure`): see tests/README.md.
 # "ci" tries the same examples in each run; "explore" tries many new ones.
@@ -47,8 +47,6 @@ for name, default in DEFAULTS.items():
     if signal.getsignal(number := signal.Signals[name]) is signal.SIG_IGN:
         signal.signal(number, default)
 
-collect_ignore = list(SIMULATED) if locks.__compiled__ else []
-
 TESTS = Path(__file__).parent
 
 # Fixtures that keep processes, or what these have printed, for many tests: such tests run one after the
@@ -67,11 +65,8 @@ SHARED = {
 
 
 def pytest_report_header() -> list[str]:
-    """Say which modules are tested: those of a checkout or installed ones, interpreted or compiled; and the seed."""
-    modules = f"locks: interpreted, {locks.__file__}"
-    if locks.__compiled__:
-        modules = f"locks: compiled, {locks.__file__}; left out: {', '.join(SIMULATED)}"
-    return [modules, f"LOCKS_SEED={SEED}"]
+    """Say which modules are tested, those of a checkout or installed ones; and the seed."""
+    return [f"locks: {locks.__file__}", f"LOCKS_SEED={SEED}"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -17,10 +17,7 @@ from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
 import gevent
-import pytest
 from gevent._hub_local import get_hub_if_exists
-
-import locks
 
 ROOT = pathlib.Path(__file__).parents[1]
 T = TypeVar("T")
@@ -32,34 +29,8 @@ SEED = int(os.environ.get("LOCKS_SEED", "0"))
 """Random tests begin with it: `make test` tries the same each time, `make explore` draws another one. pytest prints it first."""
 
 
-SIMULATED = (
-    *(f"api/{path.name}" for path in sorted((ROOT / "tests" / "api").glob("test_testing*.py"))),
-    "api/test_annotations.py",
-    "api/test_leaks.py",
-    "api/test_running_again.py",
-    "api/test_surrender_in_crowds.py",
-    "examples/test_cautionary_stores.py",
-    "examples/test_cautionary_tale.py",
-    "examples/test_planted.py",
-    "examples/test_planted_ownership.py",
-    "leader_model",
-    "model",
-    "original",
-    "unit/test_linearizability.py",
-    "unit/test_marked_search.py",
-)
-"""What simulates needs the interpreted modules; on compiled ones it is left out. (Of other files, single tests are.)"""
-
-
-def interpreted_only() -> None:
-    """Skip a test that counts lines of the package's modules, or puts something else into them: compiled ones don't let it."""
-    if locks.__compiled__:
-        pytest.skip("needs the interpreted modules: LOCKS_PURE=1")
-
-
 def lines_of(do: Callable[[], object], *modules: ModuleType) -> int:
     """How many lines of some modules `do` carries out: the same on every machine."""
-    interpreted_only()
     files = {module.__file__ for module in modules}
     lines = 0
 

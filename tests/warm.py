@@ -30,7 +30,7 @@ ROOT = str(Path(__file__).parents[1])
 LIMIT = 300
 COLD = ("gevent", "skewed", "--patched", "pytest", "tests.windows")
 """What these words are in begins cold."""
-SETTINGS = ("PYTHON", "GEVENT", "LOCKS_PURE")
+SETTINGS = ("PYTHON", "GEVENT")
 IMPORTED = ("locks.cli.node", "locks.cli.run", "locks.cli.parser")
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 LARGEST = 1 << 20

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from locks.form.first_use import at_first_use
+from locks.runtime.first_use import at_first_use
 
 if TYPE_CHECKING:
     from locks.aio.primitives import Lock, RLock, RWLock, Semaphore

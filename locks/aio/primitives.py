@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from locks import primitives as blocking
 from locks.aio.leaving import AsyncBlock
 from locks.aio.loops import for_its_caller
 from locks.aio.tasks import at_once, call, running
+from locks.errors import MisuseError
 from locks.model import LockId, Mode, Require
 from locks.node.client.owner import Owner
 from locks.node.client.scope import Nodes
@@ -23,6 +24,22 @@ if TYPE_CHECKING:
 __all__ = ["Lock", "RLock", "RWLock", "Semaphore"]
 
 L = TypeVar("L", bound="Lock")
+
+
+class _Answer(Awaitable[bool]):
+    """The answer to `locked`, once it is awaited. `asyncio.Condition`, which does not await it, would take it for a yes."""
+
+    def __init__(self, ask: Callable[[], bool]) -> None:
+        self._ask = ask
+
+    def __await__(self) -> Generator[Any, Any, bool]:
+        return call(self._ask).__await__()
+
+    def __bool__(self) -> bool:
+        raise MisuseError(
+            "can't tell without waiting whether the lock is held: use `await lock.locked()`. asyncio.Condition does not wait for the answer; "
+            "give it an asyncio.Lock, or watch the id by locks.aio.watch"
+        )
 
 
 class Lock(AsyncBlock):
@@ -96,9 +113,9 @@ class Lock(AsyncBlock):
         """Release the lock; see `locks.Lock.release`."""
         at_once(self._blocking.release)
 
-    async def locked(self) -> bool:
-        """Whether any client holds a lock on exactly this id, or on one that covers it; see `locks.Lock.locked`."""
-        return await call(self._blocking.locked)
+    def locked(self) -> Awaitable[bool]:
+        """Whether any client holds a lock on exactly this id, or on one that covers it; see `locks.Lock.locked`. To be awaited."""
+        return _Answer(self._blocking.locked)
 
     def owned(self) -> bool:
         """Whether the caller holds it."""

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from locks.aio.tasks import call
-from locks.form.first_use import Unloaded
 from locks.model import Require
 from locks.node.client.scope import Here
 from locks.node.node import Node, Trace
 from locks.program import default as program
+from locks.runtime.first_use import Unloaded
 
 if TYPE_CHECKING:
     from locks.program import meeting
@@ -26,7 +26,7 @@ async def start(
     *,
     cookie: str | Path | Sequence[str] | None = None,
     listen: str | int | meeting.Address | bool | None = None,
-    servers: Iterable[str] | meeting.Discovery | Here | None = None,
+    servers: Iterable[str] | meeting.Locator | Here | None = None,
     require: Require | None = None,
     copies: int | None = None,
     peers: Iterable[str] | None = None,

@@ -8,7 +8,7 @@ from typing import Any
 
 from locks.cli.printing import say
 from locks.errors import LocksError
-from locks.otp.names.discovery import Discovery
+from locks.otp.names.addresses import Locator
 from locks.program.settings import FILE, SETTINGS, arguments, read_settings
 
 __all__ = ["add_command"]
@@ -47,7 +47,7 @@ def _run(options: argparse.Namespace) -> int:
         else:
             value = setting.value
             text = ", ".join(value) if isinstance(value, list) else str(value)
-            if name == "servers" and isinstance(servers, Discovery):
+            if name == "servers" and isinstance(servers, Locator):
                 text = servers.describe()
             print(f"{name:{width}}  {text}    from {setting.source}")
     return 0

@@ -9,7 +9,7 @@ from locks.errors import InvalidOption
 from locks.otp.options import TLS
 from locks.program import meeting as meeting  # what `start` needs
 from locks.program.default import start
-from locks.program.discovering import HERE_WORD, names_a_source
+from locks.program.local import HERE_WORD, is_word
 from locks.program.settings import read_settings
 
 __all__ = [
@@ -26,7 +26,7 @@ PATIENCE = 10.0
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for servers and credentials."""
-    add_servers(parser, "name@host:port of all servers, comma-separated; or local, or dns://...")
+    add_servers(parser, "name@host:port of all servers, comma-separated; or local")
     add_credentials(parser)
 
 
@@ -44,7 +44,7 @@ def add_servers(parser: argparse.ArgumentParser, about: str) -> None:
 def servers_in(options: argparse.Namespace) -> str | list[str] | None:
     """The servers in the options, as `start` takes them."""
     text: str | None = options.servers
-    return text if text is None or names_a_source(text) else text.split(",")
+    return text if text is None or is_word(text) else text.split(",")
 
 
 def add_credentials(parser: argparse.ArgumentParser) -> None:

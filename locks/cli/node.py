@@ -14,7 +14,6 @@ import logging
 import math
 import signal
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,30 +21,21 @@ from typing import Any
 from locks.cli.joining import add_credentials, add_servers, servers_in
 from locks.cli.printing import say
 from locks.cli.web import page_served
-from locks.errors import InvalidOption, LocksError, OperatingError
+from locks.errors import InvalidOption, LocksError
 from locks.metrics.serving import parse_address, serve
-from locks.otp.names.discovery import ChangingDiscovery, Discovery
 from locks.otp.options import TLS, parse_servers
-from locks.program.audit_log import SIZE, AuditLog
 from locks.program.default import start, stop
-from locks.program.discovering import (
-    HERE_WORD,
-    discovery_of,
-    find_servers,
-    none_of_the_servers,
-)
 from locks.program.draining import drain
-from locks.program.local import LocalServer
+from locks.program.local import HERE_WORD, LocalServer
 from locks.program.reloading import Reloading
 from locks.program.server_log import FORMATS, parse_levels, start_logging
 from locks.program.serving import open_many_files, settle
 from locks.program.settings import SETTINGS, limits_of, read_settings
+from locks.runtime.logs import audit_event, is_audited
 from locks.runtime.waiter import Event
 
 __all__ = ["add_command"]
 
-AGAIN = 2.0  # seconds between two checks whether it is one of the servers that discovery returns
-TOLD = 60.0  # seconds between two log messages that it is not
 EXAMPLES = """\
   python -m locks node --name a@127.0.0.1 --listen 127.0.0.1:9100 --cookie-file cookie
   python -m locks node --name b@127.0.0.1 --peer a@127.0.0.1:9100 --cookie-file cookie
@@ -58,7 +48,7 @@ def add_command(commands: Any, about: str) -> None:
     parser.add_argument("--name", help="its name: name@host (default: $LOCKS_NAME)")
     add_servers(
         parser,
-        "name@host:port of all servers that programs share, including this one, comma-separated; or how to find them, dns://...",
+        "name@host:port of all servers that programs share, including this one, comma-separated",
     )
     parser.add_argument("--server", action="append", default=[], help=argparse.SUPPRESS)
     add_credentials(parser)
@@ -127,20 +117,6 @@ def add_command(commands: Any, about: str) -> None:
         help="serve Prometheus metrics at this address, such as 127.0.0.1:9464; needs pip install 'pykka-locks[metrics]'",
     )
     parser.add_argument(
-        "--audit",
-        type=Path,
-        metavar="FILE",
-        help="write who held which lock, from when to when, to this file, and what operators and servers did, as JSON lines; "
-        "`locks history` reads it",
-    )
-    parser.add_argument(
-        "--audit-size",
-        type=float,
-        default=SIZE,
-        metavar="MIB",
-        help="size of this file and of those that were rotated, in MiB (default: %(default)s)",
-    )
-    parser.add_argument(
         "--drain",
         type=float,
         default=0,
@@ -173,43 +149,18 @@ def add_command(commands: Any, about: str) -> None:
     parser.set_defaults(run=_run)
 
 
-def _await_own_name(name: str, discovery: Discovery, ended: Event) -> None:
-    """Wait until all servers are found, including this one, or until the program must end."""
-    told = -math.inf
-    while not ended.is_open:
-        try:
-            found = find_servers(discovery, AGAIN)
-            if name in found:
-                return
-            reason = none_of_the_servers(name, discovery, found)
-            ended.wait(AGAIN)
-        except OperatingError as error:
-            reason = error
-        if time.monotonic() - told > TOLD:
-            told = time.monotonic()
-            logging.getLogger("locks.nodes").warning(
-                "%s waits until it is found as a server: %s", name, reason
-            )
-
-
-def _sources(text: str) -> Discovery:
-    """How to find the servers, from a setting that is not a list.
-
-    Raises:
-        InvalidOption: The setting is not for a lock server.
-    """
-    if text == HERE_WORD:
-        raise InvalidOption(
+def _refuse(word: str) -> InvalidOption:
+    """The error for a word in the place of a list of servers, none of which is for a lock server."""
+    if word == HERE_WORD:
+        return InvalidOption(
             'servers = "here" is for programs with private locks, not for a lock server, which other '
             "programs share: list all servers as name@host:port, or list none here and all of them in the programs"
         )
-    discovery = discovery_of(text)
-    if isinstance(discovery, LocalServer):
-        raise InvalidOption(
-            f'servers = "{text}" needs no `locks node`: the first program that needs the lock server of a machine starts it, '
-            "and it ends by itself"
-        )
-    return discovery
+    LocalServer.of(word)  # an error for any other word
+    return InvalidOption(
+        f'servers = "{word}" needs no `locks node`: the first program that needs the lock server of a machine starts it, '
+        "and it ends by itself"
+    )
 
 
 def _given(options: argparse.Namespace) -> set[str]:
@@ -261,19 +212,14 @@ def _run(options: argparse.Namespace) -> int:
         reloading = Reloading(settings, _given(options))
         servers = servers_in(options) or said.get("servers")
         if isinstance(servers, str):
-            servers = _sources(servers)
-            if isinstance(servers, ChangingDiscovery):
-                _await_own_name(name, servers, ended)
-                if ended.is_open:
-                    return 0
-        elif servers and name not in parse_servers(servers, bool(options.epmd or said.get("epmd"))):
+            raise _refuse(servers)
+        if servers and name not in parse_servers(servers, bool(options.epmd or said.get("epmd"))):
             raise InvalidOption(
                 f"this node, {name}, is not one of the servers {', '.join(servers)}: a lock server must be in "
                 "its own list of servers"
             )
         listen = options.listen or said.get("listen") or (None if servers else "127.0.0.1:0")
         metrics = options.metrics and parse_address(options.metrics, bool(options.allow_plaintext))
-        audit = AuditLog(options.audit, options.audit_size) if options.audit else None
         node = start(
             name,
             cookie=options.cookie_file,
@@ -292,16 +238,13 @@ def _run(options: argparse.Namespace) -> int:
             limits=None if options.limits is None else limits_of(options.limits),
         )
         told: dict[str, str | int] = {"metrics": serve(*metrics)} if metrics else {}
-        if node.address is None:  # otherwise it would be a client
-            assert isinstance(servers, Discovery)
-            raise none_of_the_servers(name, servers, node.servers.nodes if node.servers else ())
     except LocksError as error:
         say("locks node", error)
         stop()
         return 2
     settle()
-    if audit is not None:
-        audit.begin(node)
+    audit_event("started", "%s was started", node.name, node=node.name)
+    assert node.address is not None  # it listens: otherwise it would be a client
     host, port = node.address
     told = {"name": node.name, "host": host, "port": port, **told}
     try:
@@ -320,7 +263,8 @@ def _run(options: argparse.Namespace) -> int:
         say("locks node", error)
         return 2
     finally:
-        if audit is not None:
-            audit.close()
+        if is_audited() and node.running and node.server.audit is not None:
+            node.executor.call(node.server.audit.look)
+        audit_event("stopped", "%s is about to end", node.name, node=node.name)
         stop()
     return 1 if crashed else 0

@@ -38,7 +38,7 @@ it can be in, where N is the number of copies.
 **A server that keeps its marks** on a disk forgets none of those that it has accepted, for it answers only when a mark is kept. If it was
 complete, it is so again after a restart: it is like one that was not connected for a while. Its grants are gone as in any restart.
 
-Rejected: *The leader's locks as marks* (decision 0059): they end with the leader. *A mark that is accepted once*: a server that has
+Rejected: *The leader's locks as marks* (decision 0041): they end with the leader. *A mark that is accepted once*: a server that has
 accepted it and restarts may ask the others before they have it, and is complete without it. *Ballots that a server promises, as in
 Paxos*: promises would have to survive a restart; grants need not, because a server without grants accepts nothing.
 """

@@ -21,7 +21,6 @@ __all__ = [
     "Answer",
     "AskClients",
     "AskDeadlocks",
-    "AskHistory",
     "AskMark",
     "AskMarks",
     "AskMembers",
@@ -32,7 +31,6 @@ __all__ = [
     "ClientPage",
     "DeadlockFact",
     "DeadlockPage",
-    "HistoryPage",
     "Mark",
     "MarkFact",
     "MarkPage",
@@ -48,7 +46,6 @@ __all__ = [
 
 MOST_CLIENTS = 1000  # in one page
 MOST_DEADLOCKS = 100  # remembered by a lock server
-LARGEST_HISTORY = 1_000_000  # characters
 
 
 class RequestFact(NamedTuple):
@@ -278,16 +275,6 @@ class MarkPage(NamedTuple):
     trouble: Text = ""
 
 
-class HistoryPage(NamedTuple):
-    """What an audit log says of a lock.
-
-    Attributes:
-        text: The document that `locks history --json` prints.
-    """
-
-    text: Annotated[str, Size(LARGEST_HISTORY)]
-
-
 # --- Questions ----------------------------------------------------------------------------------
 
 
@@ -387,18 +374,6 @@ class AskMarks(NamedTuple):
     after: Number
 
 
-class AskHistory(NamedTuple):
-    """Who held a lock, by your audit log? The answer is a `HistoryPage`.
-
-    Attributes:
-        lock_id: The lock id.
-        at: Only who held it then, in microseconds since 1970; 0 for whoever held it.
-    """
-
-    lock_id: LockId
-    at: Number
-
-
 class Broken(NamedTuple):
     """The outcome of a `Break`.
 
@@ -422,20 +397,11 @@ class Untold(NamedTuple):
 
 
 Question = (
-    AskRequests
-    | AskDeadlocks
-    | AskHistory
-    | AskNode
-    | AskClients
-    | AskMembers
-    | AskMark
-    | AskMarks
-    | Break
+    AskRequests | AskDeadlocks | AskNode | AskClients | AskMembers | AskMark | AskMarks | Break
 )
 Answer = (
     RequestPage
     | DeadlockPage
-    | HistoryPage
     | NodeFact
     | ClientPage
     | MemberPage
@@ -453,7 +419,7 @@ def node_of(question: Question) -> str | None:
             return node
         case Break(agent):
             return agent.node
-        case AskRequests() | AskDeadlocks() | AskHistory() | AskClients() | AskMark() | AskMarks():
+        case AskRequests() | AskDeadlocks() | AskClients() | AskMark() | AskMarks():
             return None
         case _:
             assert_never(question)

@@ -1,8 +1,7 @@
 """The messages between lock servers and agents, and the effects of their machines.
 
 Messages and effects are immutable values in closed unions. `ServerMessage` and `AgentMessage` are
-what the two machines take in; `ServerEffect` and `AgentEffect` are what they return. `__all__` has the
-messages: programs import them from `locks.messages`.
+what the two machines take in; `ServerEffect` and `AgentEffect` are what they return.
 """
 
 from __future__ import annotations

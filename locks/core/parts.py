@@ -34,15 +34,14 @@ from locks.core.messages import (
     Surrendered,
 )
 from locks.lock_ids import size_of
-from locks.model import AgentId, Deadlock, Edge, RequestRecord
+from locks.model import AgentId, Edge, RequestRecord
 from locks.ranges import MOST_EDGES
 
-__all__ = ["FEW", "MOST_RECORDS", "in_parts", "newest", "pieces", "shown_cycle"]
+__all__ = ["FEW", "MOST_RECORDS", "in_parts", "pieces", "shown_cycle"]
 
 FEW = 16  # records that fit into a message, whatever ids they have
 MOST_RECORDS = 100  # in one part
 LARGEST_PART = 64 * 1024  # by the size of lock ids
-MOST_REPORTED = 200  # edges of all reports that are sent at once to a client on another node
 
 
 def in_parts(message: AgentMessage, receiver: AgentId) -> Sequence[AgentMessage]:
@@ -109,15 +108,3 @@ def shown_cycle(cycle: tuple[Edge, ...]) -> tuple[Edge, ...]:
             return cycle[:count]
         size += size_of(edge.waiter.lock_id) + size_of(edge.holder.lock_id)
     return cycle
-
-
-def newest(reports: Sequence[Deadlock]) -> tuple[Deadlock, ...]:
-    """The newest reports, as many as are sent at once to a client on another node."""
-    size = edges = 0
-    for count, report in enumerate(reversed(reports)):
-        edges += len(report.cycle)
-        if count and (edges > MOST_REPORTED or size >= LARGEST_PART):
-            return tuple(reports[len(reports) - count :])
-        for edge in report.cycle:
-            size += size_of(edge.waiter.lock_id) + size_of(edge.holder.lock_id)
-    return tuple(reports)

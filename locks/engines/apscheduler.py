@@ -113,7 +113,9 @@ class OneClock:
         for job in self.scheduler.get_jobs():
             marked = self._leading.latest(job.id)
             if marked is not None and job.next_run_time is not None:
-                following = job.trigger.get_next_fire_time(from_mark(marked), now)
+                # In the zone of the times that the trigger makes: a calendar's trigger takes the local date of the last run.
+                last = from_mark(marked).astimezone(job.next_run_time.tzinfo)
+                following = job.trigger.get_next_fire_time(last, now)
                 if following is None:
                     job.remove()
                 else:

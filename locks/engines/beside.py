@@ -23,9 +23,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from locks.engines.places import Told, take_port
+from locks.engines.places import Asked, take_port
 from locks.errors import LocksError, OperatingError
-from locks.otp.names.discovery import HostAndPort
+from locks.otp.names.addresses import HostAndPort
 from locks.otp.options import TLS
 from locks.program.default import start, stop
 from locks.program.local import environment_of_server, python
@@ -59,7 +59,7 @@ class Beside:
         """Start its process.
 
         Args:
-            setup: Its setup: `name`, `cookie`, `host`, `port`, `size`, `tls` (the fields of `locks.TLS`, or `None`).
+            setup: Its setup: `name`, `cookie`, `host`, `port`, `names` (of all servers), `tls` (the fields of `locks.TLS`, or `None`).
 
         Raises:
             OperatingError: It did not start.
@@ -128,20 +128,20 @@ def main() -> int:
     open_many_files()
     parent = os.getppid()
     setup = json.loads(sys.stdin.readline())
-    told = Told(setup["size"])
+    found: dict[str, HostAndPort] = {}
     try:
         address = take_port(setup["host"], setup["port"])
         _say(address)
         line = sys.stdin.readline()
         if not line:
             return 0
-        told.set_addresses(_found(line))
+        found.update(_found(line))
         tls = setup["tls"]
         node = start(
             setup["name"],
             cookie=setup.pop("cookie"),
             listen=address,
-            servers=told,
+            servers=Asked("the engine", setup["names"], lambda: found, {}),
             tls=tls and TLS(*tls),
             allow_plaintext=not tls,
         )
@@ -151,7 +151,7 @@ def main() -> int:
     settle()
     _say(True)
     ended = Event()
-    threading.Thread(target=_listen, args=(told, ended), daemon=True).start()
+    threading.Thread(target=_listen, args=(found, ended), daemon=True).start()
     # A process forked by the other one may keep the pipe open after its end.
     while not ended.wait(timeout=LOOK) and node.running and os.getppid() == parent:
         pass
@@ -160,10 +160,10 @@ def main() -> int:
     return 1 if crashed else 0
 
 
-def _listen(told: Told, ended: Event) -> None:
+def _listen(found: dict[str, HostAndPort], ended: Event) -> None:
     """Take new addresses until the input ends."""
     for line in sys.stdin:
-        told.set_addresses(_found(line))
+        found.update(_found(line))
     ended.open()
 
 

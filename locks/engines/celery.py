@@ -84,9 +84,9 @@ class LeaderMixin:
         marks = self._leading.marks
         for name, entry in self.schedule.items():
             last = entry.last_run_at
-            marked = from_mark(marks[name]) if name in marks else None
+            marked = self._time_of(marks[name]) if name in marks else None
             if last is None or last >= begun:  # the entry is new in this beat's schedule
-                entry.last_run_at = marked or self._since
+                entry.last_run_at = marked or self._since.astimezone(self.app.timezone)
             elif marked is not None:
                 entry.last_run_at = max(last, marked)
         self._leading.mark(
@@ -95,13 +95,17 @@ class LeaderMixin:
         self._heap = None
         logger.info("this beat leads")
 
+    def _time_of(self, mark: int) -> datetime:
+        """In Celery's time zone: a crontab takes the hour and the day of the last run as they are."""
+        return from_mark(mark).astimezone(self.app.timezone)
+
     def is_due(self, entry: Any) -> Any:
         """Whether an entry is due; if so, first look whether the previous leader sent it just before it died."""
         due = super().is_due(entry)  # type: ignore[misc]
         latest = self._leading.latest(entry.name) if due[0] else None
         if latest is None or from_mark(latest) <= entry.last_run_at:
             return due
-        entry.last_run_at = from_mark(latest)
+        entry.last_run_at = self._time_of(latest)
         self._heap = None  # it has the entry with its old time
         return schedstate(False, 0)
 
@@ -169,11 +173,12 @@ def single(
             with locks.transaction(label=label) as tx:
                 try:
                     tx.write_lock(wanted, timeout=timeout)
-                except locks.LockTimeout as error:
-                    holders = ", ".join(each.client for each in error.holders) or "somebody"
+                except (locks.LockTimeout, locks.errors.WaitsForItself) as error:
+                    # A task that calls a single task with the same lock, in its own thread, would wait for itself.
+                    holders = ", ".join(each.client for each in getattr(error, "holders", ()))
                     logger.info(
-                        "%s is not run: %s has %s",
-                        function.__qualname__, holders, show(check_lock_id(wanted)),
+                        "%s is not run: %s holds %s",
+                        function.__qualname__, holders or "its caller", show(check_lock_id(wanted)),
                     )  # fmt: skip
                     return None
                 return check_ran(function(*args, **options), "the function", "a task is a function")

@@ -42,7 +42,7 @@ from locks.lock_ids import shown
 from locks.node.client.clients import plain_label
 from locks.node.client.owner import Owner
 from locks.otp.admission.secret import Cookie
-from locks.otp.names.discovery import HostAndPort
+from locks.otp.names.addresses import HostAndPort
 from locks.otp.options import MOST_SERVERS, TLS
 from locks.program import default as program
 
@@ -285,7 +285,7 @@ class _Servers(SchedulerPlugin):
             "cookie": self._cookie,
             "host": _host(scheduler.address),
             "port": port,
-            "size": len(self._names),
+            "names": self._names,
             "tls": tls and [*map(str, tls[:3]), False],
         }
 

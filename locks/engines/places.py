@@ -6,11 +6,9 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 
-from locks.otp.names.discovery import Address, HostAndPort
+from locks.otp.names.addresses import HostAndPort
 
-__all__ = ["Asked", "Told", "names_of", "take_port"]
-
-INTERVAL = 1.0  # seconds between two looks for the other lock servers
+__all__ = ["Asked", "names_of", "take_port"]
 
 
 def names_of(size: int, engine: str) -> tuple[str, ...]:
@@ -33,41 +31,12 @@ def take_port(host: str, port: int = 0) -> HostAndPort:
         return host, taken.getsockname()[1]
 
 
-class Told:
-    """The lock servers, as sent to a lock server. A `locks.node.Discovery` that is asked continuously.
-
-    So a server grants nothing until the others have confirmed the same set of servers. Two servers with one name, of which the
-    engine took the first for dead, never both serve other servers.
-
-    Args:
-        size: The number of servers.
-    """
-
-    interval = INTERVAL
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._found: Mapping[str, Address] = {}
-
-    def set_addresses(self, found: Mapping[str, Address]) -> None:
-        """Set their current addresses."""
-        self._found = dict(found)
-
-    def find(self) -> Mapping[str, Address]:
-        """The addresses as last set."""
-        return self._found
-
-    def describe(self) -> str:
-        """A short description for messages."""
-        return "the engine"
-
-
 class Asked:
-    """The lock servers, as a program of the engine finds them. A `locks.node.Discovery`.
+    """The lock servers, as a program of the engine finds them. A `Locator`.
 
     Args:
         engine: A short description of the engine.
-        names: The servers.
+        names: The names of the servers.
         ask: Asks the engine for their addresses, as far as it knows them; blocks. Raises `OSError` if that fails.
         found: Their current addresses, as far as they are known.
     """
@@ -80,7 +49,7 @@ class Asked:
         found: Mapping[str, HostAndPort],
     ) -> None:
         self._engine = engine
-        self._names = tuple(names)
+        self.names = tuple(names)
         self._ask = ask
         self._found = dict(found)
         self._process = os.getpid()
@@ -93,12 +62,7 @@ class Asked:
 
     @property
     def _key(self) -> tuple[str, tuple[str, ...]]:
-        return self._engine, self._names
-
-    @property
-    def size(self) -> int:
-        """The number of servers."""
-        return len(self._names)
+        return self._engine, self.names
 
     def find(self) -> Mapping[str, HostAndPort]:
         """Their current addresses; in a forked child, which has no connection to the engine, their last ones."""

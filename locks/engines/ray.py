@@ -43,7 +43,7 @@ from locks.lock_ids import shown
 from locks.node.client.clients import plain_label
 from locks.node.client.owner import Owner
 from locks.otp.admission.secret import Cookie
-from locks.otp.names.discovery import HostAndPort
+from locks.otp.names.addresses import HostAndPort
 from locks.otp.options import MOST_SERVERS, TLS
 from locks.program import default as program
 from locks.program.serving import open_many_files
@@ -151,10 +151,10 @@ class _Server:
         self._started = threading.Event()
         self._problem = ""
         others = [each for each in names if each != name]
-        found = _Found("Ray", names, functools.partial(_addresses, others), {name: self._address})
+        found = Asked("Ray", names, functools.partial(_addresses, others), {name: self._address})
         threading.Thread(target=self._serve, args=(name, found), daemon=True).start()
 
-    def _serve(self, name: str, found: _Found) -> None:
+    def _serve(self, name: str, found: Asked) -> None:
         """Start, as soon as the others are found."""
         open_many_files()
         while not self._started.is_set():
@@ -187,16 +187,6 @@ class _Server:
     def ready(self) -> str:
         """Wait until it is running; return what is wrong if it is not."""
         return "" if self._started.wait(PATIENCE) and not self._problem else self._problem
-
-
-class _Found(Asked):
-    """The lock servers, for one of them, which looks for them continuously.
-
-    So a server grants nothing until the others have confirmed the same set of servers. Two servers with one name, of which Ray
-    took the first for dead, never both serve other servers.
-    """
-
-    interval = 5.0
 
 
 def _server(name: str, node: str, names: Sequence[str], cookie: str) -> Any:

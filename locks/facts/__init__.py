@@ -11,7 +11,7 @@
 
 from typing import TYPE_CHECKING
 
-from locks.form.first_use import at_first_use
+from locks.runtime.first_use import at_first_use
 
 if TYPE_CHECKING:
     from locks.core.facts import RequestFact

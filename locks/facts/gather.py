@@ -13,7 +13,6 @@ from locks.core.facts import (
     Answer,
     AskClients,
     AskDeadlocks,
-    AskHistory,
     AskMarks,
     AskMembers,
     AskNode,
@@ -23,7 +22,6 @@ from locks.core.facts import (
     ClientPage,
     DeadlockFact,
     DeadlockPage,
-    HistoryPage,
     MarkPage,
     MemberFact,
     MemberPage,
@@ -38,7 +36,7 @@ from locks.facts.around import Around
 from locks.facts.graph import WaitReport, waits_of
 from locks.facts.look import Look
 from locks.lock_ids import shown
-from locks.model import AgentId, LockId, check_lock_id, check_node_name, check_timeout, plain_text
+from locks.model import AgentId, check_lock_id, check_node_name, check_timeout, plain_text
 from locks.node.client.agent import Agent
 from locks.node.client.clients import this_program
 from locks.node.client.scope import all_servers
@@ -53,7 +51,6 @@ __all__ = [
     "await_servers",
     "break_transaction",
     "deadlocks",
-    "history",
     "lock_servers",
     "look",
     "look_around",
@@ -124,21 +121,6 @@ def deadlocks(*, timeout: float = PATIENCE) -> Gathered:
     found = _of_servers(_Asking(lambda _, after: AskDeadlocks(after), DeadlockPage, rest), timeout)
     newest = sorted(found.facts, key=lambda fact: (fact.now - fact.at, -fact.number))
     return Gathered(tuple(newest), found.silent)
-
-
-def history(lock_id: LockId, at: int = 0, *, timeout: float = PATIENCE) -> Gathered:
-    """What the audit logs of the lock servers say of a lock: documents of `locks history --json`.
-
-    Args:
-        lock_id: The lock id.
-        at: Only who held it then, in microseconds since 1970; 0 for whoever held it.
-        timeout: Seconds to wait at most.
-    """
-
-    def rest(page: HistoryPage, _: int) -> tuple[Iterable[str], None]:
-        return [page.text], None
-
-    return _of_servers(_Asking(lambda *_: AskHistory(lock_id, at), HistoryPage, rest), timeout)
 
 
 def lock_servers(*, timeout: float = PATIENCE) -> Gathered:

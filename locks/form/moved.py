@@ -25,7 +25,7 @@ MOVED: dict[str, dict[str, str]] = {
             "NotHeld NotMarked OperatingError ReentrantCall TransactionBroken WaitsForItself",
         ),
         **_to("locks.facts", "NodeStatistics RequestFact break_transaction waits"),
-        **_to("locks.node", "Discovery Node NodeDown NodeUp RemoteError RemoteRef"),
+        **_to("locks.node", "Node NodeDown NodeUp RemoteError RemoteRef"),
         **_to(
             "locks.values",
             "AgentId Atom Contender Deadlock Edge Key LockId LockInfo LockResult Mode Notification RequestRecord "

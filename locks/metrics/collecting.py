@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks.core.statistics import BOUNDS, MOST_ELECTIONS, Durations, TimesStatistics
 from locks.errors import MisuseError
-from locks.form import version
-from locks.form.first_use import Unloaded
 from locks.metrics.names import METRICS
 from locks.node.node import Node
 from locks.node.observing.elections import is_contest
@@ -21,6 +19,8 @@ from locks.node.observing.times import MOST_NAMES, OTHERS, first_name
 from locks.node.ports import Servers
 from locks.program.default import default_node, is_at_hand
 from locks.ranges import LONGEST_TEXT
+from locks.runtime.first_use import Unloaded
+from locks.version import __version__
 from locks.words import is_held_up_id, show
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Metrics:
         statistics = node.statistics()
         present: Present = node.turn.ask(look, node, self._by_first)
         table, times = statistics.table, statistics.times
-        yield "locks_node", {"node": node.name, "version": version()}, 1
+        yield "locks_node", {"node": node.name, "version": __version__}, 1
         yield "locks_requests_total", {}, table.requests
         yield "locks_contended_total", {}, table.waits
         yield "locks_grants_total", {}, table.grants

@@ -18,7 +18,7 @@ from locks.mvcc.model import (
 from locks.mvcc.records import Guard
 from locks.runtime.addressed import TurnActor
 
-__all__ = ["OPERATIONS", "LockTableActor"]
+__all__ = ["LockTableActor"]
 
 
 class LockTableActor(TurnActor):
@@ -68,7 +68,3 @@ class LockTableActor(TurnActor):
     def statistics(self) -> Statistics:
         """Figures."""
         return self._actor_ref.statistics()  # type: ignore[no-any-return]
-
-
-OPERATIONS = tuple(sorted(LockTableActor._operations))
-"""The operations that may be sent as messages; `wait_for` would block the receiver."""

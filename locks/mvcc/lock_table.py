@@ -20,14 +20,11 @@ import logging
 import time
 import weakref
 from collections.abc import Callable
-from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from locks.errors import InvalidOption, LocksError, MisuseError
-from locks.form.forked import in_forked_children
-from locks.lock_ids import shown
 from locks.model import check_timeout, is_seconds
-from locks.mvcc.actor import OPERATIONS, LockTableActor
+from locks.mvcc.actor import LockTableActor
 from locks.mvcc.errors import TableStopped, TxnLockTimeout
 from locks.mvcc.journal import Journal
 from locks.mvcc.model import (
@@ -45,6 +42,7 @@ from locks.mvcc.records import Guard
 from locks.mvcc.table import MAX_LOCKS, MAX_WAITERS, LockStates
 from locks.runtime import interrupts
 from locks.runtime.addressed import InlineActor
+from locks.runtime.forked import in_forked_children
 from locks.runtime.inline import Turn, raised_in
 from locks.runtime.shown import Shown
 from locks.runtime.waiter import Waiter
@@ -391,26 +389,6 @@ class LockTable(InlineActor, metaclass=Shown):
         return self._states.statistics(time.monotonic())
 
     # --- As an actor ----------------------------------------------------------------------------
-
-    def receive(self, message: Any) -> Any:
-        """Carry out an operation that was sent: a tuple of its name and its arguments."""
-        known = type(message) is tuple and len(message) > 0 and message[0] in OPERATIONS
-        operation: Callable[..., Any] | None = None
-        if known:
-            timed = message[0] == "statistics"
-            operation = self._statistics if timed else getattr(self._states, message[0])
-        try:
-            if operation is not None:
-                signature(operation).bind(*message[1:])
-        except TypeError:
-            operation = None
-        if operation is None:
-            raise MisuseError(
-                f"{shown(message)} is not a message for a lock table; send a tuple of an operation and "
-                f"its arguments. Operations: {', '.join(OPERATIONS)}",
-                value=shown(message),
-            )
-        return operation(*message[1:])
 
     def failed(self, message: Any, error: Exception) -> None:
         """Log it; the table is as it was."""

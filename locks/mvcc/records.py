@@ -2,7 +2,7 @@
 
 A lock is in the map while it is held or reserved. The map is a dictionary with a sorted list of its
 keys. So a look-up of one key costs the same for any number of keys, and a range is a slice
-(decision 0016).
+(decision 0039).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ search the same with ten waiting requests as with ten thousand.
 This is the graph of `locks.core.agent.wait_graph`, but not its code. There, each agent knows a part
 of the graph, the edges follow from a symmetric rule, and the search stops at larger agents, because
 these search further. Here, everything is known, a reader waits for a writer but never the other way
-round, and the victim need not be the largest (decision 0016).
+round, and the victim need not be the largest (decision 0039).
 """
 
 from __future__ import annotations

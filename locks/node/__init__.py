@@ -8,7 +8,7 @@
 Its rooms:
 
 * `client`: the side of the program: the agent's actor, owners, checks, and refusals.
-* `peers`: other nodes: greetings, agreement on servers, relays, and clients on other nodes.
+* `peers`: other nodes: greetings, agreement on servers, relays.
 * `views`: watching lock ids of other nodes.
 * `observing`: data for observers: times, counters, records, and answers to questions.
 * `original`: nodes that run the Erlang original. It is loaded when the first of them appears.
@@ -16,21 +16,19 @@ Its rooms:
 
 from typing import TYPE_CHECKING
 
-from locks.form.first_use import at_first_use
+from locks.runtime.first_use import at_first_use
 
 if TYPE_CHECKING:
     from locks.node.node import Node
     from locks.node.peers.cluster import NodeDown, NodeUp
-    from locks.otp.names.discovery import Discovery
     from locks.otp.process.remote import RemoteError, RemoteRef
 
-__all__ = ["Discovery", "Node", "NodeDown", "NodeUp", "RemoteError", "RemoteRef"]
+__all__ = ["Node", "NodeDown", "NodeUp", "RemoteError", "RemoteRef"]
 
 _get, __dir__ = at_first_use(
     "locks.node",
     __all__,
     apart={
-        "Discovery": "locks.otp.names.discovery",
         "Node": "locks.node.node",
         "NodeDown": "locks.node.peers.cluster",
         "NodeUp": "locks.node.peers.cluster",

@@ -175,7 +175,7 @@ class Dispatch:
     ) -> None:
         """Carry out an effect that is not a message to an actor of this node."""
         if isinstance(effect, AnswerWait):
-            wait: Any = effect.wait  # the shell's own: `PendingCall`, or one for another node
+            wait: Any = effect.wait  # the shell's own: a `PendingCall`, or `Answering`
             wait.answer(effect.result)
         elif isinstance(effect, Ended):
             assert isinstance(sender, Agent)

@@ -54,7 +54,7 @@ def past(machine: Machine, history: History) -> Any:
     """Another machine, as `machine` was at the end of this history."""
     other = machine.another()
     for event, args in history:
-        getattr(other, event.__name__)(*args)  # a compiled method has no `__func__`
+        getattr(other, event.__name__)(*args)
     return other
 
 

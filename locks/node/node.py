@@ -13,6 +13,7 @@ import logging
 import operator
 import time
 from collections.abc import Callable, Hashable, Iterable
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,6 @@ import pykka
 from locks.core.agent.lines import Lines
 from locks.core.statistics import NodeStatistics, TrafficStatistics
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning
-from locks.form.first_use import Unloaded
 from locks.lock_ids import Atom, shown
 from locks.model import (
     SERIAL_BITS,
@@ -42,6 +42,7 @@ from locks.node.client.refusals import owner_has_ended
 from locks.node.client.scope import first_servers, take_servers
 from locks.node.client.thin import ThinLocks
 from locks.node.dispatch import Dispatch, Trace
+from locks.node.observing.audit import Audit
 from locks.node.observing.long_waits import LONG, LongWaits
 from locks.node.observing.statistics import Counters
 from locks.node.ports import Background, OriginalGuard, Scope, Servers
@@ -51,16 +52,14 @@ from locks.runtime import interrupts
 from locks.runtime.actor import end_all
 from locks.runtime.addressed import OfAnotherNode, register, register_first
 from locks.runtime.executor import Executor
+from locks.runtime.first_use import Unloaded
 from locks.runtime.identity import Listener
 from locks.runtime.inline import Journal, Turn
 from locks.runtime.monitor import (
     CannotMonitor,
     Client,
-    Down,
     Ending,
-    Monitor,
     current_client,
-    watch_end,
 )
 from locks.runtime.native import insist
 from locks.runtime.shown import Shown
@@ -69,13 +68,13 @@ if TYPE_CHECKING:
     from locks.node.peers import cluster as clusters
     from locks.otp import notices as noted
     from locks.otp import options as otp
-    from locks.otp.names import discovery
+    from locks.otp.names import addresses
     from locks.otp.process import remote as remotes
 else:  # alone it needs nothing of what these stand on
     clusters = Unloaded("locks.node.peers.cluster")
     noted = Unloaded("locks.otp.notices")
     otp = Unloaded("locks.otp.options")
-    discovery = Unloaded("locks.otp.names.discovery")
+    addresses = Unloaded("locks.otp.names.addresses")
     remotes = Unloaded("locks.otp.process.remote")
 
 __all__ = ["Node", "Service", "Trace"]
@@ -109,7 +108,6 @@ class Node(metaclass=Shown):
         cluster: What it has to do with other nodes, if it has.
         is_clustered: Whether other nodes may hear of its locks.
         dependents: Actors that are stopped with it.
-        notices: Logs warnings about others; where there are any.
         server: The reference of its lock server.
         services: What else lives on it.
         thin: The thin locks of its clients.
@@ -120,7 +118,6 @@ class Node(metaclass=Shown):
     """
 
     cluster: clusters.Cluster | None = None
-    notices: noted.Notices
     _for_users = frozenset(
         (
             *("address", "agents", "await_nodes", "connect", "disconnect", "link", "monitor_nodes"),
@@ -184,7 +181,6 @@ class Node(metaclass=Shown):
         self._serial = itertools.count(1)
         if options is not None:
             assert isinstance(self.executor, Executor)
-            self.notices = noted.Notices(self.executor.run_soon)
             try:
                 self.cluster = clusters.Cluster(self, self.executor, options)
                 self._dispatch.cluster = self.cluster
@@ -196,11 +192,18 @@ class Node(metaclass=Shown):
         self._registers = register_agents
         if not simulated:
             register_first(self.server)
-        if isinstance(self.executor, Executor) and log_waits_longer_than < inf:
-            LongWaits(self.server, self.executor, log_waits_longer_than)
+        if isinstance(self.executor, Executor):
+            server, executor = self.server, self.executor
+            server.audit = Audit(self, server.machine, server.times, executor, self._address_of)
+            if log_waits_longer_than < inf:
+                LongWaits(self.server, self.executor, log_waits_longer_than)
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {'running' if self.running else 'stopped'}>"
+
+    def _address_of(self, name: str) -> str | None:
+        """The address from which another node is connected; `None` if it is not."""
+        return None if self.cluster is None else self.cluster.distribution.address_of(name)
 
     # --- Its life -------------------------------------------------------------------------------
 
@@ -224,6 +227,12 @@ class Node(metaclass=Shown):
         here = client is None
         if client is None:
             client = current_client()
+        elif isinstance(client, OfAnotherNode):
+            raise InvalidOption(
+                f"can't begin a transaction for client {client!r}, which is on another node; let an actor on this node be the client, "
+                "and ask that actor",
+                client=repr(client),
+            )
         owner = client if isinstance(client, Ending) else None
         if owner is not None and owner.watch.ended:
             raise owner_has_ended(client)
@@ -396,22 +405,15 @@ class Node(metaclass=Shown):
 
     # --- For its actors -------------------------------------------------------------------------
 
+    @cached_property
+    def notices(self) -> noted.Notices:
+        """Logs warnings about messages of others, which a node without peers gets, too: from actors of its program."""
+        return noted.Notices(self.executor.run_soon, self.clock)
+
     @property
     def guard(self) -> OriginalGuard | None:
         """The guard that refuses calls, if there are nodes that run the original."""
         return None if self.cluster is None else self.cluster.guard
-
-    def knows_agent(self, agent: AgentId) -> bool:
-        """Whether an agent lives here, or may live on a node that is connected."""
-        if agent.node != self.name:
-            return self.cluster is not None and agent.node in self.cluster.distribution.links
-        here = self.agents_by_id.get(agent)
-        return here is not None and here.is_alive()
-
-    def monitor_agent(self, agent: AgentId, told: Callable[[Down], object]) -> Monitor | None:
-        """Monitor an agent of this node or of a connected one; not in a turn."""
-        ref = self.agent_ref(agent)
-        return None if ref is None else watch_end(ref, told)
 
     def agent_ref(self, agent: AgentId) -> Agent | remotes.RemoteRef | None:
         """A reference to an agent of this node or of a connected one."""
@@ -454,7 +456,7 @@ class Node(metaclass=Shown):
         return None if self.cluster is None else self.cluster.place_of(name)
 
     @property
-    def address(self) -> discovery.HostAndPort | None:
+    def address(self) -> addresses.HostAndPort | None:
         """Where it listens for other nodes, host and port; `None` if it does not."""
         return None if self.cluster is None else self.cluster.distribution.address
 

@@ -21,7 +21,7 @@ from locks.model import AgentId, LockId, LockResult, Mode, RequestRecord, Requir
 from locks.node.observing.statistics import Counters
 from locks.node.sendable import check_sendable
 from locks.runtime.inline import Turn
-from locks.runtime.monitor import Client, Down, Ending, Monitor
+from locks.runtime.monitor import Client, Ending
 from locks.runtime.waiter import Waiter
 
 if TYPE_CHECKING:
@@ -301,16 +301,6 @@ class NodePort(Protocol):
         self, agent: AgentId, client: str, lock_id: LockId, mode: Mode
     ) -> tuple[RequestRecord, ...]:
         """Make an agent's request by a direct call; return its records, or none if it must send a message."""
-
-    def knows_agent(self, agent: AgentId) -> bool:
-        """Whether an agent lives here, or may live on a node that is connected."""
-
-    def monitor_agent(self, agent: AgentId, told: Callable[[Down], object]) -> Monitor | None:
-        """Monitor an agent of this node or of a connected one; not in a turn.
-
-        Returns:
-            The monitor; `None` if there is no such agent here, or its node is not connected.
-        """
 
     def watcher_down(self, watcher: Any) -> None:
         """An actor that watched lock ids has ended."""

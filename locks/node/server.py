@@ -8,24 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from logging import INFO
 from typing import Any, ClassVar
 
 import pykka
 from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 
-from locks.core.checked import check_server_message
-from locks.core.facts import Answer, AskHistory
 from locks.core.messages import (
-    Inquire,
-    RaiseVersion,
     Refused,
-    Release,
-    Remove,
     Request,
     ServerEffect,
     ServerMessage,
-    StandingElsewhere,
     Surrender,
     Surrendered,
     ToAgent,
@@ -36,19 +30,18 @@ from locks.core.messages import (
 from locks.core.server.machine import ServerMachine
 from locks.core.server.tree import Entry
 from locks.core.views import FollowedView
-from locks.errors import InvalidOption, MisuseError, assert_never
+from locks.errors import InvalidOption
 from locks.lock_ids import shown
-from locks.model import AgentId, Deadlock, LockId, Mode, RequestRecord, View, related
-from locks.node.client.door import Door
+from locks.model import AgentId, Deadlock, LockId, Mode, RequestRecord, View
 from locks.node.client.holders import Holders
 from locks.node.history import Event, begin
 from locks.node.observing.audit import Audit
 from locks.node.observing.record import Record
 from locks.node.observing.times import Times
 from locks.node.ports import NodePort
-from locks.node.sendable import check_sendable
-from locks.runtime.addressed import Later
+from locks.runtime.addressed import InlineActor
 from locks.runtime.identity import Listener
+from locks.runtime.logs import audit_logger
 from locks.runtime.monitor import Down, Monitor, current_client, watch_end
 
 __all__ = ["Guarded", "Server", "Watcher"]
@@ -56,7 +49,7 @@ __all__ = ["Guarded", "Server", "Watcher"]
 Watcher = pykka.ActorRef[Any] | Callable[[View], object]
 
 
-class Server(Door):
+class Server(InlineActor):
     """One node's lock server.
 
     Args:
@@ -66,8 +59,7 @@ class Server(Door):
     Attributes:
         times: The times of its requests and grants.
         record: Its record for observers.
-        audit: What notes who held which lock, for an audit log; `None` without one.
-        search: Searches the audit log, and tells the answer in a later turn; `None` without one.
+        audit: What logs who held which lock; a simulated node has none.
         changed: The entries that were changed in this turn; their times are recorded after the
             commit.
         broken: Deadlocks that were broken in this turn; likewise.
@@ -83,7 +75,6 @@ class Server(Door):
         self.times = Times(node.clock)
         self.record = Record(self.machine, self.times, node.now, node.counters, first_version)
         self.audit: Audit | None = None
-        self.search: Callable[[AskHistory, Callable[[Answer], object]], object] | None = None
         self.history = begin(self.machine)
         self.changed: list[Entry] = []
         self.broken: list[Deadlock] = []
@@ -92,7 +83,6 @@ class Server(Door):
         self._touched = node.touched
         self._monitors: dict[Listener, Monitor] = {}
         self._followed: dict[LockId, FollowedView] = {}  # the watched views; for the executor
-        self._guests: set[AgentId] = set()  # agents that did not ask by themselves
         self.own: Holders[Any] = Holders(node)  # agents of callers that lock by it without one
 
     def __str__(self) -> str:
@@ -113,87 +103,6 @@ class Server(Door):
         """Begin or end a watch of an id; the watcher is the calling actor by default."""
         who: Any = current_client() if watcher is None else watcher
         (self.add_watcher if on else self.remove_watcher)(lock_id, who)
-
-    # --- Messages from a program ----------------------------------------------------------------
-
-    def admit(self, message: Any) -> ServerMessage:
-        """Check a message, before the turn; make sure that locks taken by it end with their agent.
-
-        Raises:
-            MisuseError: It is no `ServerMessage`, a field of it is wrong, or can't be sent to other
-                nodes, or it is for an agent that has ended, or never was, or is not on a connected
-                node.
-        """
-        checked = check_server_message(message)
-        if isinstance(checked, (Request, Surrender)) and self.node.is_clustered:
-            from locks.otp.bytes import etf
-            from locks.wire.messages import pack
-
-            check_sendable(checked.lock_id)
-            etf.encode(pack(checked))  # its texts, and a report
-        if isinstance(checked, (Watch, Unwatch)):
-            return checked._replace(watcher=listener(checked.watcher))
-        agent = checked.agent
-        if isinstance(checked, Request) and agent not in self._guests:
-            self._guests.add(agent)
-            if self.node.monitor_agent(agent, partial(self._guest_down, agent)) is None:
-                self._guests.discard(agent)
-        if not self.node.knows_agent(agent):
-            raise _no_agent(agent, self.node.name)
-        return checked
-
-    def receive(self, message: ServerMessage) -> Later | None:
-        """Take in a message that was admitted; the reply is the view of its lock id, when it was carried out."""
-        if isinstance(message, Watch):
-            assert isinstance(message.watcher, Listener)  # it was admitted
-            self.node.executor.run_soon(self.watch_over, message.watcher)
-        elif not isinstance(message, Unwatch):
-            agent = message.agent  # it may have ended meanwhile
-            gone = isinstance(message, Request) and agent not in self._guests
-            if gone or not self.node.knows_agent(agent):
-                raise _no_agent(agent, self.node.name)
-            self._check_own(message)
-        self.node.deliver(self, message)
-        lock_id: LockId | None = getattr(message, "lock_id", None)
-        return None if lock_id is None else Later(partial(self._tell_later, lock_id))
-
-    def _tell_later(self, lock_id: LockId, answer: Callable[[View], None]) -> None:
-        self.turn.post(lambda: answer(self.machine.view(lock_id)))  # after this step
-
-    def _check_own(self, message: _OfAgent) -> None:
-        """Raise `MisuseError` if a message takes a lock from an agent of this node.
-
-        The agent would not notice, and would still report to its client that it holds the lock.
-        """
-        agent = self.node.agents_by_id.get(message.agent)
-        if agent is None:
-            return
-        machine = agent.machine
-        match message:
-            case Release():
-                taken = machine.asks_for(message.lock_id)
-            case Surrender(report=None):
-                taken = any(related(i.lock_id, message.lock_id) for i in machine.lock_info())
-            case Surrender() | Remove() | StandingElsewhere():
-                taken = not machine.empty
-            case Request() | Inquire() | RaiseVersion():
-                taken = False
-            case _:
-                assert_never(message)
-        if taken:
-            raise MisuseError(
-                f"{shown(message)} would remove a request of {message.agent} without informing it; "
-                "use locks.unlock, locks.surrender_nowait or locks.end_transaction",
-                value=shown(message),
-            )
-
-    def _guest_down(self, agent: AgentId, _: Down) -> None:
-        self.turn.post(self._take_out, agent)
-
-    def _take_out(self, agent: AgentId) -> None:
-        """Remove the requests of a guest agent that has ended, which it may not know of."""
-        self._guests.discard(agent)
-        self.handle(Remove(agent))
 
     # --- Carrying out ---------------------------------------------------------------------------
 
@@ -243,14 +152,12 @@ class Server(Door):
     def put_down(self) -> None:
         """Record the times of changes after the turn was committed; calling it again has no effect."""
         audit = self.audit
-        if audit is not None:
-            audit.note(self.changed)
+        if 0 < audit_logger.level <= INFO and audit is not None:  # without a call
+            audit.note(self.changed, self.broken)
         self.times.note(self.changed)
         if self.broken:
             for report in self.broken:
                 self.record.broke(report)
-                if audit is not None:
-                    audit.broke(report)
             self.broken.clear()
         self.changed.clear()
 
@@ -370,9 +277,6 @@ class Guarded:
         self._server.handle(self._check(message))
 
 
-_OfAgent = Request | Release | Surrender | Remove | StandingElsewhere | Inquire | RaiseVersion
-
-
 def listener(watcher: Any) -> Listener:
     """The listener for a watcher; raises `InvalidOption` if it can't be one."""
     if isinstance(watcher, Listener):
@@ -385,8 +289,3 @@ def listener(watcher: Any) -> Listener:
             "watcher=actor_ref",
             watcher=shown(watcher),
         ) from None
-
-
-def _no_agent(agent: AgentId, node: str) -> MisuseError:
-    what = "has ended, or never existed" if agent.node == node else "is not on a connected node"
-    return MisuseError(f"ignored a message for agent {agent}, which {what}", agent=agent)

@@ -51,8 +51,8 @@ from locks.otp.links.line import Line
 from locks.otp.links.link import LOOKS, GoOn, Link
 from locks.otp.links.stream import Stream
 from locks.otp.names.address_book import News
+from locks.otp.names.addresses import Address, HostAndPort, UnixAddress
 from locks.otp.names.dialling import Dialling
-from locks.otp.names.discovery import Address, HostAndPort, UnixAddress
 from locks.otp.names.port_mapper import PortMapper
 from locks.otp.names.ways import Finder, Ways
 from locks.otp.notices import Notices
@@ -102,7 +102,6 @@ class Distribution:
         links: The links, by node.
         named: The nodes that the program has named.
         book: The address book.
-        finder: Finds the servers, if they are known by a discovery.
         keys: What new connections are made with.
         slowest: The longest time that it took to connect to a node, in seconds.
         unsent: The links to flush at the end of the turn.
@@ -147,11 +146,11 @@ class Distribution:
         self._shunned: set[str] = set()  # disconnected on purpose
         self._kept: Set[str] | None = None  # nodes that are not turned away; None if nobody is
         self._listener: socket.socket | None = None
-        self.finder: Finder | None = None
-        if options.discovery is not None:
+        finder: Finder | None = None
+        if options.locator is not None:
             servers = {each: where for each, where in options.peers.items() if where is not None}
-            self.finder = Finder(name, options.discovery, servers, notices)
-        self._ways = Ways(options, self.finder, dial_tunnel)
+            finder = Finder(name, options.locator, servers, notices)
+        self._ways = Ways(options, finder, dial_tunnel)
         self._dialling = Dialling(
             name,
             self.links,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from locks.form.first_use import Unloaded
 from locks.otp.admission.cookies import Cookies
 from locks.otp.admission.rights import Right
 from locks.otp.admission.secret import Cookie
 from locks.otp.options import TLS
+from locks.runtime.first_use import Unloaded
 
 if TYPE_CHECKING:
     import ssl

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks.errors import InvalidOption
-from locks.form.first_use import Unloaded
 from locks.lock_ids import shown
 from locks.model import NODE_NAME, Require, check_node_name, check_require, is_seconds
 from locks.otp.admission.certificates import expiry_of, host_of
 from locks.otp.admission.cookies import Cookies
 from locks.otp.admission.secret import SHORTEST, Cookie
 from locks.otp.links.budgets import Limits
-from locks.otp.names.discovery import Address, Discovery, UnixAddress, place
+from locks.otp.names.addresses import Address, Locator, UnixAddress, place
+from locks.runtime.first_use import Unloaded
 
 if TYPE_CHECKING:
     import ssl
@@ -126,7 +126,7 @@ class Options(NamedTuple):
         plaintext: Whether addresses other than loopback are allowed without TLS.
         servers: The default nodes of locks, in order; empty if none were given.
         require: How many of these are needed.
-        discovery: Finds the servers, if their addresses may change.
+        locator: Knows where the servers are, if they may move.
         state: The file in which it keeps what is done, if it does.
         copies: How many of the servers have each id; 0 if all have all ids.
         limits: What each other program may have at its lock server.
@@ -142,7 +142,7 @@ class Options(NamedTuple):
     plaintext: bool
     servers: tuple[str, ...]
     require: Require
-    discovery: Discovery | None
+    locator: Locator | None
     state: Path | None = None
     copies: int = 0
     limits: Limits = Limits()
@@ -156,10 +156,9 @@ class Options(NamedTuple):
         """The name of a node: the given one, or else a unique one for a client node."""
         return given or (client_name(self.tls) if self.hidden else NODE_NAME)
 
-    def with_found(self, found: Mapping[str, Address]) -> Options:
-        """The same options with newly found servers."""
-        peers = {name: where for name, where in self.peers.items() if name not in self.servers}
-        return self._replace(peers={**peers, **found}, servers=tuple(sorted(found)))
+    def at(self, found: Mapping[str, Address]) -> Options:
+        """The same options with the present addresses of servers."""
+        return self._replace(peers={**self.peers, **found})
 
     @classmethod
     def check(
@@ -177,7 +176,7 @@ class Options(NamedTuple):
         allow_short_cookie: bool = False,
         servers: Iterable[str] | Mapping[str, Address] = (),
         require: Require | None = None,
-        discovery: Discovery | None = None,
+        locator: Locator | None = None,
         state: str | Path | None = None,
         copies: int | None = None,
         limits: Mapping[str, int] | None = None,
@@ -233,7 +232,7 @@ class Options(NamedTuple):
             bool(allow_plaintext),
             tuple(sorted(given)),
             _required(range(number or len(given)), require),
-            discovery,
+            locator,
             None if state is None else Path(state),
             number,
             Limits() if limits is None else Limits.check(limits),
@@ -317,7 +316,7 @@ def parse_peer(peer: Any, epmd: bool) -> tuple[str, Address | None]:
 def parse_servers(
     servers: Iterable[str] | Mapping[str, Address], epmd: bool
 ) -> dict[str, Address | None]:
-    """The names of servers and their addresses, from a list or a found mapping.
+    """The names of servers and their addresses, from a list, or a mapping by a locator.
 
     Raises:
         InvalidOption: They are not valid, or too many.

@@ -22,7 +22,6 @@ from math import isfinite
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 from locks.errors import InvalidOption, MisuseError
-from locks.form.forked import in_forked_children
 from locks.lock_ids import shown
 from locks.model import LockId, is_seconds
 from locks.node.node import Node
@@ -30,6 +29,7 @@ from locks.ownership.errors import StaleToken
 from locks.ownership.groups import Grouping
 from locks.runtime import interrupts
 from locks.runtime.callables import check_callable
+from locks.runtime.forked import in_forked_children
 from locks.runtime.native import native_lock
 from locks.runtime.port import world
 

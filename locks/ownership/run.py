@@ -14,11 +14,11 @@ from weakref import ref
 from gevent import getcurrent
 
 from locks.errors import MisuseError
-from locks.form.forked import in_forked_children
 from locks.ownership.backlog import Among, Backlog, Doer, Run
 from locks.ownership.errors import StaleToken
 from locks.ownership.part import Part, Task
 from locks.ownership.turns import BATCH, QUICK, SLICE, Turns
+from locks.runtime.forked import in_forked_children
 from locks.runtime.leaving import Block, entering
 from locks.runtime.port import world
 from locks.runtime.waiter import Waiter

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeVar
 
 from locks.errors import InvalidOption, MisuseError, ReentrantCall
-from locks.form.forked import in_forked_children
 from locks.node.node import Node
 from locks.ownership.backlog import Among, Backlog
 from locks.ownership.errors import NotOwner, OwnershipEnded
@@ -18,6 +17,7 @@ from locks.ownership.part import Part, Task
 from locks.ownership.run import BacklogRun, check_not_within
 from locks.program.default import default_node, is_at_hand
 from locks.runtime.callables import check_callable, check_callbacks
+from locks.runtime.forked import in_forked_children
 from locks.runtime.interrupts import whole_itself
 from locks.runtime.leaving import Block, Hold, entering
 from locks.runtime.monitor import current_client

@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks.errors import InvalidOption, MisuseError
-from locks.form import forked_from
-from locks.form.first_use import Unloaded
-from locks.form.forked import in_forked_children
 from locks.lock_ids import shown
 from locks.model import NODE_NAME, Require, check_node_name, is_seconds
 from locks.node.client.leaks import warn_of_leak
 from locks.node.client.refusals import check_may_wait
-from locks.node.client.scope import HERE, HERE_WORD, Here, take_servers
+from locks.node.client.scope import Here, take_servers
 from locks.node.node import Node, Trace
 from locks.node.observing.long_waits import LONG
 from locks.node.ports import Servers
@@ -28,6 +25,8 @@ from locks.program.handed_down import hand_down, handed_down
 from locks.program.settings import arguments, read_settings
 from locks.program.several import one_of_several
 from locks.runtime.executor import check_interpreter_lasts
+from locks.runtime.first_use import Unloaded
+from locks.runtime.forked import forked_from, in_forked_children
 from locks.runtime.identity import client_key
 from locks.runtime.native import native_lock
 from locks.runtime.port import is_simulated
@@ -67,10 +66,9 @@ _started_in = 0  # the process that started a node
 _newborn: Node | None = None  # a node that is still waiting for its servers
 _plan: _Plan | None = None  # of the node that was started last
 _preset: Callable[[], Mapping[str, Any]] | None = None
-_next_plan: _Plan | None = None  # of the parent's node, or of a node whose servers have changed
+_next_plan: _Plan | None = None  # of the parent's node
 _may_inherit = True  # whether the settings of the parent's node were not looked up yet
 _starting = native_lock()
-ENDED_WITHIN = 10.0  # seconds to wait for the end of the previous node, whose servers have changed
 CONNECTED_WITHIN = 5.0  # seconds that `start` waits until it is known whether the servers run
 
 
@@ -79,7 +77,7 @@ def start(
     *,
     cookie: str | Path | Sequence[str] | None = None,
     listen: str | int | meeting.Address | bool | None = None,
-    servers: Iterable[str] | meeting.Discovery | Here | None = None,
+    servers: Iterable[str] | meeting.Locator | Here | None = None,
     require: Require | None = None,
     copies: int | None = None,
     peers: Iterable[str] | None = None,
@@ -115,8 +113,8 @@ def start(
             default without mesh.
         servers: The nodes on which locks are taken, each `name@host:port`; all programs that share them must list
             the same servers. A program that is not one of them is only a client: it gets a unique name,
-            does not listen, and takes no part in the work of other programs. Instead of a list: a `locks.node.Discovery`,
-            a text that names one, or `locks.HERE`, for private locks of a program that connects to other nodes.
+            does not listen, and takes no part in the work of other programs. Instead of a list: `"local"`, for
+            the lock server of this machine, or `locks.HERE`, for private locks of a program that connects to other nodes.
         require: How many of the servers a lock needs: `"majority"`, the default for several servers, or `"all"`.
         copies: How many of the servers have each lock id, such as 3; all of them by default. Then the first element of an id
             decides which ones, and `require` counts these. All programs that share servers must use the same number.
@@ -151,13 +149,13 @@ def start(
         MisuseError: A node is running with another name, other servers, another requirement or number of copies, or a
             cookie is given.
         InvalidOption: An option is wrong.
-        OperatingError: `epmd` is set and the port mapper does not answer, or the servers were not found
+        OperatingError: `epmd` is set and the port mapper does not answer, or the servers of an engine were not found
             within five seconds.
     """
     check_interpreter_lasts()
     _inherit()
     if isinstance(servers, str):
-        servers = HERE if servers == HERE_WORD else meeting.discovery_of(servers)
+        servers = meeting.servers_by_word(servers)
     elif isinstance(servers, Iterable) and not isinstance(servers, bytes):
         servers = tuple(servers)
     given: dict[str, Any] = {
@@ -178,7 +176,6 @@ def start(
         "limits": limits,
     }
     cookie = None  # keeps it out of tracebacks that show variables
-    _let_go_of_outdated()
     if _next_plan is not None and all(each is None for each in given.values()):
         return _start_again()
     with _starting:
@@ -201,7 +198,7 @@ def start(
 
 
 def preset(
-    say: Callable[[], Mapping[str, Any]] | None, servers: meeting.Discovery | None = None
+    say: Callable[[], Mapping[str, Any]] | None, servers: meeting.Locator | None = None
 ) -> None:
     """Set arguments of `start` that precede the settings outside of the program: a framework that runs the program knows its servers.
 
@@ -384,34 +381,21 @@ def _ready(node: Node) -> Node:
         return node
     servers = node.servers
     if node.cluster is not None and servers is not None and node.name not in servers.nodes:
-        found = node.cluster.distribution.options.discovery is not None
+        found = node.cluster.distribution.options.locator is not None
         node.cluster.arrivals.await_servers(servers, CONNECTED_WITHIN, found=found)
     if _newborn is node:
         _newborn = None
     return node
 
 
-def _let_go_of_outdated() -> None:
-    """Drop a node that has ended because its servers have changed; the next one starts with the same options."""
-    global _default, _next_plan
-    node = _default
-    turnover = None if node is None or node.cluster is None else node.cluster.turnover
-    if node is None or turnover is None or not turnover.reason:
-        return
-    turnover.ended.wait(ENDED_WITHIN)  # until then its name and port are in use
-    with _starting:
-        if _default is node:
-            _default, _next_plan = None, _plan
-
-
 def _start_again() -> Node:
-    """Start a node with the options of the previous one, or, in a forked child, of the parent's."""
+    """In a child process: start a node with the options of the parent's."""
     plan = _next_plan
     if plan is None:  # another thread has done it
         return default_node()
     plan = plan.again()
     if plan.options is not None:
-        plan = plan._replace(options=meeting.found_again(plan.name, plan.options, CONNECTED_WITHIN))
+        plan = plan._replace(options=meeting.located_again(plan.options, CONNECTED_WITHIN))
     with _starting:
         node = _default
         if node is None:  # otherwise another thread has done it
@@ -419,7 +403,7 @@ def _start_again() -> Node:
     return _ready(node)
 
 
-def _are_others(node: Node, servers: Iterable[str] | meeting.Discovery | Here | None) -> bool:
+def _are_others(node: Node, servers: Iterable[str] | meeting.Locator | Here | None) -> bool:
     """Whether a node was started with other servers than these."""
     if servers is None:
         return False
@@ -478,7 +462,6 @@ def default_node() -> Node:
         if _started_in and _started_in != os.getpid():
             _check_is_here(node)
         return _ready(node) if node is _newborn else node
-    _let_go_of_outdated()
     _inherit()
     return start() if _next_plan is None else _start_again()
 

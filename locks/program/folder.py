@@ -22,11 +22,11 @@ from pathlib import Path
 from gevent import monkey
 
 from locks.errors import OperatingError
-from locks.form.forked import in_forked_children
 from locks.otp.admission.cookies import make_cookie, read_cookies
 from locks.otp.admission.credentials import check_user, credentials_of
 from locks.otp.admission.secret import Cookie
 from locks.otp.links.stream import native_socket
+from locks.runtime.forked import in_forked_children
 
 __all__ = ["Claim", "Folder", "folder_of"]
 
@@ -135,7 +135,7 @@ class Folder:
         if length > LONGEST_PATH:
             raise OperatingError(
                 f"can't use {self.path} for a socket: the path has {length} bytes with the socket's name, more than "
-                "{LONGEST_PATH}. Set XDG_RUNTIME_DIR or TMPDIR to a shorter one",
+                f"{LONGEST_PATH}. Set XDG_RUNTIME_DIR or TMPDIR to a shorter one",
                 path=str(self.path),
             )
         for path in (self.path.parent, self.path):

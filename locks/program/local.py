@@ -21,14 +21,23 @@ from gevent import monkey
 
 from locks.errors import InvalidOption, OperatingError
 from locks.lock_ids import shown
+from locks.node.client.scope import HERE, Here
 from locks.otp.admission.secret import Cookie
 from locks.otp.links.stream import UNIX
-from locks.otp.names.discovery import Address, UnixAddress
+from locks.otp.names.addresses import Address, UnixAddress
 from locks.program.folder import Folder, await_claim, folder_of
 
-__all__ = ["IDLE", "READY", "LocalServer", "server_name"]
+__all__ = [
+    "HERE_WORD",
+    "IDLE",
+    "READY",
+    "LocalServer",
+    "is_word",
+    "server_name",
+    "servers_by_word",
+]
 
-WORD = "local"
+HERE_WORD, LOCAL_WORD = "here", "local"  # in the place of a list of servers
 DEFAULT = "default"  # the domain if none is named
 READY = b"ready\n"  # a lock server sends it when it is ready
 IDLE = 10.0  # seconds without connections until a lock server ends
@@ -38,6 +47,13 @@ LOOK = 0.002  # seconds between two checks whether it has started
 MOST_TOLD = 4096  # bytes of the error text of a server that fails to start
 KEPT = ("PYTHONHOME",)  # environment variables that control how Python and `locks` behave
 DROPPED = ("PYTHON", "LOCKS_", "GEVENT")
+# What the server's interpreter runs: modules of the standard library are found before those beside the program that starts it, and the
+# packages that it needs where that program has found them.
+RUN = (
+    "import os, sys; sys.path = [each for each in sys.path if each] + os.environ.pop('LOCK_SERVER_PATH').split(os.pathsep); "
+    "import site; site.main(); from locks.program.local_server import main; main()"
+)
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*[a-z]?")
 _DOMAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 
 # Native functions: slow calls run in a thread that has no hub.
@@ -47,11 +63,11 @@ _sleep: Any = monkey.get_original("time", "sleep")
 
 def server_name(domain: str) -> str:
     """The name of a domain's lock server."""
-    return f"{domain}@{WORD}"
+    return f"{domain}@{LOCAL_WORD}"
 
 
 class LocalServer:
-    """The lock server of a domain. A `locks.node.Discovery`.
+    """The lock server of a domain. A `Locator`.
 
     Args:
         domain: Its name.
@@ -81,15 +97,19 @@ class LocalServer:
         return hash(self.domain)
 
     @classmethod
-    def of(cls, text: str) -> LocalServer | None:
-        """The server that `"local"` or `"local:domain"` stands for; `None` for other texts.
+    def of(cls, text: str) -> LocalServer:
+        """The server that `"local"` or `"local:domain"` stands for.
 
         Raises:
-            InvalidOption: The domain's name is wrong.
+            InvalidOption: It is another text, or the domain's name is wrong.
         """
         word, colon, domain = text.partition(":")
-        if word != WORD:
-            return None
+        if word != LOCAL_WORD:
+            raise InvalidOption(
+                f"servers={shown(text)} is not a list of servers; write one: "
+                '["a@10.0.0.1:9100", "b@10.0.0.2:9100", "c@10.0.0.3:9100"], or "local"',
+                servers=shown(text),
+            )
         if colon and not _DOMAIN.fullmatch(domain):
             raise InvalidOption(
                 f'servers={shown(text)} has a wrong domain: use 1 to 32 letters, digits, "-", "_" and ".", beginning with a letter or '
@@ -99,9 +119,9 @@ class LocalServer:
         return cls(domain or DEFAULT)
 
     @property
-    def size(self) -> int:
-        """The number of servers: one."""
-        return 1
+    def names(self) -> tuple[str, ...]:
+        """Its name."""
+        return (server_name(self.domain),)
 
     @property
     def folder(self) -> Folder:
@@ -110,7 +130,7 @@ class LocalServer:
 
     def describe(self) -> str:
         """A short description for messages."""
-        return f"{WORD}:{self.domain} ({self.folder.path})"
+        return f"{LOCAL_WORD}:{self.domain} ({self.folder.path})"
 
     def secret(self, options: Mapping[str, Any]) -> Cookie:
         """The cookie of the server and its clients.
@@ -180,6 +200,20 @@ class LocalServer:
             claim.drop()
 
 
+def is_word(servers: str) -> bool:
+    """Whether a setting is a word in the place of a list of servers."""
+    return servers == HERE_WORD or servers.partition(":")[0] == LOCAL_WORD
+
+
+def servers_by_word(text: str) -> Here | LocalServer:
+    """What a word in the place of a list of servers stands for.
+
+    Raises:
+        InvalidOption: There is no such word.
+    """
+    return HERE if text == HERE_WORD else LocalServer.of(text)
+
+
 def start_server(folder: Folder, deadline: float) -> None:
     """Start the lock server as a detached process, and wait until it is ready.
 
@@ -187,7 +221,7 @@ def start_server(folder: Folder, deadline: float) -> None:
         OperatingError: It did not start.
     """
     idle = os.environ.get(IDLE_VARIABLE) or str(IDLE)
-    command = [python(), "-m", "locks.program.local_server", str(folder.path), "--idle", idle]
+    command = [python(), "-S", "-s", "-c", RUN, str(folder.path), "--idle", idle]
     try:
         process, pipe = _spawn(command, environment_of_server(os.environ, sys.path))
     except OSError as error:
@@ -256,28 +290,30 @@ def _spawn(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
 
 
 def environment_of_server(environment: Mapping[str, str], path: list[str]) -> dict[str, str]:
-    """The environment of a lock server: it finds the same modules, and has no settings that change its behaviour."""
+    """The environment of a lock server: it finds the same packages, and has no settings that change its behaviour."""
     kept = {
         name: value
         for name, value in environment.items()
         if name in KEPT or not name.startswith(DROPPED)
     }
-    # Without relative paths: the server runs in another folder.
-    found = [os.path.abspath(each) for each in path if each]
-    return {**kept, "PYTHONPATH": os.pathsep.join(found), "PYTHONSAFEPATH": "1"}
+    # Without relative paths: the server runs in another folder. What is not text is ignored by Python, too.
+    found = [os.path.abspath(each) for each in path if each and isinstance(each, str)]
+    return {**kept, "LOCK_SERVER_PATH": os.pathsep.join(found), "PYTHONSAFEPATH": "1"}
 
 
 def python() -> str:
-    """The interpreter; `sys.executable` may be wrong in programs that embed Python.
+    """The interpreter; `sys.executable` may be wrong in programs that embed Python, and is the program itself in a frozen one.
 
     Raises:
         OperatingError: No interpreter was found.
     """
     given = sys.executable or ""
     name = f"python{sys.version_info[0]}"
-    for path in (given, Path(sys.prefix, "bin", name), Path(sys.base_prefix, "bin", name)):
-        if Path(path).name.startswith(("python", "pypy")) and os.access(path, os.X_OK):
+    others = [Path(prefix, "bin", name) for prefix in (sys.prefix, sys.base_prefix)]
+    for path in others if getattr(sys, "frozen", False) else [Path(given), *others]:
+        if _PYTHON.fullmatch(path.name) and os.access(path, os.X_OK):
             return str(path)
     raise OperatingError(
-        f"can't start the lock server of this machine: sys.executable is {given!r}, which is not a Python interpreter"
+        f"can't start the lock server of this machine: sys.executable is {given!r}, which is not a Python interpreter. Start the server with "
+        "another program, such as `locks run --servers local ...`, or run `locks node` and pass its name and port as servers=[...]"
     )

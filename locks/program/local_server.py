@@ -1,6 +1,6 @@
 """The process of the lock server that the programs of one user on one machine share.
 
-`locks.program.local` starts it: `python -m locks.program.local_server FOLDER`. It is a detached process without a
+`locks.program.local` starts it (`RUN`). It is a detached process without a
 terminal, and ends by itself. Its life:
 
 1. It detaches from the program that started it, and claims to be the lock server. If another server answers, it leaves the work to that one.
@@ -16,6 +16,7 @@ import argparse
 import logging
 import logging.handlers
 import os
+import resource
 import signal
 import sys
 import time
@@ -24,7 +25,7 @@ from pathlib import Path
 
 from locks.node.marks import memory_of
 from locks.node.node import Node
-from locks.otp.names.discovery import UnixAddress
+from locks.otp.names.addresses import UnixAddress
 from locks.otp.options import Options
 from locks.program.folder import Claim, Folder
 from locks.program.local import READY, server_name
@@ -43,10 +44,11 @@ MOMENT = 0.05  # seconds for programs that are just connecting
 
 def main() -> None:
     """Run the lock server of a folder."""
-    parser = argparse.ArgumentParser(prog="python -m locks.program.local_server")
+    parser = argparse.ArgumentParser(prog="locks.program.local_server")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--idle", type=float, required=True, metavar="SECONDS")
     options = parser.parse_args()
+    shed_limits()
     leave()
     folder = Folder(options.folder)
     claim = await_place(folder)
@@ -63,6 +65,38 @@ def main() -> None:
             raise
     else:
         tell_ready()
+
+
+def shed_limits() -> None:
+    """Drop what the program that started this one has set for itself: it would slow or end the server of all programs.
+
+    Limits are raised as far as the system allows. A limit of processor time that can't be raised would end the server in the middle of
+    its work, so it does not begin.
+    """
+    for limit in (
+        resource.RLIMIT_CPU,
+        resource.RLIMIT_AS,
+        resource.RLIMIT_DATA,
+        resource.RLIMIT_FSIZE,
+    ):
+        try:
+            resource.setrlimit(limit, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        except (ValueError, OSError):  # only a privileged process may raise the hard limit
+            hard = resource.getrlimit(limit)[1]
+            resource.setrlimit(limit, (hard, hard))
+    seconds = resource.getrlimit(resource.RLIMIT_CPU)[0]
+    if seconds != resource.RLIM_INFINITY:
+        sys.exit(
+            f"the program that starts it has a limit of {seconds} s of processor time (ulimit -t), which would end the server of all "
+            "programs. Set that limit with `ulimit -S -t`, or start the server with another program, such as `locks run --servers local ...`"
+        )
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.sched_setaffinity(0, range(os.cpu_count() or 1))
+        with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            file.write("0")
 
 
 def leave() -> None:
@@ -216,7 +250,3 @@ class Serving:
         except FileNotFoundError:
             return False
         return here and self._claim.is_in_place()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""What the start of a node takes that meets others: its options, and who says where the servers are.
+"""What the start of a node takes that meets others: its options, and the search for servers that may move.
 
 A program that is alone needs none of it, nor what it stands on: `locks.program.default` imports it when it is needed, before
 anything has begun.
@@ -6,31 +6,38 @@ anything has begun.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+import time
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from locks.errors import InvalidOption
+from locks.errors import OperatingError
 from locks.node.client.refusals import check_may_wait
 from locks.node.client.scope import Here
 from locks.node.node import Node
 from locks.node.peers.cluster import Cluster as Cluster  # which the node needs then
 from locks.otp.admission.secret import Cookie
-from locks.otp.names.discovery import Address, Discovery
+from locks.otp.names.addresses import Address, Locator
 from locks.otp.options import TLS, Options, parse_servers
-from locks.program.discovering import discovery_of, find_servers, none_of_the_servers
-from locks.program.local import LocalServer
+from locks.program.local import LocalServer, servers_by_word
+from locks.runtime.away import call_in_thread
+from locks.runtime.waiter import Waiter
 
 __all__ = [
     "TLS",
     "Address",
     "Cookie",
-    "Discovery",
+    "Locator",
     "Options",
     "are_others",
-    "discovery_of",
-    "found_again",
+    "located_again",
     "options_of",
+    "servers_by_word",
 ]
+
+logger = logging.getLogger("locks.nodes")
+
+AGAIN = 0.2  # seconds between two searches, while servers are missing
 
 
 def options_of(
@@ -38,12 +45,12 @@ def options_of(
 ) -> Options | None:
     """Check how a node takes part in a cluster; `None` if it is to stay alone.
 
-    It waits for servers that have to be found.
+    It waits for servers that may move.
 
     Args:
         given: The node's name, as it was given.
         name: The same, checked.
-        within: Seconds until servers have to be found.
+        within: Seconds until these have to be found.
         servers: As for `locks.start`.
         **options: Likewise.
 
@@ -51,45 +58,72 @@ def options_of(
         InvalidOption: An option is wrong.
         OperatingError: The servers are not found in time.
     """
-    discovery = servers if isinstance(servers, Discovery) else None
-    if discovery is not None:
-        if options.get("copies") is not None:
-            raise InvalidOption(
-                f"copies={options['copies']!r} needs a list of servers, and not {discovery.describe()}: where an id is depends on all "
-                "servers, so they must not change while programs run",
-                copies=repr(options["copies"]),
-            )
-        if isinstance(discovery, LocalServer):
-            options["cookie"] = discovery.secret({"name": given, **options})
+    locator = servers if isinstance(servers, Locator) else None
+    if locator is not None:
+        if isinstance(locator, LocalServer):
+            options["cookie"] = locator.secret({"name": given, **options})
         check_may_wait()
-        servers = find_servers(discovery, within)
+        servers = _find_servers(locator, within)
     return Options.check(
         name,
         **options,
         servers=() if servers is None or isinstance(servers, Here) else servers,
-        discovery=discovery,
+        locator=locator,
     )
 
 
-def found_again(name: str, options: Options, within: float) -> Options:
-    """The same options for the next node, with the servers as they are now, if they are found.
+def located_again(options: Options, within: float) -> Options:
+    """The same options for the next node, with the present addresses of servers that may move.
 
     Raises:
-        OperatingError: They are not found in time, or the node was one of them, and is not any more.
+        OperatingError: They are not found in time.
     """
-    discovery = options.discovery
-    if discovery is None:
-        return options
-    found = find_servers(discovery, within)
-    if name in options.servers and name not in found:
-        raise none_of_the_servers(name, discovery, found)
-    return options.with_found(found)
+    locator = options.locator
+    return options if locator is None else options.at(_find_servers(locator, within))
 
 
-def are_others(node: Node, servers: Iterable[str] | Discovery) -> bool:
+def _find_servers(locator: Locator, timeout: float) -> Mapping[str, Address]:
+    """Ask until the addresses of all servers are known; waits.
+
+    Args:
+        locator: The locator.
+        timeout: Seconds to wait at most; starting the lock server of this machine may take longer.
+
+    Raises:
+        OperatingError: They are not found in time.
+    """
+    if isinstance(locator, LocalServer):
+        return call_in_thread(locator.find)
+    deadline = time.monotonic() + timeout
+    told = locator.describe()
+    reason = "no answer"
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            found = call_in_thread(locator.find, max(left, 0.001))
+        except TimeoutError:
+            pass  # the earlier reason says more
+        except (OSError, OperatingError) as error:
+            reason = str(error)
+        else:
+            missing = [name for name in locator.names if name not in found]
+            if not missing:
+                return found
+            reason = f"no address of {', '.join(missing)}"
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise OperatingError(
+                f"timed out after {timeout:g} s searching for the servers with {told}: {reason}",
+                servers=told,
+            )
+        logger.debug("%s has not found all servers yet: %s", told, reason)
+        Waiter().wait(min(AGAIN, left))  # other greenlets run meanwhile
+
+
+def are_others(node: Node, servers: Iterable[str] | Locator) -> bool:
     """Whether these are not the servers that a node was started with."""
-    if isinstance(servers, Discovery):
+    if isinstance(servers, Locator):
         options = None if node.cluster is None else node.cluster.distribution.options
-        return options is None or options.discovery != servers
+        return options is None or options.locator != servers
     known = () if node.servers is None else node.servers.nodes
     return parse_servers(servers, epmd=True).keys() != set(known)

@@ -11,10 +11,10 @@ import os
 from typing import Any, NamedTuple, TypeVar
 
 from locks.errors import MisuseError
-from locks.form.forked import in_forked_children
 from locks.node.client.scope import Here, Nodes
 from locks.node.node import Node
 from locks.program.default import default_node, running_node
+from locks.runtime.forked import in_forked_children
 
 __all__ = ["Movable", "Origin"]
 
@@ -56,12 +56,12 @@ def origin_in(node: Node, nodes: Nodes | None) -> Origin:
         return Origin((), _program)
     assert options is not None
     place = ""
-    if options.discovery is not None:  # then all of it was loaded
+    if options.locator is not None:  # then all of it was loaded
         from hashlib import sha256
 
         from locks.program.local import LocalServer
 
-        if isinstance(options.discovery, LocalServer):
+        if isinstance(options.locator, LocalServer):
             place = sha256(options.cookies.each[0].encoded()).hexdigest()
     return Origin(tuple(sorted(names)), place)
 

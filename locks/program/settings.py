@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
-from locks.node.client.scope import HERE, HERE_WORD
 
 __all__ = ["FILE", "SETTINGS", "Setting", "arguments", "limits_of", "read_settings"]
 
@@ -71,10 +70,10 @@ def _are_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
-def _names_a_source(text: str) -> bool:
-    from locks.program.discovering import names_a_source
+def _is_word(text: str) -> bool:
+    from locks.program.local import is_word  # most programs have no servers
 
-    return names_a_source(text)
+    return is_word(text)
 
 
 def _limits(text: str) -> dict[str, int]:
@@ -83,11 +82,11 @@ def _limits(text: str) -> dict[str, int]:
 
 
 def _servers(text: str) -> Any:
-    return text if _names_a_source(text) else _names(text)
+    return text if _is_word(text) else _names(text)
 
 
 def _are_servers(value: Any) -> bool:
-    return _names_a_source(value) if isinstance(value, str) else _are_names(value) and bool(value)
+    return _is_word(value) if isinstance(value, str) else _are_names(value) and bool(value)
 
 
 _TEXT = _Kind("text", str, lambda value: isinstance(value, str))
@@ -231,7 +230,7 @@ def arguments(settings: Mapping[str, Setting]) -> dict[str, Any]:
     from locks.otp.admission.cookies import read_cookies
     from locks.otp.admission.secret import Cookie
     from locks.otp.options import TLS
-    from locks.program.discovering import discovery_of
+    from locks.program.local import servers_by_word
 
     values = {name: setting.value for name, setting in settings.items()}
     tls = {name: values.pop(f"tls_{name}", None) for name in TLS._fields}
@@ -250,5 +249,5 @@ def arguments(settings: Mapping[str, Setting]) -> dict[str, Any]:
         values["cookie"] = Cookie(path)
     servers = values.get("servers")
     if isinstance(servers, str):
-        values["servers"] = HERE if servers == HERE_WORD else discovery_of(servers)
+        values["servers"] = servers_by_word(servers)
     return values

@@ -47,8 +47,8 @@ from pykka import ActorDeadError, ActorRegistry
 from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 
-from locks.form.forked import in_forked_children
 from locks.runtime.exits import kill_greenlet
+from locks.runtime.forked import in_forked_children
 from locks.runtime.interrupts import whole
 from locks.runtime.monitor import (
     ACTOR_REF,

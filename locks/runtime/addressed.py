@@ -1,6 +1,6 @@
 """References to actors without a greenlet, and the actor classes behind these references.
 
-An actor that handles its messages in a turn (`locks.runtime.inline`) is its own reference, inbox
+An actor whose operations take a turn (`locks.runtime.inline`) is its own reference, inbox
 and stop flag, so it costs just one small object. It is a `pykka.ActorRef`: it supports `ask`,
 `tell`, `stop`, proxies and monitors, and can be passed around.
 
@@ -31,7 +31,7 @@ import pykka
 from pykka import ActorDeadError, ActorRegistry
 from pykka.messages import ProxyCall, ProxyGetAttr, ProxySetAttr, _ActorStop
 
-from locks.errors import LocksError, MisuseError
+from locks.errors import MisuseError
 from locks.runtime.actor import GeventFuture
 from locks.runtime.inline import Turn
 from locks.runtime.monitor import DeathWatch, Mortal
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from pykka._envelope import Envelope
 
 __all__ = [
-    "OF_PROXY",
     "InlineActor",
     "Later",
     "OfAnotherNode",
@@ -50,9 +49,6 @@ __all__ = [
     "register",
     "register_first",
 ]
-
-OfProxy = ProxyCall | ProxyGetAttr | ProxySetAttr
-OF_PROXY = (ProxyCall, ProxyGetAttr, ProxySetAttr)
 
 
 class Later(NamedTuple):
@@ -67,7 +63,7 @@ class Later(NamedTuple):
 
 
 class TurnActor(pykka.Actor):
-    """The Pykka actor class of an actor whose messages are handled in a turn.
+    """The Pykka actor class of an actor whose operations take a turn.
 
     Subclasses have a method for each operation, and properties; a proxy shows both.
 
@@ -115,12 +111,17 @@ class TurnActor(pykka.Actor):
     def _start_actor_loop(self) -> None:
         raise AssertionError("it has no loop: whoever calls does the work")
 
-    def _carry_out(self, message: OfProxy) -> Any:
+    def _carry_out(self, message: Any) -> Any:
         """Carry out a proxy's message; return the answer, or `Later`.
 
         Raises:
-            MisuseError: There is no such operation, or its arguments are wrong.
+            MisuseError: It is none, there is no such operation, or its arguments are wrong.
         """
+        if not isinstance(message, (ProxyCall, ProxyGetAttr, ProxySetAttr)):
+            raise MisuseError(
+                f"a {type(message).__name__} is not a message for {self._actor_ref}; send a tuple of an operation and its arguments. "
+                f"The operations are {', '.join(sorted(self._operations))}"
+            )
         name = ".".join(message.attr_path)
         if isinstance(message, ProxySetAttr):
             raise MisuseError(
@@ -200,10 +201,9 @@ class OfAnotherNode(OwnReference):
 
 
 class InlineActor(OwnReference):
-    """An actor that handles messages in its owner's turn.
+    """An actor whose operations take its owner's turn.
 
-    Subclasses implement `receive`, `stop_inline` and `failed`, and call `ended` when they have
-    ended.
+    Subclasses implement `stop_inline` and `failed`, and call `ended` when they have ended.
 
     Args:
         turn: The turn that it takes.
@@ -217,10 +217,6 @@ class InlineActor(OwnReference):
         self.turn = turn
 
     # --- What subclasses implement
-
-    def receive(self, message: Any) -> Any:
-        """Handle a message, in a turn; return the reply, or `Later`."""
-        raise NotImplementedError
 
     def stop_inline(self, reason: object) -> None:
         """Stop, in a turn; `None` is the reason of a normal stop."""
@@ -238,16 +234,17 @@ class InlineActor(OwnReference):
     # --- As an inbox
 
     def put(self, envelope: Envelope[Any]) -> None:
-        """Have a message handled."""
+        """Have an operation carried out, or the actor stopped; nothing else is a message for it."""
         message = envelope.message
-        if isinstance(message, OF_PROXY):
-            self._call(envelope, message)
-        else:
-            self.turn.post(self._take, envelope)
+        if isinstance(message, _ActorStop):
+            self.turn.post(self._stop, envelope.reply_to)
+            return
+        if type(message) is tuple and message and type(message[0]) is str:
+            message = ProxyCall((message[0],), message[1:], {})
+        self._call(message, envelope.reply_to)
 
-    def _call(self, envelope: Envelope[Any], message: OfProxy) -> None:
+    def _call(self, message: Any, future: pykka.Future[Any] | None) -> None:
         """Carry out an operation, at once, in the caller's thread."""
-        future = envelope.reply_to
         try:
             if self._stopped:
                 raise ActorDeadError(f"{self} not found")
@@ -257,7 +254,7 @@ class InlineActor(OwnReference):
                 return
         except Exception as error:
             if future is None:
-                self.failed(envelope.message, error)
+                self.failed(message, error)
             else:
                 future.set_exception(sys.exc_info())
         else:
@@ -276,27 +273,10 @@ class InlineActor(OwnReference):
                 self._watch.fire(self, "noproc")
         return self._watch
 
-    def _take(self, envelope: Envelope[Any]) -> None:
-        future = envelope.reply_to
-        try:
-            if self._stopped:
-                raise ActorDeadError(f"{self} not found")
-            if isinstance(envelope.message, _ActorStop):
-                self.stop_inline(None)
-                reply = None
-            else:
-                reply = self.receive(envelope.message)
-        except (LocksError, ActorDeadError) as error:
-            if future is None:
-                self.failed(envelope.message, error)
-            else:
-                with suppress(queue.Full):  # it is done again, and was answered the first time
-                    future.set_exception(sys.exc_info())
-        else:
-            if isinstance(reply, Later):
-                reply.begin(partial(_answer, future))
-            else:
-                _answer(future, reply)
+    def _stop(self, future: pykka.Future[Any] | None) -> None:
+        if not self._stopped:
+            self.stop_inline(None)
+        _answer(future, None)
 
 
 def _answer(future: pykka.Future[Any] | None, answer: Any) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from locks.form.forked import in_forked_children
+from locks.runtime.forked import in_forked_children
 from locks.runtime.native import start_new_thread
 from locks.runtime.waiter import Waiter
 

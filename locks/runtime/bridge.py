@@ -56,7 +56,8 @@ class Bridge(greenlet.greenlet):
     """Runs functions, one after the other, for clients that may not block.
 
     A new greenlet costs as much as ten calls (Python gives it its own stack), so bridges are
-    reused.
+    reused. An idle bridge is referenced by its thread's list alone, and by no frame of its own: dropping it
+    ends it, when the list is full and when the thread ends.
 
     Attributes:
         client: The client for which it runs a function now.
@@ -67,7 +68,7 @@ class Bridge(greenlet.greenlet):
     park: Callable[[], Parked]
 
     def __init__(self) -> None:
-        super().__init__(self._work)
+        super().__init__(Bridge._work)
         self._result: Any = None
         self._error: BaseException | None = None
         self._runs = False  # whether the function has neither returned nor raised
@@ -167,16 +168,20 @@ class Bridge(greenlet.greenlet):
             self._dropped = error
             raise
 
-    def _work(self, function: Callable[[], object]) -> None:
+    @staticmethod
+    def _work(function: Callable[[], object]) -> None:
         while True:
+            bridge = greenlet.getcurrent()
+            assert isinstance(bridge, Bridge)
             try:
-                self._result = function()
+                bridge._result = function()
             except BaseException as error:
-                self._error = error
-            self._runs = False
-            assert self.parent is not None
-            del function
-            function = self.parent.switch(None)
+                bridge._error = error
+            bridge._runs = False
+            parent = bridge.parent
+            assert parent is not None
+            del function, bridge  # while it is idle, this frame must not keep it
+            function = parent.switch(None)
 
 
 _STEPS = frozenset(

@@ -11,7 +11,7 @@ awaited.
 
 from __future__ import annotations
 
-from types import CoroutineType, FunctionType
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
 from typing import Final, TypeVar
 
 from locks.errors import InvalidOption, MisuseError
@@ -28,6 +28,8 @@ __all__ = [
 ]
 
 COROUTINE = "pass a coroutine function (async def)"
+LAZY = (GeneratorType, AsyncGeneratorType)
+LAZY_NAMES: Final[dict[type, str]] = {AsyncGeneratorType: "asynchronous generator"}
 LATER: Final = 0x20 | 0x80 | 0x200  # inspect's flags of generators, coroutines, async generators
 
 
@@ -105,17 +107,24 @@ def check_callbacks(**given: object) -> None:
 
 
 def check_ran(found: T, name: str, instead: str) -> T:
-    """Return the result of a function, unless it is a coroutine, whose body has not run.
+    """Return the result of a function, unless it is something whose body runs later: an awaitable or a generator.
+
+    A function may return one although it is no coroutine function and no generator: a wrapper, or a lambda.
 
     Raises:
-        MisuseError: It is a coroutine.
+        MisuseError: It is one.
     """
-    if isinstance(found, CoroutineType):
-        found.close()
+    if found is None:
+        return found
+    kind = type(found)
+    if issubclass(kind, LAZY) or hasattr(kind, "__await__"):
+        shown = getattr(found, "__qualname__", None) or _shown(found)
+        if isinstance(found, (CoroutineType, GeneratorType)):
+            found.close()
         raise MisuseError(
-            f"{name} returned the coroutine {found.__qualname__}, whose body was not run. "
+            f"{name} returned the {LAZY_NAMES.get(kind, kind.__name__)} {shown}, whose body was not run. "
             f"{instead[0].upper()}{instead[1:]}",
-            value=found.__qualname__,
+            value=shown,
         )
     return found
 

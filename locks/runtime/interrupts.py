@@ -50,7 +50,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from gevent import getcurrent, monkey
 from gevent._hub_local import get_hub_if_exists
 
-from locks.form.forked import in_forked_children
+from locks.runtime.forked import in_forked_children
 from locks.runtime.native import get_ident, is_main_thread, send_interrupt, start_new_thread
 
 if TYPE_CHECKING:

@@ -3,28 +3,32 @@
 All loggers are below `locks`, so one line of `logging` sets the level of all, or of one part. An
 event's record has its fields as attributes (`extra=`): `event`, and those that are named here.
 Handlers are foreign code and may block, so events are logged outside of the turn.
+
+`locks.audit` is different: as long as it has no level of its own, it is off (`is_audited`). So nobody who logs all from INFO on pays
+for a line of each lock.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 __all__ = [
     "EVENTS",
     "LOGGERS",
     "LoggedEvent",
     "Sparing",
+    "audit_event",
+    "audit_logger",
     "describe_events",
     "describe_loggers",
-    "listeners",
+    "is_audited",
     "log_event",
 ]
 
 LOGGERS = {
     "locks": "the parent of all others",
-    "locks.audit": "an audit log (`locks node --audit`) that can't be written",
+    "locks.audit": "who held which lock, from when to when, and what operators and servers did; off unless this logger has a level of its own",
     "locks.compat": "locks that a face of another library found lost at the end of a block",
     "locks.deadlocks": "resolved deadlocks, with their reports",
     "locks.engines": "lock servers for Dask and Ray: started, found and lost",
@@ -34,7 +38,7 @@ LOGGERS = {
     "locks.local": 'the lock server of a machine (`servers="local"`)',
     "locks.losses": "locks that a program held and lost; transactions that an operator ended",
     "locks.mvcc": "the lock table of `locks.mvcc`",
-    "locks.nodes": "connected and lost nodes; errors of other nodes, unknown peers, discovery, a changed set of servers",
+    "locks.nodes": "connected and lost nodes; errors of other nodes, unknown peers, a changed set of servers",
     "locks.program": "how a program's node is started",
     "locks.runtime": "failures in the node: crashes, callbacks and traces that raise",
     "locks.testing": "exceptions of programs that `locks.testing` simulates, on Pythons without notes",
@@ -69,9 +73,44 @@ _WAIT = {
     "mode": "`read` or `write`",
     "seconds": "how long it has been waiting",
 }
+_HOLD = {
+    **_NODE,
+    "lock": "the lock id, as text",
+    "mode": "`read` or `write`",
+    "number": "the number of the request at this lock server",
+    "agent": "the transaction's agent",
+    "client": "its client",
+    "address": "the address from which the client's node is connected; empty for the lock server's own node, and if it was lost",
+    "since": "when it was granted, in UTC",
+}
 _LEADER = {**_NODE, "election": "what the election is about", "instance": "the instance"}
 
 EVENTS = {
+    "started": LoggedEvent("locks.audit", logging.INFO, _NODE, "`locks node` was started."),
+    "stopped": LoggedEvent("locks.audit", logging.INFO, _NODE, "`locks node` is about to end."),
+    "holds": LoggedEvent(
+        "locks.audit",
+        logging.INFO,
+        _HOLD,
+        "A client has held a lock for up to ten seconds, and still holds it; or it leads from now on, if the lock is that of an election.",
+    ),
+    "held": LoggedEvent(
+        "locks.audit",
+        logging.INFO,
+        {
+            **_HOLD,
+            "until": "when it ended",
+            "seconds": "how long it was held",
+            "ended": "`released`, `surrendered` in a deadlock, or `client lost` if the connection with the program was lost",
+        },
+        "A client held a lock, and holds it no more.",
+    ),
+    "audit_left_out": LoggedEvent(
+        "locks.audit",
+        logging.INFO,
+        {**_NODE, "count": "how many lines were left out"},
+        "Lines of the audit log came faster than they could be written.",
+    ),
     "wait": LoggedEvent(
         "locks.waits",
         logging.WARNING,
@@ -102,10 +141,9 @@ EVENTS = {
             "lock": "the lock that it gave up, as text",
             "action": "`surrendered` or `aborted`",
             "report": "the whole report, as text",
-            "compiled": "whether the node that logs it uses compiled modules",
             "left_out": "how many deadlocks were not logged before this one",
         },
-        "A deadlock was resolved. The node that broke it and the node of the agent that gave way log it. At DEBUG, the line has the steps of the cycle.",
+        "A deadlock was resolved. The node that broke it and the node of the agent that gave way log it. At DEBUG, the line has the steps of the cycle. `locks.audit` has all that the node broke.",
     ),
     "many_deadlocks": LoggedEvent(
         "locks.deadlocks",
@@ -129,7 +167,7 @@ EVENTS = {
             "address": "the address from which the operator's node is connected; empty if unknown",
             "reason": "the reason that the operator gives",
         },
-        "An operator ends a transaction. The lock server that was called and the transaction's node log it.",
+        "An operator ends a transaction. The lock server that was called and the transaction's node log it; `locks.audit` has it, too.",
     ),
     "node_up": LoggedEvent(
         "locks.nodes",
@@ -152,13 +190,13 @@ EVENTS = {
         "locks.nodes",
         logging.WARNING,
         {**_NODE, "peer": "the server", "server": "`True`", "reason": "why, in words"},
-        "A lock server has lost the connection with another one of the servers.",
+        "A lock server has lost the connection with another one of the servers. `locks.audit` has it, too.",
     ),
     "server_back": LoggedEvent(
         "locks.nodes",
         logging.WARNING,
         {**_NODE, "peer": "the server", "server": "`True`"},
-        "A lock server is connected again with a server that it had lost.",
+        "A lock server is connected again with a server that it had lost. `locks.audit` has it, too.",
     ),
     "refused": LoggedEvent(
         "locks.nodes",
@@ -184,9 +222,10 @@ EVENTS = {
 }
 """The events, by the value of `event`."""
 
+AUDITED: Final = ("broken", "refused", "server_down", "server_back")
+"""Events of other loggers that `locks.audit` has, too."""
 
-listeners: list[Callable[[str, dict[str, Any]], object]] = []
-"""Functions that are called with each event and its fields, whatever the levels of the loggers are; outside of the turn."""
+audit_logger: Final = logging.getLogger("locks.audit")
 
 
 def describe_loggers() -> str:
@@ -218,8 +257,19 @@ def log_event(event: str, text: str, *args: object, **fields: Any) -> None:
     """
     what = EVENTS[event]
     logging.getLogger(what.logger).log(what.level, text, *args, extra={"event": event, **fields})
-    for listen in listeners:
-        listen(event, fields)
+    if event in AUDITED:
+        audit_event(event, text, *args, **fields)
+
+
+def is_audited() -> bool:
+    """Whether `locks.audit` is on."""
+    return 0 < audit_logger.level <= logging.INFO
+
+
+def audit_event(event: str, text: str, *args: object, **fields: Any) -> None:
+    """Log an event by `locks.audit`, if that is on. Outside of the turn; see `log_event`."""
+    if is_audited():
+        audit_logger.info(text, *args, extra={"event": event, **fields})
 
 
 class Sparing:

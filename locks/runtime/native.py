@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import gevent.hub
 from gevent import monkey
 
-from locks.form.forked import in_forked_children
+from locks.runtime.forked import in_forked_children
 
 if TYPE_CHECKING:
     from collections.abc import Callable

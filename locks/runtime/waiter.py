@@ -38,8 +38,8 @@ from gevent import getcurrent
 from gevent._hub_local import get_hub_if_exists
 
 from locks.errors import BlocksEventLoop
-from locks.form.forked import in_forked_children
 from locks.runtime.bridge import Bridge
+from locks.runtime.forked import in_forked_children
 from locks.runtime.native import native_lock
 from locks.runtime.port import Place, world
 

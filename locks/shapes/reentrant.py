@@ -89,15 +89,23 @@ class RLock(ClientBlock):
                 self._let_go(hold.held)
             raise
 
-    def _acquire(self, timeout: float | None, hold: Hold, quiet: bool = False) -> bool:
+    def _acquire(
+        self,
+        timeout: float | None,
+        hold: Hold,
+        quiet: bool = False,
+        acquisition: Acquisition | None = None,
+    ) -> bool:
         node = self._lock._home()
         client = self._lock.client()
         wanted: Object = (self.lock_id, self.mode, *self._lock.where(node))
-        if self._lock.is_plain(node, timeout) and self._acquire_thin(node, client, wanted, hold):
+        may_be_thin = acquisition is None and self._lock.is_plain(node, timeout)
+        acquisition = acquisition or Acquisition()
+        if may_be_thin and self._acquire_thin(node, client, wanted, hold, acquisition):
             return True
         while True:
             call: PendingCall | None = None
-            acquisition = Acquisition()
+            acquisition.renew()
             try:
                 agent = node.holders.living_or_new(client, self._lock.label)
                 hold.take((agent, acquisition))
@@ -132,9 +140,10 @@ class RLock(ClientBlock):
                 if not (agent_ended and held is not None and held[0].is_over):
                     raise
 
-    def _acquire_thin(self, node: Node, client: Client, wanted: Object, hold: Hold) -> bool:
+    def _acquire_thin(
+        self, node: Node, client: Client, wanted: Object, hold: Hold, acquisition: Acquisition
+    ) -> bool:
         """Acquire it without an agent, if nobody else is interested in it; returns whether it has."""
-        acquisition = Acquisition()
         try:
             thin = self._thin(node, client)
             if thin is not None:
@@ -180,18 +189,21 @@ class RLock(ClientBlock):
         """For `threading.Condition`, as the two below: it does not try to acquire what the caller may acquire again."""
         return self.owned()
 
-    def _release_save(self) -> int:
-        """Release all acquisitions; returns how many they were."""
-        number = 0
-        while number == 0 or self.owned():
-            self.release()
-            number += 1
-        return number
+    def _release_save(self) -> tuple[Agent, list[Acquisition]]:
+        """Give back all acquisitions of the caller. Other threads of its owner keep theirs."""
+        agent = self._lock._agent()
+        saved = [] if agent is None else agent.acquired_here(self.lock_id)
+        if agent is None or not saved:
+            raise not_held(self.lock_id)
+        agent.pause(self.lock_id, saved[0], saved)
+        return agent, saved
 
-    def _acquire_restore(self, number: int) -> None:
-        """Acquire it so many times, after a wait as long as it takes."""
-        for _ in range(number):
-            self.acquire(timeout=None)
+    def _acquire_restore(self, saved: tuple[Agent, list[Acquisition]]) -> None:
+        """Make the same acquisitions again, as the blocks that they belong to will give them back; waits as long as it takes."""
+        agent, acquisitions = saved
+        with self._lock._resumed(agent, acquisitions[0], self.release):
+            for acquisition in acquisitions:
+                self._acquire(None, Hold(self), acquisition=acquisition)
 
     def locked(self) -> bool:
         """Whether any client holds it; see `Lock.locked`."""

@@ -18,10 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from locks.form import require_interpreted
-from locks.form.first_use import at_first_use
-
-require_interpreted("locks.testing")  # before all that is compiled
+from locks.runtime.first_use import at_first_use
 
 if TYPE_CHECKING:
     from locks.testing.scenarios import Summary, seeds, simulate

@@ -65,7 +65,7 @@ class _Options(_Part):
     """How a simulated node takes part: as one of the servers."""
 
     hidden = False
-    discovery = None
+    locator = None
 
     def __init__(self, refusal: Refusal, servers: tuple[str, ...]) -> None:
         super().__init__(refusal)
@@ -187,8 +187,6 @@ class SimulatedCluster(Cluster):
         servers: All nodes.
         refusal: Makes the error for what is not simulated.
     """
-
-    turnover = None
 
     def __init__(
         self,

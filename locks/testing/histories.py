@@ -123,7 +123,6 @@ class History:
         self._key = key
         self._calls: list[_Call] = []
         self._numbers = count()
-        self._number = next(nodes.things)
         self._is_over = False
         self._signatures = self._checked()
 
@@ -228,7 +227,6 @@ class History:
             self.check()
 
     def _note(self, call: _Call, what: str) -> None:
-        self._nodes.application.touch("history", self._number)
         self._nodes.application.note(call.who, what, place=call.place)
 
     def _who(self) -> str:

@@ -28,9 +28,8 @@ from locks.node.client.owner import Owner
 from locks.node.client.scope import take_servers
 from locks.node.dispatch import Receiver
 from locks.node.node import Node
-from locks.node.ports import Answering, NodePort, PendingCall, Servers
+from locks.node.ports import Answering, NodePort, Servers
 from locks.node.server import Server
-from locks.otp.notices import Notices
 from locks.program import default as program
 from locks.runtime.actor import Inbox
 from locks.runtime.exits import exit_client
@@ -55,14 +54,6 @@ if TYPE_CHECKING:
 __all__ = ["Leak", "Neighbours", "SimulatedAgent", "SimulatedNode", "greenlet_of"]
 
 T = TypeVar("T")
-
-# What a client does with its own transaction.
-OF_ONE = frozenset(
-    (
-        *("_ask_all", "request_all", "event", "_release", "unlock_now", "_withdraw"),
-        *("asks_for", "_give_back", "_leave"),
-    )
-)
 
 
 class Neighbours(Protocol):
@@ -125,24 +116,9 @@ class _Turn(Turn):
         self._nodes = nodes
         self._name = name
 
-    def _touch(self, function: Callable[..., object]) -> None:
-        """Note what a function touches: if it is one of the caller's own transaction, that, and what it does in the lock table."""
-        application = self._nodes.application
-        running = application.running
-        of = getattr(function, "__self__", None)
-        own = [] if running is None else self._nodes.agents_of(running)
-        if getattr(function, "__name__", "") in OF_ONE and any(
-            of in (each, each.machine) for each in own
-        ):
-            assert running is not None
-            application.touch("locks", (running.number, "its own"))
-        else:
-            application.touch()
-
     def run(self, function: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
         application = self._nodes.application
-        application.pause(known=True)
-        self._touch(function)
+        application.pause()
         found = function(*args)
         if application.at_once:
             application.finish(self._name)
@@ -153,8 +129,7 @@ class _Turn(Turn):
 
     def ask(self, question: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
         if getattr(question, "__func__", None) is not Agent.known_token:  # it belongs to the call
-            self._nodes.application.pause(known=True)
-            self._touch(question)
+            self._nodes.application.pause()
         self._nodes.application.finish(self._name)
         return question(*args)
 
@@ -202,7 +177,6 @@ class SimulatedAgent(Agent):
         self.host = self.node.application.host(self.machine, self._effect)
         self.abandons = False  # a wait, just now
         self._taken_at: dict[LockId, Place | None] = {}
-        self._mark: object = None
         # An instance of an election, which gets notifications of its locks, reports more itself.
         self._tells = not (isinstance(client, pykka.ActorRef) and options.get("notify"))
 
@@ -220,26 +194,10 @@ class SimulatedAgent(Agent):
         if which == self.machine.ask_all:
             for lock_id, *_ in given[0]:
                 self._taken_at.setdefault(lock_id, self.node.neighbours.line())
-        application = self.node.application
-        if self.client is not application.running:
-            application.touch()
-        elif event.__name__ not in ("ask_all", "unlock", "end_transaction"):
-            application.touch("locks")
         if self._tells and (words := _in_words(event.__name__, given)):
             self.node.note(self.client, words)
         self.abandons = which == self.machine.abandon_wait
         super().event(event, *args)
-
-    def _await(
-        self,
-        call: PendingCall,
-        timeout: float | None,
-        step: Callable[[Unpack[Ts]], object],
-        *args: Unpack[Ts],
-    ) -> Any:
-        mark, self._mark = self._mark or object(), None
-        with self.node.application.marked(mark):
-            return super()._await(call, timeout, step, *args)
 
     def _begin_wait(
         self, wait: Answering, event: Callable[[Unpack[Ts], Answering], None], *args: Unpack[Ts]
@@ -339,7 +297,6 @@ class SimulatedNode(Node):
         if len(nodes.names) > 1:
             self.is_clustered = True
             take_servers(self, Servers(nodes.names, "majority"))
-            self.notices = Notices(self.executor.run_soon, self.clock)
         self.creation = 1 + (first_version >> 32)  # another one after each restart
         self.perform_here = self._dispatch.perform_here
         self._begun: set[tuple[AnyClient, int]] = set()
@@ -449,12 +406,8 @@ class SimulatedNode(Node):
         **options: Any,
     ) -> Agent:
         """Begin a transaction of a simulated client."""
-        # A Lock goes on at once with a request.
-        mark = object() if getattr(keep, "__self__", None) is self.holders else None
-        with self.application.marked(mark):
-            self.application.pause(known=True)
+        self.application.pause()
         client = current_client() if client is None else client
-        self.application.touch(*(("begin",) if client is self.application.running else ()))
         if not isinstance(client, (Client, Owner)) and not _is_simulated(client):
             raise MisuseError(
                 f"{client!r} can't have a transaction in a simulation; let a function have it that "
@@ -468,10 +421,7 @@ class SimulatedNode(Node):
                 self.application.seen["again"] += 1
                 self.note(client, "runs its transaction again", matters=True)
             self._begun.add((client, created))
-        made = super().spawn_agent(client, created, keep, **options)
-        assert isinstance(made, SimulatedAgent)
-        made._mark = mark
-        return made
+        return super().spawn_agent(client, created, keep, **options)
 
     def note(self, client: Client | Owner | pykka.ActorRef[Any], what: str, **more: Any) -> None:
         """Record an action of a client, and its place in the user's code."""

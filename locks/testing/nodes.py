@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pykka
@@ -65,11 +64,9 @@ class SimulatedNodes(World):
         application: The application that runs on them.
         by_name: The nodes.
         may_leak: Whether clients may end while they hold locks.
-        things: The numbers of what clients share; the same in each run.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.things = count()
         self.may_leak = False
         self.names = tuple(names)
         self.by_name: dict[str, SimulatedNode] = {}

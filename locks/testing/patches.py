@@ -7,8 +7,8 @@ client starts is a client.
 
 Only names that are looked up during the patch are replaced. A lock that was made before, or `from
 time import sleep` in the module under test, is not changed. A module that a client imports stays
-after the patch, and so do its locks: such a lock belongs to whichever simulation runs, and is a
-real one for other callers. The watchdog names the line of a client that hangs in one.
+after the patch, and so do its locks: they are real ones. The watchdog names the line of a client
+that hangs in one.
 """
 
 from __future__ import annotations
@@ -149,36 +149,6 @@ class _RLock(_Lock):
         self._owner, self._count = self._application.caller(), count
 
 
-_current: Application | None = None  # the simulation that runs patched
-
-
-class _OfModule:
-    """A lock that a module makes while it is imported within a simulation: it outlives that simulation."""
-
-    def __init__(self, kind: type[_Lock], real: Callable[[], Any]) -> None:
-        self._kind = kind
-        self._real = real()
-        self._simulated: tuple[Application, _Lock] | None = None
-
-    def _here(self) -> Any:
-        """The lock for the caller."""
-        application = _current
-        if application is None or application.here() is None:
-            return self._real
-        if self._simulated is None or self._simulated[0] is not application:
-            self._simulated = application, self._kind(application)
-        return self._simulated[1]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._here(), name)
-
-    def __enter__(self) -> bool:
-        return self.acquire()  # type: ignore[no-any-return]
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-
 def _is_imported() -> bool:
     """Whether the caller is a module that is being imported."""
     frame: FrameType | None = sys._getframe(2)
@@ -191,7 +161,7 @@ def _is_imported() -> bool:
 
 def is_patched(lock: object) -> bool:
     """Whether a lock of `threading` is in virtual time."""
-    return isinstance(lock, (_Lock, _OfModule))
+    return isinstance(lock, _Lock)
 
 
 class _Real:
@@ -212,7 +182,6 @@ def patched(application: Application, begin: Callable[..., Client]) -> Iterator[
         application: Whose clients see it.
         begin: Adds a client.
     """
-    global _current
     main = getcurrent()  # not the thread: in a monkey-patched program greenlets are threads
     threads: dict[threading.Thread, Client] = {}
 
@@ -221,9 +190,8 @@ def patched(application: Application, begin: Callable[..., Client]) -> Iterator[
 
     def made(kind: type[_Lock], real: Callable[[], Any]) -> Callable[[], Any]:
         def make() -> Any:
-            if not is_client() and getcurrent() is not main:
-                return real()
-            return _OfModule(kind, real) if _is_imported() else kind(application)
+            is_of_another = not is_client() and getcurrent() is not main
+            return real() if is_of_another or _is_imported() else kind(application)
 
         return make
 
@@ -290,11 +258,9 @@ def patched(application: Application, begin: Callable[..., Client]) -> Iterator[
                 f"this Python has no {where.__name__}.{name}: patch=True needs it ({there})"
             )
     try:
-        _current = application
         with _all(changes):
             yield
     finally:
-        _current = None
         pools = sys.modules.get("concurrent.futures.thread")
         for thread in (
             threads if pools is not None else ()

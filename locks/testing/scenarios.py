@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from locks.errors import InvalidOption, MisuseError
-from locks.form.first_use import Unloaded
+from locks.runtime.first_use import Unloaded
 from locks.testing.schedules import Script
 from locks.testing.shrinking import Found, Scenario, shortest
 from locks.testing.simulation import Simulation, check_names
 from locks.testing.story import Summary
 from locks.testing.watchdog import Hang
-from locks_lab.applications.agenda import COARSE, FINE, Redundant, State
+from locks_lab.applications.agenda import State
 from locks_lab.applications.strategies import Named, check_strategy
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ def simulate(
     patch: bool = False,
     shrink: bool | None = None,
     limit: int = MOST,
-    only_shared: bool = False,
 ) -> Summary:
     """Run a scenario under many seeds, until it fails.
 
@@ -60,15 +59,13 @@ def simulate(
         seeds: The seeds, or their number. `LOCKS_SEEDS` in the environment says another number.
         nodes: As for `Simulation`.
         strategy: As for `Simulation`; or `"every"`: not by seeds, but under every schedule that
-            there is; of equivalent ones under one.
+            there is.
         expect: What has to happen under one of them at least, such as `("deadlock", "abort")`.
         patch: Whether `time`, `threading` and `queue` are in virtual time; see
             `Simulation.patched`.
         shrink: Whether a failure is made shorter, by more runs. By default it is, but not within
             Hypothesis, which does so itself.
         limit: With `"every"`: the most schedules.
-        only_shared: With `"every"`: whether clients share nothing but locks, and what
-            `Simulation.shared` wraps. Then most orders are equivalent, and are left out.
 
     Returns:
         What has happened.
@@ -80,13 +77,9 @@ def simulate(
     """
     __tracebackhide__ = True
     check_expected(expect)
-    if only_shared and (patch or strategy != "every"):
-        raise InvalidOption(
-            'only_shared=True is for strategy="every", and not for patch=True, with which clients share what is patched, too; leave it out'
-        )
     shrinks = not _is_in_hypothesis() if shrink is None else shrink
     if strategy == "every":
-        summary = every(scenario, limit, patch, nodes, FINE if only_shared else COARSE)
+        summary = every(scenario, limit, patch, nodes)
     else:
         check_strategy(strategy)
         summary = Summary()
@@ -129,54 +122,43 @@ def explained(
     return Found(simulation, error)
 
 
-def every(
-    scenario: Scenario, limit: int, patch: bool, nodes: int | Sequence[str], depth: int
-) -> Summary:
-    """Depth first: of all equivalent schedules one (sleep sets: Godefroid, 1996).
+def every(scenario: Scenario, limit: int, patch: bool, nodes: int | Sequence[str]) -> Summary:
+    """Run each schedule, depth first.
 
     Args:
         scenario: Called with each simulation.
-        limit: The most schedules, including those that turn out to be equivalent to others.
+        limit: The most schedules.
         patch: As for `simulate`.
         nodes: As for `simulate`.
-        depth: When two steps depend on each other (`locks_lab.applications.agenda.Chosen`).
     """
-    summary, runs = Summary(), 0
+    summary = Summary()
     states: list[State] = []
-    while not runs or states:
-        if runs == limit:
+    while not summary.schedules or states:
+        if summary.schedules == limit:
             raise MisuseError(
                 f"there are more than {limit} schedules; add fewer clients, have them do less, or raise the limit"
             )
-        runs += 1
         script = str(Script([state.taken for state in states]))
         simulation = Simulation._one_of_many(nodes=nodes, schedule=script)
-        simulation._depth, simulation._asleep = depth, states[-1].asleep if states else {}
         try:
             simulation._try(scenario, patch)
-        except Redundant:
-            pass
         except Exception as error:
-            if not simulation._is_redundant:
-                head = f'schedule="{simulation.schedule}", the {runs}. of all that was tried'
-                simulation._explain(error, head)
-                raise
-        if not simulation._is_redundant:
-            simulation._check_ran()
-            summary += simulation.summary
+            number = summary.schedules + 1
+            head = f'schedule="{simulation.schedule}", the {number}. of all that was tried'
+            simulation._explain(error, head)
+            raise
+        simulation._check_ran()
+        summary += simulation.summary
         _advance(states, simulation._states)
     return replace(summary, all=True)
 
 
 def _advance(states: list[State], run: Sequence[State]) -> None:
-    """The next schedule: the last step with an alternative that need not sleep is changed. Afterwards, what was tried need not be tried."""
-    if states:
-        states[-1].touched = run[len(states) - 1].touched
+    """The next schedule: the last step that has an untried alternative is changed."""
     states += run[len(states) :]
     while states:
         last = states[-1]
-        last.asleep[last.taken] = last.touched
-        left = [step for step in last.options if step not in last.asleep]
+        left = last.options[last.options.index(last.taken) + 1 :]
         if left:
             last.taken = left[0]
             return

@@ -99,7 +99,6 @@ class _Record:
     def __init__(self, nodes: SimulatedNodes, name: str) -> None:
         self._nodes = nodes
         self._name = name
-        self._number = next(nodes.things)
         self._seen: dict[Any, dict[Any, _Access]] = {}
 
     def note(self, what: Any, writes: bool) -> None:
@@ -109,10 +108,7 @@ class _Record:
             Unguarded: Another one has done so, and they have no lock in common.
         """
         application = self._nodes.application
-        application.pause(known=True)
-        application.touch(
-            "shared", self._number, *([] if what is WHOLE else [what]), changes=writes
-        )
+        application.pause()
         client = None if application.leaving else application.running
         if client is None:
             return

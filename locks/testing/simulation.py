@@ -25,11 +25,11 @@ from locks.testing import schedules
 from locks.testing.histories import History, Recorded
 from locks.testing.nodes import ALONE, SimulatedNodes
 from locks.testing.patches import patched
-from locks.testing.pictures import KINDS, Kind
+from locks.testing.pictures import diagram
 from locks.testing.shared import share
 from locks.testing.story import Summary, story
 from locks.testing.watchdog import PATIENCE, watched
-from locks_lab.applications.agenda import Agenda, Chosen, State, Step, Touched
+from locks_lab.applications.agenda import Agenda, Chosen, State
 from locks_lab.applications.application import Client
 from locks_lab.applications.places import is_inner, without_inner
 from locks_lab.applications.strategies import (
@@ -60,7 +60,7 @@ class Simulation:
         nodes: How many nodes there are, `n1`, `n2` and so on, or their names. Of several, each runs
             clients and has a lock server, as if it was started with all of them as `servers`: a
             call that does not say where takes a lock on a majority.
-        strategy: How: `"uniform"`, `"bursts"` or `"pct"`; `"mixed"`: one of these, by the seed.
+        strategy: How: `"uniform"` or `"pct"`; `"mixed"`: one of these, by the seed.
         schedule: In the place of what is drawn, a schedule that a failure has told.
 
     Attributes:
@@ -86,8 +86,6 @@ class Simulation:
         self._number = 0
         self._histories: list[History] = []
         self._is_one_of_many = False  # the caller that runs many explains failures
-        self._asleep: dict[Step, Touched] = {}
-        self._depth = 0
 
     def client(
         self, function: Callable[..., Any], *args: Any, name: str = "", node: str | None = None
@@ -209,8 +207,7 @@ class Simulation:
             strategy = Unhurried(rng)
             if exact:
                 strategy = Again(rng, exact != schedules.LATE, exact == schedules.EXACT)
-            depth = self._depth if len(self._nodes.names) == 1 else 0
-            agenda = Chosen(strategy, self._script.steps, bool(exact), self._asleep, depth)
+            agenda = Chosen(strategy, self._script.steps, bool(exact))
         try:
             self._nodes.may_leak = leaks
             with self._nodes.stand_in():
@@ -349,13 +346,9 @@ class Simulation:
         """Which client has gone on when: what `Simulation(schedule=...)` takes."""
         return str(self._as_script)
 
-    def diagram(self, kind: Kind = "mermaid") -> str:
-        """What has happened, as a sequence diagram: text for Mermaid, or with `"svg"` a drawing for any browser."""
-        if kind not in KINDS:
-            raise InvalidOption(
-                f"kind={kind!r} is not known; there are {', '.join(map(repr, KINDS))}"
-            )
-        return KINDS[kind](self._application.notes, self._homes())
+    def diagram(self) -> str:
+        """What has happened, as a sequence diagram: text for Mermaid."""
+        return diagram(self._application.notes, self._homes())
 
     def _homes(self) -> dict[str, str]:
         """The clients, and their nodes; a single node has no name for people."""
@@ -391,10 +384,6 @@ class Simulation:
     @property
     def _states(self) -> list[State]:
         return self._agenda.states if isinstance(self._agenda, Chosen) else []
-
-    @property
-    def _is_redundant(self) -> bool:
-        return isinstance(self._agenda, Chosen) and self._agenda.is_redundant
 
     @property
     def _has_run(self) -> bool:

@@ -1,22 +1,18 @@
 """A watchdog in real time: it reports at which line a client of a hanging simulation hangs.
 
 A client that waits for something outside of the simulation blocks everything, in its thread. So
-another thread checks from time to time whether there was an event. If there was none, and the
-simulation runs in the main thread, it sends this thread a SIGINT, which ends the wait, and the
-handler raises the error there. If a client waits in gevent's hub, as all do in a monkey-patched
-program, the hub raises the error; the hub is prevented from ending by itself before. In any other
-thread, a wait can't be ended; then the error is logged.
+another thread checks from time to time whether there was an event. If there was none, it sends the
+main thread a SIGINT, which ends the wait, and the handler raises the error there. If a client waits
+in gevent's hub, as all do in a monkey-patched program, the hub raises the error; the hub is
+prevented from ending by itself before. A wait in any other thread can't be ended, so simulations
+that run there are not watched.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 import signal
-import sys
-import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -37,8 +33,6 @@ from locks_lab.worlds.host import Violation
 
 __all__ = ["PATIENCE", "Hang", "watched"]
 
-logger = logging.getLogger("locks.testing")
-
 PATIENCE = 30.0  # seconds without an event
 
 
@@ -47,17 +41,25 @@ class Hang(Violation):
 
 
 class _Watch:
-    """One run that is watched."""
+    """One run that is watched, in the thread that makes this."""
 
     def __init__(self, application: Application, patience: float) -> None:
         self.application = application
         self.patience = patience
         self.thread = get_ident()
         self.greenlet = getcurrent()
-        self.over = False
         self.events = -1
         self.barked = False
-        self.is_main = False
+        self.over = native_lock()  # of the operating system, also in a monkey-patched program
+        self.over.acquire()
+
+    def run(self) -> None:
+        """In a thread of its own, until `over` is released."""
+        while not self.over.acquire(timeout=self.patience):
+            if self.look() and not self.barked:
+                self.barked = True
+                send_interrupt(self.thread)
+        self.over.release()
 
     def look(self) -> bool:
         """Whether nothing has happened since the last look."""
@@ -86,73 +88,22 @@ class _Watch:
         )
 
 
-class _Watchdog:
-    """The thread that looks."""
-
-    def __init__(self) -> None:
-        self._watch: weakref.ref[_Watch] | None = None
-        self._unchanged = native_lock()  # of the operating system, also in a monkey-patched program
-        self._unchanged.acquire()
-        self._process = 0  # the process of the thread
-
-    def watch(self, watch: _Watch | None) -> None:
-        self._watch = None if watch is None else weakref.ref(watch)
-        if self._process != os.getpid():
-            self._process = os.getpid()
-            start_new_thread(self._run, ())
-        elif watch is not None and watch.patience < PATIENCE:
-            with suppress(RuntimeError):  # it is about to look anyway
-                self._unchanged.release()  # else it looks soon enough
-
-    def _run(self) -> None:
-        while True:
-            watch = None if self._watch is None else self._watch()
-            patience = PATIENCE if watch is None else watch.patience
-            del watch
-            if self._unchanged.acquire(timeout=patience):
-                continue
-            watch = None if self._watch is None else self._watch()
-            if watch is not None and watch.look() and not watch.barked:
-                watch.barked = True
-                if watch.is_main:
-                    send_interrupt(watch.thread)
-                else:
-                    frame = sys._current_frames().get(watch.thread)
-                    logger.error("%s", watch.complaint(frame))
-            del watch
-
-
-_watchdog = _Watchdog()
-
-
 @contextmanager
 def watched(application: Application, patience: float) -> Iterator[None]:
-    """Watch a run in this thread."""
-    watch = _Watch(application, patience)
-    before: Any = None
-    if is_main_thread():
-        before = signal.getsignal(signal.SIGINT)
-        watch.is_main = callable(before)
-    if not watch.is_main:
-        with _looking(watch):
-            yield
+    """Watch a run, if it is in the main thread."""
+    before: Any = signal.getsignal(signal.SIGINT) if is_main_thread() else None
+    if not callable(before):
+        yield
         return
+    watch = _Watch(application, patience)
+    start_new_thread(watch.run, ())
     signal.signal(signal.SIGINT, _handler(watch, before))
     try:
-        with _looking(watch), _kept_running():
+        with _kept_running():
             yield
     finally:
+        watch.over.release()
         signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _looking(watch: _Watch) -> Iterator[None]:
-    _watchdog.watch(watch)
-    try:
-        yield
-    finally:
-        watch.over = True
-        _watchdog.watch(None)
 
 
 @contextmanager
@@ -191,5 +142,5 @@ def _handler(watch: _Watch, before: Callable[[int, FrameType | None], Any]) -> C
 def _throw(watch: _Watch, violation: Hang) -> None:
     """In the hub: raise the error in the client that waits there, if it still does."""
     client = watch.application.running
-    if not watch.over:
+    if watch.over.locked():
         (watch.greenlet if client is None else client).throw(violation)

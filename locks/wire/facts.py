@@ -12,7 +12,6 @@ from locks.core.facts import (
     Answer,
     AskClients,
     AskDeadlocks,
-    AskHistory,
     AskMark,
     AskMarks,
     AskMembers,
@@ -22,7 +21,6 @@ from locks.core.facts import (
     Broken,
     ClientPage,
     DeadlockPage,
-    HistoryPage,
     MarkFact,
     MarkPage,
     MemberPage,
@@ -45,11 +43,10 @@ def _by_tag(*kinds: type[Any]) -> dict[str, type[Any]]:
 
 _QUESTIONS = _by_tag(
     *(AskRequests, AskDeadlocks, AskNode, AskClients, AskMembers, Break, AskMark, AskMarks),
-    AskHistory,
 )
 _ANSWERS = _by_tag(
     *(RequestPage, DeadlockPage, NodeFact, ClientPage, MemberPage, Broken, Untold),
-    *(MarkFact, MarkPage, HistoryPage),
+    *(MarkFact, MarkPage),
 )
 
 

@@ -1,7 +1,7 @@
-"""What grows with the number of rows, by pages of bounded size: views, and the locks of an agent.
+"""Views by pages of bounded size: they grow with the number of rows.
 
-A page has at most so many items, and so many bytes but for its last item; an item (one request, one
-lock) is bounded by what a lock id may have. So a page can always be encoded, and never comes near what
+A page has at most so many items, and so many bytes but for its last item; an item, one request, is
+bounded by what a lock id may have. So a page can always be encoded, and never comes near what
 a peer refuses, whatever is locked.
 
 A view is read by a watcher's node in pages, too: `ViewPage`. A page has requests as they are when it is
@@ -11,10 +11,9 @@ what the lock table has at the page's version. The reader says which pages it ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, NamedTuple
 
-from locks.model import Contender, LockInfo
+from locks.model import Contender
 from locks.otp.bytes import etf
 from locks.otp.bytes.etf_decode import constant
 from locks.otp.bytes.fields import BadMessage, brief
@@ -30,11 +29,9 @@ __all__ = [
     "PageContent",
     "ViewPage",
     "contender_term",
-    "info_pages",
     "pack_content",
     "pack_page",
     "pack_taken",
-    "unpack_infos",
     "unpack_page",
     "unpack_taken",
 ]
@@ -80,7 +77,6 @@ class ViewPage(NamedTuple):
 
 _CONTENDER = FORMS.of(Contender)
 _PAGE = FORMS.message(ViewPage, OURS, PAGE)
-_INFO = FORMS.of(LockInfo)
 
 
 def contender_term(contender: Contender) -> Term:
@@ -126,35 +122,3 @@ def unpack_taken(term: tuple[Any, ...]) -> tuple[int, int]:
     if len(term) != 4 or type(term[2]) is not int or type(term[3]) is not int:
         raise BadMessage(f"{brief(term)} should say which page was taken in")
     return term[2], term[3]
-
-
-# --- The locks of an agent ----------------------------------------------------------------------
-
-
-def info_pages(infos: Iterable[LockInfo]) -> Iterator[tuple[list[Term], bool]]:
-    """The locks of an agent as terms, by pages, each with whether there are more.
-
-    Raises:
-        EncodeError: One of them has no term.
-    """
-    page: list[Term] = []
-    size = 0
-    for info in infos:
-        if len(page) >= MOST_ITEMS or size >= LARGEST_PAGE:
-            yield page, True
-            page, size = [], 0
-        term = Term(etf.encode(_INFO.pack(info))[1:])
-        page.append(term)
-        size += len(term.encoded)
-    yield page, False
-
-
-def unpack_infos(term: Any) -> tuple[int, list[LockInfo]]:
-    """What the rest of the locks is called, or 0 if there is none; and a page of them.
-
-    Raises:
-        BadMessage: The term is none of these pages.
-    """
-    if type(term) is not tuple or len(term) != 2 or [type(each) for each in term] != [int, list]:
-        raise BadMessage(f"{brief(term)} should be a page of locks")
-    return term[0], [_INFO.unpack(each) for each in term[1]]

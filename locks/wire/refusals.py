@@ -1,4 +1,4 @@
-"""The errors of `locks` as terms: what a client on another node is told when its call can't be carried out.
+"""The errors of `locks` as terms: what an actor answers to a call from another node that it can't carry out.
 
 A class, a text, and those attributes that have forms: each is checked when it arrives, like a field of a message. Of
 long tuples as many of the first elements are sent as fit.

@@ -1,7 +1,7 @@
 """How far versions may run ahead of this node's clock.
 
 A lock table starts its versions at the clock, in microseconds since 1970, and counts its changes, of
-which there are fewer than a million a second (decision 0005). So no honest version is ahead of the
+which there are fewer than a million a second (decision 0009). So no honest version is ahead of the
 clocks. What another node says of versions is held against the clock here:
 
 * A lock server takes over at most what is a day ahead (`taken_over`).
@@ -10,7 +10,7 @@ clocks. What another node says of versions is held against the clock here:
 
 So whatever a node says, versions are never pushed further than a day ahead of the fastest clock, the
 clock catches up with them, and nodes whose clocks differ by less than a day never refuse each other, not
-even when somebody has pushed the versions of one of them as far as that goes (decision 0026).
+even when somebody has pushed the versions of one of them as far as that goes (decision 0029).
 """
 
 from __future__ import annotations

@@ -20,12 +20,10 @@ from __future__ import annotations
 import heapq
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from locks.model import related
 from locks_lab.applications.strategies import Strategy
 
 if TYPE_CHECKING:
@@ -34,35 +32,21 @@ if TYPE_CHECKING:
     Ts = TypeVarTuple("Ts")
 
 __all__ = [
-    "COARSE",
-    "CODE",
     "EVENT",
-    "FINE",
     "TIME",
     "Agenda",
     "Breaking",
     "Chosen",
     "Entry",
-    "Redundant",
     "Resumable",
     "State",
     "Step",
-    "Touched",
 ]
 
 Step = int | str
 """A client (by number), a task (by a negative number), a fault (`locks_lab.applications.breaking`), an event (`m1`, `3.2`), or a time (`@0.002`)."""
 EVENT = re.compile(r"(?:m|([1-9]\d*)\.)([1-9]\d*)")
 TIME = re.compile(r"([@~])(\d+(?:\.\d+)?(?:e-\d+)?)")
-
-Touched = AbstractSet[tuple[tuple[object, ...], bool]]
-"""What a step has touched: paths of a tree, such as `("locks", "a")`, and whether it changed what is there. The empty path is everything."""
-CODE = ("code",)  # the path of whatever the user's code shares
-COARSE, FINE = 1, 1000  # how much of a path counts
-
-
-class Redundant(BaseException):
-    """All orders that begin as this run does are equivalent to others, which are run."""
 
 
 class Resumable(Protocol):
@@ -121,15 +105,11 @@ class State:
 
     Attributes:
         options: The steps that were possible.
-        asleep: Those that need not be tried here, with what they touch.
         taken: The step that was taken.
-        touched: What it has touched.
     """
 
     options: Sequence[Step]
-    asleep: dict[Step, Touched]
     taken: Step
-    touched: set[tuple[tuple[object, ...], bool]]
 
 
 class Agenda:
@@ -142,11 +122,9 @@ class Agenda:
         taken: The steps that were taken, in order.
         faults: The faults that may happen.
         draws_faults: Whether the caller should draw the faults.
-        depth: How much counts of a path that a step touches; with 0, nothing is noted.
     """
 
     draws_faults: ClassVar[bool] = True
-    depth = 0
 
     def __init__(self, strategy: Strategy) -> None:
         self.strategy = strategy
@@ -222,9 +200,6 @@ class Agenda:
             self.taken.append(f"~{drawn!r}")
         return drawn
 
-    def touch(self, path: tuple[object, ...], changes: bool) -> None:
-        """Note what the present step touches."""
-
     def clear(self) -> None:
         """Remove all events."""
         self._entries.clear()
@@ -239,31 +214,16 @@ class Chosen(Agenda):
             step, the same client continues for as long as it can, and then the first client that
             can; no faults happen then.
         exact: Whether the script has all events.
-        asleep: Steps that need not be taken instead of the script's last one, with what they touch.
-            They sleep on until a step touches the same.
-        depth: How much counts of a path that a step touches: `COARSE`, `FINE`, or 0 if all steps
-            depend on each other. With `FINE`, the user's own code touches nothing.
 
     Attributes:
         states: The points where a step was chosen.
-        is_redundant: Whether it has raised `Redundant`.
     """
 
     draws_faults = False
 
-    def __init__(
-        self,
-        strategy: Strategy,
-        script: Sequence[Step],
-        exact: bool = False,
-        asleep: Mapping[Step, Touched] | None = None,
-        depth: int = 0,
-    ) -> None:
+    def __init__(self, strategy: Strategy, script: Sequence[Step], exact: bool = False) -> None:
         super().__init__(strategy)
         self.states: list[State] = []
-        self.is_redundant = False
-        self.depth = depth
-        self._asleep = asleep or {}
         self._script = script
         self._exact = exact
         self._at = 0
@@ -295,11 +255,9 @@ class Chosen(Agenda):
         taken = self._choose([*options, *faults])
         if isinstance(taken, str) and taken in faults:
             assert self.faults is not None
-            self.touch((), True)
             return Entry(now, 0.0, 0, self.faults.happen, (taken,), None, 0)
         if taken in ready or timer is None:
             return self._remove(ready[taken])
-        self.touch((), True)
         return self._remove(timer)
 
     def _scripted(self, now: float) -> Entry | None:
@@ -345,7 +303,6 @@ class Chosen(Agenda):
         if number == 1:
             return 0
         taken = self._choose([-1 - each for each in range(number)])
-        self.touch((), True)
         assert isinstance(taken, int)
         return -taken - 1
 
@@ -371,14 +328,7 @@ class Chosen(Agenda):
 
     def _choose(self, options: Sequence[Step]) -> Step:
         """The next possible step of the script. Choices of tasks are separate from all others."""
-        asleep = self._sleeping()
-        awake = [step for step in options if step not in asleep]
         taken = options[0]
-        if awake:
-            taken = awake[0]
-        elif self._at >= len(self._script):
-            self.is_redundant = True
-            raise Redundant
         while self._at < len(self._script):
             wanted = self._script[self._at]
             if _is_task(wanted) != _is_task(taken):
@@ -389,37 +339,13 @@ class Chosen(Agenda):
                 self._at += 1
                 break
             self._at += 1
-        own = (taken,) if self.depth else ()
-        self.states.append(State(options, asleep, taken, {(own, True)}))
+        self.states.append(State(options, taken))
         self.taken.append(taken)
         return taken
-
-    def _sleeping(self) -> dict[Step, Touched]:
-        """The steps that need not be taken now: they have done the same in an order that was run."""
-        number = len(self.states)
-        if not number or number < len(self._script):
-            return {}
-        last = self.states[-1]
-        before = self._asleep if number == len(self._script) else last.asleep
-        return {s: touched for s, touched in before.items() if not _depend(touched, last.touched)}
-
-    def touch(self, path: tuple[object, ...], changes: bool) -> None:
-        """Note what the present step touches."""
-        if self.states and self.depth and not (path == CODE and self.depth == FINE):
-            self.states[-1].touched.add((path[: self.depth], changes))
 
     def _remove(self, entry: Entry) -> Entry:
         self._entries.remove(entry)
         return entry
-
-
-def _depend(one: Touched, two: Touched) -> bool:
-    """Whether the order of two steps can matter."""
-    return any(
-        (changes or its_changes) and related(path, its_path)
-        for path, changes in one
-        for its_path, its_changes in two
-    )
 
 
 def _number(entry: Entry) -> Step:

@@ -27,17 +27,12 @@ from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
     AgentEffect,
     AgentMessage,
-    Release,
-    Released,
-    Remove,
     Request,
-    RequestStates,
     ServerMessage,
     ToAgent,
     ToWatcher,
 )
 from locks.core.server.machine import ServerMachine
-from locks.core.server.tree import Entry
 from locks.errors import MisuseError, assert_never
 from locks.model import AgentId, Deadlock, LockId
 from locks_lab.applications.breaking import Pending, read_change, write_change
@@ -299,7 +294,6 @@ class Application(Stage, Nodes):
 
     def later(self, node: str, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         """Call a function on a node, outside of any client, after as long as a message takes."""
-        self.touch()
         self._at(self.time + self._delay(), MESSAGES, self._call, node, function, args)
 
     def _arrive(self, link: Link, number: int) -> None:
@@ -338,8 +332,6 @@ class Application(Stage, Nodes):
                 self._tell(self.hosts[receiver], message)
 
     def _tell(self, host: Host, message: AgentMessage) -> None:
-        if not isinstance(message, (RequestStates, Released)):  # those are answers
-            self.touch("locks")
         host.receive(message)
         self._after(host)
 
@@ -355,17 +347,13 @@ class Application(Stage, Nodes):
 
     def _settle(self, agent: AgentId) -> None:
         if agent in self._unsettled:
-            self.touch("locks")
             del self._unsettled[agent]
             host = self.hosts[agent]
             host.settle()
             self._send_out(host)
 
     def _serve(self, server: ServerMachine, message: ServerMessage) -> None:
-        ids = _ids_of(server, message) if self._agenda.depth else []
-        self._touch_locks(server, ids)
         served = serve(server, message)
-        self._touch_locks(server, ids)
         new = served.after.keys() - served.before.keys()
         self._check_tokens(server.node, {since for _, since in new})
         for effect in served.effects:
@@ -383,12 +371,6 @@ class Application(Stage, Nodes):
         for host in self.hosts.values():
             if host.told:
                 self._check_told(host, server)
-
-    def _touch_locks(self, server: ServerMachine, ids: Sequence[LockId]) -> None:
-        """A message to the lock server touches some ids; while anybody waits, it may touch all: who waits for whom decides what follows."""
-        waits = ids and any(not entry.granted for entry in _entries(server))
-        for lock_id in [()] if waits else ids:
-            self.touch("locks", *lock_id)
 
     def _resolved(self, report: Deadlock) -> None:
         check_report(report)
@@ -434,7 +416,6 @@ class Application(Stage, Nodes):
         """Make a change happen, unless it is so already."""
         if not self._is_news(change):
             return
-        self.touch()
         there = self.network.make(change)
         match change:
             case ("cut", pair):
@@ -507,22 +488,6 @@ class Application(Stage, Nodes):
                     self.note(client.name, f"is gone with {node}", matters=True)
                 client.killed = client.gone = True
                 self._take_out(client)
-
-
-def _entries(server: ServerMachine) -> list[Entry]:
-    """All requests of a lock table."""
-    return [entry for owner in server.table.owners.values() for entry in owner.all()]
-
-
-def _ids_of(server: ServerMachine, message: ServerMessage) -> list[LockId]:
-    """The ids that a message to a lock server concerns."""
-    match message:
-        case Request() | Release():
-            return [message.lock_id]
-        case Remove():
-            return [e.slot.lock_id for e in _entries(server) if e.owner.id == message.agent]
-        case _:
-            return [()]
 
 
 def _is_at(link: Link, node: str) -> bool:

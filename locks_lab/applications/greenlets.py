@@ -49,7 +49,6 @@ class Client(greenlet):
         number: Its number in the simulation, from 1.
         maker: For an actor: the client that made it; the actor dies with this client.
         awaits: What it waits for, if that is no lock of `locks`.
-        mark: The call of `locks` in which it is, if none of the user's code runs within.
     """
 
     is_helper: ClassVar[bool] = False  # whether it is no client, but runs clients
@@ -66,7 +65,6 @@ class Client(greenlet):
         self.number = 0
         self.maker: Client | None = None
         self.awaits = ""
-        self.mark: object = None
         self.pace = 1.0
         self.rank = CLIENTS
         self.resumed = 0  # how often: what was to resume it before it was resumed is outdated

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from locks.errors import MisuseError
-from locks_lab.applications.agenda import CODE, Agenda
+from locks_lab.applications.agenda import Agenda
 from locks_lab.applications.breaking import death_of
 from locks_lab.applications.greenlets import Client, Note
 from locks_lab.applications.places import Place, is_within_finaliser, of_frame
@@ -126,7 +126,6 @@ class Stage:
         """Add a client to a node, at any time."""
         if self.closing:
             raise MisuseError("the simulation has run; it can't have another client")
-        self.touch()
         client = self._numbered(Client(name, function, args, node))
         self.clients.append(client)
         if self._main is not None:
@@ -136,7 +135,6 @@ class Stage:
     def help(self, client: Client) -> None:
         """Start a helper: nobody kills it, or waits for its end."""
         self._helpers.append(self._numbered(client))
-        self.touch()
         self._start(client)
 
     def unused_name(self, name: str) -> str:
@@ -301,7 +299,6 @@ class Stage:
     def soon(self, node: str, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         """Soon call a function on a node outside of any client, for example a notification."""
         if not self.closing:
-            self.touch()
             self._at(self.time, CLIENTS, self._call, node, function, args)
 
     def _call(
@@ -320,12 +317,7 @@ class Stage:
         if client.gone:
             return
         client.resumed += 1
-        mark = client.mark
-        if self._helpers:
-            self.touch()
         self._switch(client)
-        if client.dead or client.mark is None or client.mark is not mark:
-            self.touch(*CODE)
         if client.dead and not client.is_helper:
             self.note(client.name, "is dead" if client.killed else "is done", matters=client.killed)
         if client.dead:
@@ -385,45 +377,19 @@ class Stage:
             raise MisuseError(NOT_A_CLIENT)
         return client
 
-    def touch(self, *path: object, changes: bool = True) -> None:
-        """Note what the present step touches; by default everything (`locks_lab.applications.agenda.Touched`)."""
-        self._agenda.touch(path, changes)
-
-    @contextlib.contextmanager
-    def marked(self, mark: object) -> Iterator[None]:
-        """Within a block, none of the user's code runs in the running client; blocks with the same mark are parts of one call."""
-        client = self.running
-        if client is not None:
-            client.mark = mark
-        try:
-            yield
-        finally:
-            if client is not None:
-                client.mark = None
-
-    def pause(self, known: bool = False) -> None:
-        """Let others go first, if a client calls; not from a finaliser, which nothing can make leave.
-
-        Args:
-            known: Whether the caller notes what it touches then.
-        """
+    def pause(self) -> None:
+        """Let others go first, if a client calls; not from a finaliser, which nothing can make leave."""
         client = None if self.leaving else self.caller()
         if client is not None and not is_within_finaliser(sys._getframe(1)):
             self.ready(client)
             self._park()
-            if not known:
-                self.touch()
 
     def wait(self, seconds: float | None) -> None:
         """Make the calling client wait until it is resumed, at most for some seconds."""
         client = self._waiting_caller()
-        known = seconds is None and client.mark is not None  # a lock is granted, or refused
         if seconds is not None:
-            self.touch()
             self._resume_at(self.time + seconds, client)
         self._park()
-        if not known:
-            self.touch()
 
     def sleep(self, seconds: float, says_so: bool = False) -> None:
         """Let the client that calls sleep.
@@ -436,10 +402,8 @@ class Stage:
         if says_so and seconds:
             self.note(client.name, f"sleeps {seconds:g} s", place=self.place(client))
         self._agenda.strategy.slept(client)
-        self.touch()
         self.ready(client, seconds + TICK if seconds else 0.0)
         self._park()
-        self.touch()
 
     def _waiting_caller(self) -> Client:
         if (client := self.caller()) is None:
@@ -470,7 +434,6 @@ class Stage:
 
     def _doom(self, client: Client, error: BaseException) -> None:
         client.killed = True
-        self.touch()
         self.note(client.name, "is killed", place=self.place(client), matters=True)
         if client is getcurrent():
             raise error

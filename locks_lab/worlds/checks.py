@@ -26,7 +26,6 @@ from locks.core.messages import (
 from locks.core.server.machine import ServerMachine
 from locks.core.server.tree import Entry
 from locks.errors import assert_never
-from locks.form import require_interpreted
 from locks.model import (
     RIVALS,
     AgentId,
@@ -46,8 +45,6 @@ from locks.model import (
 from locks_lab.worlds.client import ScriptedClient, TokenKey
 from locks_lab.worlds.host import Host, Violation, needed
 from locks_lab.worlds.study import study
-
-require_interpreted("the simulator")
 
 __all__ = [
     "Bearer",

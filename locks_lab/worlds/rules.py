@@ -35,10 +35,7 @@ from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, EntryOwner
 from locks.core.server.waits import WaitEdge
 from locks.core.thin import Thin
-from locks.form import require_interpreted
 from locks.model import AgentId, Edge, RequestRecord
-
-require_interpreted("the simulator")
 
 __all__ = ["OURS", "RULES", "OtherAgent", "OtherResolver", "OtherServer", "Rule"]
 

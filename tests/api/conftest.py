@@ -1,7 +1,7 @@
-"""Fixtures for the tests of the public API: each script runs with clients of every kind.
+"""Fixtures for the tests of the public API.
 
-The contexts are plain threads, greenlets, `ThreadingActor`s, `GeventActor`s, and tasks of asyncio, in a program that
-is not monkey-patched. The same files run once more in a process that is (test_patched.py); there
+A script is played by threads. One in which the kind of client is the subject (`@pytest.mark.every_kind`) is also played by
+greenlets, `ThreadingActor`s, `GeventActor`s, and tasks of asyncio, in a program that is not monkey-patched. The same files run once more in a process that is (test_patched.py); there
 `LOCKS_PATCHED=1` is set.
 """
 
@@ -23,9 +23,16 @@ from tests.api.clients import KINDS, PATCHED, Run, left_nothing_behind, play
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-@pytest.fixture(params=list(KINDS))
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A script is played by threads, or by each kind of client."""
+    if "run" in metafunc.fixturenames:
+        every = metafunc.definition.get_closest_marker("every_kind") is not None
+        metafunc.parametrize("run", list(KINDS) if every else ["threads"], indirect=True)
+
+
+@pytest.fixture
 def run(request: pytest.FixtureRequest) -> Run:
-    """The context that the test runs in, once for each kind of client."""
+    """The context that the test runs in."""
     return Run(request.param, PATCHED)
 
 

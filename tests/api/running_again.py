@@ -1,6 +1,6 @@
 """Crowds of transactions that run again, in virtual time in which nothing but their own work takes time.
 
-`python -m tests.api.running_again` prints the table of decision 0077; a number after it is that of the clients.
+`python -m tests.api.running_again` prints the table of decision 0012; a number after it is that of the clients.
 """
 
 from __future__ import annotations

@@ -13,8 +13,9 @@ from pykka import ActorRegistry
 
 import locks
 import locks_leader
-from locks.messages import Remove, Request
-from locks.mvcc import LockTable, Txn
+from locks.core.messages import Knowledge, Remove
+from locks.model import AgentId
+from locks.mvcc import LockTable
 from tests.helpers import eventually
 
 A = ("a",)
@@ -118,6 +119,10 @@ BAD: list[tuple[Any, str]] = [
     (("lock_nowait", A, "bogus"), "bogus"),
     (("lock", "a"), "plain str"),
     ((), "not a message"),
+    (Remove(AgentId(1 << 12, "a@b", 0)), "not a message"),
+    (Knowledge(AgentId(1 << 12, "a@b", 0), ()), "not a message"),
+    ("lock it", "not a message"),
+    (None, "not a message"),
     (pykka.messages.ProxyCall(("lock", "a"), (), {}), "no operation 'lock.a'"),
     (pykka.messages.ProxyCall(("lock",), (A,), {"when": 1}), "unexpected keyword"),
     (pykka.messages.ProxyGetAttr(("node",)), "no attribute"),
@@ -133,7 +138,7 @@ def test_what_is_wrong_is_refused(message: Any, why: str, caplog: pytest.LogCapt
     for ref in (agent, locks.start().server):
         if ref is agent and message == ("watch",):
             continue  # an agent has no such operation
-        if ref is not agent and message[:1] == ("lock_nowait",):
+        if ref is not agent and isinstance(message, tuple) and message[:1] == ("lock_nowait",):
             continue
         with pytest.raises(locks.MisuseError, match=why):
             ref.ask(message, timeout=60)
@@ -177,33 +182,6 @@ def test_only_the_client_has_an_agent_do_something() -> None:
     locks.end_transaction(agent)
 
 
-def test_who_waits_for_an_answer_is_told_of_the_end() -> None:
-    """Of the transaction, or of the node."""
-    holder, _ = locks.begin_transaction([(A, "write")])
-    for end in (lambda agent: agent.stop(), lambda agent: locks.stop()):
-        agent = locks.spawn_agent()
-        wanted = agent.proxy().lock(A)
-        with pytest.raises(pykka.Timeout):
-            wanted.get(timeout=0.01)
-        end(agent)
-        with pytest.raises(locks.TransactionEnded):
-            wanted.get(timeout=60)
-    assert not holder.is_alive()
-
-
-def test_an_answer_is_an_error_in_a_deadlock() -> None:
-    """A transaction that is to be aborted is; the other one gets its lock."""
-    one, two = (locks.spawn_agent(abort_on_deadlock=True) for _ in range(2))
-    locks.lock(one, A)
-    locks.lock(two, ("b",))
-    first, second = one.proxy().lock(("b",)), two.proxy().lock(A)
-    with pytest.raises(locks.DeadlockAborted):
-        second.get(timeout=60)
-    assert first.get(timeout=60).status == "have_all_locks"
-    assert len(one.proxy().deadlocks.get()) == 1
-    locks.end_transaction(one)
-
-
 def test_greenlets_wait_for_answers_without_blocking_others() -> None:
     """Each is a client of its own."""
     order: list[int] = []
@@ -217,64 +195,6 @@ def test_greenlets_wait_for_answers_without_blocking_others() -> None:
 
     gevent.joinall([gevent.spawn(client, number) for number in range(5)], raise_error=True)
     assert order == [0, 1, 2, 3, 4]
-
-
-def test_fencing_tokens_and_what_is_lost() -> None:
-    """They have an operation, too."""
-    agent, _ = locks.begin_transaction([(A, "write")])
-    token = agent.proxy().fencing_token(A).get(timeout=60)
-    assert token == locks.fencing_token(agent, A)
-    assert agent.ask(("ensure_held", A)) is None
-    with pytest.raises(locks.errors.NotHeld):
-        agent.ask(("fencing_token", ("b",)))
-    locks.end_transaction(agent)
-
-
-def test_a_message_of_lock_servers_is_answered_by_the_view() -> None:
-    """As it is when the message was carried out."""
-    server = locks.start().server
-    agent = locks.spawn_agent()
-    view = server.ask(Request(agent.id, "me", A, "write"), timeout=60)
-    assert [each.agent for each in view.holders] == [agent.id]
-    assert view == locks.queue(A)
-    assert server.ask(Remove(agent.id), timeout=60) is None
-    locks.end_transaction(agent)
-
-
-def test_two_that_lock_by_the_server_do_not_stay_in_a_deadlock() -> None:
-    """There are agents behind them: one is found, and the younger surrenders."""
-    server = locks.start().server.proxy()
-    barrier = threading.Barrier(2)
-    got: list[str] = []
-
-    def client(first: tuple[str], second: tuple[str]) -> None:
-        server.lock(first).get(timeout=60)
-        barrier.wait(60)
-        got.append(server.lock(second).get(timeout=60).status)
-        server.remove_agent().get()
-
-    threads = [threading.Thread(target=client, args=ids) for ids in ((A, ("b",)), (("b",), A))]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(60)
-    assert got == ["have_all_locks"] * 2
-
-
-def test_a_lock_table_by_a_proxy() -> None:
-    """The same operations as by itself and by messages."""
-    table = LockTable()
-    proxy: Any = table.proxy()
-    txn = Txn("t", 1)
-    proxy.acquire_lock("k", txn).get()
-    assert proxy.locks(txn).get() == table.locks(txn) == table.ask(("locks", txn)) == ("k",)
-    assert proxy.states().get() == table.states()
-    with pytest.raises(AttributeError):
-        proxy.wait_for  # noqa: B018
-    with pytest.raises(locks.MisuseError):
-        proxy.locks().get()
-    proxy.stop().get()
-    assert not table.is_alive()
 
 
 class Tally(locks_leader.Behaviour):
@@ -307,27 +227,6 @@ def test_a_proxy_of_an_instance_shows_the_users_object() -> None:
     assert instance.is_alive()
     proxy.add.defer(-1)
     eventually(lambda: not instance.is_alive())
-
-
-def test_nothing_is_left_of_a_lock_server_that_its_own_background_stops() -> None:
-    """A watcher that stops it does not wait for itself."""
-    server = locks.start().server
-    stopped: list[bool] = []
-    locks.watch(A, watcher=lambda view: stopped.append(server.stop()))
-    eventually(lambda: stopped == [True])
-    eventually(lambda: ActorRegistry.get_all() == [])
-
-
-def test_a_program_may_end_right_after_stop_all(run_script: Any) -> None:
-    """The node's thread has ended by then, also if it has stopped itself."""
-    for _ in range(3):
-        run_script(
-            """
-            import locks, pykka
-            locks.start()
-            pykka.ActorRegistry.stop_all()
-            """
-        )
 
 
 def test_a_forked_child_has_no_actor_of_its_parent(run_script: Any) -> None:

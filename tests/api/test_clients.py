@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import gevent
-import greenlet
 import pykka
 import pytest
 
 import locks
 from tests.api.clients import PATCHED, Client, Run, many
 from tests.helpers import eventually
+
+pytestmark = pytest.mark.every_kind
 
 A, B = ("a",), ("b",)
 
@@ -136,19 +136,6 @@ def test_killed_in_the_middle_of_a_message(run: Run) -> None:
     assert three.lock(A).get().status == "have_all_locks"
 
 
-def test_client_that_is_dead_already(run: Run) -> None:
-    """A transaction of a client that has ended is over before anything happens in it."""
-    one, two = run.client(), run.client()
-    subject = one.subject
-    run.stop(one)
-    if run.owned:  # an owner says so itself
-        with pytest.raises(locks.MisuseError, match="has ended"):
-            two.call(locks.spawn_agent, client=subject)
-        return
-    agent = two.call(locks.spawn_agent, client=subject)
-    eventually(lambda: not agent.is_alive())
-
-
 # --- Waits that are given up ----------------------------------------------------------------------
 
 
@@ -224,32 +211,6 @@ def test_wait_of_a_killed_greenlet_leaves_no_contender(run: Run) -> None:
     assert answer.get() == "survived"
     assert not locks.queue(A).waiting
     assert two.agent.is_alive()
-
-
-def test_timeout_of_lock_leaves_earlier_requests(run: Run) -> None:
-    """Only what the wait itself asked for is withdrawn; earlier requests without waiting stay."""
-    one, two = run.begin(2)
-    one.lock(A).get()
-    two.lock_nowait(A)
-    with pytest.raises(locks.LockTimeout):
-        two.lock(B, timeout=0).get()  # b is free, but a is to be granted first
-    assert two.waits(A)
-    assert not locks.queue(B).requests
-    one.end()
-    assert two.await_all().get().status == "have_all_locks"
-
-
-@pytest.mark.parametrize("timeout", [float("inf"), 1e10, threading.TIMEOUT_MAX])
-def test_very_long_timeouts(run: Run, timeout: float) -> None:
-    """A very long limit is as good as none."""
-    one, two = run.begin(2)
-    one.lock(A).get()
-    answer = two.lock(A, timeout=timeout)
-    run.until_waiting(two, A)
-    run.pause()
-    assert not answer.ready
-    one.end()
-    assert answer.get().status == "have_all_locks"
 
 
 SIGINT = """
@@ -345,16 +306,6 @@ def test_client_may_be_named(run: Run) -> None:
     assert answer.get().status == "have_all_locks"
 
 
-def test_client_that_is_a_thread_object(run: Run) -> None:
-    """A client may be named by the `threading.Thread` that it is."""
-    if run.kind != "threads":
-        pytest.skip("only a thread")
-    one, two = run.client(), run.client()
-    agent = one.call(locks.spawn_agent, client=two._thread)
-    assert two.call(locks.lock, agent, A).status == "have_all_locks"
-    two.call(locks.end_transaction, agent)
-
-
 def test_link_stops_the_client(run: Run) -> None:
     """With `link` a transaction that ends abnormally takes its client with it; a normal end not."""
     client, other = run.client(), run.client()
@@ -383,24 +334,6 @@ def test_link_stops_the_client(run: Run) -> None:
     assert other.holds(A)
 
 
-def test_abort_does_stop_a_linked_client(run: Run) -> None:
-    """An abort to resolve a deadlock is abnormal: a linked client is stopped by it."""
-    if "gevent_actors" not in run.kind:
-        pytest.skip("shown with one kind")
-    one = run.client().begin()
-    two = run.client().begin(link=True, abort_on_deadlock=True)
-    reasons: list[Any] = []
-    locks.actors.monitor(two.subject, lambda down: reasons.append(down.reason))
-    one.lock(A).get()
-    two.lock(B).get()
-    one.lock_nowait(B)
-    run.clients.remove(two)
-    two.lock(A)
-    eventually(lambda: reasons)
-    assert isinstance(reasons[0], locks.DeadlockAborted)
-    one.await_all().get()
-
-
 def test_notify_a_callable(run: Run) -> None:
     """A callable is told status and lock infos, in order."""
     told: list[locks.values.Notification] = []
@@ -417,36 +350,8 @@ def test_notify_a_callable(run: Run) -> None:
     assert [(i.lock_id, i.state) for i in infos if i.agent == client.agent.id][-1] == (A, "granted")
 
 
-def test_notify_an_actor(run: Run) -> None:
-    """A client that is an actor gets notifications as messages."""
-    if "actors" not in run.kind:
-        pytest.skip("only an actor has an inbox")
-    client = run.client().begin(notify=True)
-    client.lock_nowait(A)
-
-    eventually(lambda: "have_all_locks" in [n.kind for n in _received(client)])
-    assert all(isinstance(n, locks.values.Notification) for n in _received(client))
-
-
 def _received(client: Any) -> list[Any]:
     return list(client.ref.proxy().received.get(timeout=10))
-
-
-def test_notify_a_fencing_token(run: Run) -> None:
-    """It is told, not waited for; it must be held, and the client must be told at all."""
-    told: list[locks.values.Notification] = []
-    client, silent = run.client().begin(notify=told.append), run.client().begin()
-    client.lock(A).get()
-    client.call(locks.fencing_token_nowait, client.agent, A)
-    (news,) = eventually(lambda: [n for n in told if n.kind == "token"])
-    assert news.value == (A, client.call(locks.fencing_token, client.agent, A))
-    with pytest.raises(locks.errors.NotHeld):
-        client.call(locks.fencing_token_nowait, client.agent, B)
-    silent.lock(B).get()
-    with pytest.raises(locks.errors.InvalidOption, match="begin it with notify"):
-        silent.call(locks.fencing_token_nowait, silent.agent, B)
-    client.end()
-    silent.end()
 
 
 def test_change_flag_notify(run: Run) -> None:
@@ -494,46 +399,6 @@ def test_notification_that_fails(run: Run, caplog: pytest.LogCaptureFixture) -> 
     told: list[Any] = []
     client.call(locks.change_flag, client.agent, "notify", told.append)
     eventually(lambda: told)
-
-
-def test_a_notified_callable_may_use_locks(run: Run) -> None:
-    """A callable that is told something may itself call `locks`."""
-    seen: list[Any] = []
-
-    def told(notification: locks.values.Notification) -> None:
-        if notification.kind == "have_all_locks":
-            seen.append([c.mode for c in locks.holders(A)])
-            with locks.transaction(timeout=5) as tx:
-                tx.lock(B)
-                seen.append("locked")
-
-    run.client().begin(notify=told).lock(A).get()
-    eventually(lambda: len(seen) == 2)
-    assert seen == [["write"], "locked"]
-
-
-def test_monitor_of_an_agent(run: Run) -> None:
-    """An agent can be monitored like any actor; `Down` says why it ended."""
-    downs: list[locks.actors.Down] = []
-    one, two, three = run.begin(3, abort_on_deadlock=True)
-    watched = [one.agent, two.agent, three.agent]
-    for agent in watched:
-        locks.actors.monitor(agent, downs.append)
-    cancelled = locks.actors.monitor(one.agent, lambda down: downs.append("cancelled"))
-    cancelled.cancel()
-    one.end()
-    eventually(lambda: len(downs) == 1)
-    two.agent.kill("enough")
-    eventually(lambda: len(downs) == 2)
-    run.stop(three)
-    eventually(lambda: len(downs) == 3)
-    assert [down.subject for down in downs] == watched
-    assert downs[0].reason == "normal"
-    assert isinstance(downs[1].reason, locks.TransactionEnded)
-    assert "enough" in str(downs[1].reason)
-    assert "has ended, because its client" in str(downs[2].reason)
-    locks.actors.monitor(one.agent, downs.append)  # it has ended already
-    assert downs[3] == locks.actors.Down(one.agent, "noproc")
 
 
 def test_agent_is_an_actor(run: Run) -> None:
@@ -617,23 +482,6 @@ def test_watcher_that_is_an_actor(run: Run) -> None:
     one.end()
 
 
-def test_watcher_that_fails(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    """A watcher that raises is logged; locks are granted and other watchers are told all the same."""
-    views: list[locks.values.View] = []
-    (one,) = run.begin(1)
-
-    def bad(view: locks.values.View) -> None:
-        raise ValueError("bad watcher")
-
-    locks.watch(A, watcher=bad)
-    locks.watch(A, watcher=views.append)
-    one.lock(A).get()
-    eventually(lambda: len(views) == 2)
-    assert "bad watcher" in caplog.text
-    locks.unwatch(A, watcher=bad)
-    locks.unwatch(A, watcher=views.append)
-
-
 # --- Mixed and many -------------------------------------------------------------------------------
 
 
@@ -660,19 +508,6 @@ def test_every_kind_of_client_together(run: Run) -> None:
     run.client()
     answers = [client.do(work) for client in run.clients]
     assert sum(answer.get() for answer in answers) == counter[0] == 200
-
-
-def test_raw_greenlet_is_a_client(run: Run) -> None:
-    """A greenlet that is not gevent's may have a transaction, too."""
-    if run.kind != "greenlets":
-        pytest.skip("once")
-
-    def work() -> str:
-        with locks.transaction() as tx:
-            tx.lock(A)
-            return tx.agent.machine.client
-
-    assert "greenlet" in greenlet.greenlet(work).switch()
 
 
 def test_thousands_of_agents(run: Run) -> None:
@@ -751,18 +586,6 @@ def test_stop_wakes_those_who_wait(run: Run) -> None:
     assert not four.call(locks.Lock(A).owned)
 
 
-def test_clients_outlive_the_node(run: Run) -> None:
-    """Clients of a node that was stopped end in peace, and begin anew with the next one."""
-    one, two = run.begin(2)
-    one.lock(A).get()
-    locks.stop()
-    one.begin().lock(A).get()
-    run.stop(two)
-    assert one.holds(A)
-    run.stop(one)
-    eventually(lambda: not locks.queue(A).requests)
-
-
 FORK = """
     {prelude}
     import os, sys, threading, time, locks
@@ -801,20 +624,3 @@ def test_fork(run_script: Callable[..., str], program: str) -> None:
     """A forked child starts afresh; the parent goes on; the parent's agents are dead in the child."""
     out = run_script(FORK.format(prelude=PROGRAMS[program]["prelude"]))
     assert out.splitlines() == ["refused", "parent"]
-
-
-def test_a_fault_elsewhere_is_no_wrong_client() -> None:
-    """Only a client that can't be watched is refused as one; what goes wrong otherwise is shown as it is."""
-    node = locks.start()
-
-    def fails(agent: object) -> None:
-        raise TypeError("mine")
-
-    with pytest.raises(TypeError, match=r"^mine$"):
-        node.spawn_agent(keep=fails)
-    with pytest.raises(
-        locks.errors.InvalidOption,
-        match="not an actor's reference, a greenlet, a thread or an owner",
-    ):
-        node.spawn_agent(client="me")  # type: ignore[arg-type]
-    assert node.statistics().agents == 0

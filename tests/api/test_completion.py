@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from locks_leader import command
-from tests.helpers import LIMIT, interpreted_only
+from tests.helpers import LIMIT
 
 COMMANDS = {
     *(
@@ -29,7 +29,6 @@ COMMANDS = {
         "elect",
         "graph",
         "groups",
-        "history",
         "leaders",
     ),
     *("node", "play", "ps", "run", "sim", "status", "top", "web", "why"),
@@ -50,7 +49,6 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 def script(shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
     """What the command prints for a shell."""
-    interpreted_only()  # the command begins a new process for this
     pytest.importorskip("shtab")
     monkeypatch.setattr(sys, "argv", ["locks", "completion", shell])
     assert command.main() == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,11 +14,10 @@ import pytest
 import locks
 import locks_leader
 from locks.runtime.waiter import Event
-from locks_leader import Behaviour, Election, Leadership, OnlyNew, SurrenderTo, aio
+from locks_leader import Behaviour, Election, Leadership, OnlyNew, SurrenderTo
 from locks_leader.election import _Part
 from locks_leader.state import ElectionState
 from tests.api.clients import PATCHED, AnswerWait, Client, Run
-from tests.api.test_owners import Between
 from tests.helpers import LIMIT, eventually
 
 
@@ -43,6 +41,7 @@ def lead(client: Client, election: Election) -> AnswerWait:
 # --- Election -----------------------------------------------------------------------------------
 
 
+@pytest.mark.every_kind
 def test_run_leads_and_gives_back(run: Run) -> None:
     """The function runs while leading, with a term; its value is returned, and the next one leads."""
     clients = [run.client() for _ in range(4)]
@@ -168,20 +167,6 @@ def test_callbacks_tell_of_elections() -> None:
     assert {id(leadership) for _, leadership in log} == {id(one_s) for _, one_s in (log[0], log[3])}
 
 
-def test_an_exception_in_a_callback_ends_the_part() -> None:
-    """Somebody else leads then."""
-
-    def fail(_: Leadership) -> None:
-        raise Failure
-
-    one, two = Election("report", on_elected=fail), Election("report")
-    one.start()
-    two.start()
-    eventually(lambda: two.leadership)
-    assert one.leadership is None
-    two.stop()
-
-
 def test_misuse() -> None:
     """What is wrong is said, and nothing is begun."""
     election = Election("report")
@@ -205,19 +190,6 @@ def test_misuse() -> None:
         locks_leader.start(object)  # type: ignore[arg-type]
     with pytest.raises(locks.errors.InvalidOption, match="role='boss'"):
         locks_leader.start(Behaviour, role="boss")  # type: ignore[arg-type]
-
-
-def test_a_node_that_is_stopped_ends_the_wait(run: Run) -> None:
-    """Who waits is told why it will not be elected any more."""
-    one, two = run.client(), run.client()
-    first = Election("report")
-    leading = lead(one, first)
-    waiting = two.do(Election("report").run, lambda _: None)
-    eventually(lambda: locks.statistics().agents >= 4)
-    locks.stop()
-    assert leading.get() is True
-    with pytest.raises(locks.errors.OperatingError, match="ended before"):
-        waiting.get()
 
 
 FORK = """
@@ -358,6 +330,7 @@ def test_three_candidates_in_one_node(run: Run) -> None:
         assert set(info.candidates) == {three[0], three[2]}
 
 
+@pytest.mark.every_kind
 def test_the_next_leader_has_the_state(run: Run) -> None:
     """Whether the leader stops or crashes; calls through any instance go on."""
     with three_candidates() as three:
@@ -393,24 +366,6 @@ def test_workers_follow_and_do_not_lead(run: Run) -> None:
     assert client.call(locks_leader.leader_call, worker, "late") == "two"
     assert locks_leader.call(worker, "notes") == ["early", "late"]
     for ref in (two, worker):
-        ref.stop()
-
-
-def test_a_worker_hears_of_a_leader_that_was_there_first(run: Run) -> None:
-    """It follows that one at once, with what `elected` says to a newcomer; it hears nothing of leaders before."""
-    client = run.client()
-    earlier = locks_leader.start(Notes, "earlier")
-    assert client.call(locks_leader.leader_call, earlier, "first") == "earlier"
-    one = locks_leader.start(Notes, "one")
-    settled([earlier, one])
-    earlier.stop()
-    settled([one])
-    assert client.call(locks_leader.leader_call, one, "second") == "one"
-    worker = locks_leader.start(Notes, "worker", role="worker")
-    assert settled([one, worker]) == one
-    assert locks_leader.call(worker, "log") == ["surrendered"]
-    assert locks_leader.call(worker, "notes") == ["first", "second"]
-    for ref in (one, worker):
         ref.stop()
 
 
@@ -462,22 +417,6 @@ def test_a_candidate_that_does_not_answer(answer: Callable[[], Any], says: str) 
         ref.stop()
 
 
-def test_errors_of_calls(run: Run) -> None:
-    """What the leader raises goes to the caller, whichever instance is asked, and harms nobody else."""
-    with three_candidates() as three:
-        client = run.client()
-        for through in three:
-            with pytest.raises(Failure, match="on purpose"):
-                client.call(locks_leader.leader_call, through, "fail")
-            with pytest.raises(pykka.Timeout, match="the database is late"):
-                client.call(locks_leader.leader_call, through, "time is over")
-        with pytest.raises(locks_leader.NotLeader, match="following"):
-            client.call(locks_leader.call, three[1], "broadcast")
-        with pytest.raises(locks.MisuseError, match=r"only in elected\(\)"):
-            client.call(locks_leader.call, three[0], "ask")
-        assert all(ref.is_alive() for ref in three)
-
-
 def test_the_leader_dies_before_it_answers(run: Run) -> None:
     """The caller gets `LeaderDied`, whether it called the leader itself or through another one."""
     with three_candidates() as three:
@@ -491,72 +430,6 @@ def test_the_leader_dies_before_it_answers(run: Run) -> None:
         for answer in waiting:
             with pytest.raises(locks_leader.LeaderDied, match="it is unknown whether"):
                 answer.get()
-
-
-def test_a_late_answer(run: Run) -> None:
-    """`NO_REPLY` now, `leader_reply` later; a caller may give up meanwhile."""
-    with three_candidates() as three:
-        one, two = run.client(), run.client()
-        waiting = one.do(locks_leader.leader_call, three[1], "later", timeout=None)
-        eventually(lambda: locks_leader.call(three[0], "unanswered") == 1)
-        worker = locks_leader.start(Notes, "alone", role="worker", resource="nobody")
-        with pytest.raises(
-            locks_leader.LeaderTimeout, match="waiting for a leader to answer 'never'"
-        ):
-            two.call(locks_leader.leader_call, worker, "never", timeout=0.05)
-        worker.stop()
-        assert not waiting.ready
-        locks_leader.leader_cast(three[2], "answer")
-        assert waiting.get() == "at last"
-
-
-def test_a_call_that_was_given_up_is_not_carried_out(run: Run) -> None:
-    """Its caller may have called again."""
-    client = run.client()
-    worker = locks_leader.start(Notes, "worker", role="worker")
-    with pytest.raises(locks_leader.LeaderTimeout):
-        client.call(locks_leader.leader_call, worker, "ghost", timeout=0.02)
-    one = locks_leader.start(Notes, "one")
-    client.call(locks_leader.leader_call, worker, "real")
-    assert locks_leader.call(one, "notes") == ["real"]
-    for ref in (one, worker):
-        ref.stop()
-
-
-def test_messages_to_one_instance() -> None:
-    """Casts and anything else it is told have callbacks of their own."""
-    with three_candidates() as three:
-        locks_leader.cast(three[1], "a")
-        three[1].tell(("some", "thing"))
-        assert locks_leader.call(three[1], "notes") == ["cast a", "info ('some', 'thing')"]
-
-
-class Hints(Notes):
-    """The leader passes on what it is cast, to candidates alone."""
-
-    def handle_leader_cast(self, message: Any, election: locks_leader.ElectionState) -> None:
-        election.broadcast_to_candidates(message)
-
-    def handle_cast(self, message: Any, election: locks_leader.ElectionState) -> None:
-        try:
-            election.broadcast_to_candidates(message)
-        except locks_leader.NotLeader:
-            self.log.append("not the leader")
-
-
-def test_broadcast_to_candidates() -> None:
-    """Candidates that follow get it in `from_leader`; workers and the leader do not. Only a leader may."""
-    leader, follower = (locks_leader.start(Hints, name, resource="r") for name in ("one", "two"))
-    worker = locks_leader.start(Hints, "worker", resource="r", role="worker")
-    assert settled([leader, follower, worker]) == leader
-    eventually(lambda: {follower, worker} <= {*locks_leader.call(leader, "followers")})
-    locks_leader.leader_cast(worker, "hint")
-    eventually(lambda: locks_leader.call(follower, "notes") == ["hint"])
-    assert locks_leader.call(worker, "notes") == locks_leader.call(leader, "notes") == []
-    locks_leader.cast(follower, "no")
-    assert "not the leader" in locks_leader.call(follower, "log")
-    for ref in (leader, follower, worker):
-        ref.stop()
 
 
 class Broken(Notes):
@@ -608,75 +481,7 @@ def test_surrender_to_a_named_candidate() -> None:
         ref.stop()
 
 
-def test_init_that_fails() -> None:
-    """The exception goes to the caller of `start`, and nothing is left."""
-    with pytest.raises(TypeError, match="init"):
-        locks_leader.start(Notes)
-
-
 # --- Labels -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("label", "shown"), [(None, "candidate"), ("importer",) * 2])
-def test_an_election_is_shown_by_its_label(label: str | None, shown: str) -> None:
-    """Where its lock is shown."""
-    lock_id = (locks.values.Atom("locks_leader"), "nightly")
-
-    def work(_: Leadership) -> list[str]:
-        return [each.client for each in locks.holders(lock_id)]
-
-    assert Election("nightly", label=label).run(work, timeout=30) == [shown]
-
-    async def awaited() -> list[str]:
-        async with aio.Election("nightly", label=label).lead(timeout=30) as leadership:
-            assert leadership.term
-            return [each.client for each in await locks.aio.call(locks.holders, lock_id)]
-
-    assert asyncio.run(awaited()) == [shown]
-
-
-def test_a_label_of_an_election_is_text() -> None:
-    """As that of a transaction; nothing is started."""
-    with pytest.raises(locks.errors.InvalidOption, match="label="):
-        locks_leader.start(Behaviour, label="")
-    with pytest.raises(locks.errors.InvalidOption, match="label="):
-        locks_leader.Ownership("ingest", label="two\nlines")
-
-
-@pytest.mark.parametrize(("label", "shown"), [(None, "ownership 'ingest'"), ("worker 3",) * 2])
-def test_ownership_is_shown_by_its_label(label: str | None, shown: str) -> None:
-    """The election that it stands on, and its agreements."""
-    views: list[locks.values.View] = []
-    locks.watch(("locks.ownership", "ingest"), watcher=views.append)
-    election = (locks.values.Atom("locks_leader"), ("locks.ownership", "ingest"))
-    with locks_leader.Ownership("ingest", label=label) as mine:
-        eventually(lambda: len(mine.owned()) == mine.groups)
-        assert [each.client for each in locks.holders(election)] == [shown]
-    eventually(lambda: any(view.holders for view in views))
-    locks.unwatch(("locks.ownership", "ingest"), watcher=views.append)
-    assert {each.client for view in views for each in view.holders} == {shown}
-
-
-def test_a_stop_between_two_parts_of_a_run_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The leadership is lost before the function has begun, and the election is stopped as the run stands again."""
-    election = Election("report")
-    between = Between(monkeypatch, Election, "_begin")
-    elected, called = _Part.elected, []
-
-    def lost_at_once(part: _Part, state: ElectionState) -> None:
-        if between.do is None and not called:
-            called.append("lost")
-            part.leadership = Leadership(state)
-            part.leadership.lost.open()
-            between.do = election.stop
-            part.decided.open()
-        else:
-            elected(part, state)
-
-    monkeypatch.setattr(_Part, "elected", lost_at_once)
-    assert election.run(lambda _: called.append("run"), timeout=LIMIT) is None
-    assert called == ["lost"]
-    assert between.do is None
 
 
 class Contended:

@@ -175,41 +175,6 @@ def test_a_key_that_begins_to_fail_takes_nobody_s_locks() -> None:
     assert locks.holders(("rows",)) == ()
 
 
-def test_a_long_id_takes_nobody_s_locks() -> None:
-    """The longest id with a lock above it is locked as any; a longer one is refused."""
-    with locks.transaction() as bystander:
-        bystander.write_lock(("precious",))
-
-        def work() -> None:
-            with locks.transaction() as tx:
-                with pytest.raises(locks.errors.InvalidLockId, match="256"):
-                    tx.write_lock(("path", *["x"] * 1000))
-                tx.write_lock(("path", *["x"] * 255))
-
-                def above() -> None:
-                    with pytest.raises(locks.LockTimeout), locks.transaction() as mine:
-                        mine.write_lock(("path",), timeout=0)
-
-                in_thread(above)
-
-        in_thread(work)
-        bystander.ensure_held()
-    assert locks.start().running
-
-
-def test_1_and_true_and_1_0_exclude_each_other() -> None:
-    """They are one lock, by Python's equality."""
-    with locks.transaction() as tx:
-        tx.write_lock(("a", 1))
-        for element in (True, 1.0):
-
-            def other(element: Any = element) -> None:
-                with pytest.raises(locks.LockTimeout), locks.transaction() as mine:
-                    mine.write_lock(("a", element), timeout=0)
-
-            in_thread(other)
-
-
 @pytest.mark.usefixtures("spies")
 def test_modes_and_nodes_and_flags_may_be_text_of_a_class_of_its_own() -> None:
     """A `StrEnum`, for one. They become plain text before the turn."""
@@ -276,18 +241,6 @@ def test_watchers_are_known_by_who_they_are() -> None:
     for watcher in (first, first.take, second.take):
         locks.unwatch(A, watcher=watcher)
     eventually(lambda: first.views)
-
-
-def test_two_lists_that_are_equal_are_two_watchers() -> None:
-    """`[].append` of each of them; by Python's equality they were one."""
-    views: list[list[Any]] = [[], []]
-    for each in views:
-        locks.watch(A, watcher=each.append)
-    assert len(locks.watchers(A)) == 2
-    eventually(lambda: all(views))
-    for each in views:
-        locks.unwatch(A, watcher=each.append)
-    assert locks.watchers(A) == []
 
 
 # --- Clients ------------------------------------------------------------------------------------

@@ -7,22 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
-import shutil
-import subprocess
-import sys
 import threading
-import urllib.request
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from gevent import monkey
 
 import locks
 from locks.runtime.monitor import DeathWatch, current_client
-from tests.helpers import eventually, free_port
+from tests.helpers import eventually
 
 Work = Callable[[], object]
 Batch = Callable[[int, Work], None]
@@ -111,58 +104,3 @@ def test_their_end_is_noticed(batch: Batch) -> None:
         tx.write_lock(("foreign", "forgotten"))
     assert len(set(map(id, clients))) == 3
     eventually(lambda: not set(clients) & set(threading.enumerate()))
-
-
-UWSGI = """
-import threading
-import locks
-
-lock = locks.Lock(("uwsgi", "lock"))
-inside = []
-
-def application(environ, start_response):
-    with lock, locks.transaction() as tx:
-        inside.append(1)
-        tx.write_lock(("uwsgi", "transaction"))
-        tx.ensure_held()
-        together = len(inside)
-        inside.pop()
-    start_response("200 OK", [("Content-Type", "text/plain")])
-    return [f"{together} {type(threading.current_thread()).__name__}".encode()]
-"""
-
-
-@pytest.mark.explore
-def test_in_uwsgi(tmp_path: Path) -> None:
-    """The threads of uWSGI, which it starts itself, serve a thousand requests; none has its lock with another one."""
-    uwsgi = shutil.which("uwsgi")
-    if uwsgi is None:
-        pytest.skip("there is no uwsgi here (pip install uwsgi, with a C compiler)")
-    (tmp_path / "app.py").write_text(UWSGI)
-    url = f"http://127.0.0.1:{free_port()}/"
-    command = [uwsgi, "--http-socket", url.removeprefix("http://").rstrip("/"), "--die-on-term"]
-    command += ["--threads", str(TOGETHER), "--virtualenv", sys.prefix, "--wsgi-file", "app.py"]
-    with (tmp_path / "log").open("wb") as log:
-        path = {**os.environ, "PYTHONPATH": str(Path(locks.__file__).parents[1])}
-        server = subprocess.Popen(command, cwd=tmp_path, env=path, stdout=log, stderr=log)
-    try:
-
-        def ask(_: object = None) -> str:
-            with urllib.request.urlopen(url, timeout=60) as answer:
-                return str(answer.read(), "ascii")
-
-        def serves() -> bool:
-            assert server.poll() is None, (tmp_path / "log").read_text()
-            try:
-                return bool(ask())
-            except OSError:
-                return False
-
-        eventually(serves)
-        with ThreadPoolExecutor(2 * TOGETHER) as pool:
-            answers = set(pool.map(ask, range(1_000)))
-        assert "1 _DummyThread" in answers
-        assert answers <= {"1 _DummyThread", "1 _MainThread"}
-    finally:
-        server.terminate()
-        server.wait()

@@ -15,7 +15,6 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from functools import partial
 from typing import Any
 
 import gevent
@@ -23,7 +22,6 @@ import pytest
 
 import locks
 from locks import aio
-from locks.program.default import default_node
 from tests.helpers import LIMIT, eventually
 
 A, B, C = ("a",), ("b",), ("c",)
@@ -178,26 +176,6 @@ def test_a_block_that_nobody_has_parted_ends_with_its_generator_not_with_its_thr
     assert not is_held()
 
 
-def test_what_the_block_gives_is_used_in_any_thread(threads: tuple[Thread, Thread]) -> None:
-    """A dependency's value says that the lock is held, and has its token, in the thread of the endpoint; as no other lock does."""
-    one, other = threads
-    lock = locks.Lock(A)
-
-    @contextmanager
-    def own() -> Iterator[locks.Lock]:
-        with lock as held:
-            yield held
-
-    block = own()
-    held = one.do(block.__enter__)
-    assert other.do(held.owned)
-    assert isinstance(other.do(held.token), int)
-    assert not other.do(lock.owned)
-    other.do(block.__exit__, None, None, None)
-    assert not other.do(held.owned)
-    assert not one.do(lock.owned)
-
-
 def test_a_transaction_of_a_block_is_used_in_any_thread(threads: tuple[Thread, Thread]) -> None:
     """An endpoint locks more by its dependency's transaction; the thread that has entered it is another client by then."""
     one, other = threads
@@ -225,47 +203,6 @@ def test_a_pool_that_copies_no_context(threads: tuple[Thread, Thread]) -> None:
     assert not is_held()
 
 
-def test_a_generator_that_a_pool_calls_has_one_transaction() -> None:
-    """While it runs, its blocks are one client's: a lock below another one is granted."""
-
-    def parts() -> Iterator[str]:
-        with locks.Lock(A), locks.Lock((*A, "row"), timeout=0):
-            yield "before"
-            with (
-                dependency(lambda: locks.RLock(B)),
-                locks.RLock((*B, "row")),
-                dependency(lambda: locks.RLock(B)),
-            ):
-                yield "after"
-
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(list, parts()).result(LIMIT) == ["before", "after"]
-        first, second = parts(), parts()
-        assert pool.submit(next, first).result(LIMIT) == "before"
-        waits = pool.submit(next, second)
-        eventually(lambda: bool(locks.queue(A).waiting))
-        assert list(first) == ["after"]
-        assert waits.result(LIMIT) == "before"
-        assert pool.submit(list, second).result(LIMIT) == ["after"]
-    assert not is_held()
-    assert not is_held(B)
-
-
-def test_a_stream_that_each_time_another_thread_continues(threads: tuple[Thread, Thread]) -> None:
-    """The body of a streaming response: each part is made in whatever thread is free."""
-
-    def parts() -> Iterator[bool]:
-        with locks.Lock(A) as lock:
-            for _ in range(4):
-                yield lock.owned()
-
-    stream = parts()
-    assert [threads[n % 2].do(next, stream) for n in range(4)] == [True] * 4
-    assert threads[0].do(partial(locks.Lock(A).acquire, timeout=0)) is False
-    assert threads[0].do(next, stream, None) is None
-    assert not is_held()
-
-
 # --- In one thread, everything is as in a function ---------------------------------------------
 
 
@@ -279,34 +216,6 @@ def test_in_one_thread_a_lock_is_not_re_entrant() -> None:
         with outer, pytest.raises(locks.MisuseError, match=r"owner=locks\.Owner\("), inner:
             pass
         assert not is_held()
-
-
-def test_in_one_thread_an_rlock_is_re_entrant() -> None:
-    """Acquisitions by generators and by functions count together."""
-    with dependency(by_rlock), by_rlock(), dependency(by_rlock):
-        assert locks.RLock(A).owned()
-        locks.RLock(A).acquire()
-        locks.RLock(A).release()
-        assert is_held()
-    assert not is_held()
-
-
-def test_in_one_thread_a_lock_covers_what_is_below_it() -> None:
-    """All locks of a client are in one transaction, also those of generators."""
-    with dependency(by_lock), locks.Lock((*A, "row"), timeout=0):
-        assert locks.Lock(A).owned()
-        locks.Lock(B).acquire()
-    assert locks.Lock(B).owned()
-    locks.Lock(B).release()
-
-
-def test_in_one_thread_a_lock_within_a_transaction_is_refused() -> None:
-    """A client would wait for itself: by a generator as by a function."""
-    with by_transaction(), pytest.raises(locks.errors.WaitsForItself), dependency(by_lock):
-        pass
-    with dependency(by_lock), pytest.raises(locks.errors.WaitsForItself), by_transaction():
-        pass
-    assert not is_held()
 
 
 @pytest.mark.parametrize("spawn", ["thread", "greenlet"])
@@ -368,29 +277,6 @@ def test_a_wait_of_a_thread_does_not_hold_up_the_block_that_it_has_left(
     assert not is_held()
 
 
-def test_an_owner_of_the_program_comes_first(threads: tuple[Thread, Thread]) -> None:
-    """What is locked for an owner ends with it, also by a generator."""
-    owner = locks.Owner("session")
-    block = dependency(lambda: locks.Lock(A, owner=owner))
-    threads[0].do(block.__enter__)
-    owner.end()
-    assert not is_held()
-    with pytest.raises(locks.LockLost):
-        threads[1].do(block.__exit__, None, None, None)
-
-
-def test_nothing_is_left_of_blocks(threads: tuple[Thread, Thread]) -> None:
-    """The node knows no client and no agent more than before."""
-    node = default_node()
-    before = len(node.clients), len(node.agents_by_id), len(node.holders)
-    for _ in range(20):
-        for kind in KINDS:
-            block = dependency(kind)
-            threads[0].do(block.__enter__)
-            threads[1].do(block.__exit__, None, None, None)
-    assert (len(node.clients), len(node.agents_by_id), len(node.holders)) == before
-
-
 # --- Tasks --------------------------------------------------------------------------------------
 
 
@@ -441,24 +327,6 @@ def test_a_fixture_is_set_up_in_a_task_of_its_own(make: Callable[[], Any]) -> No
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("make", FIXTURES[:2])
-def test_a_fixture_that_is_never_torn_down_goes_with_its_generator(make: Callable[[], Any]) -> None:
-    """Its loop is closed and can't close the generator: the lock is released when that is collected."""
-
-    async def main() -> None:
-        blocks.append(make())
-        await asyncio.create_task(blocks[0].__aenter__())
-
-    blocks: list[Any] = []
-    loop = asyncio.new_event_loop()
-    loop.run_until_complete(main())
-    loop.close()
-    assert is_held()
-    blocks.clear()
-    gc.collect()
-    eventually(lambda: not is_held())
-
-
 def test_in_one_task_a_lock_is_not_re_entrant() -> None:
     """As in one thread."""
 
@@ -470,22 +338,6 @@ def test_in_one_task_a_lock_is_not_re_entrant() -> None:
                 await fixture().__aenter__()
             assert aio.Lock(A).owned()
         assert not await aio.Lock(A).locked()
-
-    asyncio.run(main())
-
-
-def test_a_task_that_ends_releases_what_coroutines_have_locked() -> None:
-    """Only blocks in generators outlive their task."""
-
-    async def careless() -> None:
-        await aio.Lock(B).acquire()
-        await aio.Lock(A).__aenter__()
-
-    async def main() -> None:
-        await asyncio.create_task(careless())
-        await asyncio.sleep(0)
-        assert not await aio.Lock(A).locked()
-        assert not await aio.Lock(B).locked()
 
     asyncio.run(main())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import pydoc
 import re
-from pathlib import Path
 from types import GenericAlias
 
 import pytest
@@ -66,12 +65,3 @@ def test_all_that_is_exported_has_a_docstring() -> None:
         if not pydoc.getdoc(found)
     ]
     assert missing == []
-
-
-def test_the_reference_has_all_names() -> None:
-    """Each name of each public place of `locks` is on the page: shown by itself, with its module, or named in the text."""
-    page = (Path(__file__).parents[2] / "docs" / "reference.md").read_text("utf-8")
-    words = set(re.findall(r"\w+", page))
-    wholly = {*locks.errors.__all__, "Lock", "RWLock"}  # modules that are shown as they are
-    places = (locks, locks.actors, locks.facts, locks.node, locks.original, locks.values)
-    assert {name for place in places for name in place.__all__} - words - wholly == set()

@@ -17,7 +17,7 @@ import locks
 from locks.model import AgentId, Deadlock
 from locks.node.observing.news import MANY_DEADLOCKS, News
 from locks.node.observing.statistics import Counters
-from locks.runtime.logs import EVENTS, LOGGERS, Sparing
+from locks.runtime.logs import EVENTS, LOGGERS
 from tests.helpers import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -139,23 +139,6 @@ def test_candidates_of_elections_are_not_told_of(caplog: pytest.LogCaptureFixtur
     assert {vars(each)["lock"] for each in told} == {"x/1"}
 
 
-def test_none_is_looked_for() -> None:
-    """With `math.inf` no look is ever planned."""
-    node = locks.start(log_waits_longer_than=math.inf)
-    with held(X):
-        thread = want(X)
-        eventually(lambda: locks.statistics().table.waiting)
-    thread.join()
-    assert node.server.times.look_by == math.inf
-
-
-@pytest.mark.parametrize("wrong", [0, -1, math.nan, "1", True])
-def test_a_wrong_limit(wrong: object) -> None:
-    """It is refused."""
-    with pytest.raises(locks.errors.InvalidOption, match="log_waits_longer_than"):
-        locks.start(log_waits_longer_than=wrong)  # type: ignore[arg-type]
-
-
 def test_a_crowd_of_long_waits(caplog: pytest.LogCaptureFixture) -> None:
     """Of very many, a hundred are logged in a minute, and how many are left out."""
     locks.start(log_waits_longer_than=0.01)
@@ -190,14 +173,6 @@ def test_a_handler_that_uses_locks(caplog: pytest.LogCaptureFixture) -> None:
     finally:
         logging.getLogger("locks.waits").removeHandler(handler)
     assert seen[0] == "holder"
-
-
-def test_a_logger_that_is_off(caplog: pytest.LogCaptureFixture) -> None:
-    """A part is switched off by the level of its logger."""
-    caplog.set_level(logging.CRITICAL, "locks.deadlocks")
-    deadlock()
-    eventually(lambda: locks.statistics().broken.aborted)
-    assert not caplog.records
 
 
 def deadlock() -> None:
@@ -258,16 +233,6 @@ class Soon:
         function(*args)
 
 
-def test_an_end_from_outside(caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged who wanted it, and why."""
-    agent, _ = locks.begin_transaction([(X, "write")])
-    locks.facts.break_transaction(agent, reason="it sleeps", by="an operator")
-    eventually(lambda: events(caplog, "broken"))
-    (record,) = events(caplog, "broken")
-    assert (vars(record)["by"], vars(record)["reason"]) == ("an operator", "it sleeps")
-    assert vars(record)["agent"] == str(agent.id)
-
-
 def test_every_logger_is_documented() -> None:
     """Whatever has a name below `locks` is in the list; events are told by loggers of the list."""
     sources = [*(ROOT / "locks").rglob("*.py"), *(ROOT / "locks_leader").rglob("*.py")]
@@ -275,10 +240,3 @@ def test_every_logger_is_documented() -> None:
     text = "\n".join(path.read_text() for path in sources)
     assert set(re.findall(r'getLogger\("(locks[\w.]*)"\)', text)) <= LOGGERS.keys()
     assert {event.logger for event in EVENTS.values()} <= LOGGERS.keys()
-
-
-def test_sparing() -> None:
-    """So many lines in a period; what was left out is counted once."""
-    sparing = Sparing(2, period=10)
-    assert [sparing.admit(now) for now in (0, 1, 2, 3, 11)] == [True, True, False, False, True]
-    assert (sparing.take_left_out(), sparing.take_left_out()) == (2, 0)

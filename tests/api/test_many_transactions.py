@@ -7,7 +7,6 @@ part of the wait-for graph, and deadlocks through it are found. In all orders of
 from __future__ import annotations
 
 import contextlib
-import itertools
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -16,10 +15,9 @@ from typing import Any
 import pytest
 
 import locks
+from locks.testing import Simulation, simulate
 from tests.api.clients import EXPLORE, Run, many
 from tests.helpers import eventually
-from tests.simulated import Simulation, simulate
-from tests.simulated import simulation as simulation  # the fixture
 
 A, B, C = ("a",), ("b",), ("c",)
 
@@ -59,6 +57,7 @@ def outcome(job: Callable[[], Any]) -> Any:
         return error.deadlock
 
 
+@pytest.mark.every_kind
 @pytest.mark.parametrize("inner", ["lock", "transaction"])
 @pytest.mark.parametrize("outer", ["lock", "transaction"])
 def test_deadlock_through_two_transactions_of_one_client(run: Run, outer: str, inner: str) -> None:
@@ -183,81 +182,6 @@ def test_the_outer_function_is_run_again(run: Run) -> None:
     assert locks.statistics().aborted == 1
 
 
-def test_a_function_within_a_lock_is_not_run_again(run: Run) -> None:
-    """`run_transaction` within a `Lock` that others wait for: to run it again would not help."""
-    meeting = Meeting(run, 2)
-    runs = itertools.count()
-
-    def one() -> None:
-        with locks.Lock(A):
-            meeting.wait()
-
-            def body(tx: locks.Transaction) -> None:
-                next(runs)
-                tx.lock(B)
-
-            locks.run_transaction(body)
-
-    def two() -> None:
-        with locks.transaction() as tx:
-            tx.lock(B)
-            meeting.wait()
-            eventually(lambda: locks.queue(B).waiting)
-            tx.lock(A)
-
-    first, second = run.client(), run.client()
-    answers = [second.do(two), first.do(outcome, one)]
-    results = [answer.get() for answer in answers]
-    (report,) = [result for result in results if result is not None]
-    assert report.run_again != report.agent
-    assert next(runs) == 1
-
-
-def test_who_does_not_wait_holds_nobody_up(run: Run) -> None:
-    """What is only asked for, or tried without waiting, makes no deadlock out of two transactions."""
-    one, two = run.client(), run.client()
-    for client, lock_id in ((one, A), (two, B)):
-        client.call(locks.Lock(lock_id).acquire)
-    two.begin(abort_on_deadlock=True)
-    one.begin(abort_on_deadlock=True)
-    waits = two.lock(A)
-    run.until_waiting(two, A)
-    with pytest.raises(locks.LockTimeout):
-        one.lock(B, timeout=0).get()
-    one.lock_nowait(B)
-    assert one.status().status == "waiting"
-    assert locks.statistics().deadlocks == 0
-    with pytest.raises(locks.DeadlockAborted):  # now it waits
-        one.await_all().get()
-    one.call(locks.Lock(A).release)
-    assert waits.get()
-    two.end()
-    two.call(locks.Lock(B).release)
-
-
-def test_a_wait_that_times_out_holds_nobody_up(run: Run) -> None:
-    """After it the transactions are as before, and nothing of it is to be seen, then or meanwhile."""
-    one, two = run.client(), run.client()
-    one.begin()
-    two.begin()
-    one.lock(A).get()
-    two.lock(B).get()
-    size = locks.statistics().table
-
-    def wait() -> None:
-        with locks.transaction() as tx:
-            with pytest.raises(locks.LockTimeout):
-                tx.lock(B, timeout=0.02)
-            assert len(locks.lock_info(one.agent)) == 1
-            assert locks.transaction_status(one.agent).status == "have_all_locks"
-
-    one.call(wait)
-    now = locks.statistics().table
-    assert (now.entries, now.waiting, now.agents) == (size.entries, size.waiting, size.agents)
-    one.end()
-    two.end()
-
-
 def test_a_time_limit_after_a_surrender(simulation: Simulation) -> None:
     """`LockTimeout` says which locks were given up meanwhile, in words and as `lost`."""
 
@@ -331,6 +255,7 @@ def test_simulated_clients_with_nested_transactions() -> None:
     assert found > 40 // 4
 
 
+@pytest.mark.every_kind
 @pytest.mark.parametrize("number", [4, 8])
 def test_clients_with_nested_transactions_at_random(run: Run, number: int) -> None:
     """Clients that take locks in nested transactions and by `Lock`s, in any order, all finish."""

@@ -7,7 +7,6 @@ import re
 import sys
 import threading
 from importlib import resources
-from pathlib import Path
 
 import prometheus_client
 import pytest
@@ -18,11 +17,9 @@ from locks.metrics.names import METRICS, series
 from locks.metrics.serving import parse_address
 from locks.node.observing.times import OTHERS
 from locks.program.default import is_at_hand
-from tests.api.test_logs import deadlock, held, want
+from tests.api.test_logs import held, want
 from tests.helpers import eventually
 from tests.warm import run_program
-
-ROOT = Path(__file__).parents[2]
 
 
 class Scraped:
@@ -75,42 +72,6 @@ def test_a_wait_and_a_hold() -> None:
     assert scraped.value("locks_longest_wait_seconds") == 0
 
 
-def test_deadlocks_and_transactions() -> None:
-    """They are counted, by what was done."""
-    scraped = Scraped()
-    deadlock()
-    eventually(lambda: scraped.value("locks_deadlocks_total", action="aborted") == 1)
-    assert scraped.value("locks_deadlocks_total", action="surrendered") == 0
-    assert scraped.value("locks_transactions_total") == 2
-    assert scraped.value("locks_transactions_aborted_total") == 1
-
-
-def test_watches_are_counted() -> None:
-    """Each id once for each of its watchers."""
-    locks.start()
-    scraped = Scraped()
-    views: list[list[locks.values.View]] = [[], []]
-    for seen in views:
-        locks.watch(("x",), watcher=seen.append)
-    locks.watch(("y",), watcher=views[0].append)
-    assert scraped.value("locks_watches") == locks.statistics().watches == 3
-    locks.unwatch(("x",), watcher=views[0].append)
-    assert scraped.value("locks_watches") == 2
-
-
-def test_a_surrender_ends_a_hold() -> None:
-    """A lock that is given up and had again was held twice, and waited for."""
-    locks.start()
-    one, two = locks.spawn_agent(), locks.spawn_agent(client=locks.Owner("two"))
-    locks.lock(one, ("x",))
-    two.ask_for([(("x",), "write", (locks.start().name,), "all")])
-    locks.surrender_nowait(one, ("x",), two.id)
-    locks.end_transaction(two)
-    locks.end_transaction(one)
-    times = locks.statistics().times
-    assert (times.holds.total, times.waits.total, times.given_up.total) == (3, 2, 0)
-
-
 def test_the_first_element() -> None:
     """It is a label only if that is asked for, and of very many the rest is one."""
     locks.start()
@@ -123,23 +84,6 @@ def test_the_first_element() -> None:
         assert scraped.value("locks_held", first=OTHERS) == 50
     assert scraped.value("locks_hold_seconds_count", first=OTHERS) == 52
     assert scraped.value("locks_hold_seconds_count") is None
-
-
-@pytest.mark.parametrize(
-    "first",
-    ["\udc80", "x" * 10_000, 'a\n"\\', b"\xff", 1 << 20_000, (1, "\udc80"), None],
-    ids=["surrogate", "long", "signs", "bytes", "huge", "tuple", "nothing"],
-)
-def test_any_first_element(first: object) -> None:
-    """Whatever a program locks, its metrics can be read, and a label is short."""
-    locks.start()
-    scraped = Scraped(by_first=True)
-    scraped.families()
-    with held((first,)):
-        assert "locks_held" in scraped.families()
-    scraped.families()
-    for family in scraped.registry.collect():
-        assert all(len(sample.labels.get("first", "")) <= 1000 for sample in family.samples)
 
 
 def test_nothing_is_started_for_it() -> None:
@@ -191,12 +135,6 @@ def test_the_alerts() -> None:
     assert len(expressions) == text.count("- alert:") > 5
     names = asked_for(" ".join(expressions))
     assert names <= series()
-
-
-def test_a_name_that_is_none() -> None:
-    """The check would notice it."""
-    assert not asked_for("rate(locks_deadlock_total[5m])") <= series()
-    assert asked_for("rate(locks_deadlocks_total[5m])") <= series()
 
 
 @pytest.mark.parametrize("wrong", ["9464", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999", ":1"])

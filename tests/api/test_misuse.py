@@ -11,15 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 import gevent
-import pykka
 import pytest
 from gevent import monkey
 
 import locks
 from locks.node.client.clients import labelled, this_program
-from locks.runtime.monitor import CannotMonitor, current_client
+from locks.runtime.monitor import CannotMonitor
 from tests.api.clients import Client, Run
-from tests.helpers import eventually
 
 A = ("a",)
 
@@ -523,6 +521,7 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
 NOT_STARTED = threading.Thread()
 
 
+@pytest.mark.every_kind
 def test_bad_calls(run: Run) -> None:
     """Each bad call raises its own error, which names the value and says what to do."""
     scene = Scene(run)
@@ -532,19 +531,6 @@ def test_bad_calls(run: Run) -> None:
             run.owned and error is locks.errors.NotClient
         ):  # who has an owner's transaction acts for it
             refused(scene, scene.one, lambda bad=bad: bad(agent, other), error, *words)  # type: ignore[misc]
-
-
-def test_a_refused_callable_is_not_used(run: Run) -> None:
-    """A callable that is refused for a flag does not take the place of the one given before."""
-    told: list[Any] = []
-    client = run.client()
-    client.begin(notify=told.append)
-    with pytest.raises(locks.errors.InvalidOption):
-        client.call(locks.change_flag, client.agent, "monitor_nodes", lambda n: told.append("no"))
-    client.lock(A).get()
-    eventually(lambda: told)
-    client.end()
-    assert "no" not in told
 
 
 ON_ENDED: list[Callable[[locks.actors.Agent], Any]] = [
@@ -581,6 +567,7 @@ def test_an_unknown_option_is_named_with_the_known_ones() -> None:
         locks.begin_transaction(**options)
 
 
+@pytest.mark.every_kind
 def test_begin_that_fails_begins_nothing(run: Run) -> None:
     """When `begin_transaction` raises there is no transaction."""
     scene = Scene(run)
@@ -599,34 +586,6 @@ def test_begin_that_fails_begins_nothing(run: Run) -> None:
             scene.one.call(locks.begin_transaction, objects, **options)
         assert locks.statistics().agents == agents
         assert locks.statistics().table.entries == 3
-
-
-@pytest.mark.parametrize("name", ["", "node", "@", "a@", "@b", "a@b@c", 17, b"a@b"])
-def test_bad_node_names(name: Any) -> None:
-    """A node's name has the form name@host."""
-    with pytest.raises(locks.errors.InvalidOption, match="is not of the form"):
-        locks.start(name)
-
-
-def test_a_dead_watcher_is_not_kept(run: Run) -> None:
-    """An actor that is dead already does not become a watcher."""
-    ref = pykka.ThreadingActor.start() if not run.in_hub else locks.actors.GeventActor.start()
-    ref.stop()
-    locks.watch(A, watcher=ref)
-    assert locks.watchers(A) == []
-
-
-def test_the_caller_can_not_watch(run: Run) -> None:
-    """Where the caller is no actor, somebody who is told must be named."""
-    client = run.client()
-    if "actors" in run.kind:
-        client.call(locks.watch, A)
-        assert locks.watchers(A) == [client.subject]
-        client.call(locks.unwatch, A)
-    else:
-        with pytest.raises(locks.errors.InvalidOption, match="watcher=function"):
-            client.call(locks.watch, A)
-    assert locks.watchers(A) == []
 
 
 HIERARCHY = {
@@ -680,23 +639,6 @@ def test_one_batch_is_checked_against_itself(run: Run) -> None:
     with pytest.raises(locks.errors.ConflictingRequest, match="was requested before"):
         client.call(locks.lock_objects, client.agent, batch)
     assert not client.call(locks.lock_info, client.agent)
-
-
-def test_objects_are_locked_for_the_caller_only(run: Run) -> None:
-    """`begin_transaction` with objects for somebody else says what to do instead."""
-    one, two = run.client(), run.client()
-    other = two.call(current_client)
-    if run.owned:
-        pytest.skip("whoever names an owner acts for it")
-    with pytest.raises(locks.errors.InvalidOption, match="spawn_agent"):
-        one.call(lambda: locks.begin_transaction([(A, "write")], client=other))
-
-
-def test_nodes_that_are_no_list_are_refused(run: Run) -> None:
-    """A number in the place of node names is refused with a message that says what is wanted."""
-    (client,) = run.begin(1)
-    with pytest.raises(locks.errors.InvalidOption, match="list of node names"):
-        client.call(lambda: locks.lock(client.agent, A, nodes=5))  # type: ignore[arg-type]
 
 
 def test_a_name_can_not_forge_lines_of_a_log(

@@ -12,7 +12,6 @@ import itertools
 import json
 import pathlib
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -189,28 +188,6 @@ def test_fault_4_no_upgrade_is_lost(run: Run) -> None:
     assert counter[0] == 2 * rounds
 
 
-def test_fault_4_a_surrender_is_told(run: Run) -> None:
-    """The same where locks are surrendered: a client that was told reads again, and none is lost."""
-    counter = [0]
-    rounds = 50
-
-    def work() -> None:
-        for _ in range(rounds):
-            with locks.transaction(on_deadlock="surrender") as tx:
-                tx.read_lock(("counter",))
-                value = counter[0]
-                run.pause()
-                tx.write_lock(("counter",))
-                if any(deadlock.agent == tx.agent.id for deadlock in tx.deadlocks):
-                    value = counter[0]
-                counter[0] = value + 1
-
-    answers = [run.client().do(work) for _ in range(2)]
-    for answer in answers:
-        answer.get()
-    assert counter[0] == 2 * rounds
-
-
 def test_fault_4_read_lock_stays_while_the_upgrade_waits(run: Run) -> None:
     """A reader whose upgrade must wait goes on holding its read lock."""
     one, two, three = run.begin(3)
@@ -225,15 +202,6 @@ def test_fault_4_read_lock_stays_while_the_upgrade_waits(run: Run) -> None:
     assert not three.holds(("a",))
     one.end()
     three.await_all().get()
-
-
-def test_fault_5_siblings_do_not_wait_for_each_other(run: Run) -> None:
-    """After a table lock has come and gone, rows that have nothing in common don't wait."""
-    one, two, three = run.begin(3)
-    one.lock(("a", 1)).get()
-    two.lock_nowait(("a",))
-    two.end()
-    assert three.lock(("a", 2)).get().status == "have_all_locks"
 
 
 def test_fault_5_readers_join(run: Run) -> None:
@@ -370,32 +338,6 @@ def test_fault_9_table_lock_over_many_rows(run: Run) -> None:
     assert len(locks.holders(("t",))) == rows
 
 
-def test_fault_9_many_clients_of_one_lock(run: Run) -> None:
-    """200 transactions wait for one lock and get it in their order."""
-    order: list[int] = []
-    one, two = run.begin(2)
-    one.lock(("a",)).get()
-
-    def ask_all() -> list[locks.actors.Agent]:
-        agents = []
-        for number in range(200):
-            agent = locks.spawn_agent(notify=lambda n, i=number: note(n, i))
-            locks.lock_nowait(agent, ("a",))
-            agents.append(agent)
-        return agents
-
-    def note(notification: locks.values.Notification, number: int) -> None:
-        if notification.kind == "have_all_locks":
-            order.append(number)
-            agents[number].stop()
-
-    agents = two.call(ask_all)
-    one.end()
-    eventually(lambda: len(order) == 200)
-    assert order == list(range(200))
-    eventually(lambda: not locks.queue(("a",)).requests)
-
-
 def count_objects() -> tuple[int, int]:
     """Count the agents of this node that are still in memory, and all objects."""
     node = locks.start()
@@ -424,36 +366,13 @@ def test_fault_10_transactions_leave_nothing(run: Run) -> None:
     assert objects_later - objects < 500
 
 
-def test_fault_10_primitives_leave_nothing(run: Run) -> None:
-    """Neither do 600 turns of a `Lock`, a `with` block that fails, and waits that run out."""
-    holder, client = run.begin(2)
-    holder.lock(("held",)).get()
-
-    def work(number: int) -> None:
-        lock = locks.Lock(("a",))
-        for _ in range(number):
-            with lock:
-                pass
-            with suppress(KeyError), locks.transaction() as tx:
-                tx.lock(("b",))
-                raise KeyError
-            with pytest.raises(locks.LockTimeout), locks.transaction(timeout=0) as tx:
-                tx.lock(("held",))
-
-    client.call(work, 100)
-    agents, objects = count_objects()
-    client.call(work, many(200, 20_000))
-    agents_later, objects_later = count_objects()
-    assert agents_later == agents == 2
-    assert objects_later - objects < 500
-
-
 def test_fault_11_await_all_locks_of_nothing(run: Run) -> None:
     """Waiting for all locks returns at once when none was asked for."""
     (one,) = run.begin(1)
     assert one.await_all().get() == ("no_locks", ())
 
 
+@pytest.mark.every_kind
 def test_fault_11_nobody_else_uses_a_transaction(run: Run) -> None:
     """Somebody else can neither ask for locks through a transaction nor end it."""
     if run.owned:
@@ -513,15 +432,3 @@ def test_fault_14_repeated_requests_return(run: Run) -> None:
     assert one.lock(("b",), "read").get().status == "have_all_locks"
     assert one.lock(("c",), "write", [here, here], "all").get().status == "have_all_locks"
     assert len(locks.lock_info(one.agent)) == 3
-
-
-def test_fault_14_repeated_requests_that_wait(run: Run) -> None:
-    """Asking again for what one waits for returns when it is granted."""
-    one, two = run.begin(2)
-    one.lock(("a",)).get()
-    two.lock_nowait(("a",))
-    answer = two.lock(("a",))
-    run.until_waiting(two, ("a",))
-    one.end()
-    assert answer.get().status == "have_all_locks"
-    assert len(locks.queue(("a",)).requests) == 1

@@ -10,15 +10,12 @@ import gevent
 import pytest
 
 import locks
-from locks.core.agent.machine import AgentMachine
 from locks.node.client.acquisitions import Acquisition
 from locks.node.client.agent import Agent
 from locks.node.client.one_client import note_wait
 from locks.node.client.thin import LightAgent, ThinLock, ThinRLock
-from locks.node.ports import PendingCall
-from locks.runtime.inline import Turn
 from tests.api.test_owners import Between, holder_of
-from tests.helpers import LIMIT, eventually, interpreted_only
+from tests.helpers import LIMIT, eventually
 
 A, B = ("a",), ("b",)
 
@@ -61,18 +58,6 @@ def test_one_gives_up_and_another_one_waits_on(
     owner.end()
 
 
-def test_the_last_one_that_gives_up_withdraws_the_lock() -> None:
-    """Whoever has asked for it first: nothing is left of it."""
-    owner, other = locks.Owner("job"), locks.Owner("other")
-    with locks.Lock(A, owner=other), locks.transaction(owner=owner) as tx:
-        first = waits(lambda: tx.lock_all([A, B]))
-        second = waits(lambda: tx.lock_all(read=[A]))
-        first.kill()
-        assert [info.lock_id for info in tx.agent.lock_info()] == [A]
-        second.kill()
-        assert tx.agent.lock_info() == []
-
-
 @pytest.mark.parametrize("more", [True, False])
 def test_a_lock_that_another_one_has_is_waited_for_within_a_limit(more: bool) -> None:
     """Whoever waits gets it with its release, not when the time is over; one of several that wait does."""
@@ -98,17 +83,6 @@ def test_a_lock_that_another_one_has_is_waited_for_within_a_limit(more: bool) ->
     owner.end()
 
 
-def test_a_lock_that_another_one_has_is_waited_for_until_the_owner_ends() -> None:
-    """The one that waits is told so."""
-    owner = locks.Owner("job")
-    lock = locks.Lock(A, owner=owner)
-    lock.acquire()
-    waiting = waits(lambda: lock.acquire(timeout=LIMIT * 10))
-    owner.end()
-    with pytest.raises(locks.MisuseError, match="owner job: it has ended"):
-        waiting.get(timeout=LIMIT)
-
-
 @pytest.mark.parametrize("before", ["nothing", "held", "asked for"])
 def test_what_one_waits_for_is_unlocked_by_another_one(before: str) -> None:
     """It is told so, and never that it has the lock; nothing that only it wanted is asked for any longer."""
@@ -127,22 +101,6 @@ def test_what_one_waits_for_is_unlocked_by_another_one(before: str) -> None:
         assert tx.agent.lock_info() == []
         tx.lock_all([A])
         tx.ensure_held(A)
-
-
-def test_what_nobody_waits_for_may_be_unlocked() -> None:
-    """Those who wait for other locks, and for what was asked for in all, go on waiting."""
-    owner, other = locks.Owner("job"), locks.Owner("other")
-    with locks.transaction(owner=owner) as tx:
-        with locks.Lock(B, owner=other):
-            tx.write_lock(A)
-            one = waits(lambda: locks.lock(tx.agent, B))
-            every = waits(lambda: locks.await_all_locks(tx.agent))
-            tx.unlock(A)
-            gevent.sleep(0)
-            assert not one.ready()
-            assert not every.ready()
-        assert one.get(timeout=LIMIT).status == every.get(timeout=LIMIT).status == "have_all_locks"
-        assert [info.lock_id for info in tx.agent.lock_info() if info.held] == [B]
 
 
 def test_one_gives_up_an_upgrade_and_another_one_waits_on() -> None:
@@ -164,32 +122,6 @@ def test_one_gives_up_an_upgrade_and_another_one_waits_on() -> None:
         assert (info.mode, info.held) == ("read", True)
 
 
-def test_an_upgrade_waits_on_when_the_reader_gives_up() -> None:
-    """Neither has it as long as both wait; what is withdrawn in the end is all of it."""
-    owner, other = locks.Owner("job"), locks.Owner("other")
-    with locks.Lock(A, owner=other), locks.transaction(owner=owner) as tx:
-        reader = waits(lambda: tx.lock_all(read=[A]))
-        writer = waits(lambda: tx.lock_all([A]))
-        assert not reader.ready()  # nobody has it
-        reader.kill()
-        gevent.sleep(0)
-        assert not writer.ready()
-        writer.kill()
-        assert tx.agent.lock_info() == []
-
-
-def test_one_gives_up_what_another_one_has_asked_for_without_waiting() -> None:
-    """It stays asked for."""
-    owner, other = locks.Owner("job"), locks.Owner("other")
-    with locks.Lock(A, owner=other):
-        agent = locks.spawn_agent(client=owner)
-        first = waits(lambda: locks.lock(agent, A))
-        locks.lock_nowait(agent, A)
-        first.kill()
-    assert holder_of(A) == ["job"]
-    owner.end()
-
-
 def test_two_threads_release_an_rlock_at_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each undoes one `acquire`, and then nobody has it."""
     node = locks.start()
@@ -207,23 +139,6 @@ def test_two_threads_release_an_rlock_at_the_same_moment(monkeypatch: pytest.Mon
         with pytest.raises(locks.errors.NotHeld):
             lock.release()
         owner.end()
-
-
-def test_what_is_acquired_before_a_block_may_be_released_within_it() -> None:
-    """In any order, as many times as it was acquired, by one thread or several."""
-    lock = locks.RLock(A)
-    assert lock.acquire()
-    with lock:
-        lock.release()
-        assert lock.owned()
-    assert not lock.owned()
-    with pytest.raises(locks.LockLost), lock:
-        lock.release()
-    with lock, lock:
-        assert lock.acquire()
-        lock.release()
-        assert lock.owned()
-    assert not lock.owned()
 
 
 @pytest.mark.parametrize("beside", [True, False])
@@ -273,29 +188,6 @@ def test_nothing_begins_on_a_node_that_another_thread_stops(
     locks.Lock(A).release()
 
 
-def test_an_owner_that_ends_as_it_begins_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first lock is refused, and the node does not know of it any more."""
-    node = locks.start()
-    node.thin.pause = 100
-    owner = locks.Owner("job")
-    between = Between(monkeypatch, Agent, "start_monitoring")
-    between.do = owner.end
-    with pytest.raises(locks.TransactionEnded, match="because its client job has ended"):
-        locks.Lock(A, owner=owner).acquire()
-    assert node.holders.get(owner) is None
-    assert node.agents() == []
-    owner = locks.Owner("job")
-    lock = locks.Lock(A, owner=owner)
-    between = Between(monkeypatch, Turn, "quick")
-    between.do = owner.end
-    node.thin.pause = 0
-    with pytest.raises(locks.errors.MisuseError, match="job: it has ended"):
-        lock.acquire()
-    assert between.do is None
-    assert not locks.holders(A)
-    assert node.agents() == []
-
-
 def test_a_wait_is_noted_while_another_one_begins() -> None:
     """A thread that notes its wait forgets no other one: a deadlock through that would not be found."""
     owner = locks.Owner("job")
@@ -319,26 +211,6 @@ def test_a_wait_is_noted_while_another_one_begins() -> None:
     owner.waiting[other] = None
     note_wait(mine)
     assert list(owner.waiting) == [other, mine]
-
-
-def test_two_threads_that_do_not_want_to_wait_are_both_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """That lock servers elsewhere have answered, as soon as they have."""
-    interpreted_only()
-    owner = locks.Owner("job")
-    agent = locks.spawn_agent(client=owner)
-    calls = [PendingCall(), PendingCall()]
-    waiters = [call.waiter for call in calls]
-    answered = False
-    monkeypatch.setattr(AgentMachine, "is_answered", lambda machine, call: answered)
-    for call in calls:
-        is_answered = partial(agent.machine.is_answered, call)
-        assert not agent.turn.run(agent._try, is_answered, call)
-    answered = True
-    agent.turn.run(agent.event, agent.machine.settle)
-    assert all(waiter.woken for waiter in waiters)
-    owner.end()
 
 
 def test_an_rlock_is_asked_for_while_the_last_one_is_released() -> None:

@@ -51,13 +51,6 @@ def test_a_block_acts_for_its_owner_and_ends_it() -> None:
         tx.write_lock(B)
 
 
-def test_a_block_that_fails_ends_its_owner() -> None:
-    """An exception leaves nothing locked, and goes on."""
-    with pytest.raises(ZeroDivisionError), locks.Owner("fails"):
-        print(1 // (locks.Lock(A).acquire() - 1))
-    assert holder_of(A) == []
-
-
 def test_a_transaction_of_an_owner_is_used_in_any_thread() -> None:
     """Its locks are asked for in one thread, looked at in a greenlet, and released in another thread."""
     owner = locks.Owner("session")
@@ -209,60 +202,6 @@ def test_another_thread_of_the_owner_begins_first(
     assert not agent.is_alive()
 
 
-def test_another_thread_of_the_owner_has_a_thin_lock_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the look and the new transaction: both locks belong to the latter."""
-    node = locks.start()
-    owner = locks.Owner("job")
-    one, two = locks.Lock(A, owner=owner), locks.Lock(B, owner=owner)
-    node.thin.pause = 1
-    between = Between(monkeypatch, Agent, "__init__")
-    between.do = two.acquire
-    assert one.acquire()
-    assert between.do is None
-    assert one.owned()
-    assert two.owned()
-    (agent,) = (agent for agent in node.agents() if agent.client is owner)
-    one.release()
-    two.release()
-    assert not agent.is_alive()
-
-
-def test_another_thread_locks_by_the_server_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the last one, for an owner's threads that lock by the lock server itself."""
-    between = Between(monkeypatch, Holders, "put_first")
-    server = locks.start().server.proxy()
-    owner = locks.Owner("job")
-
-    def lock(lock_id: tuple[str, ...]) -> None:
-        with owner.acting():
-            assert server.lock(lock_id).get(timeout=LIMIT).status == "have_all_locks"
-
-    between.do = partial(lock, B)
-    lock(A)
-    assert between.do is None
-    assert len({each.agent for each in (*locks.holders(A), *locks.holders(B))}) == 1
-    with owner.acting():
-        assert server.remove_agent().get(timeout=LIMIT)
-    assert not locks.holders(A)
-    assert not locks.holders(B)
-
-
-def test_another_thread_of_the_owner_locks_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the look whether it has this lock, and the request: only one of the two acquires it."""
-    between = Between(monkeypatch, Agent, "lock_by")
-    owner = locks.Owner("job")
-    lock = locks.Lock(A, owner=owner)
-    assert locks.Lock(B, owner=owner).acquire()
-    between.do = lock.acquire
-    assert not lock.acquire(timeout=0)
-    lock.release()
-    between.do = lock.acquire
-    with pytest.raises(locks.MisuseError, match="the caller already holds it"):
-        lock.acquire()
-    assert lock.owned()
-    owner.end()
-
-
 def test_who_is_interrupted_before_he_asks_takes_nothing_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -289,21 +228,6 @@ def test_who_is_interrupted_before_he_asks_takes_nothing_back(
             lock.acquire()
     assert lock.owned()
     owner.end()
-
-
-def test_a_transaction_that_has_just_ended_is_followed_by_another() -> None:
-    """It is still there, as for who is called from within the turn in which it ends."""
-    owner = locks.Owner("job")
-    lock = locks.Lock(A, owner=owner)
-    assert lock.acquire()
-    node = locks.start()
-    (over,) = node.agents()
-    lock.release()
-    node.holders.put(over.client_key, over)
-    assert lock.acquire()
-    assert lock.owned()
-    lock.release()
-    assert node.holders.get(owner) is None
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
@@ -368,19 +292,6 @@ def test_deadlocks_of_owners_are_found() -> None:
     assert len(runs) == 3
 
 
-def test_who_waits_is_told_of_the_owners_end() -> None:
-    """A wait in one thread is over when another one ends the owner."""
-    owner = locks.Owner("waits")
-    with locks.transaction() as mine:
-        mine.write_lock(A)
-        with ThreadPoolExecutor(1) as pool:
-            waits = pool.submit(locks.run_transaction, lambda tx: tx.write_lock(A), owner=owner)
-            eventually(lambda: bool(locks.queue(A).waiting))
-            owner.end()
-            with pytest.raises(locks.TransactionEnded, match="because its client waits has ended"):
-                waits.result(LIMIT)
-
-
 def test_an_owner_that_has_ended_gets_nothing() -> None:
     """It is refused by name, with what to do; nothing was begun."""
     owner = locks.Owner("over")
@@ -394,17 +305,6 @@ def test_an_owner_that_has_ended_gets_nothing() -> None:
         with pytest.raises(locks.MisuseError, match=r"^can't lock for owner over: it has ended\."):
             use()
     assert locks.statistics().agents == 0
-
-
-def test_the_functions_of_the_api_take_an_owner() -> None:
-    """`begin_transaction(client=owner)` locks at once, and any thread may go on with the agent."""
-    owner = locks.Owner("api")
-    agent, result = locks.begin_transaction([(A, "write")], client=owner)
-    assert result.status == "have_all_locks"
-    in_thread(lambda: locks.lock(agent, B))
-    assert holder_of(B) == ["api"]
-    in_thread(lambda: locks.end_transaction(agent))
-    assert holder_of(A) == []
 
 
 class Sleeper(pykka.ThreadingActor):
@@ -475,13 +375,6 @@ def test_acting_goes_along_to_threads_of_asyncio_alone() -> None:
     assert not isinstance(plain, locks.Owner)
 
 
-@pytest.mark.parametrize("name", ["", "two\nlines", 7, "x" * 201])
-def test_names_that_are_none_are_refused(name: Any) -> None:
-    """Others have to be able to read the name."""
-    with pytest.raises(locks.errors.InvalidOption, match="is not one line of 1 to 200 characters"):
-        locks.Owner(name)
-
-
 def test_what_is_no_owner_is_refused() -> None:
     """By transactions, by locks; and what an owner can't be tied to."""
     for use in (
@@ -510,19 +403,3 @@ def test_a_lock_has_a_time_limit_of_its_own() -> None:
             pass
     with lock:
         assert lock.owned()
-
-
-def test_a_coroutine_may_not_block() -> None:
-    """What may wait is refused in the event loop before anything is asked for, and says what to use."""
-
-    async def main() -> None:
-        for use in (
-            lambda: locks.Lock(A).acquire(),
-            lambda: locks.run_transaction(lambda tx: tx.write_lock(A)),
-            lambda: locks.begin_transaction([(A, "write")]),
-        ):
-            with pytest.raises(locks.errors.BlocksEventLoop, match=r"locks\.aio\.transaction"):
-                use()
-
-    asyncio.run(main())
-    assert locks.statistics().table.requests == 0

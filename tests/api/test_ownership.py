@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import pykka
 import pytest
 
 import locks
-from locks.ownership import Backlog, NotOwner, Ownership, OwnershipEnded, StaleToken, Statistics
+from locks.ownership import Backlog, NotOwner, Ownership, OwnershipEnded, StaleToken
 from locks.ownership.coordinator import Coordinator
 from tests.api.clients import AnswerWait, Client, Run, many
 from tests.helpers import eventually
@@ -72,6 +71,7 @@ def hold(client: Client, mine: Ownership, resource: Any) -> tuple[Hand, AnswerWa
 # --- Working --------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_kind
 def test_each_task_is_done_once_and_no_two_of_a_resource_at_once(run: Run) -> None:
     """Four workers do all tasks, in order for each resource; groups are shared out meanwhile."""
     size = many(2000, 20_000)
@@ -95,21 +95,6 @@ def test_each_task_is_done_once_and_no_two_of_a_resource_at_once(run: Run) -> No
     assert set(done.values()) == {1}
     assert all(numbers == sorted(numbers) for numbers in order.values())
     assert backlog.finished
-
-
-def test_groups_are_shared_evenly(run: Run) -> None:
-    """Three workers have 3, 3 and 2 of eight groups; when one leaves, the others take its groups."""
-    clients = [run.client() for _ in range(3)]
-    workers = [join(client, 8) for client in clients]
-    eventually(lambda: shared(*workers))
-    kept = [set(worker.owned()) for worker in workers[1:]]
-    workers[0].stop()
-    eventually(lambda: shared(*workers[1:]))
-    assert all(
-        before <= set(worker.owned()) for before, worker in zip(kept, workers[1:], strict=True)
-    )
-    for worker in workers[1:]:
-        worker.stop()
 
 
 def test_an_agreement_for_each_who_comes_or_goes(run: Run) -> None:
@@ -161,22 +146,6 @@ def test_leaving_waits_for_the_task_at_hand(run: Run) -> None:
     new.stop()
 
 
-def test_leaving_hands_idle_groups_on_at_once(run: Run) -> None:
-    """Only the group with the task at hand is waited for."""
-    one, two = run.client(), run.client()
-    old, new = join(one, 6), join(two, 6)
-    eventually(lambda: shared(old, new))
-    (group, *others) = old.owned()
-    hand, answer = hold(one, old, group)
-    old.stop()
-    eventually(lambda: set(others) <= set(new.owned()))
-    assert not new.owns(group)
-    hand.go_on.set()
-    answer.get()
-    eventually(lambda: shared(new))
-    new.stop()
-
-
 def test_a_dead_workers_groups_are_taken_over(run: Run) -> None:
     """It ends without leaving: its groups go to the others at once, with a larger token."""
     one, two = run.client(), run.client()
@@ -187,21 +156,6 @@ def test_a_dead_workers_groups_are_taken_over(run: Run) -> None:
     eventually(lambda: shared(new))
     assert new.owned()[group] > token
     assert not old.joined
-    new.stop()
-
-
-def test_one_that_hangs_can_be_left_behind(run: Run) -> None:
-    """`stop(now=True)` hands its groups on; its token is smaller than the next owner's."""
-    one, two = run.client(), run.client()
-    old, new = join(one, 2), join(two, 2)
-    eventually(lambda: shared(old, new))
-    (group,) = old.owned()
-    hand, answer = hold(one, old, group)
-    old.stop(now=True)
-    eventually(lambda: new.owns(group))
-    assert new.owned()[group] > hand.token
-    hand.go_on.set()
-    answer.get()
     new.stop()
 
 
@@ -293,6 +247,7 @@ def test_a_worker_that_is_stopped_returns_what_it_has_done(run: Run) -> None:
 # --- Callbacks ------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_kind
 def test_callbacks_frame_the_ownership(run: Run) -> None:
     """Gained before a task may begin; lost after the last task, before the next owner has gained."""
     story: list[tuple[Any, ...]] = []
@@ -401,28 +356,6 @@ def test_wrong_types(make: Callable[[], object], text: str) -> None:
         make()
 
 
-def test_names_are_independent(run: Run) -> None:
-    """Workers of another name share out other things."""
-    one = run.client()
-    mine, other = Ownership("a", 2), Ownership(("b", 1), 2)
-    one.call(mine.join)
-    one.call(other.join)
-    eventually(lambda: shared(mine))
-    eventually(lambda: shared(other))
-    mine.stop()
-    other.stop()
-
-
-def test_a_backlog_has_workers_of_one_name(run: Run) -> None:
-    """Those of another name share the same resources out among themselves: tasks would be done twice."""
-    backlog = Backlog(range(3), groups=2)
-    assert run.client().call(Ownership("a", 2).run, backlog, lambda task, token: None) == 3
-    with pytest.raises(
-        locks.errors.InvalidOption, match=r"workers of locks\.ownership\.Ownership\('a'\)"
-    ):
-        run.client().call(Ownership("b", 2).run, backlog, lambda task, token: None)
-
-
 def test_no_agreement(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """All who wait for it are told why there is none; who comes later begins anew."""
     one = run.client()
@@ -443,20 +376,6 @@ def test_no_agreement(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     mine.stop()
 
 
-def test_a_stray_message_changes_nothing(run: Run) -> None:
-    """A program broadcasts something to all its actors: the workers' participants do not mind."""
-    mine = join(run.client(), 2)
-    eventually(lambda: shared(mine))
-    participants = pykka.ActorRegistry.get_by_class_name("_Participant")
-    assert participants
-    for participant in participants:
-        participant.tell("how do you do?")
-    other = join(run.client(), 2)
-    eventually(lambda: shared(mine, other))
-    mine.stop()
-    other.stop()
-
-
 # --- Ends -----------------------------------------------------------------------------------------
 
 
@@ -469,35 +388,6 @@ def test_the_node_is_stopped_under_a_worker(run: Run) -> None:
     locks.stop()
     with pytest.raises(OwnershipEnded, match="node was stopped"):
         answer.get()
-
-
-def test_it_can_join_again(run: Run) -> None:
-    """After it has left, a worker may come back."""
-    one = run.client()
-    mine = Ownership("ingest", 2)
-    for _ in range(3):
-        one.call(mine.join)
-        eventually(lambda: shared(mine))
-        mine.stop()
-        eventually(lambda: not mine.joined)
-
-
-def test_statistics(run: Run) -> None:
-    """Owned, waiting, done: before, between and after."""
-    one = run.client()
-    mine = Ownership("ingest", 2, group_for=lambda task: task % 2)
-    assert mine.statistics() == Statistics(2, *[0] * 9)
-    backlog = Backlog(range(10), groups=2, group_for=mine.grouping.group_for)
-    seen: list[Statistics] = []
-
-    def look(task: int, token: int) -> None:
-        eventually(lambda: len(mine.owned()) == 2)  # it begins when it has the first one
-        seen.append(mine.statistics())
-
-    one.call(mine.run, backlog, look)
-    assert seen[0] == Statistics(2, 2, 10, 0, 1, 2, 0, 1, 0, 0)
-    assert mine.statistics().done == 10
-    assert mine.statistics().at_hand == 0
 
 
 def test_old_tokens_get_no_tasks() -> None:
@@ -542,11 +432,3 @@ def test_a_fork_takes_no_part(run_script: Callable[..., str]) -> None:
         "groups: 2",
         "groups of the parent: 2",
     ]
-
-
-def test_what_a_node_owns_is_among_its_statistics() -> None:
-    """Of each worker, until it has left."""
-    with Ownership("ingest", 4, group_for=int), Ownership(("a", 1), 2, group_for=int):
-        expected = [("'ingest'", 4, 4, 0), ("('a', 1)", 2, 2, 0)]
-        eventually(lambda: [tuple(each) for each in locks.statistics().ownership] == expected)
-    assert locks.statistics().ownership == ()

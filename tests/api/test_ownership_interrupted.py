@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 import locks
-from locks.ownership import Backlog, Ownership, OwnershipEnded
-from locks.ownership.messages import Gone, Leaving
+from locks.ownership import Backlog, Ownership
 from locks.ownership.part import Part
-from locks.runtime.monitor import current_client
 from tests.api.clients import Run
 from tests.helpers import eventually
 
@@ -40,6 +38,7 @@ def backlog_of(tasks: Any) -> Backlog[Any]:
 # --- Joining --------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_kind
 def test_a_join_that_is_broken_off_keeps_no_groups(run: Run) -> None:
     """`KeyboardInterrupt`, or a kill, when the coordinator knows of the worker already."""
 
@@ -75,21 +74,6 @@ def test_a_join_that_is_broken_off_before_it_arrives(run: Run) -> None:
     mine.stop()
 
 
-def test_only_one_join_at_a_time(run: Run) -> None:
-    """A second one that comes before the first one is through is refused."""
-
-    class Twice(Ownership):
-        def _start(self, part: Part) -> None:
-            with pytest.raises(locks.MisuseError, match="already"):
-                self.join()
-            super()._start(part)
-
-    mine = Twice("ingest", 2)
-    run.client().call(mine.join)
-    eventually(lambda: len(mine.owned()) == 2)
-    mine.stop()
-
-
 def test_a_stop_before_join_is_through_counts(run: Run) -> None:
     """`on_gained` stops the worker, and `join` has not returned yet."""
     told = threading.Event()
@@ -107,23 +91,6 @@ def test_a_stop_before_join_is_through_counts(run: Run) -> None:
     client = run.client()
     client.call(mine.join)
     eventually(lambda: not mine.joined)
-
-
-def test_run_joins_once(run: Run) -> None:
-    """A worker that is stopped as soon as it has joined does not join again to work."""
-    joined: list[bool] = []
-
-    class Stopped(Ownership):
-        def __enter__(self) -> Stopped:
-            joined.append(True)
-            super().__enter__()
-            self.stop()
-            eventually(lambda: not self.joined or len(joined) > 1)
-            return self
-
-    mine = Stopped("ingest", 64)
-    assert run.client().call(mine.run, Backlog(more=True), print) == 0
-    assert len(joined) == 1
 
 
 # --- Running --------------------------------------------------------------------------------------
@@ -170,58 +137,7 @@ def test_a_run_that_is_broken_off_after_the_last_task_tells_the_others(run: Run)
     other.stop()
 
 
-def test_a_backlog_that_is_closed_meanwhile() -> None:
-    """Tasks are added before `close`, or refused: workers may be gone afterwards."""
-
-    def resource(task: int) -> int:
-        backlog.close()
-        return task
-
-    backlog = Backlog[int](resource=resource, more=True)
-    with pytest.raises(locks.MisuseError, match="closed"):
-        backlog.add(1)
-    assert len(backlog) == 0
-    assert backlog.finished
-
-
-def test_a_failure_at_the_very_end_is_told(run: Run) -> None:
-    """`on_lost` is where work is written back; if it fails when the worker leaves, `run` says so."""
-
-    def fail(group: int) -> None:
-        raise Failure
-
-    mine = own(on_lost=fail)
-    work = backlog_of(range(10))
-    with pytest.raises(OwnershipEnded, match="Failure") as caught:
-        run.client().call(mine.run, work, lambda task, token: None)
-    assert isinstance(caught.value.__cause__, Failure)
-
-
 # --- Stopping in the middle -----------------------------------------------------------------------
-
-
-def test_who_sees_that_a_part_is_stopping_sees_why() -> None:
-    """Else `run` could return as if all were done, when the node is stopped."""
-    part = Part("ingest", current_client())
-    part.member.suspend = part.check_failed  # type: ignore[method-assign]
-    with pytest.raises(OwnershipEnded, match="Failure"):
-        part.ended(Failure())
-
-
-def test_a_worker_that_is_stopped_in_a_task_leaves_after_it() -> None:
-    """It tells at once that it is about to leave, and that it is gone when the task is over.
-
-    `tests/torture/test_ownership.py` stops it at each instruction, as a signal handler may.
-    """
-    part = Part("ingest", current_client())
-    told: list[str] = []
-    names = {Gone: "drained", Leaving: "leaving"}
-    part.took_part(lambda message: told.append(names[type(message)]))
-    part.granted([0], 7)
-    with part.task(0):
-        part.stop(now=False)
-        assert told == ["leaving"]
-    assert told == ["leaving", "drained"]
 
 
 def test_control_c_leaves_nothing_at_hand(run_script: Callable[..., str]) -> None:

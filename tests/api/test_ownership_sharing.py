@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -67,16 +66,6 @@ def test_workers_of_two_nodes_share_no_backlog(kind: Any, nodes: Nodes) -> None:
     assert kind("x", 2, node=again).run(tasks, nothing) == 0
 
 
-def test_this_programs_node_may_be_named() -> None:
-    """With and without `node=`, it is the same; also after it was started anew."""
-    tasks = Backlog(range(4), groups=2, more=True)
-    tasks.close()
-    assert Ownership("x", 2).run(tasks, nothing) == 4
-    assert Ownership("x", 2, node=locks.start()).run(tasks, nothing) == 0
-    locks.stop()
-    assert Ownership("x", 2).run(tasks, nothing) == 0
-
-
 # --- Within a handler -----------------------------------------------------------------------------
 
 
@@ -93,38 +82,3 @@ def test_a_handler_runs_no_worker_of_the_same_name(run: Run, kind: Any, same: bo
     with pytest.raises(locks.MisuseError, match="was called by the handler of a task"):
         run.client().call(kind("x", 2).run, tasks, handle)
     assert len(tasks) == 1
-
-
-def test_nor_in_a_handler_of_a_handler(run: Run) -> None:
-    """Another name between them does not help; by itself it is allowed."""
-    story: list[str] = []
-
-    def outer(task: int, token: int) -> None:
-        story.append("outer")
-        assert Ownership("y", 2).run(Backlog([1], groups=2), middle) == 1
-
-    def middle(task: int, token: int) -> None:
-        story.append("middle")
-        with pytest.raises(locks.MisuseError, match="a thread of its own"):
-            Ownership("x", 2).run(Backlog([1], groups=2), nothing)
-
-    assert run.client().call(Ownership("x", 2).run, Backlog([1], groups=2), outer) == 1
-    assert story == ["outer", "middle"]
-
-
-def test_a_thread_that_a_handler_starts_may_run_one() -> None:
-    """It gets its share, while the handler goes on."""
-    tasks, done = Backlog(range(20), groups=2), []
-    threads: list[threading.Thread] = []
-
-    def handle(task: int, token: int) -> None:
-        done.append(task)
-        if len(done) == 1:
-            other = Ownership("x", 2)
-            threads.append(threading.Thread(target=other.run, args=(tasks, handle)))
-            threads[0].start()
-
-    Ownership("x", 2).run(tasks, handle)
-    threads[0].join(60)
-    assert not threads[0].is_alive()
-    assert sorted(done) == list(range(20))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import Any
 
 import pytest
 
-from locks.errors import InvalidOption
 from locks.ownership import AtHand, Backlog, Done, Ownership, TaskState, Waiting
 from tests.api.clients import Run
 from tests.helpers import eventually
@@ -113,42 +111,3 @@ def test_a_task_whose_handler_has_failed_waits_again(run: Run) -> None:
     with pytest.raises(ConnectionError):
         run.client().call(mine.run, backlog, fail)
     assert backlog.state(TASKS[0]) == Waiting(0, 0, None)
-
-
-def test_what_is_held_by_hand_is_no_task_of_the_backlog(run: Run) -> None:
-    """A worker that holds a resource of the group has not begun what waits there."""
-    backlog = backlog_of([], more=True)
-    mine, client = worker(), run.client()
-    answer = client.do(mine.run, backlog, Hands())
-    eventually(lambda: len(mine.owned()) == 2)
-    with mine.hold(0):
-        assert backlog._at_hand(0) is None
-    mine.stop()
-    answer.get()
-
-
-def test_of_equal_tasks_the_first_counts_and_what_has_no_group_is_refused() -> None:
-    """Equal, not the same; a task that nobody has added counts as done; nothing is changed by asking."""
-    backlog = backlog_of([(0, "a"), (0, "b"), (0, "b")])
-    assert backlog.state((0, "b")) == Waiting(0, 1, None)
-    assert backlog.state((1, "never added")) == Done(1)
-    with pytest.raises(InvalidOption, match="group_for"):
-        backlog.state((7, "no such group"))
-    assert len(backlog) == 3
-
-
-def test_in_a_forked_child_no_worker_has_it_at_hand(run: Run) -> None:
-    """The workers are the parent's."""
-    backlog = backlog_of(TASKS[:1])
-    mine, hands = worker(), Hands()
-    answer = run.client().do(mine.run, backlog, hands)
-    eventually(lambda: hands.tokens)
-    child = os.fork()
-    if child == 0:
-        try:
-            os._exit(int(backlog.state(TASKS[0]) != Waiting(0, 0, None)))
-        finally:
-            os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    hands.let.release()
-    answer.get()

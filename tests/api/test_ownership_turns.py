@@ -129,35 +129,6 @@ def test_a_group_waits_for_a_slice_of_each_other_at_most(
     assert longest <= groups * slice_
 
 
-def test_groups_take_turns_in_the_order_in_which_they_got_tasks(clock: Clock) -> None:
-    """A group that has more tasks than fit into its slice stands last again; none is left out."""
-    order: list[int] = []
-
-    def handle(task: tuple[int, float], token: int) -> None:
-        if not order or order[-1] != task[0]:
-            order.append(task[0])
-        clock.now += task[1]
-
-    tasks = [(group, 0.0004) for group in (2, 0, 1) for _ in range(7)]
-    Played(3, (2, 0, 1), group_for=group_for).run(backlog_of(3, tasks), handle)
-    assert order == [2, 0, 1] * 3
-
-
-def test_a_slice_ends_with_the_task_in_which_the_worker_is_stopped(clock: Clock) -> None:
-    """Also among quick tasks, between two looks at the clock."""
-    for number in range(1, 40):
-        mine, done = Played(1, group_for=group_for), []
-
-        def handle(
-            task: Any, token: int, mine: Played = mine, done: list[Any] = done, number: int = number
-        ) -> None:
-            done.append(task)
-            if len(done) == number:
-                mine.stop()
-
-        assert mine.run(backlog_of(1, [(0,)] * 100), handle) == len(done) == number
-
-
 # --- What it costs --------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import locks
 from tests.api.clients import PATCHED
-from tests.helpers import EXPLORE, SIMULATED
+from tests.helpers import EXPLORE
 
 HERE = pathlib.Path(__file__).parent
 
@@ -23,11 +23,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 """
 
 
-FILES = sorted(
-    p.name
-    for p in HERE.glob("test_*.py")
-    if p.name != "test_patched.py" and not (locks.__compiled__ and f"api/{p.name}" in SIMULATED)
-)
+FILES = sorted(p.name for p in HERE.glob("test_*.py") if p.name != "test_patched.py")
 
 # What can differ in a patched program: its threads are greenlets of one hub. Clients that are greenlets
 # anyway live in such a hub in a program that is not patched, too.
@@ -47,7 +43,6 @@ LONG = {
     "test_first_use.py",
     "test_help.py",
     "test_leaks.py",
-    "test_messages.py",
     "test_misuse.py",
     "test_original_faults.py",
     "test_ownership_interrupted.py",

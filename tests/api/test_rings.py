@@ -75,6 +75,7 @@ def resolve(
     eventually(lambda: locks.statistics().agents == 0)
 
 
+@pytest.mark.every_kind
 @MODES
 @PACES
 @pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=pytest.mark.explore)])
@@ -89,21 +90,7 @@ def test_small_rings_in_every_order(run: Run, size: int, abort: bool, paced: boo
             resolve(run, clients, (0, *ages), order, abort, paced)
 
 
-@MODES
-@PACES
-@pytest.mark.parametrize("size", [4, 10, 20])
-def test_large_rings_in_random_orders(run: Run, size: int, abort: bool, paced: bool) -> None:
-    """Rings of four, ten and twenty, in some orders: one yields, all are told."""
-    clients = [run.client() for _ in range(size)]
-    for seed in range(many(2, 100)):
-        chance = random.Random(seed)
-        ages, order = (chance.sample(range(size), size) for _ in range(2))
-        try:
-            resolve(run, clients, ages, order, abort, paced)
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {ages=} {order=}") from error
-
-
+@pytest.mark.every_kind
 @pytest.mark.parametrize("number", [5, 10, pytest.param(20, marks=pytest.mark.explore)])
 @pytest.mark.parametrize("on_deadlock", ["abort", "surrender"])
 def test_clients_that_take_locks_one_by_one(run: Run, number: int, on_deadlock: Any) -> None:

@@ -69,7 +69,7 @@ def test_what_would_be_run_later_is_refused(hand_over: Callable[[Any], Any]) -> 
 
 
 @pytest.mark.parametrize(
-    "run",
+    "hand",
     [
         lambda given: locks.run_transaction(given),
         lambda given: locks.locked(("a",))(given)(None),
@@ -77,10 +77,10 @@ def test_what_would_be_run_later_is_refused(hand_over: Callable[[Any], Any]) -> 
     ],
     ids=["run_transaction", "locked", "Election.run"],
 )
-def test_a_coroutine_that_is_returned_is_refused(run: Callable[[Any], Any]) -> None:
+def test_a_coroutine_that_is_returned_is_refused(hand: Callable[[Any], Any]) -> None:
     """It was made with the lock, and would be run without it."""
     with pytest.raises(locks.MisuseError, match="whose body was not run"):
-        run(lambda _: _later())
+        hand(lambda _: _later())
     eventually(lambda: not locks.start().agents())
 
 

@@ -12,8 +12,6 @@ import pytest
 
 import locks
 from locks import aio
-from locks.core.agent.machine import Object
-from locks.lock_ids import counted
 from locks.model import SERIAL_BITS, Deadlock, Mode, RequestRecord
 from locks.retries import Learned, Retries
 from locks.testing import Simulation
@@ -50,41 +48,6 @@ def test_it_takes_twice_as_long_as_in_one_order_at_most(seed: int) -> None:
     assert learned.aborts <= 24
     forgetful = run_crowd(wanted, seed, learn=False)
     assert sum(forgetful.runs) > 3 * sum(learned.runs)
-
-
-def test_three_servers() -> None:
-    """The same holds of locks on a majority of three servers."""
-    wanted = wishes("3 of 20", 25, 4)
-    found = run_crowd(wanted, 4, nodes=3)
-    assert max(found.runs) <= 3
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_those_who_ask_for_other_locks_each_time(seed: int) -> None:
-    """What is new in a run is asked for by the function as ever, and is learned for the next one: all of them get done."""
-    simulation = Simulation(seed)
-    done = []
-
-    def client() -> None:
-        rng = simulation_rng(seed, len(done))
-
-        def work(tx: locks.Transaction) -> None:
-            for number in rng.sample(range(6), 3):
-                tx.lock(("a", number))
-                simulation.sleep(0.01)
-
-        locks.run_transaction(work)
-        done.append(True)
-
-    for _ in range(12):
-        simulation.client(client)
-    simulation.run()
-    assert len(done) == 12
-
-
-def simulation_rng(seed: int, number: int) -> random.Random:
-    """Random numbers of one client."""
-    return random.Random(f"{seed} {number}")
 
 
 # --- What is learned --------------------------------------------------------------------------------
@@ -128,22 +91,6 @@ def run_twice(run: Run, before: Callable[[Any], object], **options: Any) -> list
 def test_the_second_run_takes_first_what_the_first_one_asked_for(run: Run) -> None:
     """Also what it was aborted for; `learned` says so. The function's own requests are answered at once, with their tokens."""
     assert run_twice(run, lambda tx: tx.lock(D, "read")) == [(), (A, B, D)]
-
-
-def test_nothing_is_learned_if_the_program_says_so(run: Run) -> None:
-    """With `learn=False` a run begins with nothing."""
-    assert run_twice(run, lambda tx: None, learn=False) == [(), ()]
-
-
-def test_what_was_given_back_is_learned(run: Run) -> None:
-    """It is asked for again, while others are held: it may close a circle. The function gives it back as before."""
-
-    def hand_over_hand(tx: locks.Transaction) -> None:
-        tx.lock(C)
-        tx.unlock(C)
-        assert not locks.holders(C)
-
-    assert run_twice(run, hand_over_hand) == [(), (A, B, C)]
 
 
 def test_what_timed_out_is_not_learned(run: Run) -> None:
@@ -190,36 +137,6 @@ def test_a_lock_in_another_place_is_taken_there(run: Run) -> None:
     assert not terms
 
 
-def test_a_unit_of_a_counted_lock_is_learned(run: Run) -> None:
-    """Any unit will do."""
-    unit = counted(C, 2)
-    assert run_twice(run, lambda tx: tx.lock(unit)) == [(), (A, B, unit)]
-
-
-def test_locks_of_other_transactions_are_not_learned(run: Run) -> None:
-    """A `Lock` within the function is a transaction of its own, and is taken when the function takes it."""
-
-    def inner(tx: locks.Transaction) -> None:
-        with locks.Lock(C):
-            pass
-
-    assert run_twice(run, inner) == [(), (A, B)]
-
-
-def test_after_other_errors_it_is_not_learned_from() -> None:
-    """What is run again because of `retry_on` was in no deadlock; but what was learned before stays."""
-    learned = []
-
-    def work(tx: locks.Transaction) -> None:
-        learned.append(tx.learned)
-        tx.lock(A)
-        if len(learned) == 1:
-            raise locks.LockLost("as if a server was lost")
-
-    locks.run_transaction(work, retry_on=locks.LockLost)
-    assert learned == [(), (A,)]
-
-
 # --- When it can't be had ---------------------------------------------------------------------------
 
 
@@ -255,19 +172,6 @@ def test_a_timeout_of_what_is_taken_first_is_that_of_the_function_s_own_request(
     simulation.client(younger)
     simulation.run()
     assert seen == [((), (A,), True), True]
-
-
-def test_what_too_few_servers_are_up_for_is_left_to_the_function(run: Run) -> None:
-    """`CannotServe` of what would be taken first is not raised in the place of the function."""
-    learned = Learned()
-    gone: Object = (C, "write", ("gone@nowhere",), "all")
-
-    def work() -> tuple[Any, ...]:
-        with locks.transaction() as tx:
-            learned.add([gone, (A, "write", (tx.agent.node.name,), "all")], None)
-            return learned.take_locks(tx.agent)
-
-    assert run.client().call(work) == ()
 
 
 # --- How often --------------------------------------------------------------------------------------
@@ -310,24 +214,6 @@ def test_who_gives_way_to_the_same_one_for_nothing_gives_up() -> None:
     assert info.value.deadlock.action == "aborted"
 
 
-def test_with_no_retries_it_is_never_run_again(run: Run) -> None:
-    """Whoever says so gets the error of the first abort, as it is."""
-    rival = Rival(run)
-    runs = []
-
-    def work(tx: locks.Transaction) -> None:
-        runs.append(tx)
-        tx.lock(B)
-        tx.lock(A)
-
-    answer = run.client().do(locks.run_transaction, work, retries=0)
-    rival.meet()
-    with pytest.raises(locks.DeadlockAborted, match="run it again"):
-        answer.get()
-    rival.leave()
-    assert len(runs) == 1
-
-
 def test_a_livelock_ends() -> None:
     """A function whose runs are all aborted for one and the same rival, which gets nowhere, is not run for ever."""
     runs = []
@@ -342,22 +228,6 @@ def test_a_livelock_ends() -> None:
     with pytest.raises(locks.DeadlockAborted, match="gave up after 12 runs"):
         locks.run_transaction(work, retries=10)
     assert len(runs) == 12
-
-
-@pytest.mark.parametrize("wrong", [None, 1, "yes"])
-def test_whether_it_learns_is_checked(wrong: Any) -> None:
-    """Before anything is run, in both forms."""
-    with pytest.raises(locks.errors.InvalidOption, match="learn="):
-        locks.run_transaction(lambda tx: None, learn=wrong)
-
-    async def nothing(tx: aio.Transaction) -> None:
-        raise AssertionError("it was run")
-
-    async def main() -> None:
-        await aio.run_transaction(nothing, learn=wrong)
-
-    with pytest.raises(locks.errors.InvalidOption, match="learn="):
-        asyncio.run(main())
 
 
 # --- The order --------------------------------------------------------------------------------------
@@ -457,35 +327,3 @@ def test_tasks_learn(seed: int, learn: bool) -> None:
     again = [learned for each in runs.values() for learned in each[1:]]
     assert again
     assert set(again) == {(A, B) if learn else ()}
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_task_that_is_cancelled_while_it_takes_what_was_learned(seed: int) -> None:
-    """It keeps nothing, and stands in nobody's way."""
-    simulation = Simulation(seed)
-    ended = []
-
-    def holder() -> None:
-        with locks.transaction() as tx:
-            tx.lock(A)
-            simulation.sleep(1)
-            tx.lock(B)
-            simulation.sleep(10)
-
-    async def client() -> None:
-        await asyncio.sleep(0.5)
-
-        async def work(tx: aio.Transaction) -> None:
-            await tx.lock(B)
-            await tx.lock(A)
-
-        try:
-            await asyncio.wait_for(aio.run_transaction(work), 3)
-        except asyncio.TimeoutError:
-            ended.append(simulation.time)
-
-    simulation.client(holder)
-    simulation.client(client)
-    simulation.run()
-    assert len(ended) == 1
-    assert ended[0] < 5

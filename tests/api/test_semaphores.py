@@ -9,9 +9,9 @@ import pytest
 
 import locks
 from locks import aio
+from locks.testing import Simulation, simulate
 from tests.api.clients import Run
 from tests.helpers import eventually
-from tests.simulated import Simulation, simulate
 
 POOL = ("pool",)
 UNITS = locks.values.units(POOL, 2)
@@ -30,6 +30,7 @@ def outcome(job: Any) -> Any:
         return error
 
 
+@pytest.mark.every_kind
 def test_so_many_at_once_and_the_next_one_in_order(run: Run) -> None:
     """Two have it, the others wait in line; each unit has one holder, and tokens of it rise."""
     clients = [run.client() for _ in range(4)]
@@ -55,18 +56,6 @@ def test_so_many_at_once_and_the_next_one_in_order(run: Run) -> None:
     for client in clients[2:]:
         client.call(pool.release)
     assert not clients[0].call(pool.locked)
-
-
-def test_a_holder_that_ends_frees_its_unit_at_once(run: Run) -> None:
-    """The next one in line has it."""
-    one, two = run.client(), run.client()
-    pool = locks.Semaphore(POOL, 1)
-    one.call(pool.acquire)
-    waits = two.do(pool.acquire)
-    until_waiting(locks.values.units(POOL, 1))
-    run.stop(one)
-    assert waits.get()
-    two.call(pool.release)
 
 
 def test_a_deadlock_through_all_holders_has_one_victim(run: Run) -> None:
@@ -112,40 +101,6 @@ def test_a_circle_is_no_deadlock_while_another_unit_may_come_free(run: Run) -> N
     for client, held in ((one, x), (one, pool), (three, pool)):
         client.call(held.release)
     assert locks.statistics().deadlocks == 0
-
-
-def test_in_a_transaction(run: Run) -> None:
-    """A unit is taken as any lock is, by its id; a lock above it excludes all units."""
-    one, two = run.client(), run.client()
-
-    def work() -> tuple[int, bool]:
-        with locks.transaction(timeout=5) as tx:
-            token = tx.write_lock(UNITS)
-            assert token == tx.token(UNITS)
-            tx.lock_all(write=[("b",)])
-            return tx.unit(UNITS), two.call(lambda: locks.Lock(POOL).acquire(blocking=False))
-
-    assert one.call(work) == (0, False)
-    two.call(locks.Lock(POOL).acquire)
-    assert not one.call(lambda: locks.Semaphore(POOL, 2).acquire(blocking=False))
-    assert one.call(locks.Semaphore(POOL, 2).locked)
-    two.call(locks.Lock(POOL).release)
-
-
-def test_one_client_with_two_transactions(run: Run) -> None:
-    """It may have a unit in each of them, if there is one; else it has to yield, and does not wait for ever."""
-    one = run.client()
-
-    def twice(value: int) -> int:
-        lock_id = locks.values.units(POOL, value)
-        with locks.transaction() as outer:
-            outer.write_lock(lock_id)
-            with locks.transaction() as inner:
-                inner.write_lock(lock_id)
-                return inner.unit(lock_id)
-
-    assert one.call(twice, 2) == 1
-    assert isinstance(one.call(outcome, lambda: twice(1)), locks.LocksError)
 
 
 def test_misuse(run: Run) -> None:

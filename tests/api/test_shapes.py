@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 import locks
-from tests.api.clients import Run, many
+from tests.api.clients import Run
 from tests.helpers import LIMIT
 
 A, B = ("a",), ("b",)
 
 
+@pytest.mark.every_kind
 def test_rlock_is_acquired_again_and_released_as_often(run: Run) -> None:
     """Who has it acquires it at once; others get it after as many releases; all `RLock`s of an id are one."""
     one, two = run.client(), run.client()
@@ -42,17 +43,6 @@ def test_rlock_is_acquired_again_and_released_as_often(run: Run) -> None:
     two.call(first.release)
     with pytest.raises(locks.errors.NotHeld):
         two.call(first.release)
-
-
-def test_rlock_of_a_client_that_ends_is_free(run: Run) -> None:
-    """However often a client has it: when it ends, the lock is free."""
-    one, two = run.client(), run.client()
-    lock = locks.RLock(A)
-    for _ in range(3):
-        one.call(lock.acquire)
-    run.stop(one)
-    assert two.call(lock.acquire)
-    two.call(lock.release)
 
 
 def test_rlock_that_times_out_keeps_what_there_was(run: Run) -> None:
@@ -98,45 +88,6 @@ def test_rlock_is_lost_by_an_abort(run: Run) -> None:
         two.call(b.release)
 
 
-def test_lost_rlock_is_told_at_the_end_of_its_block(run: Run) -> None:
-    """A block whose lock is gone says so, at each level."""
-    (one,) = (run.client(),)
-    lock = locks.RLock(A)
-
-    def work() -> list[str]:
-        told = []
-        try:
-            with lock:
-                try:
-                    with lock:
-                        (agent,) = locks.start().agents()
-                        agent.stop()
-                except locks.LockLost as error:
-                    told.append(str(error))
-        except locks.LockLost as error:
-            told.append(str(error))
-        return told
-
-    assert len(one.call(work)) == 2
-
-
-def test_threads_of_one_owner_count_together() -> None:
-    """Threads that act for one owner share an `RLock`, and its count."""
-    owner = locks.Owner("job 17")
-    lock = locks.RLock(A, owner=owner)
-
-    def work() -> None:
-        for _ in range(many(200, 5000)):
-            with lock:
-                assert lock.owned()
-
-    with ThreadPoolExecutor(4) as pool:
-        for each in [pool.submit(work) for _ in range(4)]:
-            each.result(LIMIT)
-    assert not lock.owned()
-    owner.end()
-
-
 @pytest.mark.parametrize("mode", ["read", "write"])
 def test_a_lock_is_not_released_by_an_rlock_of_its_id(run: Run, mode: locks.values.Mode) -> None:
     """Who has an id by a `Lock` does not get it by an `RLock`, whose release would be the `Lock`'s: others stay out."""
@@ -158,21 +109,6 @@ def test_a_lock_is_not_released_by_an_rlock_of_its_id(run: Run, mode: locks.valu
     one.call(lock.release)
     assert two.call(again.acquire)
     two.call(again.release)
-
-
-def test_an_rlock_is_not_released_by_a_lock_of_its_id(run: Run) -> None:
-    """Who has an id by `RLock`s can't release it by a `Lock`, however often it was acquired."""
-    one, two = run.client(), run.client()
-    lock, again = locks.Lock(A), locks.RLock(A)
-    for _ in range(2):
-        assert one.call(again.acquire)
-    with pytest.raises(locks.errors.NotHeld, match="the caller holds it by an RLock"):
-        one.call(lock.release)
-    for _ in range(2):
-        assert not two.call(lock.acquire, blocking=False)
-        one.call(again.release)
-    assert two.call(lock.acquire)
-    two.call(lock.release)
 
 
 def test_an_rlock_waits_for_a_lock_of_its_owner() -> None:
@@ -218,6 +154,7 @@ class Account:
         return amount, note
 
 
+@pytest.mark.every_kind
 def test_locked_functions(run: Run) -> None:
     """A function is run with its lock, by its name, also again within itself; a method with that of its object."""
     one, two = run.client(), run.client()
@@ -306,21 +243,3 @@ def test_a_condition_of_the_standard_library_with_an_rlock() -> None:
                     condition.notify()
                     break
         assert waiter.result(LIMIT) == 0
-
-
-@pytest.mark.parametrize(
-    "lock",
-    [
-        locks.Lock(A, label="nightly import"),
-        locks.RLock(A, label="nightly import"),
-        locks.RWLock(A, label="nightly import").write_lock(),
-        locks.Semaphore(A, 2, label="nightly import"),
-    ],
-)
-def test_labels_of_locks(lock: Any) -> None:
-    """Others see the label in the place of the thread's name; the first `Lock` that a client holds decides."""
-    with lock, locks.Lock(B, label="another"):
-        assert [each.client for each in locks.holders(lock.lock_id)] == ["nightly import"]
-        assert [each.client for each in locks.holders(B)] == ["nightly import"]
-    with pytest.raises(locks.errors.InvalidOption, match="label="):
-        locks.Lock(A, label="two\nlines")

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pathlib
 import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import greenlet
-import pykka
 import pytest
 
 import locks
@@ -24,8 +20,7 @@ from locks.core.messages import Request
 from locks.model import SERIAL_BITS
 from locks.node.client import agent as client_agent
 from locks.program.default import default_node
-from locks.runtime.monitor import current_client
-from locks.testing import Client, Simulation, Violation, seeds, simulate
+from locks.testing import Simulation, Violation, seeds, simulate
 from locks_lab.applications import nodes
 from tests.warm import run_program
 
@@ -159,25 +154,6 @@ def test_any_call_lets_others_go_first() -> None:
     assert found == {"aabb", "abab", "abba", "baab", "baba", "bbaa"}
 
 
-def test_messages_take_time_or_none() -> None:
-    """In some runs an answer takes its time; in others it is there at once, as on a real node."""
-    times: list[float] = []
-
-    def scenario(simulation: Simulation) -> None:
-        def take() -> None:
-            with locks.Lock(("a",)):
-                pass
-
-        simulation.client(take)
-        simulation.run()
-        asked, had = (float(line.split()[0]) for line in simulation.trace[:2])
-        times.append(had - asked)
-
-    simulate(scenario, seeds=50)
-    assert times.count(0) > 5
-    assert len(set(times)) > 20
-
-
 @seeds(30)
 def test_calls_have_their_order(simulation: Simulation) -> None:
     """Who asks after another one has asked stands behind it, whatever messages do."""
@@ -248,35 +224,6 @@ def test_there_are_deadlocks() -> None:
     assert all(len(mine) == 1 for mine in ages)
 
 
-@pytest.mark.slow
-def test_examples_run_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clerks and auditors of `examples/bank.py` run as they are; the bank is in order."""
-
-    def scenario(simulation: Simulation) -> None:
-        bank = load(ROOT / "examples" / "bank.py")
-        with monkeypatch.context() as patch:
-            patch.setattr(time, "sleep", simulation.sleep)
-            for number in range(bank.CLERKS):
-                simulation.client(bank.clerk, number)
-            for _ in range(2):
-                simulation.client(bank.auditor)
-            simulation.run()
-        assert set(bank.audits) == {1000 * bank.ACCOUNTS} == {sum(bank.balances.values())}
-        assert len(simulation.deadlocks) > 5
-
-    simulate(scenario, seeds=2)
-
-
-def load(path: pathlib.Path) -> ModuleType:
-    """A program as a module, as new."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 # --- What is wrong with an application is found -------------------------------------------------
 
 
@@ -305,23 +252,6 @@ def test_lost_update_is_found() -> None:
 
     assert failing_seeds(scenario("surrender"), 50, AssertionError)
     simulate(scenario("abort"), seeds=50)
-
-
-def test_no_retry_is_found() -> None:
-    """A client that does not expect to be aborted: `run` raises what it raises."""
-
-    def scenario(simulation: Simulation) -> None:
-        bank = Bank(simulation, 2)
-
-        def transfer(source: int, target: int) -> None:
-            with locks.transaction() as tx:
-                bank.move(tx, source, target)
-
-        simulation.client(transfer, 0, 1)
-        simulation.client(transfer, 1, 0)
-        simulation.run()
-
-    assert failing_seeds(scenario, 50, locks.DeadlockAborted)
 
 
 def test_stuck_clients_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -477,35 +407,6 @@ def test_timeout_that_does_not_come(simulation: Simulation) -> None:
     assert simulation.time < 110
 
 
-@seeds(30)
-def test_free_lock_is_had_in_no_time(simulation: Simulation) -> None:
-    """As on a real node: a call that doesn't wait gets what is free, and nothing else."""
-    lock = locks.Lock(("a",))
-
-    def first() -> None:
-        assert lock.acquire(blocking=False)
-        second = simulation.client(other, "busy")
-        while second.value is None:
-            simulation.sleep(1)
-        lock.release()
-        simulation.client(other, "free")
-
-    def other(state: str) -> str:
-        assert lock.locked() == (state == "busy")
-        got = lock.acquire(blocking=False)
-        assert got == (state == "free")
-        if got:
-            assert locks.statistics().table.entries == 1
-            lock.release()
-        with locks.transaction() as tx:
-            tx.write_lock(("b",), timeout=0)
-            tx.write_lock(("c",), timeout=1e-9)
-        return state
-
-    simulation.client(first)
-    simulation.run()
-
-
 # --- Deaths -------------------------------------------------------------------------------------
 
 
@@ -585,70 +486,7 @@ def test_deaths() -> None:
     assert where == {"before", "reading", "writing"}
 
 
-def test_suicide_and_link(simulation: Simulation) -> None:
-    """A client can kill itself; one that is linked dies when its transaction fails."""
-    reached: list[str] = []
-
-    def suicide() -> None:
-        simulation.kill(greenlet.getcurrent())  # type: ignore[arg-type]
-        reached.append("suicide")
-
-    def linked() -> None:
-        agent, _ = locks.begin_transaction([(("a",), "write")], link=True)
-        agent.kill("failed")
-        simulation.sleep(10)
-        reached.append("linked")
-
-    clients = [simulation.client(suicide), simulation.client(linked)]
-    simulation.run()
-    assert reached == []
-    assert all(client.killed for client in clients)
-
-
-def test_transaction_of_the_dead(simulation: Simulation) -> None:
-    """A transaction that is begun for a client that has ended ends at once, too."""
-
-    def begin() -> locks.actors.Agent:
-        simulation.sleep(10)
-        agent = locks.spawn_agent(client=dead)
-        simulation.sleep(10)
-        return agent
-
-    dead = simulation.client(int)
-    client = simulation.client(begin)
-    simulation.run()
-    assert dead.value == 0
-    assert not client.value.is_alive()
-
-
 # --- The whole API ------------------------------------------------------------------------------
-
-
-@seeds(20)
-def test_primitives(simulation: Simulation) -> None:
-    """A writer is alone, readers are together, as their locks say."""
-    inside: list[str] = []
-    most_readers = 0
-
-    def use(kind: str) -> None:
-        nonlocal most_readers
-        lock = locks.RWLock(("data",))
-        for _ in range(3):
-            with lock.read_lock() if kind == "reader" else lock.write_lock() as held:
-                assert held.owned()
-                inside.append(kind)
-                simulation.sleep(0.5)
-                assert set(inside) == {kind}
-                most_readers = max(most_readers, inside.count("reader"))
-                assert inside.count("writer") <= 1
-                inside.remove(kind)
-        with pytest.raises(locks.errors.NotHeld):
-            held.release()
-
-    for kind in ("reader", "reader", "reader", "writer", "writer"):
-        simulation.client(use, kind)
-    simulation.run()
-    assert most_readers > 1
 
 
 @seeds(20)
@@ -735,16 +573,6 @@ def test_real_node_is_left_alone() -> None:
         tx.write_lock(("bank",), timeout=0)
 
 
-def test_real_node_is_back_after_a_failure() -> None:
-    """A simulation that fails gives the real node back as well."""
-    made = Simulation()
-    made.client(lambda: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        made.run()
-    with locks.Lock(("a",)):
-        assert locks.holders(("a",))[0].client == current_client().name  # type: ignore[union-attr]
-
-
 def nested(simulation: Simulation) -> None:
     """A simulation within another one."""
     inner = Simulation()
@@ -824,22 +652,6 @@ def test_misuse_outside(misuse: Callable[[Simulation], object], complaint: str) 
         misuse(Simulation())
 
 
-def test_notified_may_not_wait(simulation: Simulation) -> None:
-    """What is notified of something is no client: it can't wait for anything."""
-    caught: list[BaseException] = []
-
-    def notified(view: locks.values.View) -> None:
-        with pytest.raises(locks.MisuseError, match="can't have a transaction") as error:
-            locks.begin_transaction([(("b",), "write")])
-        with pytest.raises(locks.MisuseError, match="only a client"):
-            simulation.sleep(1)
-        caught.append(error.value)
-
-    simulation.client(lambda: locks.watch(("a",), watcher=notified))
-    simulation.run()
-    assert len(caught) == 1
-
-
 TESTS = """
 import locks
 from locks.testing import seeds
@@ -905,68 +717,3 @@ def test_pytest_is_not_needed() -> None:
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env=environment, check=True)
-
-
-def test_clients_are_named(simulation: Simulation) -> None:
-    """A client is known everywhere by its name: that of its function, or the one it was given."""
-    found: list[str] = []
-
-    def who() -> None:
-        client = greenlet.getcurrent()
-        assert isinstance(client, Client)
-        with locks.transaction() as tx:
-            tx.write_lock(("a", client.name))
-            found.append(locks.holders(("a", client.name))[0].client)
-
-    simulation.client(who)
-    simulation.client(who, name="somebody")
-    simulation.run()
-    assert sorted(found) == ["somebody", "who-1"]
-
-
-def test_operations_of_agents_are_simulated_and_answers_that_come_later_are_not(
-    simulation: Simulation,
-) -> None:
-    """What would block the simulation is refused; nothing of it is in Pykka's registry."""
-    seen: list[Any] = []
-
-    def client() -> None:
-        agent = locks.spawn_agent()
-        agent.ask(("lock_nowait", ("a",)))
-        seen.append(locks.await_all_locks(agent).status)
-        seen.append(len(agent.proxy().lock_info().get()))
-        with pytest.raises(locks.MisuseError, match=r"use locks\.lock"):
-            agent.proxy().lock(("b",)).get()
-        seen.append(pykka.ActorRegistry.get_by_class(locks.actors.LockServer))
-        agent.proxy().end_transaction().get()
-
-    simulation.client(client)
-    simulation.run()
-    assert seen == ["have_all_locks", 1, []]
-
-
-def test_nobody_goes_first_within_a_finaliser() -> None:
-    """What Python collects in the middle of other code is done at once: an end of the run, raised there, would be ignored with a warning."""
-    within: list[str] = []
-
-    class Thing:
-        def __init__(self, name: str) -> None:
-            self.lock = locks.Lock((name,))
-            self.lock.acquire()
-
-        def __del__(self) -> None:
-            within.append("begin")
-            self.lock.release()
-            within.append("end")
-
-    def scenario(simulation: Simulation) -> None:
-        def work(name: str) -> None:
-            thing = Thing(name)
-            del thing
-
-        for name in "abc":
-            simulation.client(work, name)
-        simulation.run()
-
-    simulate(scenario, 20)
-    assert within == ["begin", "end"] * 60

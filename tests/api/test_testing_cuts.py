@@ -10,11 +10,10 @@ import pytest
 
 import locks
 import locks_leader
-from locks import groups
 from locks.ownership import Backlog, OwnershipEnded, StaleToken
 from locks.ownership.member import Member
 from locks.testing import Simulation, Violation, simulate
-from locks_leader import NO_REPLY, LeaderDied, LeadershipLost, LeaderTimeout
+from locks_leader import NO_REPLY, LeaderDied, LeaderTimeout
 from tests.helpers import EXPLORE
 
 SCHEDULES = 8
@@ -186,40 +185,6 @@ def test_a_leader_that_answers_when_others_know_often(faults: dict[str, int]) ->
     simulate(booking(Bookings, **faults), 500 if EXPLORE else 80, nodes=3)
 
 
-@pytest.mark.parametrize("policy", [None, "island"])
-def test_leading_alone(policy: Any) -> None:
-    """`Election.run` comes to its end on each node that lives; without faults, one leads at a time, with rising terms."""
-
-    def scenario(simulation: Simulation, **faults: int) -> None:
-        now: list[str] = []
-        terms: list[int] = []
-
-        def lead(leadership: locks_leader.Leadership, name: str) -> str:
-            with suppress(LeadershipLost):
-                leadership.ensure_leading()
-            assert faults or not now
-            now.append(name)
-            terms.append(leadership.term)
-            simulation.sleep(1)
-            now.remove(name)
-            return name
-
-        def program(name: str) -> str | None:
-            return locks_leader.Election("job", policy=policy).run(lead, name)
-
-        clients = [simulation.client(program, name, name=name) for name in "abc"]
-        simulation.run(**faults)
-        assert faults or terms == sorted(set(terms))
-        assert all(client.killed or client.value == client.name for client in clients)
-
-    assert simulate(scenario, SCHEDULES, nodes=3).elections == 3 * SCHEDULES
-
-    def with_faults(simulation: Simulation) -> None:
-        scenario(simulation, cuts=3, crashes=2, deaths=1)
-
-    simulate(with_faults, SCHEDULES, nodes=3, expect=("cut", "crash", "election"))
-
-
 def test_a_cut_and_a_heal() -> None:
     """A leader that is cut off steps down; the others elect another one, which hands its state over when the cut is mended."""
 
@@ -259,68 +224,5 @@ def test_a_cut_and_a_heal() -> None:
         if "stepped down" in seen[0]:  # n1 led
             assert seen[0][-1] in ("n2", "n3")
             assert seen[1][0] == seen[2][0] == "n1"
-
-    simulate(scenario, SCHEDULES, nodes=3)
-
-
-class Doubler(locks.actors.GeventActor):
-    """A member of a group."""
-
-    def on_receive(self, message: Any) -> Any:
-        return message * 2
-
-
-def test_process_groups() -> None:
-    """Members of other nodes are found, answer, and leave when the connection is lost; they come back with it."""
-
-    def scenario(simulation: Simulation) -> None:
-        news: list[Any] = []
-
-        def serve() -> None:
-            actor = Doubler.start()
-            groups.join("doublers", actor)
-            simulation.sleep(3_000_000)
-            actor.stop()
-
-        def watch() -> None:
-            groups.monitor("doublers", news.append)
-            simulation.sleep(60)
-            (found,) = groups.members("doublers")
-            assert found.ask(4) == 8
-            simulation.cut("n1", "n2")
-            simulation.sleep(1_000_000)
-            assert groups.members("doublers") == []
-            simulation.mend("n1", "n2")
-            simulation.sleep(1_000_000)
-            assert groups.members("doublers") == [found]
-            assert [type(each) for each in news] == [groups.Joined, groups.Left, groups.Joined]
-
-        simulation.client(serve, node="n1")
-        simulation.client(watch, node="n2")
-        simulation.run()
-
-    simulate(scenario, SCHEDULES, nodes=2)
-
-
-def test_a_node_that_is_started_again() -> None:
-    """Instances of a crashed node are gone; new ones of the same node take part, as others."""
-
-    def scenario(simulation: Simulation) -> None:
-        def program() -> int:
-            mine = locks_leader.start(Bookings, resource="seats")
-            simulation.sleep(1_000_000)
-            return len(locks_leader.info(mine).candidates)
-
-        def again() -> None:
-            simulation.sleep(100)
-            simulation.crash("n1")
-            simulation.sleep(100)
-            simulation.restart("n1")
-            clients.append(simulation.client(program, node="n1"))
-
-        clients = [simulation.client(program, node=node) for node in ("n1", "n2", "n3")]
-        simulation.client(again, node="n2")
-        simulation.run()
-        assert [client.value for client in clients] == [None, 2, 2, 2]
 
     simulate(scenario, SCHEDULES, nodes=3)

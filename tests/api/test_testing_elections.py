@@ -13,10 +13,9 @@ import pytest
 
 import locks
 import locks_leader
-from locks.runtime.waiter import Waiter
 from locks.testing import Simulation, Violation, simulate
 from locks.testing.nodes import SimulatedNodes
-from locks_leader import Election, LeadershipLost, LeaderTimeout, aio
+from locks_leader import Election, aio
 from locks_leader.shell import transactions
 
 SCHEDULES = 20
@@ -114,15 +113,6 @@ def test_one_leads_at_a_time(patch: bool) -> None:
     assert summary.elections == 3 * SCHEDULES
 
 
-def test_the_next_one_leads_when_a_client_dies() -> None:
-    """Clients that die give the leadership up, wherever they are."""
-
-    def scenario(simulation: Simulation) -> None:
-        leading(simulation, 2)
-
-    assert simulate(scenario, SCHEDULES, expect=("death", "election")).deaths > SCHEDULES // 2
-
-
 def test_state_is_handed_over() -> None:
     """What was written through an instance that lives is found in all; instances die with their clients."""
 
@@ -131,38 +121,6 @@ def test_state_is_handed_over() -> None:
 
     summary = simulate(scenario, SCHEDULES, expect=("death",))
     assert summary.elections > SCHEDULES
-
-
-def test_followers_are_handed_what_elected_has_returned() -> None:
-    """That, and nothing else, is what `surrendered` gets; and what they have before is what they were asked for."""
-
-    def scenario(simulation: Simulation) -> None:
-        returned: list[tuple[str, int]] = []
-        handed: list[tuple[str, int]] = []
-
-        class Told(locks_leader.Behaviour):
-            def init(self, name: str) -> None:
-                self.name = name
-
-            def elected(self, election: Any, newcomer: Any) -> tuple[str, int]:
-                returned.append((self.name, len(returned)))
-                return returned[-1]
-
-            def surrendered(self, message: Any, election: Any) -> None:
-                handed.append(message)
-
-        def stand(name: str) -> None:
-            locks_leader.start(Told, name)
-            simulation.sleep(10)
-
-        for name in ("a", "b", "c"):
-            simulation.client(stand, name)
-        simulation.run()
-        assert handed
-        assert set(handed) <= set(returned)
-        assert len({name for name, _ in handed}) == 1
-
-    simulate(scenario, 20)
 
 
 def test_leader_is_killed() -> None:
@@ -194,109 +152,6 @@ def test_leader_is_killed() -> None:
         assert sorted((client.value for client in clients), key=str) == [True, True, "gone"]
 
     assert simulate(scenario, SCHEDULES).deaths == SCHEDULES
-
-
-def test_callbacks_and_losses() -> None:
-    """`on_elected` and `on_lost` come by turns; a stopped election opens `lost`, and `ensure_leading` refuses then."""
-
-    def scenario(simulation: Simulation) -> None:
-        told: list[str] = []
-        service = Election("service")
-
-        def watch() -> None:
-            election = Election(
-                "watch",
-                on_elected=lambda _: told.append("on"),
-                on_lost=lambda _: told.append("off"),
-            )
-            election.start()
-            simulation.sleep(100)
-            election.stop()
-
-        def serve(leadership: locks_leader.Leadership) -> float:
-            assert leadership.lost.wait(3600)
-            with pytest.raises(LeadershipLost):
-                leadership.ensure_leading()
-            return simulation.time
-
-        def stop() -> None:
-            simulation.sleep(1800)
-            service.stop()
-
-        server = simulation.client(service.run, serve)
-        for each in (watch, watch, stop):
-            simulation.client(each)
-        simulation.run()
-        assert told == ["on", "off"] * (len(told) // 2)
-        assert told
-        assert 1800 <= server.value < 1801
-
-    simulate(scenario, SCHEDULES)
-
-
-def test_timeouts_are_in_virtual_time() -> None:
-    """Who waits for the leadership, or for a leader, gives up after so many seconds of virtual time."""
-
-    def scenario(simulation: Simulation) -> None:
-        def hold() -> None:
-            Election("job").run(lambda _: simulation.sleep(7200))
-
-        def wait() -> float:
-            simulation.sleep(1)
-            with pytest.raises(LeaderTimeout):
-                Election("job").run(print, timeout=3600)
-            return simulation.time
-
-        def ask() -> float:
-            mine = locks_leader.start(Settings, role="worker")
-            with pytest.raises(LeaderTimeout):
-                locks_leader.leader_call(mine, ("a", 1), timeout=3600)
-            locks_leader.leader_cast(mine, ("a", 1))
-            return simulation.time
-
-        simulation.client(hold)
-        waited, asked = simulation.client(wait), simulation.client(ask)
-        simulation.run()
-        assert 3601 <= waited.value < 3610
-        assert 3600 <= asked.value < 3602
-
-    simulate(scenario, 10)
-
-
-def test_the_leadership_is_surrendered() -> None:
-    """`SurrenderTo` gives it to the largest of three; a worker reaches it, too."""
-
-    class Sized(locks_leader.Behaviour):
-        def init(self, size: int) -> None:
-            self.size = size
-
-        def elected(self, election: Any, newcomer: Any) -> Any:
-            asked = None if newcomer is None else [newcomer]
-            replies = election.ask_candidates("size", of=asked).replies
-            size, largest = max([(size, ref) for ref, size in replies] or [(0, None)], key=_size)
-            return locks_leader.SurrenderTo(largest) if size > self.size else None
-
-        def handle_call(self, *_: Any) -> int:
-            return self.size
-
-        handle_leader_call = handle_call
-
-    def scenario(simulation: Simulation) -> None:
-        def stand(size: int, **options: Any) -> Any:
-            mine = locks_leader.start(Sized, size, resource="sized", **options)
-            simulation.sleep(60)
-            return locks_leader.leader_call(mine, "size")
-
-        clients = [simulation.client(stand, size) for size in (1, 3, 2)]
-        clients.append(simulation.client(lambda: stand(4, role="worker")))
-        simulation.run()
-        assert [client.value for client in clients] == [3, 3, 3, 3]
-
-    simulate(scenario, SCHEDULES)
-
-
-def _size(pair: tuple[int, Any]) -> int:
-    return pair[0]
 
 
 def test_tasks_take_part() -> None:
@@ -361,41 +216,6 @@ def test_terms_that_fall_are_found() -> None:
         node.application.check()
 
 
-def test_the_story_tells_who_leads() -> None:
-    """Who leads, with what a follower was handed, what was asked of the leader and answered, by the clients' names; and who slept."""
-
-    def scenario(simulation: Simulation) -> None:
-        def stand() -> None:
-            mine = locks_leader.start(Settings)
-            locks_leader.leader_call(mine, ("a", 1))
-
-        simulation.client(stand, name="ann")
-        simulation.client(lambda: (simulation.sleep(5), stand()), name="bob")
-        simulation.run()
-        lines = [line.partition("s  ")[2] for line in simulation.trace]
-        assert {
-            "ann calls the leader: ('a', 1)",
-            "bob sleeps 5 s",
-            "ann's Settings leads Settings, term 1",
-        } <= set(lines)
-        assert "bob's Settings is handed {'a': 1}" in lines
-        assert lines[-1] == "ann's Settings leads Settings no more"
-
-    simulate(scenario, 1)
-
-
-def test_same_seed_same_run() -> None:
-    """A seed brings the same schedule and the same story about again."""
-
-    def run(seed: int) -> tuple[str, list[str]]:
-        simulation = Simulation(seed)
-        written(simulation, 1)
-        return simulation.schedule, simulation.trace
-
-    for seed in range(8):
-        assert run(seed) == run(seed)
-
-
 @pytest.mark.parametrize(
     "failing",
     [
@@ -422,50 +242,6 @@ class Failing(locks_leader.Behaviour):
 
     def elected(self, election: Any, newcomer: Any) -> None:
         raise ZeroDivisionError
-
-
-def test_a_behaviour_that_is_told_of_its_end_may_fail(caplog: pytest.LogCaptureFixture) -> None:
-    """With a `terminate` of its own it has seen the exception; another one leads."""
-    caplog.set_level(logging.CRITICAL)
-    seen: list[object] = []
-
-    class Falling(Settings):
-        def handle_cast(self, message: Any, election: Any) -> None:
-            raise ZeroDivisionError
-
-        def terminate(self, reason: object, election: Any) -> None:
-            seen.append(reason)
-
-    def scenario(simulation: Simulation) -> None:
-        def fall() -> None:
-            locks_leader.cast(locks_leader.start(Falling, resource="x"), "fall")
-
-        def stay() -> None:
-            mine = locks_leader.start(Falling, resource="x")
-            simulation.sleep(10)
-            locks_leader.leader_call(mine, ("a", 1))
-
-        simulation.client(fall)
-        simulation.client(stay)
-        simulation.run()
-
-    simulate(scenario, 10)
-    assert sum(isinstance(each, ZeroDivisionError) for each in seen) == 10
-
-
-def test_a_callback_that_never_returns_is_stuck() -> None:
-    """An instance that waits for ever in a callback is reported, though all clients have ended."""
-
-    class Waiting(locks_leader.Behaviour):
-        def elected(self, election: Any, newcomer: Any) -> None:
-            Waiter().wait()
-
-    def scenario(simulation: Simulation) -> None:
-        simulation.client(lambda: locks_leader.start(Waiting) and None, name="ann")
-        simulation.run()
-
-    with pytest.raises(Violation, match="stuck: ann's Waiting"):
-        simulate(scenario, 1, shrink=False)
 
 
 def test_an_instance_of_the_program_is_refused() -> None:

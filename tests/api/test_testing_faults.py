@@ -92,14 +92,7 @@ def test_fences_hold() -> None:
 
 
 @pytest.mark.explore
-def test_a_fence_for_writes_alone_is_found() -> None:
-    """A larger token has read before a smaller one has written, and overwrites it."""
-    with pytest.raises(AssertionError):
-        simulate(lambda s: count(s, "write", cuts=3, crashes=1), 1000, nodes=5)
-
-
-@pytest.mark.explore
-@pytest.mark.parametrize("strategy", ["mixed", "uniform", "bursts", "pct"])
+@pytest.mark.parametrize("strategy", ["mixed", "uniform", "pct"])
 @pytest.mark.parametrize("nodes", [2, 3, 5])
 def test_fences_hold_under_many_seeds(nodes: int, strategy: Any) -> None:
     """The same under 1,000 seeds of each strategy."""
@@ -110,33 +103,6 @@ def test_fences_hold_under_many_seeds(nodes: int, strategy: Any) -> None:
         strategy=strategy,
         expect=("cut", "crash", "death"),
     )
-
-
-def test_the_same_seed_breaks_the_same() -> None:
-    """A seed says what breaks, and when; the schedule of a run brings it about again, deaths among it."""
-
-    def trace_of(simulation: Simulation) -> list[str]:
-        count(simulation, "read", "write", cuts=2, crashes=1, deaths=1)
-        return simulation.trace
-
-    number = 0
-    for seed in range(15):
-        simulation = Simulation(seed, nodes=3)
-        first = trace_of(simulation)
-        assert first == trace_of(Simulation(seed, nodes=3))
-        again = Simulation(nodes=3, schedule=simulation.schedule)
-        trace_of(again)
-        faults = iter(broken(simulation))
-        made = broken(again)
-        assert all(step in faults for step in made)
-        number += len(made)
-    assert number > 15
-
-
-def broken(simulation: Simulation) -> list[str]:
-    """What has broken by itself in a run."""
-    steps = simulation.schedule.split()
-    return [step for step in steps if step.startswith(("cut:", "crash:", "d"))]
 
 
 @pytest.mark.explore
@@ -215,7 +181,7 @@ def test_any_programs() -> None:
 
 
 @pytest.mark.explore
-@pytest.mark.parametrize("strategy", ["uniform", "bursts", "pct"])
+@pytest.mark.parametrize("strategy", ["uniform", "pct"])
 def test_many_programs(strategy: Any) -> None:
     """The same under many seeds."""
     simulate(any_programs, 1000, nodes=3, strategy=strategy, expect=SEEN)

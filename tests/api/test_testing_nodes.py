@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
 import locks
-from locks import aio
 from locks.core.server.machine import ServerMachine
 from locks.program.default import default_node
 from locks.runtime.port import World
@@ -24,21 +20,6 @@ A, B = ("a",), ("b",)
 
 
 # --- Where clients run, and where locks are taken -----------------------------------------------
-
-
-def test_clients_take_turns_on_nodes() -> None:
-    """Clients are spread over the nodes, or are where they are put; those that a client adds are on its node."""
-    simulation = Simulation(nodes=3)
-    names: list[str] = []
-
-    def add() -> None:
-        names.append(simulation.client(names.append, "x").node)
-
-    added = [simulation.client(add).node for _ in range(4)]
-    simulation.client(add, node="n2")
-    simulation.run()
-    assert added == ["n1", "n2", "n3", "n1"]
-    assert sorted(name for name in names if name != "x") == ["n1", "n1", "n2", "n2", "n3"]
 
 
 @seeds(20, nodes=["east@a", "west@a", "north@a"])
@@ -107,53 +88,6 @@ def test_deadlocks_over_nodes(simulation: Simulation) -> None:
     simulation.client(work, "n1", "n2")
     simulation.client(work, "n2", "n1")
     simulation.run()
-
-
-def test_a_thread_is_on_the_node_of_its_client() -> None:
-    """What a client starts runs in the same program."""
-
-    def scenario(simulation: Simulation) -> None:
-        def lock() -> None:
-            with locks.transaction() as tx:
-                tx.write_lock(A, nodes=locks.HERE)
-                found.append(locks.lock_info(tx.agent)[0].nodes)
-
-        def work() -> None:
-            thread = threading.Thread(target=lock)
-            thread.start()
-            thread.join()
-
-        found: list[Any] = []
-        simulation.client(work, node="n2")
-        simulation.run()
-        assert found == [("n2",)]
-
-    simulate(scenario, 5, nodes=2, patch=True)
-
-
-@seeds(20, nodes=3)
-def test_tasks_on_nodes(simulation: Simulation) -> None:
-    """Each node has an event loop of its own; one that crashes ends with its tasks."""
-    order: list[str] = []
-
-    async def work(name: str) -> None:
-        async with aio.transaction() as tx:
-            await tx.write_lock(A)
-            order.append(name)
-            await asyncio.sleep(1)
-            order.append(name)
-
-    def crash() -> None:
-        simulation.sleep(0.5)
-        simulation.crash("n3")
-
-    clients = [simulation.client(work, name, node=name) for name in ("n1", "n2", "n3")]
-    simulation.client(crash, node="n1")
-    simulation.run()
-    assert [client.killed for client in clients] == [False, False, True]
-    pairs = [order[at : at + 2] for at in range(0, len(order), 2)]
-    assert ["n1", "n1"] in pairs or order.count("n3") == 1
-    assert order.count("n1") == order.count("n2") == 2
 
 
 # --- Cuts ---------------------------------------------------------------------------------------
@@ -296,23 +230,6 @@ def test_a_restart(simulation: Simulation) -> None:
     assert tokens == sorted(set(tokens))
 
 
-def test_crashed_before_the_run() -> None:
-    """What breaks before the run is so from its beginning."""
-
-    def scenario(simulation: Simulation) -> None:
-        simulation.crash("n2")
-        gone = simulation.client(work, node="n1")
-        simulation.run()
-        assert gone.value == "done"
-
-    def work() -> str:
-        with locks.transaction() as tx:
-            tx.write_lock(A)
-            return "done"
-
-    simulate(scenario, 20, nodes=3)
-
-
 def test_tokens_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that begins anew with old versions is found."""
 
@@ -349,41 +266,6 @@ def test_tokens_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- For people, and what is refused ------------------------------------------------------------
 
 
-def test_stories_name_nodes() -> None:
-    """The story and the diagram say where each client runs, and what has broken."""
-    simulation = Simulation(3, nodes=3)
-    simulation.cut("n1", "n2")
-    simulation.client(simulation.mend, "n1", "n2", name="mend")
-    simulation.run()
-    drawn = simulation.diagram()
-    assert "participant C1 as mend on n1" in drawn
-    for text in ("the connection between n1 and n2 breaks", "n1 sees n2 again"):
-        assert text in "\n".join(simulation.trace)
-        assert text in drawn
-
-
-def test_locks_on_other_nodes_keep_nobody_apart() -> None:
-    """`simulation.shared` looks where the locks are."""
-
-    def scenario(simulation: Simulation) -> None:
-        till = simulation.shared({"ann": 0}, "till")
-
-        def pay() -> None:
-            with locks.transaction() as tx:
-                tx.write_lock(A, nodes=nodes)
-                till["ann"] += 1
-
-        simulation.client(pay)
-        simulation.client(pay)
-        simulation.run()
-
-    nodes: Any = None
-    simulate(scenario, 5, nodes=3)
-    nodes = locks.HERE
-    with pytest.raises(Violation, match="no lock keeps the two apart"):
-        simulate(scenario, 5, nodes=3)
-
-
 @pytest.mark.parametrize(
     ("nodes", "call", "says"),
     [
@@ -402,22 +284,6 @@ def test_misuse(nodes: int, call: Callable[[Simulation], object], says: str) -> 
     simulation.client(str)
     with pytest.raises(locks.LocksError, match=says):
         call(simulation)
-
-
-@pytest.mark.parametrize("nodes", [0, -1, [], "n1", ["a b"], ["a,b"], [1]])
-def test_wrong_names(nodes: Any) -> None:
-    """Nodes need names."""
-    with pytest.raises(locks.LocksError):
-        Simulation(nodes=nodes)
-
-
-def test_a_run_is_over() -> None:
-    """Nothing breaks after the run."""
-    simulation = Simulation(nodes=2)
-    simulation.client(str)
-    simulation.run()
-    with pytest.raises(locks.MisuseError, match="has run"):
-        simulation.cut("n1", "n2")
 
 
 @pytest.mark.parametrize(
@@ -459,30 +325,6 @@ def test_a_try_waits_for_answers_alone(nodes: int) -> None:
         simulation.run()
 
     simulate(scenario, 40, nodes=nodes)
-
-
-def test_two_tries_of_one_owner_wait_for_answers_alone() -> None:
-    """At the same moment, in two threads: each is told as soon as its answers are there."""
-
-    def scenario(simulation: Simulation) -> None:
-        owner = locks.Owner("job")
-
-        def hold() -> None:
-            with locks.transaction() as tx:
-                tx.lock_all([A, B])
-                simulation.sleep(100)
-
-        def look(lock_id: tuple[str, ...]) -> None:
-            simulation.sleep(10)
-            assert not locks.Lock(lock_id, owner=owner).acquire(blocking=False)
-            assert simulation.time < 13
-
-        simulation.client(hold)
-        simulation.client(look, A)
-        simulation.client(look, B)
-        simulation.run()
-
-    simulate(scenario, 40, nodes=3)
 
 
 # --- What a simulation is made of ---------------------------------------------------------------

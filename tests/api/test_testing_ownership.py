@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
-import locks
-from locks.ownership import Backlog, NotOwner, Ownership, OwnershipEnded
+from locks.ownership import Backlog, NotOwner, Ownership
 from locks.ownership.member import Member
 from locks.testing import Simulation, Violation, simulate
-from locks.testing.shared import Unguarded
 
 GROUPS = 4
 
@@ -106,103 +101,6 @@ def test_tasks_of_a_dead_worker_are_done_by_others() -> None:
     assert again > 5
 
 
-def test_tasks_are_added_meanwhile() -> None:
-    """Workers wait for tasks in virtual time, until the backlog is closed."""
-
-    def scenario(simulation: Simulation) -> None:
-        scene = Scene(simulation, 0, more=True)
-
-        def source() -> None:
-            for task in range(12):
-                simulation.sleep(3600)
-                scene.backlog.add(task)
-            scene.backlog.close()
-
-        simulation.client(source)
-        for _ in range(2):
-            simulation.client(scene.worker)
-        simulation.run()
-        assert scene.done == list(range(12))
-        assert simulation.time >= 12 * 3600
-
-    simulate(scenario, 20)
-
-
-def test_a_failed_task_waits_in_virtual_time() -> None:
-    """Between its attempts are `retry_delay` seconds, whoever owns it; then it is set aside. Others go on."""
-
-    def scenario(simulation: Simulation) -> None:
-        tasks: Backlog[int] = Backlog(
-            range(8), groups=GROUPS, retries=2, retry_delay=3600, on_failure="set aside"
-        )
-        attempts, done = [], []
-
-        def do(task: int, _: int) -> None:
-            if task == 3:
-                attempts.append(simulation.time)
-                raise ValueError
-            done.append((simulation.time, task))
-
-        def worker(after: float) -> None:
-            simulation.sleep(after)
-            Ownership("work", GROUPS).run(tasks, do)
-
-        for after in (0, 1800):
-            simulation.client(worker, after)
-        simulation.run()
-        assert len(attempts) == 3
-        assert all(later - before >= 3600 for before, later in pairwise(attempts))
-        assert attempts[-1] < 2 * 3600 + 60
-        assert sorted(task for _, task in done) == [0, 1, 2, 4, 5, 6, 7]
-        group = tasks.grouping.group_of(3)
-        assert all(at < 60 for at, task in done if tasks.grouping.group_of(task) != group)
-        assert [each.task for each in tasks.set_aside] == [3]
-
-    simulate(scenario, 20)
-
-
-def test_groups_of_a_worker_take_turns() -> None:
-    """Tasks take 5 ms of virtual time, so a slice is one task, and groups take turns."""
-
-    def scenario(simulation: Simulation) -> None:
-        done = []
-        tasks = Backlog(range(12), lambda task: task // 6, groups=2, group_for=int)
-
-        def do(task: int, _: int) -> None:
-            simulation.sleep(0.005)
-            done.append(task)
-
-        def worker() -> None:
-            Ownership("work", 2, group_for=int).run(tasks, do)
-
-        simulation.client(worker)
-        simulation.run()
-        assert done == [0, 6, 1, 7, 2, 8, 3, 9, 4, 10, 5, 11]
-
-    simulate(scenario, 10)
-
-
-def test_others_go_first_before_each_task() -> None:
-    """A handler that calls nothing is one step, and a slice of them is not."""
-    seen: set[int] = set()
-
-    def scenario(simulation: Simulation) -> None:
-        done: list[int] = []
-        tasks = Backlog(range(10), groups=1)
-        simulation.client(lambda: Ownership("x", 1).run(tasks, lambda task, _: done.append(task)))
-
-        def look() -> None:
-            while len(done) < 10:
-                seen.add(len(done))
-                simulation.sleep()
-
-        simulation.client(look)
-        simulation.run()
-
-    simulate(scenario, 20)
-    assert seen == set(range(10))
-
-
 # --- By hand ----------------------------------------------------------------------------------------
 
 
@@ -247,25 +145,6 @@ def test_groups_are_handed_over_in_order() -> None:
     simulate(scenario, 30)
 
 
-def test_a_client_that_ends_without_leaving_loses_its_groups() -> None:
-    """Its end is noticed, as that of a thread is."""
-
-    def scenario(simulation: Simulation) -> None:
-        first, second = Ownership("x", GROUPS), Ownership("x", GROUPS)
-
-        def stay() -> None:
-            second.join()
-            simulation.sleep(10)
-            assert len(second.owned()) == GROUPS
-
-        simulation.client(first.join)
-        simulation.client(stay)
-        simulation.run()
-        assert not first.joined
-
-    simulate(scenario, 20)
-
-
 def test_a_worker_that_seems_dead() -> None:
     """Stopped `now`, it works on while the next owner does: allowed, and told apart by the token."""
 
@@ -303,64 +182,6 @@ def test_a_worker_that_seems_dead() -> None:
     simulate(scenario, 10)
 
 
-def test_a_callback_that_fails_ends_the_part() -> None:
-    """The worker gets it as an error; the other one takes over."""
-
-    def fail(group: int, token: int) -> None:
-        raise ZeroDivisionError
-
-    def scenario(simulation: Simulation) -> None:
-        scene = Scene(simulation, 8)
-
-        def broken() -> None:
-            with pytest.raises(OwnershipEnded, match="ZeroDivisionError"):
-                Ownership("work", GROUPS, on_gained=fail).run(scene.backlog, scene.do)
-
-        simulation.client(broken)
-        simulation.client(scene.worker, 1)
-        simulation.run()
-        assert sorted(scene.done) == list(range(8))
-
-    logger = logging.getLogger("pykka")
-    logger.disabled = True
-    try:
-        simulate(scenario, 5)
-    finally:
-        logger.disabled = False
-
-
-def test_a_worker_may_be_an_actor() -> None:
-    """An actor that a client has begun joins; when it is stopped, its groups are free."""
-
-    class Worker(locks.actors.GeventActor):
-        def __init__(self) -> None:
-            super().__init__()
-            self.mine = Ownership("x", GROUPS)
-
-        def join(self) -> None:
-            self.mine.join()
-
-        def owned(self) -> int:
-            return len(self.mine.owned())
-
-    def scenario(simulation: Simulation) -> None:
-        def work() -> None:
-            actors = [Worker.start() for _ in range(2)]
-            proxies = [actor.proxy() for actor in actors]
-            for proxy in proxies:
-                proxy.join().get()
-            simulation.sleep(10)
-            assert [proxy.owned().get() for proxy in proxies] == [2, 2]
-            actors[0].stop()
-            simulation.sleep(10)
-            assert proxies[1].owned().get() == 4
-
-        simulation.client(work)
-        simulation.run()
-
-    simulate(scenario, 10)
-
-
 # --- What is checked, and told ----------------------------------------------------------------------
 
 
@@ -389,68 +210,6 @@ def test_two_at_work_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "works on group" in story
         assert "owns groups" in story
         assert "asks for write locks.ownership" not in story
-
-
-def totals(simulation: Simulation, work: Callable[[Any, int], None]) -> None:
-    """Two workers that count in shared state."""
-    counts = simulation.shared({"sum": 0}, "counts")
-    tasks = Backlog(range(8), groups=GROUPS)
-    for _ in range(2):
-        simulation.client(
-            lambda: Ownership("x", GROUPS).run(tasks, lambda task, _: work(counts, task))
-        )
-    simulation.run()
-
-
-def test_a_group_at_hand_guards_what_is_shared() -> None:
-    """What only tasks of one group use needs no lock; what tasks of all groups use does."""
-
-    def by_group(counts: Any, task: int) -> None:
-        group = Backlog[int](groups=GROUPS).grouping.group_of(task)
-        counts.setdefault(group, 0)
-        counts[group] += 1
-
-    def across(counts: Any, task: int) -> None:
-        counts["sum"] += 1
-
-    simulate(lambda simulation: totals(simulation, by_group), 10)
-    with pytest.raises(Unguarded, match=r"counts\['sum'\] is .* with group \d of 'x'; it was"):
-        simulate(lambda simulation: totals(simulation, across), 10)
-
-
-def test_a_seed_is_one_schedule() -> None:
-    """The same seed gives the same trace, with actors, agreements and deaths in it."""
-    traces: list[list[str]] = []
-
-    def scenario(simulation: Simulation) -> None:
-        scene = Scene(simulation, 16)
-        for after in (0, 0.02, 0.04):
-            simulation.client(scene.worker, after)
-        simulation.run(deaths=1)
-        traces.append(simulation.trace)
-
-    for _ in range(2):
-        simulate(scenario, range(8))
-    assert traces[:8] == traces[8:]
-    assert len({tuple(trace) for trace in traces}) == 8
-
-
-def test_a_schedule_is_run_again() -> None:
-    """A run can be chosen by its schedule, helpers of its clients included."""
-
-    def scenario(simulation: Simulation) -> None:
-        scene = Scene(simulation, 6)
-        for _ in range(2):
-            simulation.client(scene.worker)
-        simulation.run()
-        assert sorted(scene.done) == list(range(6))
-        schedules.append(simulation.schedule)
-
-    schedules: list[str] = []
-    scenario(Simulation(3))
-    scenario(Simulation(schedule=schedules[0]))
-    scenario(Simulation(schedule=schedules[1]))
-    assert schedules[1] == schedules[2]
 
 
 # --- Many seeds -------------------------------------------------------------------------------------

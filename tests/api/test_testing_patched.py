@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import queue
-import re
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -174,103 +171,3 @@ def test_threads_are_clients() -> None:
 
     with pytest.raises(ZeroDivisionError):
         simulate(failing, 1, patch=True)
-
-
-def test_misuse_is_refused() -> None:
-    """What would hang, or is wrong in `threading`, too."""
-
-    def scenario(simulation: Simulation) -> None:
-        lock, again = threading.Lock(), threading.RLock()
-        with pytest.raises(RuntimeError, match="unlocked"):
-            lock.release()
-        with pytest.raises(RuntimeError, match="un-acquired"):
-            again.release()
-        assert lock.acquire()
-        assert not lock.acquire(blocking=False)
-        with pytest.raises(locks.MisuseError, match="outside of a client"):
-            lock.acquire()
-        with pytest.raises(locks.MisuseError, match="is begun outside of a client"):
-            threading.Thread(target=print).start()
-        simulation.client(lambda: lock.acquire(timeout=5))
-        simulation.run()
-        assert lock.locked()
-
-    simulate(scenario, 1, patch=True)
-
-
-LAZY = """
-import threading, time
-lock = threading.RLock()
-condition = threading.Condition()
-rows = []
-def add(row):
-    with lock, condition:
-        number = len(rows)
-        time.sleep(1)
-        rows.append(row)
-        assert len(rows) == number + 1
-"""
-
-
-def test_locks_of_a_module_that_a_client_imports(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The module outlives the run: its locks are in virtual time in each simulation, and real ones in real threads."""
-    (tmp_path / "imported_by_a_client.py").write_text(LAZY)
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def add(number: int) -> None:
-        import imported_by_a_client  # type: ignore[import-not-found]
-
-        with locks.Lock(("a", number)):
-            imported_by_a_client.add(number)
-
-    def scenario(simulation: Simulation) -> None:
-        for number in range(2):
-            simulation.client(add, number)
-        simulation.run()
-        assert simulation.time >= 2
-
-    try:
-        simulate(scenario, 5, patch=True)
-        monkeypatch.setattr(sys.modules["imported_by_a_client"].time, "sleep", lambda _: None)
-        with ThreadPoolExecutor(2) as pool:
-            assert list(pool.map(add, range(2))) == [None, None]
-        assert len(sys.modules["imported_by_a_client"].rows) == 12
-    finally:
-        del sys.modules["imported_by_a_client"]
-        locks.stop()
-
-
-def test_a_stuck_pair_with_a_lock_of_threading_is_told_whole(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Who took the lock of `threading` that the other one waits for, and which sleeps brought it about."""
-
-    def scenario(simulation: Simulation) -> None:
-        own = threading.Lock()
-
-        def one() -> None:
-            with own:
-                time.sleep(1)
-                with locks.Lock(("a",)):
-                    pass
-
-        def two() -> None:
-            with locks.Lock(("a",)):
-                time.sleep(0.5)
-                with own:
-                    pass
-
-        simulation.client(one, name="one")
-        simulation.client(two, name="two")
-        simulation.run()
-
-    with pytest.raises(Violation) as caught:
-        simulate(scenario, patch=True)
-    assert re.search(
-        r"^  two waits at .* for a lock of threading that one took$", str(caught.value), re.M
-    )
-    told = "\n".join(getattr(caught.value, "__notes__", [caplog.text]))  # Python 3.10 has none
-    assert "one sleeps 1 s" in told
-    assert "two waits for a lock of threading that one took" in told

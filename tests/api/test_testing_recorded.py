@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -48,22 +47,6 @@ def is_empty(jobs: Any) -> None:
     """It says so."""
     with pytest.raises(queue.Empty):
         jobs.get()
-
-
-def test_thing_is_used_as_it_is() -> None:
-    """Other attributes and methods are there, not recorded; attributes are set on the thing itself."""
-    thing = Plain()
-    seen: list[Any] = []
-
-    def use(jobs: Any) -> None:
-        jobs.put(1)
-        seen.append(jobs.get())
-        jobs.extra = 7
-        seen.append((jobs.extra, repr(jobs) == repr(thing), jobs.put.__name__))
-
-    one_by_one(use, thing=thing)
-    assert seen == [1, (7, True, "put")]
-    assert thing.extra == 7
 
 
 def test_what_was_lost_is_found_at_the_end() -> None:
@@ -123,22 +106,6 @@ def test_error_of_locks_says_nothing() -> None:
     assert str(caught.value).count("get() returned 'kept'") == 2
 
 
-def test_values_are_themselves_and_containers_as_they_were() -> None:
-    """A model gives back the very object that it was given; a list that changes later was another one then."""
-    thing, batch = object(), [1]
-
-    def change(jobs: Any) -> None:
-        batch.append(2)
-        assert jobs.get() is thing
-        assert jobs.get() == [1]
-
-    class Copying(Plain):
-        def put(self, job: Any) -> None:
-            super().put(list(job) if isinstance(job, list) else job)
-
-    one_by_one(lambda jobs: jobs.put(thing), lambda jobs: jobs.put(batch), change, thing=Copying())
-
-
 class Accounts:
     """A bank for one client alone."""
 
@@ -193,24 +160,6 @@ def test_parts_are_checked_by_themselves(hasty: str) -> None:
     text, _ = failure_of(scenario)
     assert "(all with account='bob')" in text
     assert "account-" not in text
-
-
-def test_calls_outside_of_clients_count() -> None:
-    """Before the run they come first; after it they are checked at once."""
-
-    def scenario(simulation: Simulation, jobs: Any, wrong: bool) -> None:
-        jobs = simulation.history(jobs, Jobs)
-        jobs.put("a")
-        simulation.client(lambda: jobs.get())
-        simulation.run()
-        if wrong:
-            jobs.jobs.append("b")
-        with pytest.raises(queue.Empty):
-            jobs.get()
-
-    scenario(Simulation(), Plain(), False)
-    with pytest.raises(Violation, match=r"the test  .*get\(\) returned 'b'"):
-        scenario(Simulation(), Plain(), True)
 
 
 def test_call_of_a_client_that_died_may_have_taken_effect() -> None:
@@ -293,31 +242,6 @@ def test_tasks_and_threads_have_histories() -> None:
     simulate(threads, 20, patch=True)
 
 
-def test_module_is_a_thing_and_a_function_makes_a_model() -> None:
-    """What is called need not be an object of a class; nor a model."""
-    values: deque[int] = deque()
-    thing = SimpleNamespace(put=values.append, get=values.popleft)
-    one_by_one(
-        lambda jobs: jobs.put(3),
-        lambda jobs: jobs.get(),
-        thing=thing,
-        model=lambda: SimpleModel([]),
-    )
-
-
-class SimpleModel(list[int]):
-    """A model that is a list itself."""
-
-    def __dir__(self) -> list[str]:
-        return ["put", "get"]
-
-    def put(self, value: int) -> None:
-        self.append(value)
-
-    def get(self) -> int:
-        return self.pop(0)
-
-
 # --- What is refused --------------------------------------------------------------------------------
 
 
@@ -335,26 +259,6 @@ def test_what_can_not_be_compared_is_refused(thing: Any, model: Any, key: str, s
     """At once, and by its name."""
     with pytest.raises(InvalidOption, match=says):
         Simulation().history(thing, model, key=key)
-
-
-def test_model_that_can_not_be_copied_is_refused() -> None:
-    """One with a lock in it, say."""
-
-    class Locked(Jobs):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lock = threading.Lock()
-
-    with pytest.raises(InvalidOption, match=r"can't be copied .*keep plain data in it"):
-        Simulation().history(Plain(), Locked)
-
-
-def test_call_that_the_model_does_not_take_is_refused() -> None:
-    """Where it is made: it is no call of the thing at all. So is a key that is none."""
-    with pytest.raises(TypeError, match="missing a required argument: 'job'"):
-        one_by_one(lambda jobs: jobs.put(), thing=Plain())
-    with pytest.raises(MisuseError, match=r"account=\[1\] can't be a key"):
-        one_by_one(lambda bank: bank.balance([1]), thing=Accounts(), model=Accounts, key="account")
 
 
 def test_too_many_orders_are_refused() -> None:

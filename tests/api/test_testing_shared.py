@@ -109,50 +109,6 @@ def test_readers_need_no_lock() -> None:
     simulate(scenario, 20)
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda things: things.update(a=1),
-        lambda things: list(things),
-        lambda things: len(things),
-        lambda things: things.pop("a", None),
-        lambda things: things.values(),
-        lambda things: "a" in things,
-    ],
-)
-def test_whole_containers(use: Any) -> None:
-    """What concerns all items concerns each one."""
-
-    def scenario(simulation: Simulation) -> None:
-        things = simulation.shared({"a": 0}, "things")
-        two(simulation, lambda: things.__setitem__("a", 1), lambda: use(things))
-
-    with pytest.raises(Violation, match="no lock keeps the two apart"):
-        simulate(scenario, 1)
-
-
-def test_lists_and_sets() -> None:
-    """What changes them writes; what only looks does not."""
-
-    def scenario(simulation: Simulation) -> None:
-        items = simulation.shared([1, 2])
-        names = simulation.shared({"a"})
-        two(
-            simulation,
-            lambda: (items[0], items.index(2), names.union("b"), "a" in names),
-            lambda: (len(items), list(names), bool(names)),
-        )
-
-    simulate(scenario, 5)
-
-    def wrong(simulation: Simulation) -> None:
-        items = simulation.shared([1, 2])
-        two(simulation, lambda: items.append(1), lambda: items[0])
-
-    with pytest.raises(Violation):
-        simulate(wrong, 1)
-
-
 def test_locks_of_threading_count() -> None:
     """With `patch=True`, one that both hold keeps them apart; two do not."""
 

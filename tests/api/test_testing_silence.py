@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import queue
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import gevent
@@ -16,7 +14,6 @@ import pytest
 
 import locks
 import locks_leader
-from locks.runtime.waiter import Waiter
 from locks.testing import Simulation, Summary, Violation, simulate
 from locks.testing.scenarios import NothingHappened
 from locks_leader import Behaviour, Election
@@ -57,28 +54,6 @@ def test_summary_says_what_has_happened() -> None:
     assert str(summary).startswith("50 schedules, ")
     assert str(simulate(alone, 2)) == "2 schedules, nobody ever waited"
     assert str(Summary(1, 1)) == "1 schedule, 1 deadlock"
-
-
-def test_summary_counts_timeouts_and_deaths() -> None:
-    """A wait that is given up and a client that is killed are counted, and nothing else is taken for them."""
-
-    def scenario(simulation: Simulation) -> None:
-        def hold() -> None:
-            with locks.Lock(A):
-                simulation.sleep(10)
-
-        def late() -> None:
-            simulation.sleep(1)
-            with pytest.raises(locks.LockTimeout), locks.transaction() as tx:
-                tx.write_lock(A, timeout=1)
-            simulation.kill(holder)
-
-        holder = simulation.client(hold)
-        simulation.client(late)
-        simulation.run()
-
-    summary = simulate(scenario, 5)
-    assert (summary.timeouts, summary.deaths, summary.deadlocks) == (5, 5, 0)
 
 
 def test_expectations_are_checked() -> None:
@@ -143,41 +118,6 @@ def test_error_in_a_thread_fails_the_run() -> None:
     assert threading.excepthook is hook
 
 
-def test_thread_that_is_left_behind_is_refused() -> None:
-    """Nobody would see what becomes of it."""
-    done = threading.Event()
-
-    def scenario(simulation: Simulation) -> None:
-        simulation.client(threading.Thread(target=done.wait, name="left").start)
-        simulation.run()
-
-    try:
-        with pytest.raises(
-            locks.MisuseError, match="thread left, which a client has begun, still r"
-        ):
-            simulate(scenario, 1)
-    finally:
-        done.set()
-
-
-def test_error_in_a_task_that_nobody_awaits_fails_the_run() -> None:
-    """A task that is begun and forgotten, and raises."""
-
-    def scenario(simulation: Simulation) -> None:
-        async def fail() -> None:
-            raise ZeroDivisionError
-
-        async def begin() -> None:
-            asyncio.get_running_loop().create_task(fail())
-            await asyncio.sleep(1)
-
-        simulation.client(begin)
-        simulation.run()
-
-    with pytest.raises(ZeroDivisionError):
-        simulate(scenario, 1)
-
-
 # --- What is not simulated is refused by its name ---------------------------------------------------
 
 
@@ -204,34 +144,6 @@ def test_what_is_not_simulated_is_refused_by_its_name(call: Callable[[], Any], n
 
 
 # --- Virtual time, and what hangs -------------------------------------------------------------------
-
-
-def test_wait_for_a_loss_is_in_virtual_time() -> None:
-    """`tx.lost.wait(seconds)` waits by the virtual clock; and is woken if the transaction is ended."""
-    waited: list[tuple[bool, float]] = []
-
-    def scenario(simulation: Simulation) -> None:
-        def work() -> None:
-            with locks.transaction() as tx:
-                tx.write_lock(A)
-                waited.append((tx.lost.wait(7200), simulation.time))
-            with suppress(locks.TransactionEnded), locks.transaction() as tx:
-                ended.append(tx)
-                waited.append((tx.lost.wait(7200), simulation.time))
-
-        def end() -> None:
-            simulation.sleep(10_000)
-            ended[0].agent.kill("enough")
-
-        ended: list[locks.Transaction] = []
-        simulation.client(work)
-        simulation.client(end)
-        simulation.run()
-
-    simulate(scenario, 1)
-    assert [found for found, _ in waited] == [False, True]
-    assert 7200 <= waited[0][1] < 7201
-    assert 10_000 <= waited[1][1] < 10_001
 
 
 @pytest.mark.parametrize(
@@ -264,33 +176,6 @@ def test_what_hangs_says_where(hang: Callable[[], object]) -> None:
     assert "test_testing_silence.py:" in text
     assert "in stand." in text
     assert "waits waits at test_testing_silence.py:" in text or "waits has not begun" in text
-
-
-def test_hang_that_is_swallowed_fails_all_the_same() -> None:
-    """A client that catches what the watchdog raises does not save the run."""
-
-    def scenario(simulation: Simulation) -> None:
-        def stand() -> None:
-            with suppress(Exception):
-                threading.Event().wait()
-
-        simulation.client(stand)
-        simulation.run(watchdog=0.1)
-
-    with pytest.raises(Violation, match="has not come back"):
-        simulate(scenario, [1])
-
-
-def test_other_greenlets_wait_as_ever() -> None:
-    """A client that lets gevent's hub run does not have other greenlets of the program wait in virtual time."""
-
-    def scenario(simulation: Simulation) -> None:
-        other = gevent.spawn(Waiter().wait, 0.001)
-        simulation.client(other.join)
-        simulation.run()
-        assert other.get() is False
-
-    simulate(scenario, 1)
 
 
 def test_slow_client_is_left_alone() -> None:

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import greenlet
 import pytest
 
 import locks
@@ -104,27 +103,6 @@ def test_same_seed_same_trace() -> None:
     assert done.stdout.splitlines() == "\n".join(traces[7]).splitlines()
 
 
-def test_other_seeds_other_orders() -> None:
-    """At each await that waits, whoever can go on may do so first."""
-    found = set()
-
-    def scenario(simulation: Simulation) -> None:
-        steps: list[str] = []
-
-        async def step(name: str) -> None:
-            steps.append(name)
-            await asyncio.sleep(0)
-            steps.append(name)
-
-        simulation.client(step, "a")
-        simulation.client(step, "b")
-        simulation.run()
-        found.add("".join(steps))
-
-    simulate(scenario, seeds=200)
-    assert found == {"aabb", "abab", "abba", "baab", "baba", "bbaa"}
-
-
 def test_between_two_awaits_no_task_goes_first() -> None:
     """What stands between two awaits is one step for tasks, also if it calls `locks`; for threads it is not."""
     kinds = set()
@@ -180,27 +158,6 @@ def test_transfers(simulation: Simulation) -> None:
     bank = Bank(simulation)
     simulation.run()
     assert bank.total == 300
-
-
-@pytest.mark.slow
-def test_deadlocks_of_tasks() -> None:
-    """Tasks that lock in opposite order get into deadlocks, with threads, too; one of each yields."""
-    actions: list[str] = []
-    parties: set[str] = set()
-
-    def scenario(simulation: Simulation) -> None:
-        Bank(simulation)
-        simulation.run()
-        for report in simulation.deadlocks:
-            actions.append(report.action)
-            parties.update(edge.waiter.client for edge in report.cycle)
-
-    simulate(scenario, seeds=50)
-    assert len(actions) > 10
-    # What a run takes first because it has learned may be surrendered: the function has not been told that it holds it.
-    assert "aborted" in actions
-    assert set(actions) <= {"aborted", "surrendered"}
-    assert {name.startswith("task ") for name in parties} == {True, False}
 
 
 @seeds(20)
@@ -324,87 +281,6 @@ def test_task_group(simulation: Simulation) -> None:
         simulation.client(function)
     simulation.run()
     assert cancelled == ["wait", "ExceptionGroup"]
-
-
-@seeds(10)
-def test_watch_and_call(simulation: Simulation) -> None:
-    """Watching, tokens, and all else that waits: as in a program."""
-
-    async def watch() -> list[int]:
-        seen = []
-        async with aio.watch(A) as views:
-            async for view in views:
-                seen.append(len(view.holders))
-                if view.holders:
-                    return seen
-        raise AssertionError("unreached")
-
-    async def hold() -> None:
-        await asyncio.sleep(1)
-        async with aio.transaction() as tx:
-            token = await tx.write_lock(A)
-            assert await tx.token(A) == token
-            (holder,) = await aio.call(locks.holders, A)
-            assert holder.client == "task hold-2"
-            assert not await tx.lost.wait(5)
-
-    watcher = simulation.client(watch)
-    simulation.client(hold)
-    simulation.run()
-    assert watcher.value == [0, 1]
-    assert watcher.name == "task watch-1"
-
-
-@seeds(10)
-def test_owners(simulation: Simulation) -> None:
-    """An `Owner` is one client, whoever acts for it, tasks and threads; it lets go when it is ended."""
-    session = locks.Owner("session")
-
-    async def begin() -> None:
-        assert await aio.Lock(A, owner=session).acquire()
-
-    def go_on() -> None:
-        simulation.sleep(10)
-        assert locks.Lock(A, owner=session).owned()
-        with session.acting(), locks.transaction() as tx:
-            tx.write_lock(B)
-        session.end()
-
-    async def next_one() -> float:
-        await asyncio.sleep(1)
-        async with aio.Lock(A):
-            return simulation.time
-
-    simulation.client(begin)
-    simulation.client(go_on)
-    waiting = simulation.client(next_one)
-    simulation.run()
-    assert 10 <= waiting.value < 11
-
-
-@seeds(10)
-def test_shared_primitives_of_asyncio(simulation: Simulation) -> None:
-    """Clients are tasks of one loop, so they can share queues, events and locks of asyncio."""
-    jobs: list[Any] = []
-    done: list[int] = []
-
-    async def make() -> None:
-        jobs.append(asyncio.Queue(1))
-        for number in range(4):
-            await jobs[0].put(number)
-
-    async def work() -> None:
-        while len(done) < 4:
-            await asyncio.sleep(0.1)
-            if jobs and not jobs[0].empty():
-                number = await jobs[0].get()
-                async with aio.Lock(("job", number)):
-                    done.append(number)
-
-    simulation.client(make)
-    simulation.client(work)
-    simulation.run()
-    assert done == [0, 1, 2, 3]
 
 
 # --- Several at once, for one owner ---------------------------------------------------------------
@@ -563,37 +439,6 @@ def test_what_is_left_is_cancelled(simulation: Simulation) -> None:
 # --- What is wrong is found -------------------------------------------------------------------------
 
 
-def lost_update(simulation: Simulation, locked: bool) -> None:
-    """Two tasks read, wait for something, and write."""
-    stock = {"apples": 3}
-
-    async def sell() -> None:
-        if locked:
-            async with aio.Lock(("stock", "apples")):
-                await take()
-        else:
-            await take()
-
-    async def take() -> None:
-        left = stock["apples"]
-        await asyncio.sleep(0.01)
-        stock["apples"] = left - 1
-
-    simulation.client(sell)
-    simulation.client(sell)
-    simulation.run()
-    assert stock["apples"] == 1
-
-
-def test_lost_update_is_found() -> None:
-    """An await between reading and writing, without a lock: found, with its seed; with a lock it is right."""
-    with pytest.raises(AssertionError) as caught:
-        simulate(lambda simulation: lost_update(simulation, locked=False))
-    if sys.version_info >= (3, 11):
-        assert "in a simulation with seed=" in caught.value.__notes__[0]
-    simulate(lambda simulation: lost_update(simulation, locked=True))
-
-
 def test_failure_is_raised(simulation: Simulation) -> None:
     """What a task raises comes out as it is; others are cancelled, and leave their blocks."""
     ended: list[str] = []
@@ -637,18 +482,6 @@ def test_stuck_tasks_are_found(simulation: Simulation) -> None:
     with pytest.raises(Violation, match="stuck: "):
         simulation.run(limit=1000)
     assert simulation.time < 1000
-
-
-def test_no_end_is_found(simulation: Simulation) -> None:
-    """A task that goes round in circles is stopped."""
-
-    async def spin() -> None:
-        while True:
-            await asyncio.sleep(0)
-
-    simulation.client(spin)
-    with pytest.raises(Violation, match="no end after 50 events"):
-        simulation.run(limit=50)
 
 
 @pytest.mark.slow
@@ -727,47 +560,3 @@ def test_blocking_calls_are_refused(simulation: Simulation) -> None:
 
     simulation.client(client)
     simulation.run()
-
-
-@seeds(10)
-def test_another_event_loop_is_refused(simulation: Simulation) -> None:
-    """A client that runs an event loop of its own would wait outside of the simulation."""
-
-    async def use() -> None:
-        async with aio.Lock(A):
-            pass
-
-    def runs_it() -> None:
-        simulation.sleep(1)
-        with pytest.raises(locks.MisuseError, match="give the coroutine function"):
-            asyncio.run(use())
-
-    async def hold() -> None:
-        async with aio.Lock(A):
-            await asyncio.sleep(10)
-
-    simulation.client(runs_it)
-    simulation.client(hold)
-    simulation.run()
-
-
-def test_within_an_event_loop_is_refused() -> None:
-    """`run` in a coroutine would run a loop within a loop; nothing of the outer loop is changed."""
-    simulation = Simulation()
-    simulation.client(in_a_thread)
-
-    async def main() -> None:
-        with pytest.raises(locks.MisuseError, match="in a plain function"):
-            simulation.run()
-        await asyncio.sleep(0)
-
-    asyncio.run(main())
-
-
-def test_loops_of_the_program_are_left_alone(simulation: Simulation) -> None:
-    """After a simulation asyncio is as it was: no loop runs, and a new one can."""
-    simulation.client(group_of_tasks)
-    simulation.run()
-    assert asyncio._get_running_loop() is None
-    assert isinstance(greenlet.getcurrent(), greenlet.greenlet)
-    asyncio.run(group_of_tasks())

@@ -662,14 +662,10 @@ def _told(ask: Callable[[], Any]) -> str:
 
 def test_each_watcher_ends_thin_locks(node: Node) -> None:
     """Who wants to hear of free locks inflates the one that is held, and no lock is thin until that ends."""
-    spans, server = object(), node.server
+    spans = object()
     begins: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
         (lambda: locks.watch(("b",), watcher=print), lambda: locks.unwatch(("b",), watcher=print)),
         (lambda: setattr(node, "trace", print), lambda: setattr(node, "trace", None)),
-        (
-            lambda: node.turn.run(setattr, server, "audit", Quiet()),
-            lambda: setattr(server, "audit", None),
-        ),
     ]
     lock = locks.Lock(("thin", 8))
     for begin, end in begins:
@@ -688,29 +684,6 @@ def test_each_watcher_ends_thin_locks(node: Node) -> None:
         wanted = ("c",), "write", (node.name,), "all"
         thin = ThinLock(node.thin, locks.Owner("x"), wanted, "x")
         assert not node.thin.take(thin, Hold(lock).take)
-
-
-class Quiet:
-    """An audit that notes nothing."""
-
-    def note(self, changed: Any) -> None:
-        """See `Audit`."""
-
-
-def test_a_transaction_is_thin(node: Node) -> None:
-    """With one lock it has no agent, but a token; then it has one, of the age of its beginning, with the same token."""
-    with locks.transaction(label="me") as tx:
-        assert type(node.thin.held) is LightAgent
-        token = tx.write_lock(("thin", 9))
-        assert node.thin.held.granted is not None
-        assert not node.agents_by_id
-        (holder,) = locks.holders(("thin",))
-        assert (holder.agent, holder.client, holder.number) == (tx.agent.id, "me", token)
-        assert tx.token(("thin", 9)) == token
-        tx.read_lock(("thin", 10))
-        assert len(locks.holders(("thin",))) == 2
-    assert not tx.agent.is_alive()
-    assert not node.agents()
 
 
 def test_which_transactions_are_thin(node: Node) -> None:
@@ -775,20 +748,6 @@ def test_a_thin_transaction_in_a_forked_child() -> None:
     assert out == "True\n" * 4
 
 
-def test_a_thin_lock_that_is_forgotten_is_said_at_the_end() -> None:
-    """The program's main thread ends, and holds it still."""
-    out = run_script(
-        """
-        import warnings, locks
-        warnings.simplefilter("always", ResourceWarning)
-        warnings.showwarning = lambda message, *_: print(message)
-        locks.Lock(("forgotten",)).acquire()
-        assert locks.start().thin.held
-        """
-    )
-    assert "forgotten" in out
-
-
 def test_a_call_from_within_a_thin_transactions_turn(node: Node) -> None:
     """A handler that comes there can release and end, which is done afterwards; all else is refused."""
     tx = locks.transaction()
@@ -808,17 +767,6 @@ def test_a_call_from_within_a_thin_transactions_turn(node: Node) -> None:
     assert tx.agent.is_alive()
     node.turn.run(tx.__exit__, None, None, None)
     assert not tx.agent.is_alive()
-
-
-def test_a_second_lock_of_a_client_belongs_to_the_same_transaction(node: Node) -> None:
-    """The first one is inflated, and both are released one by one."""
-    one, two = locks.Lock(("thin", 1)), locks.Lock(("thin", 2))
-    with one, two:
-        assert len({holder.agent for holder in locks.holders(("thin",))}) == 1
-        one.release()
-        assert [holder.lock_id for holder in locks.holders(("thin",))] == [("thin", 2)]
-        one.acquire()
-    assert not locks.holders(("thin",))
 
 
 def test_a_thin_lock_of_a_dead_thread_is_free_at_once(node: Node) -> None:
@@ -869,30 +817,6 @@ def test_an_rlock_is_thin(node: Node) -> None:
         lock.release()
 
 
-def test_an_rlock_of_an_owner_is_thin(node: Node) -> None:
-    """Another thread acquires it once more, and one of them is the last to release it."""
-    lock = locks.RLock(("thin", 17), owner=locks.Owner("job"))
-    assert lock.acquire()
-    assert _elsewhere(lock.acquire) == "True"
-    assert type(node.thin.held) is ThinRLock
-    lock.release()
-    assert node.thin.held is not None
-    assert _elsewhere(lock.release) == "None"
-    assert node.thin.held is None
-    assert not locks.holders(("thin",))
-
-
-def test_an_upgrade_of_a_thin_rlock(node: Node) -> None:
-    """It needs the agent."""
-    lock = locks.RLock(("thin", 18), "read")
-    with lock:
-        assert type(node.thin.held) is ThinRLock
-        with locks.RLock(("thin", 18)):
-            assert [each.mode for each in locks.holders(("thin",))] == ["read", "write"]
-        assert lock.owned()
-    assert not locks.holders(("thin",))
-
-
 def test_only_one_has_a_thin_lock(node: Node) -> None:
     """Threads count under locks that are thin at some times and not at others; no count is lost."""
     chance = random.Random(SEED)
@@ -914,21 +838,6 @@ def test_only_one_has_a_thin_lock(node: Node) -> None:
     for thread in threads:
         thread.join(3 * LIMIT)
     assert sum(counts) == 4 * 300
-
-
-def test_a_thin_lock_in_a_generator(node: Node) -> None:
-    """A block of a generator has its lock by an agent, and is left in any thread."""
-
-    def holding() -> Iterator[int]:
-        with locks.Lock(("thin", 5)) as lock:
-            yield lock.token()
-
-    generator = holding()
-    assert next(generator) > 0
-    thread = threading.Thread(target=generator.close)
-    thread.start()
-    thread.join(LIMIT)
-    assert not locks.holders(("thin", 5))
 
 
 def test_a_node_that_stops_releases_thin_locks(node: Node) -> None:

@@ -68,22 +68,6 @@ def test_a_wait_and_a_hold(traced: Traced) -> None:
     assert mine.status.status_code is StatusCode.UNSET
 
 
-def test_a_wait_that_is_given_up(traced: Traced) -> None:
-    """It is an error; nothing was held."""
-    with (
-        held(("x",)),
-        traced.provider.get_tracer("program").start_as_current_span("work") as work,
-        pytest.raises(locks.LockTimeout),
-        locks.transaction() as tx,
-    ):
-        tx.write_lock(("x",), timeout=0.01)
-    (wait,) = traced.spans("locks wait", 1)
-    assert (wait.attributes or {})["locks.outcome"] == "given_up"
-    assert wait.parent == work.get_span_context()
-    assert wait.status.status_code is StatusCode.ERROR
-    traced.spans("locks hold", 1)
-
-
 def test_a_deadlock(traced: Traced) -> None:
     """The wait, and what the one that was aborted has held, have the report, and a link to what the other one has held. Who
     closes the circle need not wait."""
@@ -113,12 +97,3 @@ def test_off(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(locks.MisuseError, match="otel"):
         locks.tracing.install()
     assert Agent.spans is None
-
-
-def test_who_waits_for_no_lock_makes_no_wait(traced: Traced) -> None:
-    """A token that is asked for, and locks that were granted just now, are not waited for: there is no span without ids."""
-    spans = Agent.spans
-    assert spans is not None
-    with locks.transaction() as tx:
-        tx.write_lock(("x",))
-        assert spans.waiting(tx.agent) is None

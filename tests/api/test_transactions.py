@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from typing import Any
 
-import gevent
 import pytest
 
 import locks
 from locks.model import SERIAL_BITS
-from locks.node import ports
-from locks.runtime.waiter import Waiter
 from tests.api.clients import Client, Run
 from tests.helpers import eventually
 
@@ -36,6 +32,7 @@ class Held:
 # --- The block ----------------------------------------------------------------------------------
 
 
+@pytest.mark.every_kind
 def test_block_holds_and_releases(run: Run) -> None:
     """A transaction begins with its block, holds what it locked, and releases it at the end."""
 
@@ -54,6 +51,7 @@ def test_block_holds_and_releases(run: Run) -> None:
     run.client().call(work)
 
 
+@pytest.mark.every_kind
 @pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt, locks.LockTimeout])
 def test_exception_in_the_body_goes_on(run: Run, error: type[BaseException]) -> None:
     """An exception of the block releases everything and goes on unchanged."""
@@ -96,40 +94,6 @@ def test_only_within_its_block(run: Run) -> None:
     run.client().call(work)
 
 
-def test_block_of_a_transaction_that_was_ended_from_outside(run: Run) -> None:
-    """A block whose transaction was stopped meanwhile raises `AgentEnded`: its locks were gone."""
-
-    def end_badly(error: Exception | None) -> None:
-        with locks.transaction() as tx:
-            tx.lock(A)
-            tx.agent.kill("enough")
-            if error is not None:
-                raise error
-
-    def work() -> None:
-        with pytest.raises(locks.TransactionEnded, match="stopped: enough"):
-            end_badly(None)
-        with pytest.raises(KeyError):  # the body's own exception is not hidden
-            end_badly(KeyError())
-
-    run.client().call(work)
-
-
-def test_two_transactions_of_one_client(run: Run) -> None:
-    """A client may be in a second transaction while it is in the first; each ends on its own."""
-
-    def work() -> None:
-        with locks.transaction() as outer:
-            outer.lock(A)
-            with locks.transaction() as inner:
-                inner.lock(B)
-                assert outer.agent.id < inner.agent.id
-            assert locks.holders(A)
-            assert not locks.holders(B)
-
-    run.client().call(work)
-
-
 def test_nested_transaction_wants_what_the_outer_one_holds(run: Run) -> None:
     """A client that would wait for itself is told so, and the request is taken back."""
 
@@ -160,6 +124,7 @@ def test_nested_transaction_wants_what_the_outer_one_holds(run: Run) -> None:
 # --- Locking several, unlocking, time limits --------------------------------------------------------
 
 
+@pytest.mark.every_kind
 def test_lock_all_or_nothing(run: Run) -> None:
     """When time runs out for one of several ids, none of them is locked or asked for any more."""
     held = Held(run.client(), B)
@@ -204,17 +169,6 @@ def test_lock_all_waits_for_all(run: Run) -> None:
     assert answer.get() == 3
 
 
-def test_lock_all_of_nothing(run: Run) -> None:
-    """Locking no ids returns at once."""
-
-    def work() -> None:
-        with locks.transaction() as tx:
-            tx.lock_all()
-            tx.lock_all([], read=[])
-
-    run.client().call(work)
-
-
 def test_time_limit_of_the_transaction(run: Run) -> None:
     """The limit of a transaction holds for each of its waits; that of a call comes first."""
     held = Held(run.client(), A)
@@ -252,18 +206,6 @@ def test_upgrade_that_runs_out_of_time_keeps_the_read_lock(run: Run) -> None:
     held.leave()
 
 
-def test_await_all_locks_that_runs_out_of_time(run: Run) -> None:
-    """When `await_all_locks` runs out of time the requests stay, and the message says so."""
-    held = Held(run.client(), A)
-    (client,) = run.begin(1)
-    client.lock_nowait(A)
-    with pytest.raises(locks.LockTimeout, match="the requests stay in the queue"):
-        client.await_all(timeout=0).get()
-    assert client.waits(A)
-    held.leave()
-    assert client.await_all(timeout=30).get().status == "have_all_locks"
-
-
 def test_unlock(run: Run) -> None:
     """A lock that is released within the block goes to the next one; the others stay."""
     held = Held(run.client(), A, B)
@@ -285,19 +227,6 @@ def _lock_and_end(*write: tuple[Any, ...]) -> int:
         return tx.token(write[0])
 
 
-def test_unlock_of_a_parent_keeps_the_children(run: Run) -> None:
-    """Releasing a table keeps the locks on its rows."""
-
-    def work() -> None:
-        with locks.transaction() as tx:
-            tx.lock(("t", 1))
-            tx.lock(("t",))
-            tx.unlock(("t",))
-            assert [c.lock_id for c in locks.holders(("t",))] == [("t", 1)]
-
-    run.client().call(work)
-
-
 def test_tokens_rise_from_holder_to_holder(run: Run) -> None:
     """Each holder of a lock has a larger fencing token than all before it; so has an upgrade."""
     clients = [run.client() for _ in range(3)]
@@ -310,24 +239,6 @@ def test_tokens_rise_from_holder_to_holder(run: Run) -> None:
             assert tx.write_lock(A) > read > tokens[-1]
 
     clients[0].call(upgrade)
-
-
-def test_token_after_a_surrender(run: Run) -> None:
-    """A lock that was surrendered and came back has a new, larger token."""
-    one, two = run.begin(2)
-    one.lock(A).get()
-    two.lock(B).get()
-    before = locks.fencing_token(two.agent, B)
-    first = one.lock(B)
-    run.until_waiting(one, B)
-    second = two.lock(A)
-    first.get()
-    with pytest.raises(locks.errors.NotHeld, match="does not hold it"):
-        two.agent.token(B)
-    between = locks.fencing_token(one.agent, B)
-    one.end()
-    second.get()
-    assert before < between < locks.fencing_token(two.agent, B)
 
 
 # --- Deadlocks ----------------------------------------------------------------------------------
@@ -357,6 +268,7 @@ def cross(run: Run, older: Client, younger: Client, **options: Any) -> tuple[Any
     return answer.get(), other.get()
 
 
+@pytest.mark.every_kind
 def test_deadlock_aborts_the_younger(run: Run) -> None:
     """In a deadlock the younger transaction is aborted, by default; its error has the report."""
     older, younger = run.client("older"), run.client("younger")
@@ -384,6 +296,7 @@ def test_deadlock_aborted_survives_pickle(run: Run) -> None:
     assert [type(edge) for edge in copy.deadlock.cycle] == [locks.values.Edge, locks.values.Edge]
 
 
+@pytest.mark.every_kind
 def test_deadlock_with_surrender(run: Run) -> None:
     """With `on_deadlock="surrender"` both go on, and both are told of it."""
     older, younger = run.client(), run.client()
@@ -409,36 +322,6 @@ def test_upgrade_deadlock_aborts(run: Run) -> None:
     assert caught.value.deadlock.action == "aborted"
     answer.get()
     clients[0].call(transactions[0].__exit__, None, None, None)
-
-
-def test_upgrade_of_rows_to_their_table_aborts(run: Run) -> None:
-    """The same when the holders of two rows both lock the table."""
-    clients = [run.client(), run.client()]
-    transactions = [locks.transaction() for _ in clients]
-    for i, (client, tx) in enumerate(zip(clients, transactions, strict=True)):
-        client.call(tx.__enter__)
-        client.call(tx.write_lock, ("t", i))
-    answer = clients[0].do(transactions[0].write_lock, ("t",))
-    eventually(lambda: locks.queue(("t",)).waiting)
-    with pytest.raises(locks.DeadlockAborted):
-        clients[1].call(transactions[1].write_lock, ("t",))
-    answer.get()
-    clients[0].call(transactions[0].__exit__, None, None, None)
-
-
-def test_deadlock_before_anything_was_granted_is_not_aborted(run: Run) -> None:
-    """Locks that a client was not told of yet are surrendered even where it would be aborted."""
-    holder = Held(run.client(), ("x",))
-    one, two = run.begin(2, abort_on_deadlock=True)
-    one.call(locks.lock_objects, one.agent, [(("x",), "write"), (A, "write")])
-    two.call(locks.lock_objects, two.agent, [(B, "write"), (A, "write")])
-    one.lock_nowait(B)
-    holder.leave()
-    assert one.await_all().get().status == "have_all_locks"
-    assert one.status().deadlocks
-    one.end()
-    assert two.await_all().get().status == "have_all_locks"
-    assert locks.statistics().aborted == 0
 
 
 def test_body_that_hides_the_abort(run: Run) -> None:
@@ -485,6 +368,7 @@ def test_run_transaction_returns_the_value(run: Run) -> None:
     assert not calls[0].agent.is_alive()
 
 
+@pytest.mark.every_kind
 def test_run_transaction_runs_again(run: Run) -> None:
     """An aborted function is run again in a new transaction of the same age."""
     older, younger = run.client(), run.client()
@@ -578,21 +462,6 @@ def test_run_transaction_within_another(run: Run) -> None:
     assert tries == ["outer", "inner"] * 2
 
 
-def test_run_transaction_time_limit(run: Run) -> None:
-    """The time limit is that of each wait; a timeout is not retried."""
-    held = Held(run.client(), A)
-    tries = []
-
-    def work(tx: locks.Transaction) -> None:
-        tries.append(tx)
-        tx.lock(A)
-
-    with pytest.raises(locks.LockTimeout):
-        run.client().call(locks.run_transaction, work, timeout=0)
-    assert len(tries) == 1
-    held.leave()
-
-
 # --- Lock and RWLock --------------------------------------------------------------------------------
 
 
@@ -630,22 +499,7 @@ def test_lock_in_a_with_statement(run: Run) -> None:
     run.client().call(work)
 
 
-def test_lock_waits(run: Run) -> None:
-    """Who acquires a lock that another one holds waits until it is released; others see it."""
-    lock = locks.Lock(A)
-    one, two = run.client(), run.client()
-    one.call(lock.acquire)
-    answer = two.do(lock.acquire)
-    eventually(lambda: locks.queue(A).waiting)
-    assert lock.locked()
-    assert not lock.owned()
-    one.call(lock.release)
-    assert answer.get() is True
-    assert two.call(lock.owned)
-    assert not one.call(lock.owned)
-    two.call(lock.release)
-
-
+@pytest.mark.every_kind
 def test_lock_blocking_and_timeout(run: Run) -> None:
     """`blocking` and `timeout` mean what they mean for a `threading.Lock`."""
     lock = locks.Lock(A)
@@ -699,28 +553,6 @@ def test_lock_is_not_reentrant(run: Run) -> None:
     run.client().call(work)
 
 
-def test_owner_has_let_go_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client has the lock of its owner; another one lets go of it: it is acquired at the end of the limit."""
-    owner = locks.Owner("shared")
-    lock = locks.Lock(A, owner=owner)
-    waits: list[float | None] = []
-
-    class Meanwhile(Waiter):
-        def wait(self, timeout: float | None = None, *, idle: bool = False) -> bool:
-            waits.append(timeout)
-            gevent.get_hub().threadpool.spawn(lock.release).get()
-            return False
-
-    with monkeypatch.context() as patched:
-        patched.setattr(ports, "Waiter", lambda: Waiter() if waits else Meanwhile())
-        assert lock.acquire() is True
-        waits.clear()
-        assert lock.acquire(timeout=20) is True
-    assert waits == [20]
-    assert lock.acquire(timeout=0.01) is False
-    owner.end()
-
-
 def test_release_of_what_is_not_held_is_a_runtime_error(run: Run) -> None:
     """As that of a `threading.Lock` is: programs that catch that one go on."""
     with pytest.raises(RuntimeError, match="does not hold it") as caught:
@@ -743,18 +575,6 @@ def test_lock_is_released_by_its_owner_only(run: Run) -> None:
     one.call(lock.release)
     with pytest.raises(locks.errors.NotHeld):
         one.call(lock.release)
-
-
-def test_locks_of_a_client_that_ends(run: Run) -> None:
-    """A client that ends without releasing frees its locks."""
-    lock = locks.Lock(A)
-    one, two = run.client(), run.client()
-    one.call(lock.acquire)
-    answer = two.do(lock.acquire)
-    eventually(lambda: locks.queue(A).waiting)
-    run.stop(one)
-    assert answer.get() is True
-    two.call(lock.release)
 
 
 def test_deadlock_between_locks(run: Run) -> None:
@@ -818,34 +638,6 @@ def test_block_that_hides_the_loss_of_its_lock(run: Run) -> None:
     one.call(b.release)
 
 
-def test_several_locks_of_one_client(run: Run) -> None:
-    """What a client holds by `Lock`s belongs to one transaction, from the first to the last."""
-
-    def work() -> None:
-        with locks.Lock(A), locks.Lock(B):
-            assert locks.statistics().agents == 1
-            assert locks.holders(A)[0].agent == locks.holders(B)[0].agent
-            with locks.Lock(("a", "row")) as row:
-                assert row.token()
-        assert locks.statistics().agents == 0
-
-    run.client().call(work)
-
-
-def test_lock_below_another(run: Run) -> None:
-    """A lock covers what is below it: `locked` says so, and others wait."""
-    table, row = locks.Lock(("t",)), locks.Lock(("t", 1))
-    one, two = run.client(), run.client()
-    one.call(table.acquire)
-    assert row.locked()
-    assert two.call(row.acquire, False) is False
-    one.call(table.release)
-    two.call(row.acquire)
-    assert not table.locked()  # somebody holds a part of it only
-    assert one.call(table.acquire, False) is False
-    two.call(row.release)
-
-
 def test_rwlock(run: Run) -> None:
     """An `RWLock` has many readers or one writer."""
     lock = locks.RWLock(A)
@@ -876,14 +668,6 @@ def test_rwlock_in_with_statements(run: Run) -> None:
             assert [c.mode for c in locks.holders(A)] == ["write"]
 
     run.client().call(work)
-
-
-@pytest.mark.parametrize("make", [locks.Lock, locks.RWLock])
-@pytest.mark.parametrize("bad", ["a", (), ([],), None])
-def test_locks_of_bad_ids(make: Callable[[Any], Any], bad: Any) -> None:
-    """A lock of a bad id can't be made."""
-    with pytest.raises(locks.errors.InvalidLockId, match="lock id"):
-        make(bad)
 
 
 # --- What others see of a client ----------------------------------------------------------------
@@ -917,17 +701,6 @@ def test_a_label_is_a_line_of_text(label: Any) -> None:
     """Others show it."""
     with pytest.raises(locks.errors.InvalidOption, match="label="):
         locks.transaction(label=label)
-
-
-def test_a_greenlet_without_a_name_is_called_after_its_function() -> None:
-    """`Greenlet-0` says nothing to anybody."""
-
-    def import_all() -> str:
-        with locks.transaction() as tx:
-            tx.write_lock(A)
-            return locks.holders(A)[0].client
-
-    assert ".import_all (Greenlet-" in gevent.spawn(import_all).get()
 
 
 # --- Running it again ---------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def locks(servers: Servers, *arguments: str) -> Done:
     known = [] if "--servers" in arguments else ["--servers", ",".join(servers.addresses)]
     known += [] if servers.copies is None else [f"--copies={servers.copies}"]
     known += ["--cookie-file", str(servers.world.cookie_file)]
-    if "--audit" in arguments or arguments[0] == "config":  # they ask no server
+    if arguments[0] == "config":  # it asks no server
         known = []
     out, error = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(error):

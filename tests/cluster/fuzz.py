@@ -18,6 +18,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import locks
+from locks.actors import GeventActor
 from locks.core import messages
 from locks.groups.scope import scope_of
 from locks.model import AgentId, LockId, Place, RequestRecord
@@ -250,33 +251,7 @@ def _granted(maker: Maker, rig: Rig) -> bytes:
     return control.Send(rig.agent, (OURS, Atom("granted"), *made)).pack()
 
 
-def _call(verb: str, *kinds: Any) -> Message:
-    def make(maker: Maker, rig: Rig) -> bytes:
-        client = maker.spot(rig.me, [Pid(1, A, 1), Pid(1, "c@127.0.0.1", 1), None, 1, "x"])
-        caller = maker.spot(rig.me, [Pid(1, A, 1), Pid(1, "c@127.0.0.1", 1)], same_type=True)
-        tag = maker.spot(rig.reference(), [[1], None, {}, Reference(A, 1, (1,)), "x"])
-        request = (OURS, Atom(verb), client, *[maker.of(each) for each in kinds])
-        return control.Send(rig.agent, (CALL, (caller, tag), request)).pack()
-
-    return make
-
-
-class _Objects:
-    """What is to be locked, as a client on another node says it."""
-
-
-OBJECTS, TEXT_MODE, REQUIRE, NODE_LIST, FLAG = (_Special() for _ in range(5))
-SPECIAL[OBJECTS] = lambda maker: maker.spot(
-    [maker.all_of([LockId, TEXT_MODE, NODE_LIST, REQUIRE])], [None, (), 1, [1], [None]]
-)
-SPECIAL[TEXT_MODE] = lambda maker: maker.spot(
-    "write", ["writes", None, 1, Atom("write"), "x" * 9999]
-)
-SPECIAL[REQUIRE] = lambda maker: maker.spot("all", ["alls", None, 1, Atom("all"), "x" * 9999])
-SPECIAL[FLAG] = lambda maker: maker.spot("notify", ["__class__", None, 1, "id", "x" * 9999])
-SPECIAL[NODE_LIST] = lambda maker: maker.spot(
-    [A], [[], None, [1], ["x" * 300], [Atom(A)], [[A]], 1, A]
-)
+OF_ACTORS = (1, 8, 18)  # a link or an exit of an agent is refused
 
 
 def _control(operation: int) -> Message:
@@ -291,7 +266,7 @@ def _control(operation: int) -> Message:
             if name == "_pid" or (name == "_process" and operation in (19, 20, 21)):
                 first = pids == 0 and mine_first
                 pids += 1
-                good = rig.me if first else Pid(rig.agent.number, A, rig.agent.creation)
+                good = rig.me if first else rig.actor if operation in OF_ACTORS else rig.agent
                 wrong = mine if operation not in (29, 30) or first else [1, None, "x"]
                 made.append(maker.spot(good, wrong, same_type=name == "_process"))
             elif name == "_process":
@@ -368,12 +343,6 @@ KINDS: dict[str, Message] = {
     **{kind.__name__: _to_server(kind) for kind in get_args(messages.ServerMessage)},
     **{kind.__name__: _to_agent(kind) for kind in get_args(messages.AgentMessage)},
     "granted": _granted,
-    "ask": _call("ask", OBJECTS),
-    "lock": _call("lock", OBJECTS),
-    "unlock": _call("unlock", LockId),
-    "token": _call("token", LockId),
-    "surrender": _call("surrender", LockId, AgentId, NODE_LIST),
-    "flag": _call("flag", FLAG, bool),
     **{f"operation {number}": _control(number) for number in CONTROL},
     "original lock": _original("lock", ORIGINAL_ID, OWN_PID, AgentId, MODE),
     "original watch": _original("watch", ORIGINAL_ID, OWN_PID),
@@ -399,10 +368,6 @@ KINDS |= {
     for kind in get_args(tunnel_messages.Message)
     if (process, kind) != (TUNNELS, tunnel_messages.Open)  # that makes one
 }
-# A wrong argument of these is answered with an error, as a wrong argument of a client on this node is.
-ANSWERED = ("ask", "lock", "unlock", "token", "surrender", "flag")
-
-
 # --- The node -----------------------------------------------------------------------------------
 
 
@@ -431,12 +396,13 @@ class Rig:
         self._count = 0
         cluster.distribution.links[BAD] = self.link
         self.node.turn.run(cluster.joined, BAD)
-        self.client = cluster.remotes.ref(BAD, self.me)
         self.holder = self.node.spawn_agent()
         self.holder.lock_all([(("x", 1), "write", (A,), "all"), (("z",), "read", (A,), "all")], 5)
-        made = self.node.spawn_agent(self.client)
+        made = self.node.spawn_agent()
         self.node.turn.run(made.event, made.machine.ask_all, [(("x",), "write", (A,), "all")])
         self.agent = Pid(made.id.created, A, cluster.distribution.creation)
+        self._actor = GeventActor.start()
+        self.actor = self.node.turn.run(cluster.remotes.pid_of, self._actor)
         self.made = made
         self.scope = self.node.turn.run(scope_of, self.node, SCOPE)
         self.take(_to_server(messages.Watch)(Maker(1, None, made.id), self))
@@ -472,6 +438,7 @@ class Rig:
 
     def close(self) -> None:
         """Put the link away, before the node is stopped."""
+        self._actor.stop()
         self.cluster.distribution.links.pop(BAD, None)
 
     def encode(self, term: Any) -> bytes:
@@ -521,7 +488,6 @@ class Rig:
             list(processes._calls),
             list(processes._names),
             list(processes._locals),
-            {name: list(there) for name, there in cluster.clients._waits.items()},
             dict(cluster.members),
             dict(cluster.distribution.addresses),
             self.node.alive,

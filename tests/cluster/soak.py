@@ -6,7 +6,7 @@
 Real processes on loopback: first 3 lock servers for half of the time, then 5. Workers lock a few ids by
 majority, take a fencing token, and increase numbers in files that fence (`tests.cluster.ledger`). Meanwhile
 processes are killed and restarted, or stopped for a while; links are cut, stalled in one direction or both, or slow;
-clocks are wrong (by less than what decision 0005 assumes: the time from one start to another one's restart).
+clocks are wrong (by less than what decision 0009 assumes: the time from one start to another one's restart).
 A node with bugs that knows the cookie, strangers, and programs that come and go are there all the time
 (`tests.cluster.pests`), and stay when everything else heals.
 

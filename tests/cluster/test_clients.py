@@ -1,9 +1,9 @@
-"""Agents whose client is on another node, and who watches lock ids of other nodes."""
+"""Actors that use the locks of another node: by an actor there, and by watching lock ids."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ X = ("x",)
 
 
 class Client(pykka.ThreadingActor):
-    """A client: it runs what it is sent, in its own thread, and keeps what it is told else."""
+    """It runs what it is sent, in its own thread, and keeps what it is told else."""
 
     use_daemon_thread = True
 
@@ -35,46 +35,6 @@ class Client(pykka.ThreadingActor):
         return None
 
 
-class Pair:
-    """An agent of node a whose client is an actor of node b, where `do` is done."""
-
-    def __init__(self, nodes: Nodes, **options: Any) -> None:
-        self.a, self.b = nodes.meet(A, B, mesh=False)
-        self.client = Client.start()
-        self.b.register("client", self.client)
-        keeper = Client.start()
-        self.a.register("keeper", keeper)
-        # The client sends its reference, and is given that of its agent.
-        self.b.remote("keeper", A).tell(self.client)
-        there = eventually(lambda: keeper.ask(lambda self: self.told))[0]
-        assert isinstance(there, locks.node.RemoteRef)
-        self.agent = self.a.spawn_agent(there, **options)
-        there.tell(("agent", self.agent))
-        ((_, self.ref),) = eventually(lambda: self.told)
-        self.forget()
-
-    def ask(self, job: Callable[[Any], Any]) -> Any:
-        """Have the client do something with its agent; returns a future."""
-
-        def perform(_: Client) -> Any:
-            return job(self.ref)
-
-        return self.client.ask(perform, block=False)
-
-    def do(self, job: Callable[[Any], Any]) -> Any:
-        """Have the client do something with its agent, and wait for it."""
-        return self.ask(job).get(timeout=10)
-
-    @property
-    def told(self) -> list[Any]:
-        """What the client was told."""
-        return self.client.ask(lambda self: list(self.told), timeout=5)
-
-    def forget(self) -> None:
-        """Forget what it was told."""
-        self.client.ask(lambda self: self.told.clear(), timeout=5)
-
-
 @contextmanager
 def program_of(node: locks.node.Node) -> Iterator[None]:
     """Let the functions of `locks` work on a node."""
@@ -82,154 +42,65 @@ def program_of(node: locks.node.Node) -> Iterator[None]:
         yield
 
 
-def test_a_client_on_another_node(nodes: Nodes) -> None:
-    """A client uses an agent of another node with the same functions as one of its own."""
-    pair = Pair(nodes)
-    with program_of(pair.b):
-        assert isinstance(pair.ref, locks.node.RemoteRef)
-        result = pair.do(lambda ref: locks.lock(ref, X, "read", [A, B], timeout=5))
-        assert result == locks.values.LockResult("have_all_locks", ())
-        pair.do(lambda ref: locks.lock_nowait(ref, ("y",), "write", [A]))
-        pair.do(lambda ref: locks.await_all_locks(ref, timeout=5))
-        assert pair.do(locks.transaction_status).status == "have_all_locks"
-        infos = pair.do(locks.lock_info)
-        assert {info.lock_id: info.granted for info in infos} == {X: (A, B), ("y",): (A,)}
-        assert infos == pair.agent.lock_info()
-        token = pair.do(lambda ref: locks.fencing_token(ref, X, timeout=5))
-        assert token == eventually(lambda: pair.agent.machine.token(X))
-        pair.do(lambda ref: locks.ensure_held(ref))
-        pair.do(lambda ref: locks.unlock(ref, X))
-        assert [info.lock_id for info in pair.do(locks.lock_info)] == [("y",)]
-        pair.do(lambda ref: locks.change_flag(ref, "abort_on_deadlock", True))
-        assert pair.a.view(("y",)).holders[0].agent == pair.agent.id
-        pair.do(locks.end_transaction)
-        with pytest.raises(locks.TransactionEnded):
-            pair.do(lambda ref: locks.lock(ref, X, timeout=5))
-    eventually(lambda: pair.a.statistics().agents == 0)
+# --- An actor there ----------------------------------------------------------------------------
 
 
-def test_nodes_by_default_are_the_clients(nodes: Nodes) -> None:
-    """A client that names no nodes locks on its own node, wherever its agent is."""
-    pair = Pair(nodes)
-    with program_of(pair.b):
-        pair.do(lambda ref: locks.lock(ref, X, timeout=5))
-        assert pair.b.view(X).holders[0].agent == pair.agent.id
-        assert pair.a.view(X).holders == ()
+class Locker(pykka.ThreadingActor):
+    """It locks for those who ask it."""
+
+    use_daemon_thread = True
+
+    def lock(self, lock_id: Any, timeout: float) -> int:
+        """Lock an id; returns the fencing token."""
+        if not hasattr(self, "agent"):
+            self.agent = locks.spawn_agent()
+        locks.lock(self.agent, lock_id, nodes=[A], timeout=timeout)
+        return locks.fencing_token(self.agent, lock_id)
 
 
-def test_only_the_client(nodes: Nodes) -> None:
-    """Nobody but the client may use the agent, on its own node or another one."""
-    pair = Pair(nodes)
-    with program_of(pair.b):
-        with pytest.raises(locks.errors.NotClient):
-            locks.lock(pair.ref, X, timeout=5)
-        with pytest.raises(locks.errors.NotClient):
-            locks.end_transaction(pair.ref)
-        assert locks.transaction_status(pair.ref).status == "no_locks"  # to be seen by everybody
-    with program_of(pair.a), pytest.raises(locks.errors.NotClient):
-        locks.lock(pair.agent, X, timeout=5)
-    assert pair.agent.lock_info() == []
+def test_a_lock_by_an_actor_there(nodes: Nodes) -> None:
+    """Who wants a lock from another node asks an actor there. Its errors arrive with what they are about; its end releases the lock."""
+    a, b = nodes.meet(A, B)
+    with program_of(a):
+        actors = [Locker.start() for _ in range(2)]
+        for number, actor in enumerate(actors):
+            a.register(f"locker {number}", actor)
+        one, two = (b.remote(f"locker {number}", A).proxy() for number in range(2))
+        token = one.lock(X, 5).get(timeout=60)
+        assert a.view(X).holders[0].number == token
+        with pytest.raises(locks.LockTimeout) as raised:
+            two.lock(X, 0.05).get(timeout=60)
+        assert raised.value.lock_ids == (X,)
+        waits = two.lock(X, 60)
+        actors[0].stop()
+        assert waits.get(timeout=60) > token
+        for actor in actors:
+            actor.stop()
+    eventually(lambda: not a.view(X).requests)
 
 
-def test_misuse_by_a_client_elsewhere(nodes: Nodes) -> None:
-    """What is wrong is refused with the same errors, and changes nothing."""
-    pair = Pair(nodes)
-    with program_of(pair.b):
-        for error, wrong in (
-            (locks.errors.InvalidLockId, lambda ref: locks.lock(ref, "x")),
-            (locks.errors.InvalidOption, lambda ref: locks.lock(ref, X, "both")),  # type: ignore[arg-type]
-            (locks.errors.InvalidOption, lambda ref: locks.lock(ref, X, nodes=[])),
-            (locks.errors.InvalidOption, lambda ref: locks.lock(ref, X, timeout=-1)),
-            (locks.errors.NotHeld, lambda ref: locks.unlock(ref, X)),
-            (locks.errors.NotHeld, lambda ref: locks.fencing_token(ref, X)),
-            (locks.CannotServe, lambda ref: locks.lock(ref, X, nodes=["none@127.0.0.1"])),
-            (locks.errors.InvalidOption, lambda ref: locks.change_flag(ref, "notify", print)),
-            (locks.MisuseError, lambda ref: locks.change_flag(ref, "no flag", True)),  # type: ignore[arg-type]
+def test_a_client_is_on_its_agents_node(nodes: Nodes) -> None:
+    """An agent has no client on another node, and is used by nobody there; the error says what to do."""
+    a, b = nodes.meet(A, B)
+    b.register("client", Client.start())
+    with pytest.raises(locks.errors.InvalidOption, match="ask that actor"):
+        a.spawn_agent(a.remote("client", B))
+    agent = b.spawn_agent()
+    agent.ask_for([(X, "write", (A,), "all")])
+    (ref,) = eventually(lambda: a.server.proxy().agents(X).get())
+    with program_of(a):
+        for use in (locks.lock_info, locks.end_transaction, lambda ref: locks.lock(ref, X)):
+            with pytest.raises(locks.MisuseError, match="ask that actor"):
+                use(ref)
+        for call in (
+            lambda: ref.proxy().lock_info().get(timeout=60),
+            lambda: ref.ask("x", timeout=60),
         ):
-            with pytest.raises(error):
-                pair.do(wrong)
-        assert pair.do(locks.lock_info) == []
-
-
-def test_a_timeout_withdraws(nodes: Nodes) -> None:
-    """A client that stops waiting leaves nothing behind at the lock server."""
-    pair = Pair(nodes)
-    holder = pair.a.spawn_agent()
-    holder.lock_all([(X, "write", (A,), "all")], 5)
-    with program_of(pair.b):
-        with pytest.raises(locks.LockTimeout):
-            pair.do(lambda ref: locks.lock(ref, X, "write", [A], timeout=0.05))
-        eventually(lambda: pair.a.view(X).waiting == ())
-        assert pair.b.cluster is not None
-        assert pair.b.cluster.processes._monitors == {}
-        assert pair.do(locks.lock_info) == []
-        holder.end_transaction()
-        assert pair.do(lambda ref: locks.lock(ref, X, "write", [A], timeout=5))
-
-
-@pytest.mark.parametrize("end", ["client", "connection"])
-def test_the_end_of_the_client(nodes: Nodes, end: str) -> None:
-    """An agent ends with its client, also when that is on another node and waits for a lock."""
-    pair = Pair(nodes)
-    other = pair.a.spawn_agent()
-    other.lock_all([(("y",), "write", (A,), "all")], 5)
-    with program_of(pair.b):
-        pair.do(lambda ref: locks.lock(ref, X, "write", [A, B], timeout=5))
-        waits = pair.ask(lambda ref: locks.lock(ref, ("y",), "write", [A]))
-        eventually(lambda: pair.a.view(("y",)).waiting)
-        if end == "client":
-            pair.client.actor_stopped.set()
-            pykka.ActorRegistry.unregister(pair.client)
-        else:
-            pair.a.disconnect(B)
-        eventually(lambda: not pair.agent.is_alive())
-        with pytest.raises(locks.TransactionEnded):
-            waits.get(timeout=5)
-    eventually(lambda: not pair.a.view(X).requests)
-    eventually(lambda: not pair.b.view(X).requests)
-    eventually(lambda: not pair.a.view(("y",)).waiting)
-
-
-def test_notifications(nodes: Nodes) -> None:
-    """A client on another node is notified by messages: agent, kind and value."""
-    pair = Pair(nodes, notify=True)
-    with program_of(pair.b):
-        pair.do(lambda ref: locks.lock(ref, X, "write", [A], timeout=5))
-
-        def kinds() -> list[str]:
-            return [
-                message[2]
-                for message in pair.told
-                if message[0] == locks.values.Atom("locks_agent")
-            ]
-
-        eventually(lambda: "have_all_locks" in kinds())
-        assert "lock_info" in kinds()
-        assert all(message[1] == pair.ref for message in pair.told)
-
-
-def test_nothing_is_left_of_transactions(nodes: Nodes) -> None:
-    """Many transactions of a client on another node leave nothing behind, there or here."""
-    pair = Pair(nodes)
-    keeper = pair.agent.client
-    with program_of(pair.b):
-        pair.do(locks.end_transaction)
-        for _ in range(5):
-            agent = pair.a.spawn_agent(keeper)
-            keeper.tell(("agent", agent))
-            eventually(lambda: pair.told)
-            ((_, ref),) = pair.told
-            pair.forget()
-            pair.do(lambda _, ref=ref: locks.lock(ref, X, "write", [A], timeout=5))  # type: ignore[misc]
-            with pytest.raises(locks.errors.NotHeld):
-                pair.do(lambda _, ref=ref: locks.fencing_token(ref, ("z",)))  # type: ignore[misc]
-            pair.do(lambda _, ref=ref: locks.end_transaction(ref))  # type: ignore[misc]
-    eventually(lambda: pair.a.statistics().agents == 0)
-    assert pair.a.cluster is not None
-    assert pair.b.cluster is not None
-    assert pair.a.cluster.clients._waits == {}
-    eventually(lambda: not pair.a.cluster.processes._monitors)  # type: ignore[union-attr]
-    eventually(lambda: not pair.b.cluster.processes._monitored)  # type: ignore[union-attr]
+            with pytest.raises(locks.MisuseError, match="only on its own node"):
+                call()
+        assert agent.is_alive()
+        locks.facts.break_transaction(ref, reason="it is named by its reference", by="me")
+    eventually(lambda: not agent.is_alive())
 
 
 # --- Watching -----------------------------------------------------------------------------------
@@ -320,38 +191,3 @@ def test_views_of_requests_between_others(nodes: Nodes) -> None:
     assert tuple(views[-1].requests) == b.view(X).requests
     assert link(a, B).closed is None
     until_members(a, B)
-
-
-@pytest.mark.parametrize("youngest", ["inner", "outer"])
-def test_a_client_on_another_node_with_two_agents(nodes: Nodes, youngest: str) -> None:
-    """Its wait with one of them holds up the other one of the same node; a deadlock by that is found."""
-    pair = Pair(nodes)
-    outer, ref = pair.agent, pair.ref
-    mine = pair.a.spawn_agent()
-    second = pair.a.spawn_agent(outer.client, abort_on_deadlock=True)
-    outer.client.tell(("agent", second))
-    ((_, second_ref),) = eventually(lambda: pair.told)
-    if youngest == "outer":
-        outer, second, ref, second_ref = second, outer, second_ref, ref
-    y = ("y",)
-    with program_of(pair.b):
-        pair.do(lambda _: locks.lock(ref, X, nodes=[A], timeout=5))
-        mine.lock_all([(y, "write", (A,), "all")], 5)
-        waits = pair.ask(lambda _: locks.lock(second_ref, y, nodes=[A], timeout=30))
-        eventually(lambda: pair.a.view(y).waiting)
-        mine.ask_for([(X, "write", (A,), "all")])
-        with pytest.raises(locks.DeadlockAborted) as caught:
-            waits.get(timeout=30)
-        (report,) = mine.machine.deadlocks
-        assert str(report) in str(caught.value)
-        assert report.agent == (outer.id if youngest == "outer" else second.id)
-        assert len(report.agents) == 3
-        assert report.run_again == outer.id
-        assert not pair.a.view(y).waiting
-        if youngest == "inner":
-            pair.do(lambda _: locks.end_transaction(ref))
-        mine.await_all(30)
-        mine.end_transaction()
-        if youngest == "outer":
-            pair.do(lambda _: locks.end_transaction(second_ref))
-    eventually(lambda: pair.a.statistics().agents == 0)

@@ -1,4 +1,4 @@
-"""Many programs that want one lock of three servers, all the time (decision 0040)."""
+"""Many programs that want one lock of three servers, all the time (decision 0014)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import pytest
 import locks
 from tests.cluster.harness import Server, World
 from tests.cluster.nodes import A, News, Nodes, until_members
-from tests.cluster.test_clients import Pair, program_of
+from tests.cluster.test_clients import program_of
 from tests.helpers import LIMIT, eventually
 
 HOLDER, ME = "holder@127.0.0.1", "me@127.0.0.1"
@@ -157,20 +157,3 @@ def test_a_deadlock_between_a_table_and_its_12000_rows(world: World, nodes: Node
     place.agent.end_transaction()
     assert agent.await_all(LIMIT).status == "have_all_locks"
     assert place.news.told == []
-
-
-@pytest.mark.explore
-def test_the_locks_of_an_agent_elsewhere(nodes: Nodes) -> None:
-    """`lock_info` of an agent with 20,000 locks, by its client on another node."""
-    pair = Pair(nodes)
-    news = News(pair.a, pair.b)
-    ids = [(*TABLE, row) for row in range(20_000)]
-    wanted: list[Any] = [(lock_id, "write", (pair.a.name,), "all") for lock_id in ids]
-    pair.a.turn.run(pair.agent.event, pair.agent.machine.ask_all, wanted)
-    with program_of(pair.b):
-        infos = pair.do(lambda _: locks.lock_info(pair.ref))
-        assert [info.lock_id for info in infos] == ids
-        assert infos == pair.agent.lock_info()
-    assert news.told == []
-    assert pair.a.cluster is not None
-    assert pair.a.cluster.clients._readings == {pair.b.name: {}}

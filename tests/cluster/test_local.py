@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import resource
 import shutil
 import signal
 import socket
@@ -14,15 +16,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import locks
 from locks.otp.admission.credentials import Credentials, check_user, credentials_of
 from locks.otp.admission.strangers import Refused
-from locks.program.discovering import discovery_of
 from locks.program.folder import Folder, check_owner, folder_of
-from locks.program.local import LocalServer, environment_of_server
+from locks.program.local import LocalServer, environment_of_server, python, servers_by_word
 from tests.cluster.machine import LIMIT, Machine, all_hear, hear, is_there, tell
 from tests.helpers import eventually
 from tests.warm import run_program
@@ -277,6 +279,91 @@ def test_it_has_nothing_to_do_with_who_has_started_it() -> None:
         assert machine.server() == pid
 
 
+LIMITED = """
+import os, pathlib, sys
+here = pathlib.Path(sys.argv[0]).parent
+(here / "argparse.py").write_text("raise SystemExit('this is not the one')")
+sys.path.append(b"of bytes")
+import locks
+locks.start(servers="local")
+print("started", flush=True)
+sys.stdin.readline()
+"""
+
+
+UNPRIVILEGED = """
+import resource
+set_limit = resource.setrlimit
+def setrlimit(limit, values):
+    if values[1] == resource.RLIM_INFINITY != resource.getrlimit(limit)[1]:
+        raise ValueError("not allowed to raise maximum limit")
+    set_limit(limit, values)
+resource.setrlimit = setrlimit
+setrlimit(resource.RLIMIT_CPU, (600, 600))
+from locks.program.local_server import shed_limits
+shed_limits()
+"""
+
+
+def limits_of(pid: int) -> dict[str, object]:
+    """What a process may use."""
+    return {
+        "processor time": resource.prlimit(pid, resource.RLIMIT_CPU)[0],
+        "memory": resource.prlimit(pid, resource.RLIMIT_AS)[0],
+        "processors": len(os.sched_getaffinity(pid)),
+    }
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the limits of another process")
+def test_it_has_no_limits_of_the_program_that_has_started_it(tmp_path: Path) -> None:
+    """Nor the modules beside that program."""
+    (tmp_path / "program.py").write_text(LIMITED)
+    with Machine() as machine:
+        command = 'ulimit -S -t 600 -v 4000000; exec taskset -c 0 "$@"'
+        with subprocess.Popen(
+            ["sh", "-c", command, "sh", sys.executable, str(tmp_path / "program.py")],
+            env=machine.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as program:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "started\n"
+            pid = machine.server()
+            assert pid is not None
+            hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+            assert limits_of(pid) == {
+                "processor time": resource.RLIM_INFINITY,
+                "memory": hard,
+                "processors": len(os.sched_getaffinity(0)),
+            }
+            program.communicate("end\n", timeout=LIMIT)
+
+
+def test_a_limit_of_processor_time_that_stays_is_refused() -> None:
+    """It would end the server of all programs in the middle of its work."""
+    with Machine() as machine:
+        assert "a limit of 600 s of processor time" in machine.run(UNPRIVILEGED)
+        assert machine.server() is None
+
+
+def test_a_frozen_program_is_not_started_as_an_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one whose name begins like Python's, nor one whose file is called so; and the error says what to do."""
+    monkeypatch.setattr(sys, "executable", "/somewhere/python-report")
+    assert python() != sys.executable
+    for name in ("prefix", "base_prefix"):
+        monkeypatch.setattr(sys, name, "/nowhere")
+    with pytest.raises(locks.errors.OperatingError, match="locks run --servers local"):
+        python()
+    monkeypatch.undo()
+    there = sys.executable
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    for name in ("prefix", "base_prefix"):
+        monkeypatch.setattr(sys, name, "/nowhere")
+    with pytest.raises(locks.errors.OperatingError, match=re.escape(there)):
+        python()
+
+
 FORKS = """
 import os, warnings, locks
 warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on, of forks where there are threads
@@ -528,7 +615,7 @@ def test_another_user_is_sent_away() -> None:
 def test_a_domain_has_a_simple_name(text: str) -> None:
     """It is the name of a folder."""
     with pytest.raises(locks.errors.InvalidOption, match="has a wrong domain: use 1 to 32 letters"):
-        discovery_of(text)
+        servers_by_word(text)
 
 
 def test_what_goes_with_it() -> None:
@@ -538,7 +625,7 @@ def test_what_goes_with_it() -> None:
             locks.start(servers="local", **given)
     with pytest.raises(locks.errors.InvalidOption, match="the lock server has it"):
         locks.start("default@local", servers="local")
-    assert discovery_of("local") == LocalServer("default") != discovery_of("local:other")
+    assert servers_by_word("local") == LocalServer("default") != servers_by_word("local:other")
 
 
 def test_the_command_line_knows_it(machine: Machine) -> None:
@@ -565,9 +652,10 @@ def test_the_command_line_knows_it(machine: Machine) -> None:
 def test_nothing_of_the_environment_changes_how_it_behaves() -> None:
     """It finds the modules of who starts it, from another folder."""
     given = {"LOCKS_SERVERS": "local", "PYTHONINSPECT": "1", "PYTHONHOME": "/p", "LANG": "C"}
-    assert environment_of_server(given, ["", "/lib", "rel"]) == {
+    path: list[Any] = ["", "/lib", b"/of/bytes", "rel"]
+    assert environment_of_server(given, path) == {
         "PYTHONHOME": "/p",
         "LANG": "C",
-        "PYTHONPATH": f"/lib:{Path('rel').absolute()}",
+        "LOCK_SERVER_PATH": f"/lib:{Path('rel').absolute()}",
         "PYTHONSAFEPATH": "1",
     }

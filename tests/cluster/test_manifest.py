@@ -1,6 +1,6 @@
 """The servers of `deploy/kubernetes.yaml`: started with its arguments and its environment, as pods would be.
 
-A nameserver on loopback stands for that of the cluster; an address of loopback for each pod. No container is built.
+An address of loopback stands for the name of each pod. No container is built.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import pytest
 
 from locks.__main__ import main
 from tests.cluster.harness import COOKIE, ROOT, Server, World
-from tests.cluster.nameserver import Nameserver, hosts, services
 from tests.helpers import eventually, free_port
 from tests.warm import run_program
 
@@ -33,7 +32,7 @@ class Pod:
 
     Args:
         number: Which one.
-        dns: The cluster's nameserver.
+        port: Where servers listen.
         secrets: The folder with the secrets.
 
     Attributes:
@@ -41,16 +40,15 @@ class Pod:
         env: The environment that the manifest gives it.
     """
 
-    def __init__(self, number: int, dns: Nameserver, secrets: Path) -> None:
+    def __init__(self, number: int, port: int, secrets: Path) -> None:
         yaml = pytest.importorskip("yaml")
         (*_, pods) = yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text())
         (self.container,) = pods["spec"]["template"]["spec"]["containers"]
         self.env = {"POD_NAME": f"locks-{number}", "POD_NAMESPACE": "shop"}
         for each in self.container["env"]:
             if "value" in each:
-                self.env[each["name"]] = self.expanded(each["value"])
-        asked = f"&nameserver=127.0.0.1:{dns.port}"
-        self.env["LOCKS_SERVERS"] += asked
+                value = addressed(self.expanded(each["value"]))
+                self.env[each["name"]] = value.replace(":9100", f":{port}")
         for mount in self.container["volumeMounts"]:
             for name, value in self.env.items():
                 self.env[name] = value.replace(mount["mountPath"], str(secrets / DOMAIN))
@@ -75,6 +73,13 @@ class Pod:
         return run_program(command, env=self.environment())
 
 
+def addressed(text: str) -> str:
+    """A text with an address of loopback for each pod's name."""
+    return re.sub(
+        rf"locks-(\d)\.{re.escape(DOMAIN)}", lambda found: f"127.0.0.{int(found[1]) + 2}", text
+    )
+
+
 @pytest.fixture
 def secrets(tmp_path: Path) -> Path:
     """The secrets of servers, as one folder, and those of programs in another one; made by the command of the page."""
@@ -83,6 +88,8 @@ def secrets(tmp_path: Path) -> Path:
         r"^locks (certificates .*)$", (ROOT / "docs/deploy.md").read_text(), re.M
     )
     command = command.replace(".default.", ".shop.")
+    addresses = ",".join(f"127.0.0.{number + 2}" for number in range(3))
+    command = command.replace(f"*.{DOMAIN}", f"*.{DOMAIN},{addresses}")
     assert main([*shlex.split(command), f"--folder={tmp_path}"]) == 0
     for folder in (tmp_path / DOMAIN, tmp_path / "programs"):
         (folder / "cookie").touch(0o600)
@@ -95,14 +102,11 @@ def secrets(tmp_path: Path) -> Path:
     not Path(sys.executable).with_name("locks").exists(), reason="`locks` is not installed here"
 )
 def test_pods_of_the_manifest(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three servers find each other by SRV records, with TLS; the probes are true; a program takes a lock; two are enough."""
-    names = [f"locks-{number}.{DOMAIN}" for number in range(3)]
-    addresses = [f"127.0.0.{number + 2}" for number in range(3)]
-    zone = [hosts(*both) for both in zip(names, addresses, strict=True)]
-    zone.append(services(f"_locks._tcp.{DOMAIN}", *((name, free_port()) for name in names)))
-    with World() as world, Nameserver("\n".join(zone)) as dns:
-        pods = [Pod(number, dns, secrets) for number in range(3)]
-        program = Pod(0, dns, secrets)  # its environment, with the certificate of programs
+    """Three servers meet, with TLS; the probes are true; a program takes a lock; two are enough."""
+    port = free_port()
+    with World() as world:
+        pods = [Pod(number, port, secrets) for number in range(3)]
+        program = Pod(0, port, secrets)  # its environment, with the certificate of programs
         for name, value in program.env.items():
             program.env[name] = value.replace(str(secrets / DOMAIN), str(secrets / "programs"))
         servers: list[Server] = []
@@ -117,7 +121,7 @@ def test_pods_of_the_manifest(secrets: Path, monkeypatch: pytest.MonkeyPatch) ->
             world.processes.append(servers[-1])
 
         start(0)
-        eventually(lambda: dns.asked["udp"] > 0)
+        assert servers[0].address == ("127.0.0.2", port)
         assert pods[0].probe("readinessProbe").returncode != 0, "one server is no majority"
         start(1)
         start(2)
@@ -129,7 +133,7 @@ def test_pods_of_the_manifest(secrets: Path, monkeypatch: pytest.MonkeyPatch) ->
         told = pods[2].probe("readinessProbe")
         assert told.returncode == 1, told.stdout + told.stderr
         assert "2 of 3 lock servers answer; 2 are needed: locks can be taken." in told.stdout
-        assert f"locks@{names[2]} does not answer" in told.stdout
+        assert "locks@127.0.0.4 does not answer" in told.stdout
         assert program.run(sys.executable, "-c", PROGRAM).stdout.strip() == "True"
 
 

@@ -1,4 +1,4 @@
-"""Requests that a program tells a lock server for agents of other nodes, and what peers send of ids."""
+"""What peers send of ids, and thousands of agents of a node that is lost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import locks
-from locks.core.messages import Release, Request
+from locks.core.messages import Request
 from locks.lock_ids import MOST_ELEMENTS
 from locks.model import AgentId
 from tests.cluster.nodes import A, B, C, News, Nodes, Tx, peer, until_members
@@ -21,59 +21,6 @@ X = ("x",)
 def holders(node: locks.node.Node) -> list[AgentId]:
     """Who holds `x` there."""
     return [contender.agent for contender in node.view(X).holders]
-
-
-def test_an_agent_of_a_connected_node_is_monitored(nodes: Nodes) -> None:
-    """What was asked for it is freed when it ends, though it never asked by itself."""
-    a, b = nodes.meet(A, B)
-    agent = b.spawn_agent()
-    a.server.ask(Request(agent.id, "me", X, "write"), timeout=60)
-    assert holders(a) == [agent.id]
-    agent.end_transaction()
-    eventually(lambda: holders(a) == [])
-    assert a.server._guests == set()
-    a.server.tell(Request(agent.id, "me", X, "write"))  # its node says that it has ended
-    eventually(lambda: agent.id not in a.server._guests)
-    eventually(lambda: holders(a) == [])
-    with pytest.raises(locks.MisuseError, match="not on a connected node"):
-        a.server.ask(Release(agent.id._replace(node="c@127.0.0.1"), X), timeout=60)
-
-
-def test_what_was_asked_for_an_agent_goes_with_its_node(nodes: Nodes) -> None:
-    """A connection that is lost is the end of the agent, as far as is known."""
-    a, b = nodes.meet(A, B)
-    agent = b.spawn_agent()
-    a.server.ask(Request(agent.id, "me", X, "write"), timeout=60)
-    b.stop()
-    eventually(lambda: holders(a) == [])
-    eventually(lambda: a.server._guests == set())
-    with pytest.raises(locks.MisuseError, match="not on a connected node"):
-        a.server.ask(Request(agent.id, "me", X, "write"), timeout=60)
-
-
-def test_an_agent_that_never_was_keeps_nothing(nodes: Nodes) -> None:
-    """Its node says so when it is asked; what can't be an agent is refused at once."""
-    a, b = nodes.meet(A, B)
-    never = AgentId(b.new_number(), B, 0)
-    never = never._replace(serial=never.created & 0xFFF)
-    a.server.tell(Request(never, "me", X, "write"))
-    eventually(lambda: never not in a.server._guests)
-    eventually(lambda: holders(a) == [])
-    with pytest.raises(locks.MisuseError):
-        a.server.ask(Request(never._replace(serial=4095 - never.serial), "me", X, "write"))
-    assert holders(a) == []
-
-
-def test_an_agent_that_asks_by_itself_keeps_what_it_has(nodes: Nodes) -> None:
-    """A request by a message makes no difference to what its agent asks for."""
-    a, b = nodes.meet(A, B)
-    agent = b.spawn_agent()
-    agent.lock_all([(X, "write", (A,), "all")], 5)
-    a.server.ask(Request(agent.id, "me", ("y",), "write"), timeout=60)
-    assert holders(a) == [agent.id]
-    agent.ensure_held(X)
-    agent.end_transaction()
-    eventually(lambda: holders(a) == [] and not a.view(("y",)).holders)
 
 
 @pytest.mark.parametrize("lock_id", [("x",) * (MOST_ELEMENTS + 1), ("x" * 70_000,)], ids=len)

@@ -297,9 +297,7 @@ def test_every_json_document_is_described(processes: Servers) -> None:
     parser = Parser()
     commands = parser.add_subparsers()
     for command in {**COMMANDS, **ELECTIONS}.values():
-        if command.module.startswith(
-            "locks_lab"
-        ):  # needs the interpreted modules, and asks no servers
+        if command.module.startswith("locks_lab"):  # asks no servers
             continue
         import_module(command.module).add_command(commands, command.about)
     printing = {name for name, each in commands.choices.items() if "--json" in each.format_help()}
@@ -308,7 +306,7 @@ def test_every_json_document_is_described(processes: Servers) -> None:
     processes.run(RING)
     needed = {"why": ["accounts"], "break": ["x", "--reason", "x"], "top": ["--once"]}
     with night(processes):
-        for name in printing - {"history"}:  # tests/api/test_audit.py
+        for name in printing:
             assert locks(processes, name, *needed.get(name, []), "--json").out
     with pytest.raises(ValidationError, match="'new': 1"):
         validator("config").validate({"name": {"value": "a@b", "source": "here", "new": 1}})

@@ -46,7 +46,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"servers": ["b@127.0.0.1:1"], "copies": 2}, "has 1; list more servers, or use fewer copies"),
     ({"servers": ["b@127.0.0.1:1"], "copies": 0}, "copies=0 is not a whole number from 1 on"),
     ({"servers": ["b@127.0.0.1:1"], "copies": True}, "copies=True is not a whole number"),
-    ({"servers": "dns://h:1?size=1", "copies": 1}, "needs a list of servers, and not dns"),
+    ({"servers": "dns://h:1"}, "is not a list of servers; write one"),
     ({"listen": "0.0.0.0:0"}, "open to the network"),
     ({"listen": "192.0.2.1:9100"}, "allow_plaintext"),
     ({"listen": "127.0.0.1:port"}, "not an address"),

@@ -134,15 +134,3 @@ def test_agents_and_clients_of_other_nodes(nodes: Nodes) -> None:
     agent.end_transaction()
     eventually(lambda: len(downs) == 1)
     assert server.agents(("x",)).get() == []
-
-
-def test_a_proxy_of_an_agent_elsewhere_says_what_to_use(nodes: Nodes) -> None:
-    """An agent of another node is used by the functions of `locks`."""
-    a, b = nodes.meet(A, B)
-    agent = b.spawn_agent()
-    agent.ask_for([(("x",), "write", (A,), "all")])
-    eventually(lambda: a.server.proxy().agents(("x",)).get() != [])
-    (ref,) = a.server.proxy().agents(("x",)).get()
-    with pytest.raises(locks.MisuseError, match=r"locks\.lock"):
-        ref.proxy().lock_info().get(timeout=60)
-    agent.end_transaction()

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pytest
 
 import locks
-from locks.core.facts import AskHistory, AskMark, AskRequests, Break, Broken, Question, Untold
+from locks.core.facts import AskMark, AskRequests, Break, Broken, Question, Untold
 from locks.core.messages import ServerMessage, Unwatch, Watch
 from locks.errors import InvalidOption, NotAllowed
 from locks.model import AgentId, agent_numbered
@@ -34,7 +34,7 @@ from tests.cluster.commands import Done, process
 from tests.cluster.commands import locks as command
 from tests.cluster.harness import COOKIE, World
 from tests.cluster.nodes import A, B, Nodes, Tx, link, peer
-from tests.cluster.servers import NAMES, Servers
+from tests.cluster.servers import Servers
 from tests.helpers import LIMIT, eventually
 from tests.unit.test_wire_forms import sample
 
@@ -141,9 +141,7 @@ def test_each_question_of_an_older_version(
     with caplog.at_level(logging.WARNING, "locks.nodes"):
         answer = ask(looker, question)
     refused = [each for each in caplog.records if getattr(each, "event", "") == "refused"]
-    if kind is AskHistory:
-        assert "it writes no audit log" in answer
-    elif right_to_ask(question) is Right.LOOK:
+    if right_to_ask(question) is Right.LOOK:
         assert not isinstance(answer, str | Untold | Broken)
         assert not refused
     else:
@@ -250,15 +248,15 @@ def test_lines_with_roles(tmp_path: Path) -> None:
 
 
 class Limited(Servers):
-    """Servers that know a cookie for each role, and write an audit log."""
+    """Servers that know a cookie for each role."""
 
     def options(self, name: str) -> list[str]:
-        """Their cookies, and the audit log of each."""
+        """Their cookies."""
         file = self.world.folder / "cookies"
         if not file.exists():
             file.touch(0o600)
             file.write_text("\n".join(COOKIES))
-        return [f"--cookie-file={file}", f"--audit={self.world.folder / name}"]
+        return [f"--cookie-file={file}"]
 
     def environment(self, servers: list[str] | None = None) -> dict[str, str]:
         """The environment of an operator who has the cookie that may only look."""
@@ -281,10 +279,10 @@ class Limited(Servers):
 
 @pytest.mark.slow
 def test_the_commands_with_such_a_cookie() -> None:
-    """An operator who may only look: all that looks works, `run`, `elect` and `break` fail by name; the audit log has what was refused."""
+    """An operator who may only look: all that looks works, `run`, `elect` and `break` fail by name."""
     with World() as world:
         servers = Limited(world)
-        for looks in (("status",), ("ps",), ("why", "x"), ("leaders",), ("history", "x")):
+        for looks in (("status",), ("ps",), ("why", "x"), ("leaders",)):
             done = servers.run_with(LOOK, *looks)
             assert done.status in (0, 1), done
             assert not done.error, done
@@ -308,8 +306,3 @@ def test_the_commands_with_such_a_cookie() -> None:
             holding.communicate("over\n", timeout=LIMIT)
         assert done.status == 2
         assert "does not allow Break" in done.error
-        for name in NAMES:
-            lines = [json.loads(line) for line in (world.folder / name).read_text().splitlines()]
-            assert not [line for line in lines if line["event"] == "refused"], (
-                "nobody sent anything"
-            )

@@ -1,4 +1,4 @@
-"""One of three lock servers is stopped (SIGSTOP): it is connected, and says nothing. Nobody waits for it (decision 0076).
+"""One of three lock servers is stopped (SIGSTOP): it is connected, and says nothing. Nobody waits for it (decision 0015).
 
 `net_ticktime` is far longer than the time that a program has. So whatever is answered here was not answered because the server
 counted as lost.

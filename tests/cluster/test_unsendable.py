@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from typing import Any
 
 import pykka
 import pytest
 
 import locks
-from locks.core.messages import Request, ToAgent
+from locks.core.messages import ToAgent
 from locks.node.peers import cluster as cluster_module
 from locks.otp.bytes import etf
 from locks.otp.bytes.etf import EncodeError
@@ -20,7 +19,7 @@ from locks.wire import pages
 from locks.wire.messages import pack
 from tests.cluster.nodes import A, B, News, Nodes, Tx
 from tests.cluster.test_clients import Client, program_of
-from tests.helpers import eventually, interpreted_only
+from tests.helpers import eventually
 
 X = ("x",)
 WRONG = "\ud800"  # text that has no form in UTF-8
@@ -34,21 +33,6 @@ def check_alive(a: locks.node.Node, b: locks.node.Node, news: News) -> None:
         tx = Tx(node)
         tx.lock(("still",), [A, B], timeout=20)
         tx.end()
-
-
-def test_ids_that_a_program_sends_to_the_lock_server(nodes: Nodes) -> None:
-    """A `Request` that a program tells the lock server, with an id that has no term, is refused."""
-    a, b = nodes.meet(A, B)
-    news = News(a, b)
-    agent = a.spawn_agent()
-    with pytest.raises(locks.MisuseError, match="can't send"):
-        a.server.ask(Request(agent.id, "c", (uuid.uuid4(),), "write"))
-    with pytest.raises(locks.MisuseError):
-        a.server.ask(Request(agent.id, WRONG, X, "write"))
-    assert a.view(X).requests == ()
-    with program_of(b):
-        assert locks.queue(X, node=A).requests == ()
-    check_alive(a, b, news)
 
 
 def test_a_client_whose_name_can_not_be_sent(nodes: Nodes) -> None:
@@ -166,7 +150,6 @@ def test_a_message_that_can_not_be_sent_all_the_same(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If a machine ever emits one: its client is told, or the one message dropped and logged."""
-    interpreted_only()
     a, b = nodes.meet(A, B)
     news = News(a, b)
     bystander = Tx(b)
@@ -198,7 +181,6 @@ def test_a_message_that_can_not_be_sent_all_the_same(
 
 def test_an_effect_that_can_not_be_sent(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
     """It is dropped and logged; whoever has the turn, and has nothing to do with it, is not told."""
-    interpreted_only()
     a, b = nodes.meet(A, B)
     news = News(a, b)
     dispatch = a._dispatch

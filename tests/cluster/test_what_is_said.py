@@ -16,7 +16,7 @@ from tests.cluster.commands import process
 from tests.cluster.harness import ROOT, World
 from tests.cluster.servers import NAMES, Servers
 from tests.cluster.test_servers import HOLDER, once
-from tests.helpers import free_port, interpreted_only
+from tests.helpers import free_port
 from tests.warm import run_program
 
 A, B, C = NAMES
@@ -219,7 +219,6 @@ def test_a_command_without_a_cookie(tmp_path: Path) -> None:
 
 def test_what_is_said_otherwise_in_commands_is_said_somewhere() -> None:
     """Each text that commands replace is one that an error has, with its quotes and line ends taken out."""
-    interpreted_only()
     code = "".join(
         re.sub(r'"\n\s*f?"', "", path.read_text("utf-8"))
         for path in (ROOT / "locks").rglob("*.py")

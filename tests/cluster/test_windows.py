@@ -145,7 +145,7 @@ GUARDED = {
     *(("locks/cli/child.py", name) for name in ("O_NOCTTY", "tcgetpgrp", "getpgrp")),
     ("locks/engines/ray.py", "SIGURG"),
     ("locks/engines/ray.py", "pthread_kill"),
-    ("locks/form/forked.py", "register_at_fork"),
+    ("locks/runtime/forked.py", "register_at_fork"),
     ("locks/otp/admission/door.py", "AF_UNIX"),
     ("locks/otp/admission/door.py", "resource"),
     ("locks/otp/distribution.py", "clock_gettime"),

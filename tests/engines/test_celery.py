@@ -268,3 +268,18 @@ def test_a_single_task_of_nothing_is_refused() -> None:
         single("report")
     with pytest.raises(locks.errors.InvalidOption):
         single(("report",), timeout=-1)
+
+
+def test_a_single_task_that_its_own_thread_runs_already_does_nothing() -> None:
+    """As with one that another worker runs; it would wait for itself."""
+    from locks.engines.celery import single
+
+    done = []
+
+    @single(("test of single", "nested"))
+    def work(again: bool) -> str:
+        done.append(again)
+        return str(work(False)) if again else "done"
+
+    assert work(True) == "None"
+    assert done == [True]

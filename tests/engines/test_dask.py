@@ -449,7 +449,7 @@ def test_the_lock_server_ends_with_its_process(tmp_path: Path) -> None:
                 "cookie": "c" * 20,
                 "host": "127.0.0.1",
                 "port": 0,
-                "size": 1,
+                "names": ["a@b"],
                 "tls": None,
             }
         )

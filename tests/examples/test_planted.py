@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import locks
-from benchmarks.finding import counting
 from examples import worker_pool
 from examples.gdict import Copy, GDict
-from examples.kv_store import Store
+from examples.kv_store import Store, Transaction
 from locks.testing import Simulation, Violation, simulate
 from locks_leader import ElectionState, OnlyNew
 
 # --- The store: its own lock table, mutexes of `threading`, latches, pauses ---------------------------
+
+
+def counting(simulation: Simulation) -> None:
+    """Three clients of the example store add to two keys, each to the sum of what it has read."""
+    random.seed(simulation.seed)  # the pauses of `Store.run`
+    with Store() as opened:
+        opened.run(lambda tx: [tx.put(key, "0") for key in "ab"])
+
+        def add(tx: Transaction) -> None:
+            for key in "ab":
+                tx.put(key, str(int(tx.get(key) or 0) + 1))
+
+        for _ in range(3):
+            simulation.client(opened.run, add)
+        simulation.run()
+        assert opened.run(lambda tx: tx.scan()) == [("a", "3"), ("b", "3")]
 
 
 def test_store() -> None:

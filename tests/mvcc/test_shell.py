@@ -571,7 +571,10 @@ def test_operations_can_be_sent_as_messages() -> None:
         ("dequeue",),
     ]
     for message in messages:
-        with pytest.raises(MisuseError, match="is not a message for a lock table"):
+        with pytest.raises(
+            MisuseError,
+            match=r"lock-table-\w+( has no operation|: )|is not a message for lock-table",
+        ):
             table.ask(message)
     wrong: list[Any] = [("acquire_lock", "a", "x"), ("locks", None), ("states", 1), ("dequeue", 1)]
     for message in wrong:

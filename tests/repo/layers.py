@@ -40,13 +40,18 @@ SANS_IO = (
         for name in ("rights", "secret", "challenges", "strangers", "introductions")
     ),
     *("admission.handshake", "admission.certificates"),
-    *("names.epmd", "names.discovery", "tunnel.messages", "tunnel.relay", "links.backlog"),
+    *("names.epmd", "names.addresses", "tunnel.messages", "tunnel.relay", "links.backlog"),
 )
 GROUND = ("words", "errors", "ground")
-NODES = ("form", *GROUND, "core", "wire", "runtime", "otp bytes", "otp")
+NODES = (*GROUND, "core", "wire", "runtime", "otp bytes", "otp")
 LIBRARY = [
-    Layer("form", ("locks.form*",), (), "form/: compiled or interpreted"),
-    Layer("words", ("locks.words", "locks.ranges"), (), "words.py, ranges.py: ids, records"),
+    Layer("form", ("locks.form*",), (), "form/: moved names"),
+    Layer(
+        "words",
+        ("locks.words", "locks.ranges", "locks.version"),
+        (),
+        "words.py, ranges.py: ids, records",
+    ),
     Layer("errors", ("locks.errors",), ("words",), "errors.py: what locks raises"),
     Layer(
         "ground",
@@ -67,7 +72,7 @@ LIBRARY = [
     Layer(
         "otp",
         ("locks.otp*",),
-        ("form", *GROUND, "runtime", "otp bytes"),
+        (*GROUND, "runtime", "otp bytes"),
         "otp/: connections, processes",
     ),
     Layer("wire", ("locks.wire*",), (*GROUND, "core", "otp bytes"), "wire/: messages as terms"),
@@ -100,15 +105,12 @@ LIBRARY = [
         "tracing/: for OpenTelemetry",
     ),
     Layer("groups", ("locks.groups*",), (*NODES, "node", "program"), "groups/: process groups"),
-    Layer(
-        "mvcc", ("locks.mvcc*",), ("form", *GROUND, "runtime"), "mvcc/: a multi-version lock table"
-    ),
+    Layer("mvcc", ("locks.mvcc*",), (*GROUND, "runtime"), "mvcc/: a multi-version lock table"),
     Layer(
         "face",
         (
             "locks.actors",
             "locks.api",
-            "locks.messages",
             "locks.retries",
             "locks.transactions",
             "locks.primitives",
@@ -124,14 +126,14 @@ LIBRARY = [
     Layer(
         "aio",
         ("locks.aio*",),
-        ("form", *GROUND, "runtime", "node", "program", "face"),
+        (*GROUND, "runtime", "node", "program", "face"),
         "aio/: the same for asyncio and trio",
     ),
     # Where a name is looked for that is not one of `import locks`; nothing but names.
     Layer(
         "places",
         ("locks.node", "locks.original", "locks.values"),
-        ("form", *GROUND, "otp", "otp bytes", "node", "face"),
+        (*GROUND, "runtime", "otp", "otp bytes", "node", "face"),
         "original.py, values.py, node/__init__.py: names by subject",
     ),
     # What `import locks` gives: names of the face, and, when it is first used, `locks.aio`, which stands on the face.
@@ -141,7 +143,7 @@ LIBRARY = [
         ("locks", "locks.shapes.decorator"),
         (
             *(*GROUND, "core", "runtime", "otp", "otp bytes", "node", "program", "metrics"),
-            *("form", "tracing", "face", "aio", "places"),
+            *("tracing", "face", "aio", "places"),
         ),
         "import locks: all of it, and the decorator",
     ),
@@ -154,7 +156,7 @@ LIBRARY = [
     Layer(
         "ownership",
         ("locks.ownership*",),
-        ("form", *GROUND, "runtime", "node", "program", "face", "package"),
+        (*GROUND, "runtime", "node", "program", "face", "package"),
         "ownership/: who owns what",
     ),
     Layer(
@@ -162,7 +164,7 @@ LIBRARY = [
         ("locks.engines*",),
         (
             *(*GROUND, "core", "runtime", "otp bytes", "otp", "node", "program"),
-            *("face", "aio", "package", "form"),
+            *("face", "aio", "package"),
         ),
         "engines/: for engines and frameworks",
     ),
@@ -177,13 +179,13 @@ LIBRARY = [
         ("locks.cli*", "locks.__main__"),
         (
             *(*GROUND, "core", "runtime", "otp bytes", "otp", "program", "metrics"),
-            *("form", "face", "places", "package", "web"),
+            *("face", "places", "package", "web"),
         ),
         "cli/: the command line",
     ),
 ]
 PUBLIC = (  # for locks_leader
-    *("form", *GROUND, "runtime", "program", "groups", "ownership", "face", "aio", "places"),
+    *(*GROUND, "runtime", "program", "groups", "ownership", "face", "aio", "places"),
     "package",
 )
 LEADER = [
@@ -253,7 +255,7 @@ LAB = [
     Layer(
         "lab",
         ("locks_lab", *(f"locks_lab.{room}*" for room in LAB_ROOMS)),
-        ("form", *GROUND, "core"),
+        (*GROUND, "core"),
         "worlds/, schedules/, explorer/, cases/, stories/, original/, applications/: the simulator",
     ),
     Layer(
@@ -291,7 +293,7 @@ PURE = (
     "locks.model",
     "locks.core*",
     "locks.otp.names.address_book",
-    "locks.otp.names.discovery",
+    "locks.otp.names.addresses",
     "locks.otp.tunnel.relay",
     "locks.groups.table",
     "locks.testing.linearizability",

@@ -6,14 +6,9 @@ import json
 import re
 import subprocess
 import sys
-import threading
 
 import pytest
 
-import locks
-from benchmarks import finding
-from benchmarks.finding import TOOLS
-from locks.testing import Simulation
 from tests.warm import run_program
 
 FIGURES = [
@@ -59,66 +54,3 @@ def test_unknown_figures_are_refused() -> None:
     assert done.returncode == 2
     (listed,) = re.findall(r"choose from (.*)\)", " ".join(done.stderr.split()))
     assert set(re.findall(r"\w+", listed)) == {*FIGURES, "crowd"}
-
-
-@pytest.mark.parametrize("tool", [*TOOLS])
-def test_a_tool_finds_a_bug_that_is_always_there(
-    tool: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each tool that looks for planted bugs finds one in its first run, and none in a correct program, though it tries again."""
-    if "repeat" in tool:
-        pytest.importorskip("pytest_repeat", reason="not installed: pip install pytest-repeat")
-    monkeypatch.setattr(finding, "RUNS", 5)
-    monkeypatch.setitem(finding.PROGRAMS, "wrong", wrong)
-    monkeypatch.setitem(finding.PROGRAMS, "right", right)
-    try:
-        found = TOOLS[tool](wrong)
-        assert (found.runs, bool(found.how)) == (1, True)
-        found = TOOLS[tool](right)
-        assert (found.runs, found.how) == (5, "")
-    finally:
-        locks.stop()  # the node of real threads
-
-
-def right(simulation: Simulation) -> None:
-    """Three clients count together, under a lock."""
-    count = 0
-
-    def add() -> None:
-        nonlocal count
-        with locks.Lock(("count",)):
-            count += 1
-
-    for _ in range(3):
-        simulation.client(add)
-    simulation.run()
-    assert count == 3
-
-
-def wrong(simulation: Simulation) -> None:
-    """The last one is not counted."""
-    right(simulation)
-    raise AssertionError("one is missing")
-
-
-def test_threads_that_are_stuck_are_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not end is told after the time limit, and what a thread raises at its end."""
-
-    def stuck(simulation: Simulation) -> None:
-        simulation.client(never.wait)
-        simulation.run()
-
-    def failing(simulation: Simulation) -> None:
-        simulation.client(lambda: 1 / 0)
-        simulation.run()
-
-    never = threading.Event()
-    monkeypatch.setattr(finding, "STUCK", 0.0)
-    try:
-        with pytest.raises(AssertionError, match="threads are stuck"):
-            finding.with_threads(stuck)
-    finally:
-        never.set()
-    monkeypatch.undo()
-    with pytest.raises(ZeroDivisionError):
-        finding.with_threads(failing)

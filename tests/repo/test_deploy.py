@@ -76,13 +76,17 @@ def test_manifest_agrees_with_itself() -> None:
     spec = pods["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     env = {each["name"]: each.get("value", "") for each in container["env"]}
-    assert f"?size={pods['spec']['replicas']}" in env["LOCKS_SERVERS"]
+    servers = env["LOCKS_SERVERS"].split()
+    assert len(servers) == pods["spec"]["replicas"]
     assert (
         pods["spec"]["replicas"] - budget["spec"]["maxUnavailable"] > pods["spec"]["replicas"] / 2
     )
     name, (port,) = service["metadata"]["name"], service["spec"]["ports"]
-    assert f"_{port['name']}._tcp.{name}." in env["LOCKS_SERVERS"]
-    assert f".{pods['spec']['serviceName']}." in env["LOCKS_SELF"]
+    assert name == pods["spec"]["serviceName"]
+    for number, server in enumerate(servers):
+        own = env["LOCKS_SELF"].replace("$(POD_NAME)", f"{pods['metadata']['name']}-{number}")
+        assert server == f"{own}:{port['port']}"
+        assert f".{name}." in own
     labels = pods["spec"]["template"]["metadata"]["labels"]
     assert labels == service["spec"]["selector"] == budget["spec"]["selector"]["matchLabels"]
     assert spec["securityContext"]["runAsNonRoot"]
@@ -113,9 +117,7 @@ def test_requirements_are_those_of_the_constraints() -> None:
     constraints = (ROOT / "constraints.txt").read_text().lower()
     text = (DEPLOY / "requirements.txt").read_text()
     pinned = re.findall(r"^([\w-]+)==([\w.]+)[^\n]*\\\n    --hash=sha256:", text, re.M)
-    assert {"pykka", "gevent", "greenlet", "dnspython", "prometheus-client"} <= {
-        n for n, _ in pinned
-    }
+    assert {"pykka", "gevent", "greenlet", "prometheus-client"} <= {n for n, _ in pinned}
     for name, version in pinned:
         assert re.search(
             rf"^{name.replace('-', '[-_.]')}=={re.escape(version)}\b", constraints, re.M

@@ -7,7 +7,7 @@ A block that is generated says so in the line before it:
     ...
     ```
 
-A table needs no fence: it ends with an empty line. The test runs the command and compares. This writes the blocks anew:
+The test runs the command and compares. This writes the blocks anew:
 
     python -m tests.repo.test_generated
 """
@@ -25,10 +25,7 @@ from typing import NamedTuple
 
 import pytest
 
-from benchmarks.every import main as every_schedule
-from benchmarks.finding import describe as describe_finding
 from benchmarks.ownership import main as ownership_counts
-from benchmarks.performance import MEASURED
 from benchmarks.strategies import main as strategies
 from examples.cautionary_tale.__main__ import main as cautionary_tale
 from examples.exercises.scores import main as scores
@@ -62,7 +59,7 @@ def print_help(arguments: list[str]) -> int:
 
 def print_measured(names: list[str]) -> int:
     """Print what a program has printed that measures: it is run by hand, and recorded."""
-    print((MEASURED / names[0]).read_text(encoding="utf-8"))
+    print((ROOT / "benchmarks" / "measured" / names[0]).read_text(encoding="utf-8"))
     return 0
 
 
@@ -70,7 +67,6 @@ LISTS = {
     "loggers": describe_loggers,
     "events": describe_events,
     "metrics": describe_metrics,
-    "finding": describe_finding,
 }
 
 
@@ -88,7 +84,6 @@ PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "python -m examples.kv_store ": print_help,
     "python -m examples.lock_table_picture": lambda _: lock_table_picture(),
     "python -m benchmarks.ownership": ownership_counts,
-    "python -m benchmarks.every": lambda _: every_schedule(),
     "python -m benchmarks.strategies": lambda _: strategies(),
     "python -m tests.repo.layers": layers,
     "list ": print_list,
@@ -97,8 +92,7 @@ PROGRAMS: dict[str, Callable[[list[str]], int]] = {
 }
 
 BLOCK = re.compile(
-    r"(?P<head>^<!-- *generated: *(?P<command>\S[^\n]*?) *-->\n\n?(?:(?P<fence>```\w+\n)|(?=\|)))"
-    r"(?P<body>.*?)(?P<tail>(?(fence)^```$|^$))",
+    r"(?P<head>^<!-- *generated: *(?P<command>\S[^\n]*?) *-->\n\n?```\w+\n)(?P<body>.*?)(?P<tail>^```$)",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -133,7 +127,7 @@ def rewritten(text: str) -> str:
 
 PAGES = {str(path.relative_to(ROOT)): path for path in FILES}
 # What the first one prints is checked by test_cautionary_stores.py, too; the other one runs thousands of simulations.
-LONG = ("--tell quorums", "benchmarks.strategies", "benchmarks.every")
+LONG = ("--tell quorums", "benchmarks.strategies")
 
 
 def marks(command: str) -> list[pytest.MarkDecorator]:
@@ -179,10 +173,6 @@ PAGE = """\
 sequenceDiagram
 ```
 
-<!-- generated: list finding -->
-| Logger | |
-| --- | --- |
-
 | this | is not |
 | --- | --- |
 
@@ -195,9 +185,9 @@ this is not generated
 def test_check_can_fail() -> None:
     """A block that is not what its command prints is found, and written anew, once and for all."""
     page = PAGE.format("Client 1 asks for nothing.\n")
-    assert [block.body == output(block.command) for block in generated(page)] == [False] * 3
+    assert [block.body == output(block.command) for block in generated(page)] == [False] * 2
     new = rewritten(page)
-    assert [block.body == output(block.command) for block in generated(new)] == [True] * 3
+    assert [block.body == output(block.command) for block in generated(new)] == [True] * 2
     assert "\n\n| this | is not |" in new
     assert "Client 1 asks for a.\n" in new
     assert new.endswith("this is not generated\n```\n")

@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-import locks
-
 ROOT = Path(__file__).parents[2]
 NAMED = os.environ.get("LOCKS_INSTALLED")
 PYTHON = Path(NAMED).absolute() if NAMED else Path(sys.executable)
@@ -79,7 +77,7 @@ def test_metadata(tmp_path: Path) -> None:
     version, own, licence, extras, file = json.loads(said)
     assert version == own
     assert licence == "MPL-2.0"
-    assert {"all", "dns", "completion", "metrics", "otel", "web", "dev"} <= set(extras)
+    assert {"all", "completion", "metrics", "otel", "web", "dev"} <= set(extras)
     assert NAMED is None or "site-packages" in file
 
 
@@ -109,7 +107,7 @@ def work():
 for _ in range(2):
     simulation.client(work)
 simulation.run()
-print(simulation.summary.schedules, locks.__compiled__)
+print(simulation.summary.schedules)
 """
 TESTED = """
 from locks.testing import seeds
@@ -122,14 +120,13 @@ def test_it(simulation):
             pass
     simulation.client(work)
     simulation.run()
-    assert not locks.__compiled__
 """
 
 
 def test_a_program_that_simulates(tmp_path: Path) -> None:
-    """With compiled modules, too, `locks.testing` needs no setting if it comes before what uses `locks`."""
+    """`locks.testing` works where the package is installed."""
     (tmp_path / "simulated.py").write_text(SIMULATED, encoding="utf-8")
-    assert run(tmp_path, PYTHON, "simulated.py")[0] == "1 False\n"
+    assert run(tmp_path, PYTHON, "simulated.py")[0] == "1\n"
 
 
 @pytest.mark.slow
@@ -137,21 +134,14 @@ def test_a_program_that_simulates(tmp_path: Path) -> None:
 def test_tests_that_simulate(
     options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With compiled modules, too, they need no setting under pytest, also if a conftest uses `locks` before; `LOCKS_PURE=0` wins."""
+    """pytest finds the fixture, also if a conftest uses `locks` before."""
     if NAMED is not None:
         pytest.skip("pytest is not installed there")
-    compiled = locks.__compiled__
-    monkeypatch.delenv("LOCKS_PURE", raising=False)
     monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT", raising=False)
     (tmp_path / "conftest.py").write_text('import locks\nLOCK = locks.Lock(("a",))\n', "utf-8")
     (tmp_path / "test_it.py").write_text(TESTED, encoding="utf-8")
     said, _ = run(tmp_path, PYTHON, "-m", "pytest", *options)
     assert "2 passed" in said
-    assert ("locks: interpreted modules, which simulations need" in said) == compiled
-    if compiled:
-        monkeypatch.setenv("LOCKS_PURE", "0")
-        said, _ = run(tmp_path, PYTHON, "-m", "pytest", *options, status=1 if options else 2)
-        assert "locks.testing needs the interpreted modules" in said
 
 
 @pytest.mark.parametrize("imported", ["import locks_leader", "import locks, locks_leader"])

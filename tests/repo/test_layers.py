@@ -32,7 +32,7 @@ MAY_PRINT = [
     "locks_lab.commands*",
     "locks_lab.leader.__main__",
 ]
-MOST_AT_THE_TOP = 13  # modules directly in `locks/`
+MOST_AT_THE_TOP = 14  # modules directly in `locks/`
 
 
 def violations(module: str, source: str, is_package: bool = False) -> list[str]:
@@ -83,9 +83,9 @@ def test_no_modules_import_each_other() -> None:
 def test_a_package_loads_none_of_its_modules() -> None:
     """Else a thread that imports the module and one that imports the package wait for each other, and Python gives one of them a half-loaded module.
 
-    `locks`, `locks_leader` and `locks.form` are loaded before any other module of theirs.
+    `locks` and `locks_leader` are loaded before any other module of theirs.
     """
-    first = {"locks", "locks_leader", "locks.form"}
+    first = {"locks", "locks_leader"}
     packages = [module for module, path in SOURCES.items() if path.stem == "__init__"]
     bad = [
         f"{package} loads {line.name}"

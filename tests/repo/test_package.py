@@ -26,7 +26,6 @@ def told_setuptools(address: str, folder: Path, monkeypatch: pytest.MonkeyPatch)
     told: dict[str, Any] = {}
     monkeypatch.setitem(sys.modules, "setuptools", SimpleNamespace(setup=told.update))
     monkeypatch.chdir(folder)
-    monkeypatch.delenv("LOCKS_COMPILE", raising=False)
     runpy.run_path(str(ROOT / "setup.py"))
     return told
 

@@ -15,11 +15,12 @@ from tests.warm import Program, run_program
 
 LOOKS = """
 import json, os, signal, sys, threading
-import locks, locks.form
+import locks
+from locks.runtime.forked import forked_from
 node = locks.start()
 answer = {
     "argv": sys.argv, "name": __name__, "cwd": os.getcwd(), "X": os.environ.get("X"), "input": sys.stdin.read(),
-    "forked": locks.form.forked_from(), "node": node.name,
+    "forked": forked_from(), "node": node.name,
     "threads": threading.current_thread() is threading.main_thread(), "SIGINT": signal.getsignal(signal.SIGINT).__name__,
     "streams": [[each.fileno(), each.encoding, each.isatty()] for each in (sys.stdin, sys.stdout, sys.stderr)],
     "files": sorted(os.listdir("/proc/self/fd"))[:3],

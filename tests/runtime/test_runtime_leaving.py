@@ -5,9 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import pytest
-
-import locks
 from locks.runtime.leaving import Block, entering
 from tests.helpers import eventually
 
@@ -36,7 +33,6 @@ class Deep(Block):
             self.released = True
 
 
-@pytest.mark.skipif(locks.__compiled__, reason="compiled functions need no frames")
 def test_what_a_block_holds_is_released_where_the_stack_ends() -> None:
     """However few frames are left for the block: if the release finds too few, a thread with a stack of its own does it."""
     blocks, before, depth = [], sys.getrecursionlimit(), 0

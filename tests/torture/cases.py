@@ -432,7 +432,7 @@ def _in_end(code: CodeType) -> bool:
     return code.co_filename.endswith("node/client/owner.py") and code.co_name == "end"
 
 
-def _in_server(code: CodeType) -> bool:  # the actor, for compiled machines are not traced
+def _in_server(code: CodeType) -> bool:
     return code.co_filename.endswith("node/server.py")
 
 

@@ -230,7 +230,7 @@ def _within_a_second(condition: Callable[[], bool]) -> bool:
 
 
 def _at_collection(case: Case, stage: Stage, at: int, strike: Callable[[], object]) -> Disturbed:
-    """Strike at an allocation, which may be in the middle of compiled code: nothing else is between its instructions."""
+    """Strike at an allocation."""
     if case.begin is not None:
         return _undisturbed(case, stage)
     mine = getcurrent()
@@ -265,8 +265,7 @@ def _collecting(case: Case, stage: Stage, at: int) -> Disturbed:
 
 
 def _without_memory(case: Case, stage: Stage, at: int) -> Disturbed:
-    if not stage.alone or case.begin is not None or locks.__compiled__:
-        # It would hit others, too. What mypyc compiles aborts the process when there is no memory for a number (decision 0051).
+    if not stage.alone or case.begin is not None:  # it would hit others, too
         return _undisturbed(case, stage)
 
     def act() -> None:
@@ -285,7 +284,7 @@ def _without_memory(case: Case, stage: Stage, at: int) -> Disturbed:
 
 
 def _without_stack(case: Case, stage: Stage, at: int) -> Disturbed:
-    if case.begin is not None or locks.__compiled__:  # decision 0051: a limit
+    if case.begin is not None:
         return _undisturbed(case, stage)
     depth = 0
     frame: Any = sys._getframe()

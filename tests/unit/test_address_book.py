@@ -76,15 +76,6 @@ def test_hearsay_is_not_passed_on() -> None:
     assert book.news_for(3, A) == [News(B, HERE, 0.0)]  # not of itself
 
 
-def test_ages_are_told() -> None:
-    """What is told of a node that is gone says for how long; nothing once that is too long."""
-    book = Book()
-    book.meet(A, 0)
-    book.part(A, 10)
-    assert book.news_for(25, B) == [News(A, HERE, 15.0)]
-    assert book.news_for(10 + FORGET, B) == []
-
-
 def test_too_many_are_not_told() -> None:
     """One greeting names no more nodes than it may, and of those that are gone the last ones seen."""
     book = Book()
@@ -98,15 +89,6 @@ def test_too_many_are_not_told() -> None:
     gone = [f"gone{NAMES - 1 - place}@h" for place in range(GONE)]
     assert [news.name for news in told[-GONE:]] == gone
     assert all(news.age == 0 for news in told[:-GONE])
-
-
-def test_who_has_no_address_is_not_told() -> None:
-    """A program that listens nowhere is not named, nor kept in the book."""
-    book = Book()
-    book.meet(A, 0, says=False)
-    book.part(A, 1)
-    assert book.news_for(2, B) == []
-    assert book.known == {}
 
 
 # --- What is forgotten --------------------------------------------------------------------------
@@ -150,23 +132,6 @@ def test_hearsay_renews_nothing() -> None:
     assert all("dead@h" not in book.known for book in books.values())
 
 
-def test_an_age_makes_younger_never_older() -> None:
-    """News that is older than what is known changes nothing; younger news does."""
-    book = Book()
-    book.hear(A, [News(C, HERE, 10.0)], 100)
-    book.hear(B, [News(C, THERE, 50.0)], 100)
-    assert (book.known[C].seen, book.addresses[C]) == (90, HERE)
-    book.hear(B, [News(C, THERE, 5.0)], 100)
-    assert (book.known[C].seen, book.addresses[C]) == (95, THERE)
-
-
-def test_whoever_is_older_than_that_is_not_taken_in() -> None:
-    """A name that would be forgotten at once is not even taken in, nor is the own one."""
-    book = Book()
-    book.hear(A, [News(B, HERE, FORGET), News(ME, HERE, 0.0)], 1000)
-    assert book.known == {}
-
-
 # --- One who says too much ----------------------------------------------------------------------
 
 
@@ -198,17 +163,6 @@ def test_many_who_say_too_much() -> None:
         book.hear(f"liar{number}@h", [News(name, HERE, 0.0) for name in names], number)
     assert len(book.known) <= LARGEST + 3
     assert {A, B, C} <= set(book.known)
-
-
-def test_hearsay_does_not_change_where_somebody_is() -> None:
-    """The address of a node that was asked for, or is connected, is not changed by others."""
-    book = Book()
-    book.ask_for(C, THERE, 0)
-    book.meet(A, 0)
-    book.hear(B, [News(A, ("liar", 9), 0.0), News(C, ("liar", 9), 0.0)], 1)
-    assert book.addresses == {A: HERE, C: THERE}
-    book.hear(A, [News(A, ("moved", 3), 0.0)], 2)  # it says so itself
-    assert book.addresses[A] == ("moved", 3)
 
 
 # --- Dials --------------------------------------------------------------------------------------
@@ -246,13 +200,6 @@ def test_the_longer_it_is_gone_the_seldomer() -> None:
     assert max(pauses) == pytest.approx(LONGEST, abs=0.02)
 
 
-def test_one_that_is_long_gone_is_not_dialled_at_once() -> None:
-    """Who hears of a node that was not seen for a minute waits first: it is dead, very likely."""
-    book = Book()
-    book.hear(A, [News(B, HERE, 60.0)], 0)
-    assert dials(book, B, 0, 40)[0] == pytest.approx(30, abs=0.02)
-
-
 def test_the_next_look() -> None:
     """The book says when there is something to be done: a dial, or a name to be forgotten."""
     book = Book()
@@ -264,17 +211,3 @@ def test_the_next_look() -> None:
     assert book.next_due(10) == pytest.approx(SHORTEST)
     book.dialled(A, 9 + FORGET)
     assert book.next_due(9 + FORGET) == pytest.approx(1)
-
-
-def test_why_a_dial_has_failed() -> None:
-    """Reasons are counted while they stay the same, and gone with the name or a connection."""
-    book = Book()
-    book.ask_for(A, HERE, 0)
-    assert [book.failed(A, why, True) for why in ("x", "x", "y", "x")] == [1, 2, 1, 1]
-    assert book.refusals == {A: "x"}
-    book.meet(A, 1)
-    assert book.refusals == {}
-    assert book.failed(A, "x", False) == 1
-    assert book.refusals == {}
-    book.give_up(A)
-    assert book.failed(A, "x", True) == 0

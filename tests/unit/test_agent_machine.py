@@ -12,7 +12,7 @@ import pytest
 
 import locks
 from locks.core.agent.machine import AgentMachine
-from locks.core.messages import Release, Released, Remove, Request, ToAgent, ToServer
+from locks.core.messages import Release, Released
 from locks.model import LockResult
 from locks_lab.worlds.study import study
 from tests.unit.net import ALL, N1, N2, N3, A, B, Net
@@ -68,32 +68,6 @@ def test_too_few_nodes_are_refused_and_change_nothing(require: Any, needs: int, 
         assert not agent.lock_info()
 
 
-def test_a_node_that_goes_down_aborts_what_can_not_be_served() -> None:
-    """With `all`, losing a node ends the transaction: its waits are told, its locks released."""
-    net = Net(*ALL)
-    holder, agent = net.agent(), net.agent()
-    net.do(holder, holder.ask(B, "write", (N1,), "all"))
-    net.do(agent, agent.ask(A, "write", ALL, "all"))
-    net.do(agent, agent.ask(B, "write", (N1,), "all", 2))
-    net.down(N3)
-    assert isinstance(net.answers[2], locks.CannotServe)
-    assert agent.ended is not None
-    assert not net.servers[N1].view(A).requests
-    with pytest.raises(locks.TransactionEnded, match="n3@h"):
-        agent.ask(A, "read", (N1,), "all")
-
-
-def test_a_majority_survives_the_loss_of_one_node() -> None:
-    """With `majority` of three, one node may go; the second one is too much."""
-    net = Net(*ALL)
-    agent = net.agent()
-    net.do(agent, agent.ask(A, "write", ALL, "majority", 1))
-    net.down(N3)
-    assert agent.status() == "have_all_locks"
-    net.down(N2)
-    assert agent.ended is not None
-
-
 def test_await_nodes_waits_and_asks_again() -> None:
     """With `await_nodes` the agent waits for the node, and asks again when it is back."""
     net = Net(N1)
@@ -124,23 +98,6 @@ def test_new_nodes_are_added_to_what_was_asked() -> None:
     assert agent.lock_info() == before
 
 
-def test_a_deadlock_within_one_lock_id_on_two_nodes() -> None:
-    """Two agents that each have half of a lock resolve it, and the clients don't notice."""
-    net = Net(N1, N2)
-    one, two = net.agent(abort_on_deadlock=True), net.agent(abort_on_deadlock=True)
-    first = one.ask(A, "write", (N1, N2), "all", 1)
-    second = two.ask(A, "write", (N2, N1), "all", 2)
-    net.do(one, first[:1])
-    net.do(two, second[:1])
-    net.do(one, first[1:])
-    net.do(two, second[1:])
-    assert net.answers[1].status == "have_all_locks"
-    assert 2 not in net.answers
-    net.do(one, one.end_transaction())
-    assert net.answers[2].status == "have_all_locks"
-    assert net.answers[2].deadlocks[0].agent == two.id
-
-
 @pytest.mark.parametrize("come_back", [False, True], ids=["asks for more", "a node comes back"])
 def test_what_the_client_was_told_is_not_surrendered_but_aborted(come_back: bool) -> None:
     """It stays so when the same lock is asked for on a further node, or a further node counts."""
@@ -158,23 +115,6 @@ def test_what_the_client_was_told_is_not_surrendered_but_aborted(come_back: bool
     assert younger.ended is not None
     assert isinstance(younger.ended.reason, locks.DeadlockAborted)
     assert net.answers["older"].status == "have_all_locks"
-
-
-def test_a_withdrawn_upgrade_asks_for_the_read_lock_that_was_held_back() -> None:
-    """While a release is not answered, requests are held back; the read lock is not forgotten."""
-    net = Net(N1)
-    agent = net.agent()
-    net.do(agent, agent.ask(A, "write", (N1,), "all", 1))
-    held_back = agent.unlock(A) + agent.ask(A, "read", (N1,), "all")
-    held_back += agent.ask(A, "write", (N1,), "all", 2)
-    release = [effect for effect in held_back if isinstance(effect, ToServer)]
-    assert len(release) == 1
-    (answer,) = (e for e in net.servers[N1].handle(release[0].message) if isinstance(e, ToAgent))
-    asked = agent.receive(answer.message)
-    given_up = agent.abandon_wait(2)
-    net.do(agent, asked + given_up)
-    assert agent.holds(A)
-    assert agent.lock_info()[0].mode == "read"
 
 
 def test_notify_tells_status_and_lock_infos() -> None:
@@ -206,19 +146,6 @@ def test_notify_tells_an_abort() -> None:
     assert last.value.agent == younger.id
 
 
-def test_notify_tells_an_end_that_the_client_did_not_ask_for() -> None:
-    """With why; its own end is no news to it, and without `notify` nothing is told."""
-    net = Net(N1)
-    agent, own, silent = net.agent(notify=True), net.agent(notify=True), net.agent()
-    reason = locks.TransactionEnded("why", agent=agent.id)
-    net.do(agent, agent.end_transaction(reason))
-    net.do(own, own.end_transaction())
-    net.do(silent, silent.end_transaction(reason))
-    assert [(news.agent, news.kind, news.value) for news in net.told] == [
-        (agent.id, "ended", reason)
-    ]
-
-
 # --- Requests that are not needed ---------------------------------------------------------------
 
 
@@ -243,34 +170,6 @@ def split(net: Net, require: Any, **options: bool) -> tuple[Any, Any]:
     net.do(older, older.ask(B, "write", (N3,), "all"))
     net.do(older, older.ask(A, "write", ALL, require, "older"))
     return older, younger
-
-
-@pytest.mark.parametrize("require", ["majority", "majority_alive"])
-def test_who_has_a_lock_on_nodes_enough_gets_it_on_the_others_later(require: Any) -> None:
-    """The request stays in the queue, as a spare one."""
-    net = Net(*ALL)
-    other, agent = net.agent(), net.agent()
-    net.do(other, other.ask(A, "write", (N3,), "all"))
-    net.do(agent, agent.ask(A, "write", ALL, require, 1))
-    assert net.answers[1].status == "have_all_locks"
-    assert agent.lock_info()[0].granted == (N1, N2)
-    assert [m.spare for m in net.sent if isinstance(m, Request)] == [False] * 4 + [True]
-    net.do(other, other.end_transaction())
-    assert agent.lock_info()[0].granted == ALL
-    assert not releases(net)
-
-
-def test_who_has_a_lock_of_any_node_does_not_wait_for_the_others() -> None:
-    """Somebody else may get it there. When it is needed, it is requested again."""
-    net = Net(*ALL)
-    other, agent = net.agent(), net.agent()
-    net.do(other, other.ask(A, "write", (N3,), "all"))
-    net.do(agent, agent.ask(A, "write", (N1, N3), "any", 1))
-    assert net.answers[1].status == "have_all_locks"
-    assert releases(net) == [Release(agent.id, A)]
-    net.do(other, other.end_transaction())
-    net.down(N1)
-    assert agent.lock_info()[0].granted == (N3,)
 
 
 @pytest.mark.parametrize("require", ["majority", "majority_alive"])
@@ -302,28 +201,6 @@ def test_what_is_needed_again_is_asked_for_again() -> None:
     assert younger.lock_info()[0].granted == (N1, N3)
 
 
-def test_the_read_lock_is_kept_where_the_upgrade_is_not_needed() -> None:
-    """An upgrade is spare where it would have to wait; what is read there stays.
-
-    So when the upgrade is given up, everything is read as before.
-    """
-    net = Net(*ALL)
-    reader, agent = net.agent(), net.agent()
-    net.do(reader, reader.ask(A, "read", (N3,), "all"))
-    net.do(reader, reader.ask(B, "write", (N1,), "all"))
-    net.do(agent, agent.ask(A, "read", ALL, "majority", 1))
-    net.do(agent, agent.ask(("c",), "write", (N2,), "all"))
-    upgrade = agent.ask_all([(A, "write", ALL, "majority"), (B, "write", (N1,), "all")], 2)
-    net.do(agent, upgrade)
-    net.do(reader, reader.ask(("c",), "write", (N2,), "all", 3))
-    assert not releases(net)
-    assert net.servers[N3].table.own(agent.id, A)[-1].spare
-    net.do(agent, agent.abandon_wait(2))
-    assert releases(net) == [Release(agent.id, B)] + [Release(agent.id, A, "write")] * 3
-    assert agent.lock_info()[0].mode == "read"
-    assert agent.lock_info()[0].granted == ALL
-
-
 def test_a_server_that_can_not_release_postpones_nothing() -> None:
     """A surrendered request that others wait for is postponed; if the answer still has it, it waits as before."""
     net = Net(N1)
@@ -343,16 +220,3 @@ def test_a_server_that_can_not_release_postpones_nothing() -> None:
     asked = study(agent).asked(A)
     assert asked is not None
     assert asked.records[N1] == (left,)
-
-
-def test_a_server_that_can_not_release_is_asked_once() -> None:
-    """If the request is still there after its release, it is left alone, and removed at the end."""
-    net = Net(*ALL)
-    other, agent = net.agent(), net.agent()
-    net.do(other, other.ask(A, "write", (N3,), "all"))
-    net.do(agent, agent.ask(A, "write", (N1, N3), "any", 1))
-    assert releases(net) == [Release(agent.id, A)]
-    (waiting,) = net.servers[N3].table.request(agent.id, "c2", A, "write")
-    released = Released(N3, A, (waiting.record(N3),))
-    assert Release not in [type(each.message) for each in agent.receive(released)]
-    assert ToServer(N3, Remove(agent.id)) in agent.end_transaction()

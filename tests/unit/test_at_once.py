@@ -175,35 +175,3 @@ def test_when_a_call_is_made() -> None:
     assert ask(2, ("f",)) == "granted"
     assert ask(2, ("d",), mode="write") == "waiting"
     assert not ask(2, ("g",))
-
-
-def test_a_call_may_close_a_circle() -> None:
-    """Then the agent is told of the other one's requests, too, and the circle is resolved as by messages."""
-    worlds = [World(by_calls=False), World(by_calls=True)]
-    for world in worlds:
-        for agent, lock_id in ((0, ("a",)), (1, ("d",)), (0, ("d",)), (1, ("a",))):
-            world.do(("ask", agent, lock_id, "write", (HERE,)))
-    assert worlds[1].used == {"granted": 2, "waiting": 1, "waiting in a circle": 1}
-    assert worlds[0].state() == worlds[1].state()
-    assert any(agent.deadlocks for agent in worlds[1].agents)
-
-
-def test_what_was_granted_at_once_is_withdrawn_like_all_else() -> None:
-    """Who was interrupted before it knew the answer gives it up."""
-    world = World(by_calls=True)
-    world.do(("ask", 0, ("a",), "write", (HERE,)))
-    assert world.used == {"granted": 1}
-    world.do(("abandon", 0))
-    assert not world.agents[0].asks_for(("a",))
-    assert not world.servers[HERE].numbers(())
-
-
-def test_what_is_not_one_lock_alone() -> None:
-    """Several locks, or one that was asked for before, have to be asked for as ever."""
-    agent = AgentMachine(AgentId(1, HERE, 1), "client", (HERE,))
-    one: Any = (("a",), "read", (HERE,), "all")
-    assert agent.asks_alone([one])
-    assert not agent.asks_alone([])
-    assert not agent.asks_alone([one, one])
-    agent.ask_all([one])
-    assert not agent.asks_alone([one])

@@ -18,15 +18,7 @@ from locks.otp.links.budgets import (
     Pace,
     Share,
     Tally,
-    check_budget,
 )
-
-
-def test_a_budget_is_named() -> None:
-    """What is one too many says of what, and how many there may be."""
-    check_budget(1000, 1000, "watches")
-    with pytest.raises(OverBudget, match="it has more than 1,000 watches here"):
-        check_budget(1001, 1000, "watches")
 
 
 def test_a_tally_knows_what_is_gone() -> None:
@@ -187,66 +179,6 @@ def test_who_has_little_input_waits_for_one_slice_of_each_other_one(
     assert links.waited["little"] <= others * 1.5 * SLICE
 
 
-def test_a_slower_machine_takes_longer_by_as_much(clock: Clock) -> None:
-    """Three times slower is three times as long, not nine times."""
-    took = []
-    for cost in (0.005, 0.015):
-        links = Links(clock)
-        begin = clock.now
-        for number in range(3):
-            links.comes(f"n{number}", [cost] * 200)
-        while links.serve():
-            pass
-        took.append(clock.now - begin)
-    assert took[1] == pytest.approx(3 * took[0])
-
-
-def test_time_that_nobody_else_wanted_costs_nothing(clock: Clock) -> None:
-    """Who was served alone for long does not stand behind others for it; who was idle has saved up nothing."""
-    links = Links(clock)
-    links.comes("one", [0.01] * 1000)
-    for _ in range(500):
-        links.serve()
-    links.comes("other", [0.01] * 1000)
-    before = dict(links.used)
-    for _ in range(200):
-        links.serve()
-    gained = [links.used[name] - before[name] for name in ("one", "other")]
-    assert gained == pytest.approx([1.0, 1.0], abs=0.02)
-
-
-def test_who_has_left_the_line_is_not_served(clock: Clock) -> None:
-    """And who stands in it twice is served once."""
-    pace = Pace(clock.monotonic)
-    share, served = pace.share("one"), []
-    for name in ("a", "b", "a", "c"):
-        pace.enter(name, share, lambda name=name: served.append(name))  # type: ignore[misc]
-    pace.leave("b")
-    pace.leave("nobody")
-    while (go := pace.next()) is not None:
-        go()
-    assert served == ["a", "c"]
-    assert pace.is_free
-    pace.enter("b", share, lambda: served.append("b"))
-    pace.leave("b")
-    assert pace.is_ahead(share)
-    assert pace.next() is None
-
-
-def test_who_stands_ahead_of_the_line_need_not_stand_in_it(clock: Clock) -> None:
-    """The watchers of a node are told at once, unless somebody waits who has used less."""
-    pace = Pace(clock.monotonic)
-    one, watcher = two(pace)
-    pace.served_elsewhere(watcher, SLICE)
-    assert pace.is_ahead(watcher)
-    pace.enter("one", one, lambda: None)
-    assert not pace.is_ahead(watcher)
-    pace.served(one, 2 * SLICE)
-    assert pace.next() is not None
-    pace.enter("one", one, lambda: None)
-    assert pace.is_ahead(watcher)
-
-
 # --- What can't be divided ----------------------------------------------------------------------
 
 
@@ -266,33 +198,6 @@ def test_what_can_not_be_divided_costs_more(clock: Clock, took: float) -> None:
         assert not pace.pause(other)
     part = used / (clock.now - begin + SAVED)
     assert part * took / 2 <= 1.01 * LONG / 2
-
-
-def test_small_frames_never_make_a_node_pause(clock: Clock) -> None:
-    """However long what follows from them takes: that is because of others' queues."""
-    pace = Pace(clock.monotonic)
-    one, other = two(pace)
-    for _ in range(1000):
-        pace.served(one, 0.05)
-        pace.served(other, 0.0)
-        assert not pace.pause(one)
-
-
-def test_what_takes_long_now_and_then_is_forgiven(clock: Clock) -> None:
-    """It may be nobody's fault: once a second anything may take long, and nobody waits for that."""
-    pace = Pace(clock.monotonic)
-    one, other = two(pace)
-    for _ in range(100):
-        pace.served(one, 0.05, whole=0.05)
-        assert not pace.pause(one)
-        for _ in range(110):
-            clock.now += 0.01
-            pace.served(one, 0.0001, whole=0.0001)
-            pace.served(other, 0.0)
-            assert not pace.pause(one)
-    pace.served(one, 0.1, whole=0.1)
-    pace.served(one, 0.1, whole=0.1)
-    assert pace.pause(one) == LONGEST_PAUSE
 
 
 def test_who_is_alone_never_pauses(clock: Clock) -> None:
@@ -325,12 +230,3 @@ def test_a_share_outlives_connections(clock: Clock) -> None:
         pace.share(f"n{number}")
     assert pace.share("one") is one
     assert len(pace._shares) < budgets.KEPT
-
-
-def test_what_is_done_for_another_one_is_told_apart(clock: Clock) -> None:
-    """Whoever happens to have the turn does not pay for telling those who watch."""
-    pace = Pace(clock.monotonic)
-    share, other = pace.share("watcher"), pace.share("other")
-    pace.served_elsewhere(share, 0.0005)
-    assert pace.elsewhere == 0.0005
-    assert (share.used, other.used) == (0.0005, 0.0)

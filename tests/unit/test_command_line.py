@@ -8,9 +8,6 @@ import pytest
 
 from locks.__main__ import main
 from locks.cli.printing import Progress
-from locks.errors import nearest
-from locks_leader.__main__ import main as leader_main
-from tests.helpers import interpreted_only
 
 
 @pytest.mark.parametrize(
@@ -32,8 +29,6 @@ def test_a_mistyped_word(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The error names the nearest word, and status is 2; an unknown option shows the usage of its own command."""
-    if arguments[0] == "sim":
-        interpreted_only()
     try:
         status = main(arguments)
     except SystemExit as ended:
@@ -42,22 +37,9 @@ def test_a_mistyped_word(
     assert said in capsys.readouterr().err
 
 
-def test_commands_of_elections(capsys: pytest.CaptureFixture[str]) -> None:
-    """They do likewise."""
-    with pytest.raises(SystemExit):
-        leader_main(["ellect"])
-    assert "did you mean elect?" in capsys.readouterr().err
-
-
-def test_a_word_that_is_near_nothing() -> None:
-    """Nothing is suggested then."""
-    assert nearest("zzz", ["status", "top"]) == ""
-
-
 @pytest.mark.parametrize("command", ["explore", "replay", "story", "run"])
 def test_help_says_what_the_rules_are(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each rule has its line; those of the original where there is a model of it."""
-    interpreted_only()
     with pytest.raises(SystemExit):
         main(["sim", command, "--help"])
     shown = capsys.readouterr().out
@@ -87,21 +69,3 @@ def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     assert second.startswith("1 worlds, 12,345 states")
     assert third.startswith("1 worlds, 22,345 states")
     assert last == "\x1b[K"
-
-
-def test_progress_is_not_shown_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    """Into a file nothing of it is written."""
-    with Progress() as progress:
-        progress.add(worlds=1)
-    assert capsys.readouterr().err == ""
-
-
-def test_a_long_exploration_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While one large world is explored, its states are counted."""
-    interpreted_only()
-    terminal = Terminal()
-    monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setattr("locks.cli.printing.OFTEN", 0.0)
-    monkeypatch.setattr("locks_lab.explorer.search.NOW_AND_THEN", 10)
-    assert main(["sim", "explore", "--client", "write a; write b", "--client", "write b"]) == 0
-    assert "10 states in" in terminal.getvalue()

@@ -20,8 +20,8 @@ from locks.core.messages import (
 )
 from locks.core.server.machine import ServerMachine
 from locks.errors import ConflictingRequest, InvalidLockId, InvalidOption
-from locks.lock_ids import MOST_UNITS, check_lock_id, counted, units_of
-from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord, show, unit_at
+from locks.lock_ids import MOST_UNITS, check_lock_id, counted
+from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord, unit_at
 from tests.helpers import SEED
 from tests.lockstep import agent
 
@@ -136,15 +136,6 @@ def test_who_is_refused_is_told_so() -> None:
     assert me.receive(Refused(NODE, POOL, 3)) == []  # comes too late
 
 
-def test_who_is_refused_and_waits_for_nothing() -> None:
-    """A request that nobody waits for can't be answered: the transaction ends with the error."""
-    me = machine()
-    me.ask(POOL, "write", (NODE,), "all")
-    me.receive(Refused(NODE, POOL, 3))
-    assert me.ended is not None
-    assert isinstance(me.ended.reason, ConflictingRequest)
-
-
 @pytest.mark.parametrize(
     ("mode", "nodes", "require"),
     [
@@ -160,13 +151,6 @@ def test_what_there_is_not(mode: str, nodes: tuple[str, ...], require: str) -> N
     with pytest.raises(InvalidOption, match="counted lock"):
         me.ask(POOL, mode, nodes, require, wait=1)  # type: ignore[arg-type]
     assert me.empty
-
-
-def test_a_majority_of_units_is_none() -> None:
-    """More than `value` could have units at a majority of nodes with `value` units each: why it is refused."""
-    for nodes in (3, 4, 5, 6, 7):
-        for value in range(3, 50):
-            assert nodes * value // (nodes // 2 + 1) > value
 
 
 def test_a_surrender_for_a_knot_that_has_changed_is_refused() -> None:
@@ -219,11 +203,3 @@ def test_ids_that_are_no_counted_ones(wrong: tuple[object, ...]) -> None:
     """What begins as the mark of a counted id, and is none, is refused."""
     with pytest.raises(InvalidLockId, match="units"):
         check_lock_id(wrong)
-
-
-def test_ids() -> None:
-    """A counted id says how many units there are, and is written with them."""
-    assert check_lock_id(["pool", ("$units", 2)]) == POOL
-    assert [units_of(each) for each in (POOL, ("pool",), ())] == [2, 0, 0]
-    assert units_of(("a", ("$units", "b"))[:1]) == 0
-    assert show(POOL) == "pool*2"

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from locks.core.done import MOST_MARKS, Marks, Recovery, Told, are_set, can_be_set, moved, read
+from locks.core.done import MOST_MARKS, Marks, Recovery, Told, moved, read
 from locks.core.facts import AskMark, Mark, MarkFact
 from locks.model import majority
 from locks.words import AgentId
@@ -85,31 +85,6 @@ def test_a_mark_is_accepted_under_the_same_grant_only(since: int, is_set: bool) 
     assert again.mark == fact.mark  # its time is that of the first answer
 
 
-def test_times_are_by_another_clock() -> None:
-    """A clock that is behind, or ahead, as far as one likes."""
-    assert moved(Mark((1,), 1, 990, 1_100, "ann"), 1_000, 5_000)[2:4] == (4_990, 5_100)
-    assert moved(Mark((1,), 1, 990, 1_100, "ann"), 1_000, 5)[2:4] == (0, 105)
-
-
-def test_a_mark_counts_as_set_when_it_is_kept() -> None:
-    """Before, a server with a file does not tell it to who sets it; to others it does."""
-    marks = Marks()
-    marks.kept = 0
-    sets = AskMark(ME, (1,), 0, 7, mark(1))
-    asks = AskMark(ME, (1,), 0, 0, None)
-    for _ in range(2):
-        told = marks.answer(sets, 7, True, NAMES, 0)
-        assert (told.mark, told.had) == (None, False)
-    assert marks.answer(asks, 7, True, NAMES, 0).mark == mark(1)
-    assert marks.not_kept() == [mark(1)]
-    marks.kept = marks.number
-    told = marks.answer(sets, 7, True, NAMES, 0)
-    assert (told.mark, told.had) == (mark(1), True)
-    assert marks.not_kept() == Marks().not_kept() == []
-    marks.answer(sets._replace(mark=mark(1, token=2)), 7, True, NAMES, 0)
-    assert marks.not_kept() == [mark(1, token=2)]
-
-
 def fact(since: int = 1, token: int = 0, had: bool = False, complete: bool = True) -> MarkFact:
     """An answer."""
     return MarkFact(mark(1, token) if token else None, had, since, complete, NAMES, 0)
@@ -124,28 +99,6 @@ def test_what_a_majority_of_answers_means() -> None:
     found = read(NAMES, {"a": fact(token=2), "b": fact(token=3), "c": fact()})
     assert found is not None
     assert found.mark == mark(1, 3)
-
-
-def test_a_mark_is_set_when_a_majority_has_it_twice() -> None:
-    """Of the same servers, under the same grants."""
-    grants = {"a": 1, "b": 1, "c": 1}
-    first = {"a": fact(token=2), "b": fact(token=2)}
-    assert are_set(NAMES, grants, (), first) == (False, {"a", "b"})
-    again = {"a": fact(token=2, had=True), "b": fact(token=2, had=True)}
-    assert are_set(NAMES, grants, {"a", "b"}, again) == (True, {"a", "b"})
-    assert are_set(NAMES, grants, {"a"}, again) == (False, {"a", "b"})
-    other = {**again, "b": fact(since=2, token=2, had=True)}
-    assert are_set(NAMES, grants, {"a", "b"}, other) == (False, {"a"})
-
-
-def test_a_mark_can_be_set_while_enough_grants_may_be_left() -> None:
-    """A server that is silent may have its grant; one that grants the lock anew, or to another client, has not."""
-    grants = {"a": 1, "b": 1}
-    assert can_be_set(NAMES, grants, {})
-    assert can_be_set(NAMES, grants, {"a": fact(since=1)})
-    assert not can_be_set(NAMES, grants, {"a": fact(since=2)})
-    assert not can_be_set(NAMES, grants, {"a": fact(since=0)})
-    assert can_be_set(NAMES, {**grants, "c": 1}, {"a": fact(since=2)})
 
 
 def test_how_many_must_tell_a_server_that_has_forgotten() -> None:

@@ -12,7 +12,6 @@ from locks.errors import LocksError
 from locks.model import AgentId, Contender, Deadlock, Edge, RequestRecord
 from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Atom
-from locks.otp.process.reasons import reason_term
 from locks.otp.process.remote import Errors, RemoteError
 from locks.wire.refusals import pack_attributes, unpack_error
 
@@ -59,18 +58,6 @@ def test_each_kind_is_here() -> None:
     """A kind of error without an example can't be added."""
     kinds: set[type] = {value for value in vars(locks.errors).values() if _is_error(value)}
     assert {type(error) for error in EXAMPLES} == kinds - {LocksError}
-
-
-def test_a_renamed_error_is_known_to_older_nodes() -> None:
-    """`TransactionEnded` is the class that was `AgentEnded`; other nodes are told, and may tell, the former name."""
-    assert locks.errors.AgentEnded is locks.TransactionEnded
-    error = locks.TransactionEnded("over", agent=ME)
-    term: Any = ERRORS.raised(error)
-    assert term[1] == "AgentEnded"
-    assert reason_term(error) == (Atom("AgentEnded"), "over")
-    for name in ("AgentEnded", "TransactionEnded"):
-        assert type(ERRORS.unraised((term[0], name, *term[2:]))) is locks.TransactionEnded
-    assert type(pickle.loads(pickle.dumps(error))) is locks.TransactionEnded
 
 
 def _is_error(value: Any) -> bool:

@@ -37,15 +37,13 @@ from locks.core.server.tree import Entry
 from locks.facts.around import group_name
 from locks.facts.graph import WaitReport, waits_of
 from locks.facts.pictures import FORMATS
-from locks.facts.stories import duration, why
+from locks.facts.stories import why
 from locks.lock_ids import check_lock_id
 from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord, blocks, show
-from locks.node.client.clients import checked_label, labelled, parts_of, this_program
 from locks.node.history import begin, replay
 from locks.node.observing.record import Record
 from locks.node.observing.statistics import Counters
 from locks.node.observing.times import Times
-from locks.node.services import Member, Services
 from locks.otp.bytes import etf
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
@@ -58,7 +56,6 @@ from locks.wire.facts import (
     unpack_question,
 )
 from tests.helpers import SEED
-from tests.unit import told
 
 ME = AgentId(1 << 40, "a@x", 0)
 HOLDER, NEXT, LAST = (AgentId((1 << 40) + (n << 12), f"{n}@x", 0) for n in (1, 2, 3))
@@ -130,22 +127,6 @@ def any_message(rng: random.Random) -> ServerMessage:
     )
 
 
-def test_a_clock_that_is_set_back() -> None:
-    """How long something takes is right; when it began is told as if the clock had always been as it is now."""
-    wall, clock = 10**18, 5.0
-    machine = ServerMachine("a@x", 1)
-    recorded = recording(machine, lambda: wall, lambda: clock)
-    handle(recorded, Request(HOLDER, "c", ("a",), "write"))
-    clock += 60
-    handle(recorded, Request(NEXT, "c", ("a",), "write"))
-    clock += 60
-    wall -= 3600 * 10**9
-    held, waits = recorded.requests(None, 0, lambda _: "").requests
-    assert (held.seconds, waits.seconds) == (120, 60)
-    assert held.asked == held.since == wall // 1000 - 120_000_000
-    assert (waits.asked, waits.since) == (wall // 1000 - 60_000_000, 0)
-
-
 def recording(
     machine: ServerMachine,
     wall: Callable[[], int] = lambda: 10**15,
@@ -163,15 +144,6 @@ def handle(recorded: Record, message: ServerMessage) -> None:
 
 
 # --- Names --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("label", ["nightly import", "a (b), pid 7", "(x", "für Ann"])
-def test_a_client_in_its_parts(label: str) -> None:
-    """Whatever the label: the program and the process are what stands behind it."""
-    text = labelled(None, checked_label(label), this_program(), False)  # type: ignore[arg-type]
-    found, program, pid = parts_of(text)
-    assert (found, f" ({program}, pid {pid})") == (label, this_program())
-    assert parts_of("client of Erlang") == ("client of Erlang", "", 0)
 
 
 @pytest.mark.parametrize(
@@ -263,25 +235,6 @@ def test_the_locks_of_elections_have_names() -> None:
             parse_id(wrong)
 
 
-def test_who_leads_has_forgotten_nothing() -> None:
-    """Of the root of those who stand for an election it is said that it leads."""
-    lock_id = (Atom("locks_leader"), "chief")
-    first, second = AgentId(1, "a@x", 1), AgentId(2, "a@x", 2)
-    requests = [
-        told.fact(1, lock_id, first, "granted", 0, 9_000_000, "a@x"),
-        told.fact(2, lock_id, second, "waiting", 1_000_000, 9_000_000, "a@x"),
-    ]
-    lines = why(waits_of(requests), [second])
-    assert 'for election "chief": ' in lines[0]
-    assert any("is not waiting for any lock: it leads." in line for line in lines), lines
-
-
-def test_durations() -> None:
-    """As a person says them."""
-    told = [duration(each) for each in (0.04, 59.9, 61, 3_600, 200_000)]
-    assert told == ["0.0 s", "59.9 s", "1 min 1 s", "1 h 0 min", "2 days 7 h"]
-
-
 # --- Messages -----------------------------------------------------------------------------------
 
 
@@ -343,47 +296,12 @@ def test_the_largest_pages() -> None:
         assert unpack_answer(etf.decode(etf.encode(pack_answer(answer)))) == answer
 
 
-def test_pages_of_members() -> None:
-    """Each member comes once, in its order, whatever the pages; the largest page can be sent, with groups of any kind."""
-
-    class Groups:
-        def end(self) -> None:
-            pass
-
-        def members_here(self) -> list[Member]:
-            return [
-                Member(group, size, f"worker-{number}")
-                for number in range(120)
-                for group, size in (("g" * 60_000, 60_003), (("a", 1, Atom("b"), [2]), 20))
-            ]
-
-    services = Services()
-    services.get("process groups", "s" * LONGEST_NAME, Groups)
-    seen: list[str] = []
-    more = True
-    while more:
-        page = services.members("a@x", " (bank.py, pid 7)", len(seen))
-        assert unpack_answer(etf.decode(etf.encode(pack_answer(page)))) == page
-        assert {fact[3:] for fact in page.members} == {("a@x", "bank.py", 7)}
-        seen += [fact.member for fact in page.members]
-        more = page.more
-    assert seen == [each.name for each in Groups().members_here()]
-    assert Services().members("a@x", "", 0).members == ()
-
-
 def test_whom_a_question_is_for() -> None:
     """Only what is for a certain node is passed on to another one."""
     assert [node_of(each) for each in QUESTIONS] == [
         *(None, None, None, "a@x", None),
         *("n" * LONGEST_NAME, ME.node),
     ]
-
-
-def test_what_is_no_answer() -> None:
-    """It is refused."""
-    for term in (7, ("$locks",), pack_question(AskNode("a@x")), pack_answer(Broken(True))[:-2]):
-        with pytest.raises(BadMessage):
-            unpack_answer(etf.decode(etf.encode(term)))
 
 
 # --- The graph ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Those who want a majority queue at one of its nodes first (decision 0040)."""
+"""Those who want a majority queue at one of its nodes first (decision 0014)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from locks.core.agent.lines import Lines
 from locks.core.agent.machine import AgentMachine, Object
 from locks.core.messages import AnswerWait, Request, Surrender, ToAgent, ToServer
 from locks.core.server.machine import ServerMachine
-from locks.errors import DeadlockAborted
 from locks.model import AgentId, Mode
 from tests.helpers import SEED
 from tests.unit.net import ALL, N1, N2, N3, A, B, Net
@@ -82,19 +81,6 @@ def test_what_is_given_up_at_the_gate_is_given_up_everywhere() -> None:
     assert younger.lost() == ()
 
 
-def test_what_is_to_be_given_up_at_the_gate_counts_as_a_lock_that_the_client_has() -> None:
-    """So an agent that must not surrender such a lock aborts at once, and does not give up one node after the other."""
-    net = Net(*ALL)
-    older, younger = net.agent(), net.agent(abort_on_deadlock=True)
-    net.do(older, older.ask(B, "write", ALL, "majority", "older has B"))
-    net.do(younger, younger.ask(A, "write", ALL, "majority", "younger has A"))
-    net.do(older, older.ask(A, "write", ALL, "majority", "older"))
-    net.do(younger, younger.ask(B, "write", ALL, "majority", "younger"))
-    assert [each.aborts for each in net.sent if isinstance(each, Surrender)] == [True]
-    assert isinstance(net.answers["younger"], DeadlockAborted)
-    assert [queue(net, node) for node in ALL] == [[older.id]] * 3
-
-
 def test_the_next_node_is_the_gate_if_the_first_one_is_lost() -> None:
     """What is held stays so; who waits does so at the next node. The first one may come back."""
     net, holder, waiter = held_and_waiting()
@@ -107,40 +93,6 @@ def test_the_next_node_is_the_gate_if_the_first_one_is_lost() -> None:
     assert queue(net, N1) == [holder.id, waiter.id]
     net.do(holder, holder.end_transaction())
     assert net.answers["waiter"].status == "have_all_locks"
-
-
-def test_who_does_not_want_to_wait_is_answered_by_the_gate() -> None:
-    """Somebody who is about to give up a later node is no reason to give up oneself."""
-    net = Net(*ALL)
-    first, second = net.agent(), net.agent()
-    asked = first.ask(A, "write", ALL, "majority", "first")
-    gate, *others = second.ask(A, "write", ALL, "majority", "second")
-    net.do(second, others)
-    net.do(first, asked)
-    assert "first" not in net.answers
-    assert not first.is_answered("first"), "it has the gate, and waits at the others"
-    net.do(second, [gate])
-    assert second.is_answered("second"), "it waits at the gate"
-    assert net.answers["first"].status == "have_all_locks"
-
-
-def test_who_awaits_nodes_and_does_not_want_to_wait() -> None:
-    """If too few nodes are up, what those that are up say is the answer."""
-    net = Net(*ALL)
-    net.down(N2)
-    net.down(N3)
-    agent = net.agent(await_nodes=True)
-    net.do(agent, agent.ask(A, "write", ALL, "majority", "try"))
-    assert agent.is_answered("try")
-
-
-def test_a_token_rises_from_one_in_the_queue_to_the_next() -> None:
-    """What was given up at the other nodes and asked for again does not count."""
-    net, holder, waiter = held_and_waiting()
-    net.do(holder, holder.establish_token(A, "old"))
-    net.do(holder, holder.end_transaction())
-    net.do(waiter, waiter.establish_token(A, "new"))
-    assert net.answers["new"] > net.answers["old"]
 
 
 # --- What is held stands on all nodes that are up -----------------------------------------------
@@ -217,36 +169,6 @@ def test_a_rolling_restart_takes_nothing() -> None:
             net.do(each, each.end_transaction())
 
 
-def test_nobody_gives_way_who_holds_something_by_it() -> None:
-    """A node's own lock, which its client was told of, stays; the spare request waits for it."""
-    net = Net(*ALL)
-    one, holder = net.agent(), net.agent()
-    net.do(one, one.ask(A, "write", (N3,), "all", "one"))
-    net.do(holder, holder.ask(A, "write", ALL, "majority", "holder"))
-    assert granted(net, holder) == [N1, N2]
-    assert granted(net, one) == [N3]
-    assert not [each for each in net.sent if isinstance(each, Surrender)]
-
-
-def test_what_was_surrendered_in_a_deadlock_does_not_go_ahead() -> None:
-    """One holds A and waits for B, another one holds B and gets A of a restarted gate: the former gives A up.
-
-    It must not get the gate back by its spare request, or this would go on for ever.
-    """
-    net = Net(*ALL)
-    older, younger = net.agent(await_nodes=True), net.agent(await_nodes=True)
-    net.do(older, older.ask(B, "write", (N1, N2), "all"))
-    net.do(younger, younger.ask(A, "write", ALL, "majority", "a"))
-    net.do(younger, younger.ask(B, "write", (N2,), "all", "b"))
-    net.down(N1)
-    net.do(older, older.ask(A, "write", ALL, "majority", "older"))
-    net.up(N1)
-    assert net.answers["older"].status == "have_all_locks"
-    net.do(older, older.end_transaction())
-    assert net.answers["b"].status == "have_all_locks"
-    assert sorted(granted(net, younger)) == list(ALL)
-
-
 # --- A crowd ------------------------------------------------------------------------------------
 
 
@@ -256,34 +178,6 @@ def asks(net: Net, lines: Lines, agent: AgentMachine, mode: Mode) -> int:
     wanted: list[Object] = [(A, mode, ALL, "majority")]
     net.do(agent, agent.ask_all(wanted, agent.id, lines.join_lines(agent, wanted)))
     return sum(isinstance(each, Request) for each in net.sent[before:])
-
-
-def test_a_program_that_holds_or_queues_asks_the_gate_alone() -> None:
-    """Its next agent does not bother the other nodes before the gate has granted it."""
-    net = Net(*ALL)
-    lines = Lines()
-    agents = [net.agent() for _ in range(3)]
-    assert [asks(net, lines, each, "write") for each in agents] == [3, 1, 1]
-    for each in agents:
-        assert net.answers[each.id].status == "have_all_locks"
-        assert granted(net, each) == list(ALL)
-        net.do(each, each.end_transaction())
-        lines.leave_lines(each.id)
-    assert lines.join_lines(agents[0], [(A, "write", ALL, "majority")]) == ()
-
-
-def test_who_gives_up_leaves_the_line_to_those_ahead() -> None:
-    """The newest that still wants the lock counts: not one that has released it, or has ended."""
-    net = Net(*ALL)
-    lines = Lines()
-    holder, fickle, ended, last = [net.agent() for _ in range(4)]
-    assert [asks(net, lines, each, "write") for each in (holder, fickle, ended)] == [3, 1, 1]
-    net.do(fickle, fickle.unlock(A))
-    net.do(ended, ended.end_transaction())
-    assert asks(net, lines, last, "write") == 1
-    for each in (holder, last):
-        net.do(each, each.end_transaction())
-    assert asks(net, lines, net.agent(), "write") == 3
 
 
 def test_readers_ask_all_servers_unless_a_writer_waits() -> None:

@@ -27,49 +27,6 @@ from locks.groups.table import (
 # --- One node -----------------------------------------------------------------------------------
 
 
-def test_members_of_one_node() -> None:
-    """Who has joined is a member, as often as it has joined and not left; an empty group is none."""
-    table = GroupTable()
-    assert table.join("g", ("a", "b", "a")) == [WatchMember("a"), WatchMember("b")]
-    assert table.members("g") == table.local_members("g") == ("a", "a", "b")
-    assert table.join("h", ("a",)) == []
-    assert set(table.groups()) == {"g", "h"}
-    assert table.leave("g", ("b", "b", "nobody")) == [UnwatchMember("b")]
-    assert table.has_joined("h", "a")
-    assert table.leave("h", ("a",)) == []  # it is still in the other group
-    assert not table.has_joined("h", "a")
-    assert table.groups() == ("g",)
-    assert table.leave("g", ("a", "a")) == [UnwatchMember("a")]
-    assert table.groups() == ()
-    assert table.members("g") == ()
-
-
-def test_leaving_what_was_not_joined_changes_nothing() -> None:
-    """There are no effects, neither for strangers nor for members of another group."""
-    table = GroupTable()
-    table.join("g", ("a",))
-    table.handle("peer", Discover())
-    assert table.leave("h", ("a",)) == []
-    assert table.leave("g", ("b",)) == []
-    assert table.member_down("b") == []
-    assert table.members("g") == ("a",)
-
-
-def test_the_end_of_a_member() -> None:
-    """It leaves all groups, as often as it was in them; others are told once."""
-    table = GroupTable()
-    table.join("g", ("a", "b", "a"))
-    table.join("h", ("a",))
-    table.handle("peer", Discover())
-    table.monitor("g", "m")
-    assert table.member_down("a") == [
-        Tell("m", False, "g", ("a", "a")),
-        Send("peer", Leave(("a",), ("g", "g", "h"))),
-    ]
-    assert table.member_down("a") == []
-    assert table.groups() == ("g",)
-
-
 def test_monitors_of_one_group() -> None:
     """Each monitor of a group is told of it, and of no other, until it is taken away."""
     table = GroupTable()
@@ -89,22 +46,6 @@ def test_monitors_of_one_group() -> None:
 # --- Messages, one by one -----------------------------------------------------------------------
 
 
-def test_two_tables_meet() -> None:
-    """Discovered by a stranger, a table tells all its members, watches it, and asks it in turn."""
-    table = GroupTable()
-    table.join("g", ("a", "a"))
-    all_of_ours = Sync((("g", ("a", "a")),))
-    assert table.handle("p", Discover()) == [
-        Send("p", all_of_ours),
-        WatchPeer("p"),
-        Send("p", Discover()),
-    ]
-    assert table.handle("p", Discover()) == [Send("p", all_of_ours)]
-    assert table.handle("p", Sync((("g", ("x",)),))) == []
-    assert table.members("g") == ("a", "a", "x")
-    assert table.local_members("g") == ("a", "a")
-
-
 def test_a_peer_is_told_of_changes_only_after_it_was_told_all() -> None:
     """A peer whose `Sync` comes first must not hear that somebody has left whom it never knew."""
     table = GroupTable()
@@ -114,45 +55,6 @@ def test_a_peer_is_told_of_changes_only_after_it_was_told_all() -> None:
     assert table.join("g", ("b",)) == [WatchMember("b")]
     assert table.handle("p", Discover()) == [Send("p", Sync((("g", ("b",)),)))]
     assert table.join("g", ("c",)) == [WatchMember("c"), Send("p", Join("g", ("c",)))]
-
-
-def test_a_sync_replaces_what_was_known() -> None:
-    """Monitors are told the difference: who is gone, who is new, and nothing of those who stay."""
-    table = GroupTable()
-    table.handle("p", Sync((("g", ("x", "y", "y")), ("h", ("x",)))))
-    for group in "ghi":
-        table.monitor(group, "m")
-    assert table.handle("p", Sync((("g", ("y", "z", "z")), ("i", ("x",))))) == [
-        Tell("m", False, "g", ("x", "y")),
-        Tell("m", True, "g", ("z", "z")),
-        Tell("m", False, "h", ("x",)),
-        Tell("m", True, "i", ("x",)),
-    ]
-    assert table.handle("p", Sync((("g", ("y", "z", "z")), ("i", ("x",))))) == []
-    assert set(table.groups()) == {"g", "i"}
-
-
-def test_strangers_are_not_listened_to() -> None:
-    """Of a peer that was not met, or is down, joins and leaves mean nothing."""
-    table = GroupTable()
-    assert table.handle("p", Join("g", ("x",))) == []
-    assert table.handle("p", Leave(("x",), ("g",))) == []
-    table.handle("p", Sync((("g", ("x",)),)))
-    table.monitor("g", "m")
-    assert table.peer_down("p") == [Tell("m", False, "g", ("x",))]
-    assert table.peer_down("p") == []
-    assert table.handle("p", Join("g", ("x",))) == []
-    assert table.groups() == table.peers() == ()
-
-
-def test_a_peer_takes_out_only_its_own() -> None:
-    """What a peer says that it does not know itself takes nothing from others, and does no harm."""
-    table = GroupTable()
-    table.join("g", ("a",))
-    table.handle("p", Sync((("g", ("x",)),)))
-    table.handle("q", Sync((("g", ("y",)),)))
-    assert table.handle("q", Leave(("x", "a", "y"), ("g", "h"))) == []
-    assert table.members("g") == ("a", "x")
 
 
 def test_joins_of_nobody_make_no_group() -> None:

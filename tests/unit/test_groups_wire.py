@@ -20,7 +20,6 @@ from tests.unit.strategies import values
 HERE, THERE = "a@127.0.0.1", "b@127.0.0.1"
 ME = Pid(1 << 32 | 5, HERE, 7)
 ONE, TWO = Pid(2, HERE, 7), Pid(3, HERE, 7)
-FOREIGN = Pid(2, THERE, 7)
 G, H = Group(("g", 1)), Group(Atom("h"))
 
 # What each message is on the wire.
@@ -61,46 +60,6 @@ def test_messages_with_any_fields(kind: Any, data: st.DataObject) -> None:
     """Each message comes back as it was, whatever is in it."""
     message = data.draw(MESSAGES[kind])
     assert unpack(decode(encode(pack(message, ME, lambda pid: pid)))) == (ME, message)
-
-
-def test_what_newer_versions_say() -> None:
-    """From OTP 26 on, `discover` may come with a version of the protocol."""
-    assert unpack((Atom("discover"), ME, 2)) == (ME, Discover())
-
-
-def test_joins_of_nobody() -> None:
-    """OTP lets no members at all join a group, and says so."""
-    assert unpack((Atom("join"), ME, "g", [])) == (ME, Join(Group("g"), ()))
-
-
-BAD: list[Any] = [
-    None,
-    Atom("discover"),
-    (Atom("discover"),),
-    (Atom("discover"), "a pid"),
-    (Atom("$gen_cast"), (Atom("discover"), ME)),
-    (Atom("sync"), ME, []),
-    (Atom("$gen_cast"), (Atom("sync"), ME, {})),
-    (Atom("$gen_cast"), (Atom("sync"), ME, ["g"])),
-    (Atom("$gen_cast"), (Atom("sync"), ME, [("g", [ONE], 1)])),
-    (Atom("$gen_cast"), (Atom("sync"), ME, [("g", [FOREIGN])])),
-    (Atom("$gen_cast"), (Atom("sync"), ME, ImproperList((("g", [ONE]),), 1))),
-    (Atom("$gen_cast"), (Atom("join"), ME, "g", ONE)),
-    (Atom("$gen_call"), (ME, 1), Atom("x")),
-    (Atom("join"), ME, "g", "pid"),
-    (Atom("join"), ME, "g", [ONE, FOREIGN]),
-    (Atom("join"), ME, "g"),
-    (Atom("leave"), ME, ONE, "g"),
-    (Atom("leave"), ME, [[ONE]], ["g"]),
-    [Atom("join"), ME, "g", ONE],
-]
-
-
-@pytest.mark.parametrize("term", BAD, ids=repr)
-def test_what_is_no_message(term: Any) -> None:
-    """Messages with a part that is wrong or missing, and all others, are refused as a whole."""
-    with pytest.raises(BadMessage):
-        unpack(term)
 
 
 @given(st.sampled_from([term for _, term in SAME]), st.data())
@@ -172,24 +131,6 @@ def test_what_can_not_be_a_group(value: Any) -> None:
     """What has no term, or does not fit into each message of the protocol, is refused."""
     with pytest.raises(InvalidOption, match="group"):
         to_group(value)
-
-
-def test_the_deepest_group_fits_into_each_message() -> None:
-    """A group that is accepted can be told."""
-    levels = next(n for n in range(70) if not accepted(deep(n + 1)))
-    assert levels > 50
-    group = to_group(deep(levels))
-    for message in (Sync(((group, (ONE,)),)), Join(group, (ONE,)), Leave((ONE,), (group,))):
-        assert unpack(decode(encode(pack(message, ME, lambda pid: pid)))) == (ME, message)
-
-
-def accepted(value: Any) -> bool:
-    """Whether something can be a group."""
-    try:
-        to_group(value)
-    except InvalidOption:
-        return False
-    return True
 
 
 # --- Much at once -------------------------------------------------------------------------------

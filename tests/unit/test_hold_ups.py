@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 
-from locks.core.agent.machine import REPORTS, AgentMachine
-from locks.core.messages import Released, Request, RequestStates, Resolved
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import Released, RequestStates
 from locks.errors import DeadlockAborted, InvalidLockId
 from locks.model import HELD_UP, Deadlock, LockResult, check_lock_id
 from locks_lab.worlds.study import study
-from tests.unit.net import N1, N2, A, B, Net
-
-C = ("c",)
+from tests.unit.net import N1, A, B, Net
 
 
 class Clients(Net):
@@ -129,47 +127,6 @@ def test_held_up_is_hidden_from_the_client() -> None:
         check_lock_id([HELD_UP, 1])
 
 
-def test_held_up_without_anything() -> None:
-    """A transaction that has asked for nothing is not held up, nor by a wait that is answered."""
-    net = Clients(N1)
-    outer, inner, third = net.agent(), net.agent(), net.agent()
-    net.lock(third, B)
-    net.block(inner, A, others=[outer, third])  # it has it at once
-    assert net.hidden() == []
-    net.block(inner, B, others=[outer])
-    assert net.hidden() == [(2, True)]
-
-
-def test_held_up_agents_do_not_wait_for_each_other() -> None:
-    """Of two that are held up by the same wait none waits for the other."""
-    net = Clients(N1)
-    one, two, inner, stranger = (net.agent() for _ in range(4))
-    net.lock(one, A)
-    net.lock(two, C)
-    net.lock(stranger, B)
-    net.block(inner, B, others=[one, two])
-    owners = net.servers[N1].table.owners
-    waits = {e.owner.id.serial: e.blocker for o in owners.values() for e in o.all() if e.blocker}
-    assert {serial: blocker.owner.id.serial for serial, blocker in waits.items()} == {
-        1: 3,
-        2: 3,
-        3: 4,
-    }
-
-
-def test_held_up_no_more_when_the_client_is_back() -> None:
-    """A client that waits with a transaction that was held up, as in a signal handler, is there."""
-    net = Clients(N1)
-    one, two, stranger = (net.agent() for _ in range(3))
-    net.lock(one, A)
-    net.lock(stranger, B, C)
-    net.block(two, B, others=[one])
-    net.block(one, C, others=[two])
-    assert net.hidden() == [(1, True), (2, False), (2, True)]
-    assert not one.ended
-    assert not two.ended
-
-
 def test_cycle_through_two_transactions_of_each_client() -> None:
     """The smallest case: each has one lock and waits with another transaction for the other's."""
     net = Clients(N1)
@@ -185,24 +142,6 @@ def test_cycle_through_two_transactions_of_each_client() -> None:
     net.do(agents["q"], agents["q"].end_transaction())
     assert net.answers[3, B].status == "have_all_locks"
     assert net.hidden() == []
-
-
-def test_report_of_a_hold_up_in_words() -> None:
-    """A report says who waits with which transaction, and what he has with which other one."""
-    net = Clients(N1)
-    agents = crossing(net, "pqPQ")
-    net.block(agents["Q"], A, others=[agents["q"]])
-    lines = str(net.aborted((4, A))).splitlines()
-    assert lines[0].startswith(
-        "agent-4@n1@h aborted and stopped waiting for a on n1@h: the youngest"
-    )
-    assert sorted(lines[1:]) == [
-        "  c1 waits with agent-3@n1@h, while it holds write a on n1@h with agent-1@n1@h",
-        "  c2 waits with agent-4@n1@h, while it holds write b on n1@h with agent-2@n1@h",
-        "  c3 (agent-3@n1@h) waits for write b on n1@h, where c2 (agent-2@n1@h) holds write b",
-        "  c4 (agent-4@n1@h) waits for write a on n1@h, where c1 (agent-1@n1@h) holds write a",
-    ]
-    assert HELD_UP not in "\n".join(lines)
 
 
 def test_held_up_agent_is_aborted() -> None:
@@ -242,54 +181,6 @@ def test_held_up_agent_surrenders() -> None:
     assert net.hidden() == []
 
 
-def test_cycle_over_two_nodes() -> None:
-    """The outer locks are on one node, the inner ones on another; neither knows the whole cycle."""
-    net = Clients(N1, N2)
-    p, q, inner_p, inner_q = (net.agent() for _ in range(4))
-    net.lock(p, A, node=N2)
-    net.lock(q, B, node=N2)
-    net.block(inner_p, B, others=[p], node=N2)
-    net.block(inner_q, A, others=[q], node=N2)
-    report = net.aborted((4, A))
-    assert report.lock == (A, N2)  # what it waited for, there
-    assert report.server == N1  # where its hold-up was
-    assert report.run_again == q.id
-    net.do(q, q.end_transaction())
-    assert net.answers[3, B].status == "have_all_locks"
-    for agent in (p, inner_p):
-        net.do(agent, agent.end_transaction())
-    assert all(server.table.owners == {} for server in net.servers.values())
-
-
-def test_no_wait_no_hold_up() -> None:
-    """A client that asks without waiting holds nobody up: its other transactions are no part of it."""
-    net = Clients(N1)
-    agents = crossing(net, "pqPQ")
-    net.do(agents["Q"], agents["Q"].ask(A, "write", (N1,), "all"))
-    assert not any(agent.deadlocks for agent in agents.values())
-    net.do(agents["Q"], agents["Q"].await_all((4, A)))
-    net.do(agents["Q"], agents["Q"].hold_up((4, A)))
-    net.do(agents["q"], agents["q"].held_up(agents["Q"].hold_up_id((4, A))))
-    assert net.aborted((4, A)).run_again == agents["q"].id
-
-
-def test_an_earlier_lock_is_preferred_to_an_abort() -> None:
-    """In two cycles at once, what can be surrendered is given up before the transaction is."""
-    net = Clients(N1)
-    stranger, outer, inner = (net.agent() for _ in range(3))
-    net.lock(outer, A)
-    net.lock(inner, C)
-    net.lock(stranger, B)
-    net.do(
-        stranger, stranger.ask_all([(A, "write", (N1,), "all"), (C, "write", (N1,), "all")], "s")
-    )
-    net.block(inner, B, others=[outer])
-    actions = [report.action for report in inner.deadlocks]
-    assert "aborted" in actions  # C alone was not enough: the stranger wants A, too
-    net.do(outer, outer.end_transaction())
-    assert net.answers["s"].status == "have_all_locks"
-
-
 def test_what_a_held_up_agent_costs() -> None:
     """Two requests and two releases for each other transaction; nothing for a client with one."""
     net = Clients(N1)
@@ -305,31 +196,6 @@ def test_what_a_held_up_agent_costs() -> None:
     kinds = [type(message).__name__ for message in net.sent]
     assert kinds == ["Request", "Request", "Request", "Release", "Release", "Release"]
     assert {type(told.message) for told in net.told_agents} <= {RequestStates, Released}
-
-
-def test_only_the_newest_reports_are_kept() -> None:
-    """An agent that lives long keeps the reports of its newest deadlocks, and not all."""
-    net = Clients(N1)
-    agent = net.agent()
-    net.lock(agent, A)
-    for number in range(3 * REPORTS):
-        report = Deadlock(agent.id, ("a", number), N1, "surrendered", (), "")
-        net.do(agent, agent.receive(Resolved(report, ())))
-    numbers = [report.lock_id[1] for report in agent.result().deadlocks]
-    assert numbers == list(range(2 * REPORTS, 3 * REPORTS))
-
-
-def test_requests_for_waits_have_ids_of_their_own() -> None:
-    """Each wait has its own id, so none waits for what an earlier one has left."""
-    net = Clients(N1)
-    outer, inner, stranger = net.agent(), net.agent(), net.agent()
-    net.lock(outer, A)
-    net.lock(stranger, B)
-    for _ in range(3):
-        wait = net.block(inner, B, others=[outer])
-        net.do(inner, inner.abandon_wait(wait))
-    ids = [m.lock_id for m in net.sent if isinstance(m, Request) and m.lock_id[0] == HELD_UP]
-    assert len(set(ids)) == 3
 
 
 def test_hold_ups_of_a_machine_that_is_made_anew() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from locks.errors import MisuseError
 from locks_leader.core.contest import NO_GRANTS
 from locks_leader.core.events import (
     Answer,
@@ -14,11 +13,9 @@ from locks_leader.core.events import (
     BeginContest,
     BeginMerge,
     CallBack,
-    CallCancelled,
     Called,
     CastLost,
     CastMade,
-    ContestGone,
     ContestStanding,
     Effect,
     Elect,
@@ -46,9 +43,8 @@ from locks_leader.core.events import (
 )
 from locks_leader.core.instance_core import InstanceCore
 from locks_leader.core.machine import Machine
-from locks_leader.core.messages import Announce, Forward, ForwardAnswer, FromLeader, LeaderCast
-from locks_leader.errors import LeaderTimeout
-from locks_leader.policy import Policy, quorum
+from locks_leader.core.messages import Announce, Forward, ForwardAnswer, LeaderCast
+from locks_leader.policy import Policy
 
 A, B = "a@h", "b@h"
 HELD = ContestStanding(frozenset({(A, 3)}), held=True)
@@ -149,14 +145,6 @@ def test_while_elected_runs_nothing_is_taken() -> None:
     ]
 
 
-def test_one_look_is_enough() -> None:
-    """That there is news need not be in the mailbox twice in a row; equal tuples are not the same."""
-    it = core()
-    for event in (Started(), Noticed(), Noticed(), CastMade("c"), Noticed()):
-        it.put(event)
-    assert [type(event) for event in it.mailbox] == [Started, Noticed, CastMade, Noticed]
-
-
 def test_what_follows_from_an_answer_comes_first() -> None:
     """Before the rest of what is to be done; and a thousand answers in a row take no stack."""
     it = core()
@@ -209,13 +197,6 @@ def test_a_leader_looks_before_it_answers_a_call() -> None:
     assert answer == CallBack("handle_call", ("q", "caller"))
 
 
-def test_others_answer_calls_without_looking() -> None:
-    """Nothing can be taken in behind their backs."""
-    it = core()
-    it.put(Called("q", "caller"))
-    assert it.take_event() == [CallBack("handle_call", ("q", "caller"))]
-
-
 def test_a_call_waits_for_an_election_that_looking_leads_to() -> None:
     """A leader waits for a token before it leads a newcomer; the node for which it needs that is lost.
 
@@ -263,16 +244,6 @@ def test_a_node_that_was_lost_and_is_back() -> None:
     assert world.feed(NodeLost("unknown")) == []
 
 
-def test_an_agent_that_has_ended_says_nothing_of_the_contest() -> None:
-    """Its end will be told; until then the last that is known counts."""
-    world = leader()
-    world.standing = None
-    assert world.feed(Noticed()) == []
-    assert world.core.machine.role == "leader"
-    assert world.feed(ContestGone(7)) == [], "of an earlier round"
-    assert world.feed(ContestGone(1))[0] == CallBack("stepped_down")
-
-
 # --- What can't be sent -------------------------------------------------------------------------
 
 
@@ -295,34 +266,7 @@ def test_an_answer_that_cannot_be_sent_becomes_the_error() -> None:
     assert world.answer(NotSent("x", LeaderCast("c"), error)) == [CastLost("c", error)]
 
 
-def test_what_a_callback_says_that_cannot_be_sent_is_its_error() -> None:
-    """It is raised where the callback broadcasts."""
-    with pytest.raises(MisuseError, match="no term"):
-        leader().answer(NotSent("x", FromLeader(3, object()), MisuseError("no term")))
-
-
 # --- Calls, followers ---------------------------------------------------------------------------
-
-
-def test_who_gives_up_is_answered_once() -> None:
-    """With `LeaderTimeout`, and never again; a call that is not open (any more) has no answer."""
-    world = follower()
-    world.feed(LeaderCalled("call", "r"))
-    (reply,) = world.feed(CallCancelled("call"))
-    assert isinstance(reply, Reply)
-    assert isinstance(reply.value, LeaderTimeout)
-    assert world.feed(CallCancelled("call"), CallCancelled("unknown")) == []
-    assert world.feed(Received("boss", B, ForwardAnswer(1, "done"))) == []
-
-
-def test_the_first_answer_counts() -> None:
-    """A leader that answers its own call later, and again, answers once."""
-    world = leader()
-    (call,) = world.feed(LeaderCalled("call", "r"))
-    assert call == CallBack("handle_leader_call", ("r", Origin(None, "call")))
-    machine = world.core.machine
-    assert machine.reply(Origin(None, "call"), 1) == [Reply("call", 1)]
-    assert machine.reply(Origin(None, "call"), 2) == []
 
 
 def test_a_follower_that_is_not_sure_is_told_again() -> None:
@@ -360,9 +304,3 @@ def test_objections(grants: Grants | Exception | None, why: str | None) -> None:
     """The agent knows of a loss before the machine is told."""
     found = leader().core.objection(grants)
     assert found is None if why is None else why in str(found)
-
-
-def test_who_does_not_lead_is_told_so() -> None:
-    """Whatever its agent has."""
-    assert follower().core.objection(frozenset({(A, 3)})) == "it is following"
-    assert core(policy=quorum(2)).objection(None) == "it is candidate"

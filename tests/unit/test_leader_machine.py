@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from locks.errors import InvalidOption
-from locks_leader import LeaderDied, NotLeader, quorum
+from locks_leader import LeaderDied, NotLeader
 from locks_leader.core.events import (
     NOTHING,
     AskToken,
@@ -21,7 +21,6 @@ from locks_leader.core.events import (
     HandOver,
     IncludeNodes,
     MonitorMember,
-    Origin,
     Reply,
     SendToMember,
     SurrenderLeadership,
@@ -102,38 +101,6 @@ def test_the_lock_is_asked_for_at_one_gate_first() -> None:
     assert won == [BeginMerge(1, frozenset({A, B, C})), AskToken(1)]
 
 
-def test_when_the_gate_is_gone_the_next_node_is_the_gate() -> None:
-    """Who waits at a node that goes down asks at another one, with a new agent.
-
-    The old one would ask at the old gate as well when that is back, and being older than who leads by
-    then, could take the leadership from it.
-    """
-    m = machine(A, B, C)
-    m.start()
-    assert m.nodes([B, C]) == [EndContest(1), BeginContest(2, frozenset({B}))]
-    assert m.nodes([A, B, C]) == []
-
-
-def test_one_that_has_passed_asks_each_node_that_comes_up() -> None:
-    """Also a leader: what it leads already it goes on leading."""
-    m = leader(A)
-    assert m.nodes([A, B]) == [IncludeNodes(1, frozenset({B}))]
-    assert m.contest(1, ContestStanding(grants(a=3), held=False)) == []
-    assert m.role == "leader"
-
-
-def test_nobody_asks_further_while_it_waits() -> None:
-    """Where the leader has not asked yet, it would stand ahead of it, and the leader might have to yield."""
-    m = machine(A, B)
-    m.start()
-    m.contest(1, ContestStanding(grants(a=3), held=True))
-    m.contest(1, ContestStanding(grants(a=3), held=False))  # somebody has it on the other node
-    assert m.nodes([A, B, C]) == []
-    assert m.contest(1, ContestStanding(grants(a=3, b=1), held=True)) == [
-        IncludeNodes(1, frozenset({C}))
-    ]
-
-
 def test_a_newcomer_begins_where_others_were_before() -> None:
     """On a node of those who may lead, though others are first by name; but only in its first round."""
     m = machine(A, B, C)
@@ -142,19 +109,6 @@ def test_a_newcomer_begins_where_others_were_before() -> None:
         IncludeNodes(1, frozenset({A, C}))
     ]
     assert m.agent_gone(1) == [EndContest(1), BeginContest(2, frozenset({A}))]
-
-
-def test_who_waits_gives_up_a_node_that_does_not_count_any_more() -> None:
-    """It would hold up a leader who does not ask there, as soon as somebody takes part there again."""
-    m = machine(A, B, C)
-    m.start()
-    m.contest(1, ContestStanding(grants(a=3), held=True))
-    m.contest(1, ContestStanding(grants(a=3), held=False))
-    assert m.nodes([B, C], {A}) == [EndContest(1), BeginContest(2, frozenset({B}))]
-    it_leads = leader(A, B, a=3, b=4)
-    assert it_leads.nodes([B], {A}) == []
-    assert it_leads.nodes([B, C], {A}) == [IncludeNodes(1, frozenset({C}))]
-    assert it_leads.role == "leader"
 
 
 @pytest.mark.parametrize("first", ["token", "merge"])
@@ -184,48 +138,6 @@ def test_an_answer_to_an_earlier_question_is_not_taken_for_the_last_one() -> Non
     assert m.token(1, 3) == []
     assert m.token(1, 8) == [Elect(None)]
     assert m.term == 8
-
-
-def test_without_a_term_it_waits_for_news_of_the_contest() -> None:
-    """The lock was lost when the term was to be confirmed: nothing is asked again before news."""
-    m = machine(A)
-    m.start()
-    m.contest(1, ContestStanding(grants(a=3), held=True))
-    m.merge(1, held=True)
-    assert m.token(1, None) == []
-    assert m.contest(1, ContestStanding(grants(a=3), held=True)) == [AskToken(1)]
-
-
-def test_an_aborted_merge_is_begun_anew() -> None:
-    """Another leader was merging; it is our turn after it."""
-    m = machine(A)
-    m.start()
-    m.contest(1, ContestStanding(grants(a=3), held=True))
-    assert m.merge(1, held=False) == [BeginMerge(2, frozenset({A}))]
-    assert m.merge(1, held=True) == [], "an answer about the first one is stale"
-
-
-def test_losing_while_syncing() -> None:
-    """It gives the merge lock back, and is a candidate again that waits at the gate."""
-    m = machine(A)
-    m.start()
-    m.contest(1, ContestStanding(grants(a=3), held=True))
-    effects = m.contest(1, ContestStanding(grants(), held=False))
-    assert effects == [EndMerge(1), EndContest(1), BeginContest(2, frozenset({A}))]
-    assert m.role == "candidate"
-
-
-def test_giving_way_in_a_deadlock() -> None:
-    """Who has passed the gate and gives a lock up waits there again, and on no other node."""
-    m = machine(A, B)
-    m.start()
-    assert m.contest(1, ContestStanding(grants(a=3), held=True)) == [
-        IncludeNodes(1, frozenset({B}))
-    ]
-    assert m.contest(1, ContestStanding(grants(a=3), held=False)) == []
-    effects = m.contest(1, ContestStanding(grants(), held=False))
-    assert effects == [EndContest(1), BeginContest(2, frozenset({A}))]
-    assert m.contest(1, ContestStanding(grants(b=4), held=False)) == [], "news of an earlier round"
 
 
 def test_what_is_lost_while_it_is_elected() -> None:
@@ -265,23 +177,6 @@ def test_the_merge_lock_is_lost_while_it_is_elected(newcomer: bool) -> None:
     )
 
 
-def test_all_on_its_ground_are_told() -> None:
-    """Who is elected announces itself to candidates and workers on nodes where it has the lock."""
-    m = machine(A, B)
-    m.start()
-    assert m.joined("x", B, "candidate") == []
-    m.joined("w", A, "worker")
-    m.joined("far", C, "candidate")
-    win(m, a=3, b=4)
-    assert m.unsynced() == ["x", "w"]
-    effects = m.elected(HandOver("state"))
-    assert effects[:2] == [
-        SendToMember("x", Announce(10, "state")),
-        SendToMember("w", Announce(10, "state")),
-    ]
-    assert len([e for e in effects if isinstance(e, SendToMember)]) == 2
-
-
 # --- Newcomers, and losing ----------------------------------------------------------------------
 
 
@@ -300,22 +195,6 @@ def test_a_newcomer_is_led_under_the_merge_lock() -> None:
         SendToMember("x", FromLeader(10, "old")),
         SendToMember("y", Announce(10, "new")),
         EndMerge(3),
-    ]
-
-
-def test_several_newcomers_are_led_under_one_merge_lock() -> None:
-    """One after the other."""
-    m = leader(A)
-    m.joined("x", A, "candidate")
-    m.joined("y", A, "candidate")
-    assert m.merge(2, held=True) == [Elect("x")]
-    assert m.elected(HandOver("new", NOTHING)) == [
-        SendToMember("x", Announce(10, "new")),
-        Elect("y"),
-    ]
-    assert m.elected(HandOver("new", NOTHING)) == [
-        SendToMember("y", Announce(10, "new")),
-        EndMerge(2),
     ]
 
 
@@ -349,34 +228,12 @@ def test_a_leader_that_loses_the_lock_on_a_node_steps_down() -> None:
     assert (m.role, m.leader, m.term) == ("candidate", None, 10)
 
 
-def test_a_lock_lost_and_regained_unseen_is_lost() -> None:
-    """Somebody else may have had it: the version of the grant tells."""
-    m = leader(A)
-    effects = m.contest(1, ContestStanding(grants(a=4), held=True))
-    assert CallBack("stepped_down") in effects
-
-
-def test_a_lost_node_takes_no_leadership_from_an_island() -> None:
-    """What is left goes on being led, with the same term."""
-    m = leader(A, B, a=3, b=4)
-    assert m.nodes([A]) == []
-    assert m.contest(1, ContestStanding(grants(a=3), held=True)) == []
-    assert (m.role, m.term, m.ground) == ("leader", 10, grants(a=3))
-
-
 def test_without_a_quorum_a_leader_steps_down_before_it_gives_up_the_lock() -> None:
     """And it does not contend until there are enough nodes again."""
     majority = policy_of("majority", [A, B, C])
     m = leader(A, B, policy=majority, a=3, b=4)
     assert m.nodes([A]) == [CallBack("stepped_down"), EndContest(1)]
     assert m.nodes([A, C]) == [BeginContest(2, frozenset({A}))]
-
-
-def test_without_a_quorum_nobody_contends() -> None:
-    """No lock is asked for, so nothing is sent."""
-    m = machine(A, policy=quorum(2))
-    assert m.start() == []
-    assert m.joined("x", A, "candidate") == []
 
 
 def test_surrender_to_another_candidate() -> None:
@@ -397,53 +254,6 @@ def test_surrender_to_another_candidate() -> None:
     other.merge(2, held=True)
     with pytest.raises(InvalidOption, match="not a candidate"):
         other.elected(SurrenderLeadership("w"))
-
-
-def test_asked_to_yield() -> None:
-    """The heir keeps its place, everybody else stands last."""
-    m = machine(A)
-    m.start()
-    m.receive("x", A, Announce(5, "s"))
-    assert m.receive("x", A, YieldTo(4, "y")) == [], "of an earlier term"
-    assert m.receive("z", A, YieldTo(5, "y")) == [], "not the leader"
-    assert m.receive("x", A, YieldTo(5, "y")) == [EndContest(1), BeginContest(2, frozenset({A}))]
-    assert m.contest(1, ContestStanding(grants(a=1), held=True)) == [], "the first round is over"
-    assert leader(A).receive("x", A, YieldTo(99, "y")) == [], "it leads itself"
-
-
-def test_whoever_surrenders_waits_for_the_heir() -> None:
-    """Until somebody leads, the heir is down, or other nodes are up.
-
-    So nobody is elected again and again in vain if the heir can't lead as things are.
-    """
-    for ends in (
-        lambda m: m.down("y"),
-        lambda m: m.receive("x", A, Announce(11, "s")),
-        lambda m: m.nodes([A, B]),
-    ):
-        m = leader(A)
-        m.joined("y", A, "candidate")
-        m.merge(2, held=True)
-        m.elected(SurrenderLeadership("y"))
-        assert m.joined("z", A, "candidate") == []
-        assert BeginContest(2, frozenset({A})) in ends(m)
-
-
-def test_two_that_surrender_to_each_other_do_not_both_wait() -> None:
-    """Whose heir surrenders in turn contends again."""
-    m = leader(A)
-    m.joined("y", A, "candidate")
-    m.merge(2, held=True)
-    m.elected(SurrenderLeadership("y"))
-    assert m.receive("y", A, YieldTo(11, "me")) == [BeginContest(2, frozenset({A}))]
-
-
-def test_an_agent_that_ends_by_itself() -> None:
-    """What it was granted is gone: a leader steps down, and there is a new round."""
-    m = leader(A)
-    assert m.agent_gone(7) == []
-    effects = m.agent_gone(1)
-    assert effects == [CallBack("stepped_down"), EndContest(1), BeginContest(2, frozenset({A}))]
 
 
 # --- Following ----------------------------------------------------------------------------------
@@ -467,40 +277,6 @@ def test_following_the_larger_term() -> None:
     assert m.receive("y", B, FromLeader(6, "v")) == [CallBack("from_leader", ("v",))]
 
 
-def test_a_leader_follows_one_with_a_larger_term() -> None:
-    """It steps down first."""
-    m = leader(A)
-    effects = m.receive("x", B, Announce(11, "s"))
-    assert [e.name for e in effects if isinstance(e, CallBack)] == ["stepped_down", "surrendered"]
-    assert m.leader == "x"
-    assert leader(A).receive("x", B, Announce(9, "s")) == []
-
-
-def test_a_follower_that_wins_follows_until_it_is_elected() -> None:
-    """And if it loses again, it has never ceased to follow."""
-    m = machine(A)
-    m.start()
-    m.receive("x", A, Announce(5, "s"))
-    m.contest(1, ContestStanding(grants(a=3), held=True))
-    assert (m.role, m.leader) == ("syncing", "x")
-    m.contest(1, ContestStanding(grants(), held=False))
-    assert (m.role, m.leader) == ("following", "x")
-
-
-def test_without_a_leader() -> None:
-    """A leader resigns, or is down: then nobody leads. Who it was can lead again."""
-    m = machine(A, kind="worker")
-    m.start()
-    m.receive("x", B, Announce(5, "s"))
-    assert m.receive("y", B, Resign(5)) == []
-    assert m.receive("x", B, Resign(5)) == []
-    assert (m.role, m.leader, m.term) == ("candidate", None, 5)
-    m.receive("x", B, Announce(5, "s"))
-    assert m.down("x") == [CallBack("handle_down", ("x",))]
-    assert (m.role, m.leader) == ("candidate", None)
-    assert m.down("x") == []
-
-
 # --- Calls --------------------------------------------------------------------------------------
 
 
@@ -517,18 +293,6 @@ def test_a_call_waits_for_a_leader() -> None:
     ]
     assert m.receive("x", B, ForwardAnswer(1, "done")) == [Reply("c1", "done")]
     assert m.receive("x", B, ForwardAnswer(1, "done")) == [], "it was answered"
-
-
-def test_the_leader_carries_calls_out() -> None:
-    """Its own, and those of others, whom it answers."""
-    m = leader(A)
-    own = CallBack("handle_leader_call", ("r", Origin(None, "c1")))
-    assert m.leader_call("c1", "r") == [own]
-    assert m.reply(Origin(None, "c1"), 7) == [Reply("c1", 7)]
-    passed_on = CallBack("handle_leader_call", ("r", Origin("x", 3)))
-    assert m.receive("x", A, Forward(3, "r")) == [passed_on]
-    assert m.reply(Origin("x", 3), 7) == [SendToMember("x", ForwardAnswer(3, 7))]
-    assert m.receive("x", A, LeaderCast("m")) == [CallBack("handle_leader_cast", ("m",))]
 
 
 def test_a_call_that_was_not_carried_out_waits_for_the_next_leader() -> None:
@@ -556,15 +320,6 @@ def test_the_leader_dies_before_it_answers() -> None:
     assert isinstance(reply.value, LeaderDied)
     assert down == CallBack("handle_down", ("x",))
     assert m.leader_call("c2", "r") == []
-
-
-def test_a_cancelled_call_is_not_passed_on() -> None:
-    """The caller has given up, and may have called again."""
-    m = machine(A, kind="worker")
-    m.start()
-    m.leader_call("c1", "r")
-    m.cancel("c1")
-    assert m.receive("x", B, Announce(5, "s"))[2:] == []
 
 
 def test_only_a_leader_broadcasts() -> None:

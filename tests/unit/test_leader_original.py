@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pykka
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,19 +11,15 @@ from hypothesis import strategies as st
 from locks.errors import LocksError
 from locks.otp.bytes.etf import decode, encode
 from locks.otp.bytes.terms import Atom, Pid, Reference
-from locks.values import AgentId, Contender, View
 from locks_leader.core import messages as ours
-from locks_leader.core.events import Resync
 from locks_leader.errors import LeaderDied
 from locks_leader.original.bridge import (
     MOST_KEPT,
     Command,
     Hear,
     Holder,
-    Meet,
     Originals,
     TellOriginal,
-    holder_in,
 )
 from locks_leader.original.messages import (
     AffirmLeader,
@@ -38,7 +33,6 @@ from locks_leader.original.messages import (
     LeaderReply,
     LeaderUncertain,
     OriginalFromLeader,
-    OriginalLeaderCast,
     Vector,
     pack,
     parse,
@@ -84,54 +78,6 @@ def test_terms_as_they_were_received(term: Any, message: Any) -> None:
     assert type(parse(arrived)) is type(message)
     if not isinstance(message, (LeaderReply, LeaderGone)):
         assert encode(pack(message)) == encode(term)
-
-
-SENT = [
-    (
-        LeaderCall(HER, TAG, "hello"),
-        (Atom("$gen_call"), (HER, TAG), (Atom("$locks_leader_call"), "hello")),
-    ),
-    (OriginalLeaderCast("hello"), (Atom("$gen_cast"), (Atom("$locks_leader_cast"), "hello"))),
-]
-
-
-@pytest.mark.parametrize(("message", "term"), SENT)
-def test_calls_and_casts_for_a_leader_of_the_original(message: Any, term: Any) -> None:
-    """They are packed as a client of the original writes them."""
-    assert encode(pack(message)) == encode(term)
-
-
-@pytest.mark.parametrize(
-    "term",
-    [
-        *(term for _, term in SENT),
-        (Atom("$gen_call"), (HER, (LEADER, TAG)), Atom("merge")),
-        (Atom("$gen_call"), ("her", TAG), "what"),
-        (TAG, "an answer"),
-        Atom("timeout"),
-        (),
-        "",
-    ],
-)
-def test_what_candidates_do_not_say(term: Any) -> None:
-    """Calls, casts and anything else are for others to understand (`locks_leader.wire.messages`)."""
-    assert parse(decode(encode(term))) is None
-
-
-def test_actors_stand_for_pids() -> None:
-    """In what actors are told, references have taken the place of pids; that is understood as well."""
-
-    class Nobody(pykka.ThreadingActor):
-        """Does nothing."""
-
-    ref = Nobody.start()
-    try:
-        term = (LEADER, Atom("leader_uncertain"), ref, [ref], [])
-        message = LeaderUncertain(ref, (ref,))
-        assert parse(term) == message
-        assert pack(message) == term
-    finally:
-        ref.stop()
 
 
 # --- Round trip, and garbage
@@ -208,12 +154,6 @@ def test_what_is_refused(term: Any) -> None:
     assert caught.type is BadOriginalMessage
 
 
-def test_a_vector_without_a_leader() -> None:
-    """It is the atom `none`."""
-    encoded = pack(AffirmLeader(ME, ElectionRef(ME, 1, NEVER_SEEN)))
-    assert encoded[3][2][Atom("leader")] == Atom("none")
-
-
 # --- Between one of ours and theirs: ours leads
 
 
@@ -238,14 +178,6 @@ def affirmed(originals: Originals, member: Pid = HER, payload: Any = "state") ->
     return message.ref
 
 
-def lead(originals: Originals, member: Pid = HER) -> ElectionRef:
-    """Announce to a follower that then asks for it."""
-    ref = affirmed(originals, member)
-    asked = told(originals.receive(EnsureSync(member, "candidate", ref)))
-    assert asked == [(member, AmLeader(ME, ref, "state"))]
-    return ref
-
-
 def test_a_new_follower_is_affirmed_and_announced_to_when_it_asks(originals: Originals) -> None:
     """Broadcasts wait until then, and have the same reference; later ones go out at once."""
     ref = affirmed(originals)
@@ -258,66 +190,6 @@ def test_a_new_follower_is_affirmed_and_announced_to_when_it_asks(originals: Ori
     assert told(originals.send(HER, ours.FromLeader(6, "late"))) == [
         (HER, OriginalFromLeader(ME, ref, "late"))
     ]
-
-
-def test_each_announcement_has_a_reference_of_its_own(originals: Originals) -> None:
-    """An answer to an earlier one is none to the later one."""
-    first = affirmed(originals)
-    second = affirmed(originals, payload="newer")
-    assert first != second
-    assert originals.receive(EnsureSync(HER, "candidate", first)) == []
-    ((_, message),) = told(originals.receive(EnsureSync(HER, "candidate", second)))
-    assert message == AmLeader(ME, second, "newer")
-
-
-def test_a_follower_that_asks_again_is_announced_to_again(originals: Originals) -> None:
-    """The machine has to say anew what it is to be told; until then it is told nothing."""
-    ref = lead(originals)
-    assert originals.receive(EnsureSync(HER, "candidate", ref)) == [Resync(HER)]
-    assert originals.send(HER, ours.FromLeader(5, "x")) == []
-    assert lead(originals) != ref
-
-
-def test_who_is_unsure_is_announced_to_again(originals: Originals) -> None:
-    """And those that it has led, unless they are just being announced to."""
-    lead(originals, HER)
-    lead(originals, HIM)
-    (resigned, *again) = originals.receive(LeaderUncertain(HER, (HIM,)))
-    assert resigned == Hear(HER, ours.Resign(0))
-    assert again == [Resync(HER), Resync(HIM)]
-    affirmed(originals, HIM)
-    assert originals.receive(LeaderUncertain(HER, (HIM,))) == [resigned]
-    assert originals.receive(LeaderUncertain(HIM))[1:] == [Resync(HIM)]
-
-
-def test_who_is_not_led_is_told_nothing(originals: Originals) -> None:
-    """Neither on request, nor what is broadcast."""
-    assert originals.receive(EnsureSync(HER, "candidate", REF)) == []
-    assert originals.receive(LeaderUncertain(HER)) == [Hear(HER, ours.Resign(0))]
-    assert originals.send(HER, ours.FromLeader(5, "x")) == []
-
-
-def test_who_resigns_is_uncertain(originals: Originals) -> None:
-    """Then the original's own candidates look whether they have won."""
-    lead(originals)
-    assert told(originals.send(HER, ours.Resign(5))) == [(HER, LeaderUncertain(ME))]
-    assert originals.send(HER, ours.FromLeader(5, "x")) == []
-
-
-def test_what_has_no_meaning_to_the_original_is_not_said(originals: Originals) -> None:
-    """Terms, heirs, and answers in our form."""
-    for message in (
-        ours.Affirm(1),
-        ours.YieldTo(1, HIM),
-        ours.ForwardAnswer(1, 2),
-        ours.NotTheLeader(1),
-    ):
-        assert originals.send(HER, message) == []
-
-
-def test_a_worker_of_the_original_is_met(originals: Originals) -> None:
-    """By its own word."""
-    assert originals.receive(AmWorker(HIM)) == [Meet(HIM, "worker")]
 
 
 # --- One of theirs leads
@@ -338,29 +210,6 @@ def test_a_leader_of_the_original_is_followed_once_it_has_the_lock_here(
     assert originals.granted(Holder(str(HER), 77)) == []
     assert originals.receive(OriginalFromLeader(HER, REF, "two")) == [
         Hear(HER, ours.FromLeader(77, "two"))
-    ]
-
-
-def test_a_leader_that_has_the_lock_here_is_followed_at_once(originals: Originals) -> None:
-    """Also when it announces itself again."""
-    assert originals.granted(Holder(str(HER), 77)) == []
-    for state in ("one", "two"):
-        announced = originals.receive(AmLeader(HER, REF, state))
-        assert announced == [Hear(HER, ours.Announce(77, state))]
-
-
-def test_who_was_not_announced_is_asked_to_do_so(originals: Originals) -> None:
-    """By its broadcast or its word that it still leads, unless that is what is known."""
-    asked = [(HER, EnsureSync(ME, "candidate", REF))]
-    assert told(originals.receive(OriginalFromLeader(HER, REF, "x"))) == asked
-    assert told(originals.receive(AffirmLeader(HER, REF))) == asked
-    originals.receive(AmLeader(HER, REF, "state"))
-    assert originals.receive(AffirmLeader(HER, REF)) == []
-    originals.granted(Holder(str(HER), 77))
-    assert originals.receive(AffirmLeader(HER, REF)) == []
-    newer = REF._replace(time=REF.time + 1)
-    assert told(originals.receive(AffirmLeader(HER, newer))) == [
-        (HER, EnsureSync(ME, "candidate", newer))
     ]
 
 
@@ -400,12 +249,6 @@ def test_what_is_kept_is_bounded(originals: Originals) -> None:
     assert originals.granted(Holder(str(HER), 77)) == []
 
 
-def test_a_worker_of_ours_says_that_it_is_one() -> None:
-    """To each candidate that it meets; a candidate of ours is known by its group."""
-    assert told(Originals(ME, "worker").met(HER)) == [(HER, AmWorker(ME))]
-    assert Originals(ME, "candidate").met(HER) == []
-
-
 # --- Calls
 
 
@@ -424,32 +267,4 @@ def test_a_call_that_is_passed_on_to_a_leader_of_the_original(originals: Origina
     assert isinstance(gone.message.value, LeaderDied)
 
 
-@pytest.mark.parametrize("tag", [TAG, 7, (1, 2, 3), (Atom("$locks_leader"), "7", HER)])
-def test_other_answers_are_none_of_ours(originals: Originals, tag: Any) -> None:
-    """They have another tag."""
-    assert originals.receive(LeaderReply(tag, "that")) == []
-
-
-def test_a_cast_for_a_leader_of_the_original(originals: Originals) -> None:
-    """It is cast as the original does."""
-    assert originals.send(HER, ours.LeaderCast("what")) == [
-        TellOriginal(HER, pack(OriginalLeaderCast("what")))
-    ]
-
-
 # --- Who has the lock on this node
-
-
-def contender(client: str, *, granted: bool, mode: Any = "write", below: bool = False) -> Contender:
-    """A request for the election's lock, or below it."""
-    lock_id = (LEADER, "r", "below") if below else (LEADER, "r")
-    return Contender(AgentId(1, E, 1), client, lock_id, mode, granted, 77)
-
-
-def test_who_has_the_lock() -> None:
-    """The one with a grant on exactly the id, to write."""
-    waits = contender(str(HIM), granted=False)
-    others = [contender("x", granted=True, below=True), contender("x", granted=True, mode="read")]
-    view = View((LEADER, "r"), P, (*others, contender(str(HER), granted=True), waits), 80)
-    assert holder_in(view) == Holder(str(HER), 77)
-    assert holder_in(view._replace(requests=(*others, waits))) is None

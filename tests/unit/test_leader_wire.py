@@ -74,24 +74,3 @@ def test_what_is_wrong_is_refused(message: Message, data: st.DataObject) -> None
         with suppress(MisuseError):  # and nothing else
             sender, known = unpack(term)
             assert (sender, known) == unpack(pack(known, sender))
-
-
-@pytest.mark.parametrize(
-    "term",
-    [
-        (),
-        (Atom("$leader"),),
-        (Atom("$leader"), Atom("affirm")),
-        (Atom("$leader"), Atom("affirm"), "sender", 3),
-        (Atom("$leader"), Atom("affirm"), ME),
-        (Atom("$leader"), Atom("affirm"), ME, True),
-        (Atom("$leader"), "affirm", ME, 3),
-        (Atom("$leader"), Atom("yield_to"), ME, 3, "heir"),
-        (Atom("$leader"), Atom("unknown"), ME, 3),
-    ],
-    ids=lambda term: repr(term).replace(repr(ME), "me"),  # the same in each process
-)
-def test_what_is_no_message(term: tuple[Any, ...]) -> None:
-    """A kind, a sender, and each field of its type; all else is refused."""
-    with pytest.raises(MisuseError, match="not a message of an election"):
-        unpack(term)

@@ -10,9 +10,7 @@ import pytest
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
     AnswerWait,
-    Ended,
     Refused,
-    Release,
     Request,
     RequestStates,
     ToServer,
@@ -31,12 +29,6 @@ ID, OTHER = ("db", 1), ("db", 2)
 
 
 # --- Settings -------------------------------------------------------------------------------------
-
-
-def test_what_is_not_given_has_its_default() -> None:
-    """A limit that is not given is the default one; limits are counted from one on."""
-    assert Limits.check({"waits": 3}) == Limits()._replace(waits=3)
-    assert Limits.check({}) == Limits()
 
 
 @pytest.mark.parametrize(
@@ -155,45 +147,6 @@ def test_a_refused_request_ends_its_wait_and_nothing_else() -> None:
     assert me.receive(refused(A)) == []  # comes too late
 
 
-def test_a_refused_upgrade_keeps_the_read_lock() -> None:
-    """A program that is refused the write lock still holds the read lock."""
-    me = machine(A)
-    me.ask(ID, "read", (A,), "all", wait=1)
-    me.receive(granted(A, 1, "read"))
-    me.ask(ID, "write", (A,), "all", wait=2)
-    effects = me.receive(refused(A))
-    assert isinstance(answers(effects)[0], LimitExceeded)
-    assert to_server(effects) == [Release(me.id, ID, "write")]
-    assert me.holds(ID)
-    me.ensure_held(ID)
-    assert [info.mode for info in me.lock_info()] == ["read"]
-
-
-def test_what_was_asked_for_without_a_wait() -> None:
-    """All waits are answered if none is for the refused request itself, and it is withdrawn; without waits the transaction ends with the error."""
-    me = machine(A)
-    me.ask(ID, "write", (A,), "all")
-    me.await_all(3)
-    assert isinstance(answers(me.receive(refused(A)))[0], LimitExceeded)
-    assert me.empty
-    assert me.ended is None
-    me = machine(A)
-    me.ask(ID, "write", (A,), "all")
-    (ended,) = [each for each in me.receive(refused(A)) if isinstance(each, Ended)]
-    assert isinstance(ended.reason, LimitExceeded)
-
-
-def test_an_upgrade_without_a_wait_is_withdrawn_alone() -> None:
-    """If others wait for all locks, they have the error, and the read lock stays."""
-    me = machine(A)
-    me.ask(ID, "read", (A,), "all", wait=1)
-    me.receive(granted(A, 1, "read"))
-    me.ask(ID, "write", (A,), "all")
-    me.await_all(3)
-    assert isinstance(answers(me.receive(refused(A)))[0], LimitExceeded)
-    assert me.holds(ID)
-
-
 def test_a_lock_that_a_majority_grants_is_not_lost_by_a_refusal() -> None:
     """The third server's refusal changes nothing as long as two have granted it; when one of them goes down, it is asked again."""
     me = machine(A, B, C)
@@ -218,16 +171,6 @@ def test_one_of_three_servers_refuses_before_the_others_answer() -> None:
     assert me.receive(refused(A)) == []
     assert me.receive(granted(C, 1)) == []
     assert me.empty
-
-
-def test_a_refusal_of_a_request_that_was_released_and_repeated() -> None:
-    """It may be about the former request, so it is ignored: the new one is sent only when the release is answered."""
-    me = machine(A)
-    me.ask(ID, "write", (A,), "all", wait=1)
-    me.abandon_wait(1)
-    me.ask(ID, "write", (A,), "all", wait=2)
-    assert me.receive(refused(A)) == []
-    assert me.asks_for(ID)
 
 
 def test_a_counted_lock_at_its_limit() -> None:

@@ -25,13 +25,13 @@ from locks.otp.bytes.frames import Reader as Frames
 from locks.otp.bytes.frames import pack_reg_send
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.links.backlog import LARGE
-from locks.otp.links.budgets import ALONE, SLICE, Pace
+from locks.otp.links.budgets import SLICE, Pace
 from locks.otp.links.line import Line
-from locks.otp.links.link import FEW, LOOKS, GoOn, Link
+from locks.otp.links.link import GoOn, Link
 from locks.wire.messages import pack, unpack_to_server
 from locks.wire.urgency import kind_of
 from tests.helpers import LIMIT as LIMIT_SECONDS
-from tests.helpers import eventually, interpreted_only
+from tests.helpers import eventually
 from tests.torture.tracing import Tracer, trace
 
 LIMIT = 100_000
@@ -113,29 +113,9 @@ def test_whatever_part_the_socket_takes_each_byte_goes_out_once_and_in_order(see
     assert not turn.posted
 
 
-def test_a_frame_that_nobody_waits_for_goes_with_the_next_one_or_with_a_tick() -> None:
-    """It makes no packet of its own, keeps its order, and is no reason to leave out a tick."""
-    sock = Sluggish([1000] * 3)
-    link = _link(sock, Turns())
-    link.send_along(b"first")
-    assert not link._unsent
-    link.send(b"second")
-    assert link._unsent == [link]
-    link.flush()
-    sent = _frame(b"first") + _frame(b"second")
-    assert sock.taken == sent
-    for _ in range(LOOKS):
-        assert sock.taken == sent
-        link.send_along(b"x")
-        link.tick()
-    assert sock.taken == sent + _frame(b"x") * LOOKS + _frame(b"")
-    assert not link.waiting
-
-
 @pytest.mark.parametrize("takes", [[1000], [5, 1000]], ids=["at once", "in parts"])
 def test_what_is_cut_short_at_any_instruction_is_not_sent_twice(takes: list[int]) -> None:
     """An exception before any instruction of `flush` leaves the link such that the next `flush` sends the rest."""
-    interpreted_only()
     struck = 0
     for at in range(1000):
         sock = Sluggish(list(takes))
@@ -279,31 +259,6 @@ def _request(number: int, lock_id: LockId = ("hot",)) -> Request:
     return Request(_agent(number), "client", lock_id, "write")
 
 
-def test_a_few_frames_that_came_together_are_taken_in_in_one_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """So it is even if the rest of the turn takes long; but not if the frames alone take longer than a slice."""
-    interpreted_only()
-    now = 0.0
-    clock = SimpleNamespace(perf_counter=lambda: now, thread_time=lambda: now, time=time.time)
-    monkeypatch.setattr("locks.otp.links.link.time", clock)
-
-    def taken(each: float) -> int:
-        def take(link: Link, frame: bytes) -> None:
-            nonlocal now
-            now += each
-            found.append(frame)
-
-        found: list[bytes] = []
-        link = _link(Sluggish([]), Turns(), take)
-        link._after = 20.0
-        link._backlog.add(_frame(b"frame") * 20)
-        link._take_frames()
-        return len(found)
-
-    assert [taken(ALONE / part) for part in (100, 5, 2.5, 0.9)] == [6, FEW, FEW, 1]
-
-
 @pytest.mark.parametrize("urgent", [Remove(_agent(1)), Release(_agent(1), ("hot",))])
 def test_a_release_is_served_before_500_requests_that_are_not_read(
     reader: Reader, urgent: Any
@@ -368,17 +323,6 @@ def _monitor(number: int) -> bytes:
     ).pack()
 
 
-def test_nothing_begins_while_a_large_frame_is_half_decoded(reader: Reader) -> None:
-    """Not even what is urgent: it comes right after it."""
-    large = _cast(_request(1, ("x" * 5000,)))
-    requests = [_cast(_request(number)) for number in range(2, 100)]
-    remove = _cast(Remove(_agent(200)))
-    reader.begin = lambda: reader.there.sendall(b"".join(map(_frame, [*requests, remove])))
-    reader.link.start(_frame(large))
-    reader.until(len(requests) + 2)
-    assert reader.taken == [large, remove, *requests]
-
-
 class Reversing:
     """Stands for TLS: each byte the other way round, and nothing of a piece before it is whole."""
 
@@ -389,7 +333,6 @@ class Reversing:
 
 def test_tls_is_no_different(line: Line) -> None:
     """What comes over TLS is looked at, and overtakes, in the same way."""
-    interpreted_only()
     reader = Reader(line, tls=Reversing())
     sent = [_cast(_request(number)) for number in range(1, 300)]
     remove = _cast(Remove(_agent(1000)))
@@ -400,17 +343,6 @@ def test_tls_is_no_different(line: Line) -> None:
     assert reader.taken.index(remove) <= 50
     assert [frame for frame in reader.taken if frame != remove] == sent
     reader.link.dispose()
-
-
-def test_a_frame_that_is_too_long_ends_a_link_after_all_before_it(reader: Reader) -> None:
-    """With a reason; what comes behind it is not taken in."""
-    sent = [b"one", b"two"]
-    data = b"".join(map(_frame, sent)) + struct.pack(">I", LIMIT + 1) + _frame(b"three")
-    reader.link.start(data)
-    reader.until(2)
-    eventually(lambda: reader.lost)
-    assert reader.taken == sent
-    assert reader.lost == [f"it sent a frame of {LIMIT + 1} bytes; the limit is {LIMIT}"]
 
 
 def test_a_turn_that_fails_loses_the_link(reader: Reader) -> None:

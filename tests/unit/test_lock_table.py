@@ -18,7 +18,7 @@ from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, EntryOwner, Slot
 from locks.model import MODES, LockId, Mode
 from locks.ranges import PLACE_BITS
-from tests.helpers import EXPLORE, interpreted_only
+from tests.helpers import EXPLORE
 from tests.lockstep import Lockstep, agent, check_exclusion, key, walk, written
 
 TIMES = 20 if EXPLORE else 1
@@ -142,7 +142,6 @@ BREAKS: dict[str, tuple[Any, str, Any]] = {
 @pytest.mark.parametrize("broken", BREAKS)
 def test_lockstep_notices_a_broken_table(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison can fail: it finds each of these mistakes in the table."""
-    interpreted_only()
     monkeypatch.setattr(*BREAKS[broken])
     with pytest.raises((AssertionError, KeyError, ValueError)):
         _walks(200)
@@ -184,80 +183,12 @@ def test_a_new_request_stands_last() -> None:
     assert both.waits == {(3, 1), (2, 1), (2, 3), (4, 1), (4, 2), (4, 3)}
 
 
-def test_readers_share_and_a_writer_excludes() -> None:
-    """Reads of one id are granted together; a write is granted alone."""
-    both = Lockstep()
-    both.play("1 read a", "2 read a", "3 write a")
-    assert both.held == {"1 read a", "2 read a"}
-    both.play("1 end")
-    assert both.waiting == ["3 write a"]
-    both.play("2 end")
-    assert both.held == {"3 write a"}
-
-
 def test_a_reader_does_not_overtake_a_writer() -> None:
     """A read that comes after a waiting write waits: readers can't starve a writer."""
     both = Lockstep()
     both.play("1 read a", "2 write a", "3 read a")
     assert both.waiting == ["2 write a", "3 read a"]
     assert both.waits == {(2, 1), (3, 2)}
-
-
-def test_readers_that_become_neighbours_join() -> None:
-    """When the writer between two reads goes, the second read joins the first."""
-    both = Lockstep()
-    both.play("1 read a", "2 write a", "3 read a", "4 read a/1")
-    changed = both.play("2 end")
-    assert both.held == {"1 read a", "3 read a", "4 read a/1"}
-    assert [(e.owner.id.serial, e.gone) for e in changed] == [(2, True), (3, False), (4, False)]
-
-
-def test_siblings_have_nothing_to_do_with_each_other() -> None:
-    """Neither does an id with one that only begins in the same way."""
-    both = Lockstep()
-    both.play("1 write a/1", "2 write a/2", "3 write ab", "4 write a/11")
-    assert both.waiting == []
-
-
-@pytest.mark.parametrize("deep", ["a/b", "a/b/c/d/e/f/g"])
-def test_parent_and_descendant_exclude_each_other(deep: str) -> None:
-    """In both orders, however deep."""
-    for first, second in (("a", deep), (deep, "a")):
-        both = Lockstep()
-        both.play(f"1 write {first}", f"2 write {second}")
-        assert both.held == {f"1 write {first}"}
-        both.play("1 end")
-        assert both.held == {f"2 write {second}"}
-
-
-def test_a_table_waits_for_all_its_rows() -> None:
-    """It is granted with the last one; a row that comes later waits for the table."""
-    both = Lockstep()
-    both.play("1 write a/1", "2 read a/2/x", "3 write a", "4 write a/3")
-    assert both.waits == {(3, 1), (3, 2), (4, 3)}
-    both.play("2 end")
-    assert both.waiting == ["3 write a", "4 write a/3"]
-    both.play("1 end")
-    assert both.held == {"3 write a"}
-
-
-def test_rows_are_independent_once_the_table_has_gone() -> None:
-    """After a table lock has come and gone, rows do not wait for each other."""
-    both = Lockstep()
-    both.play("1 write a/1", "2 write a", "3 write a/2", "4 write a/3", "2 end")
-    assert both.held == {"1 write a/1", "3 write a/2", "4 write a/3"}
-
-
-def test_a_repeated_request_changes_nothing() -> None:
-    """Neither in the same nor in a weaker mode, granted or waiting."""
-    both = Lockstep()
-    first = both.request(agent(1), ("a",), "write")
-    waiting = both.request(agent(2), ("a",), "write")
-    before = both.table.statistics()
-    for mode in ("read", "write"):
-        assert both.table.request(agent(1), "c", ("a",), mode) == [first]
-        assert both.table.request(agent(2), "c", ("a",), mode) == [waiting]
-    assert both.table.statistics() == before
 
 
 # --- Cover --------------------------------------------------------------------------------------
@@ -270,49 +201,6 @@ def test_a_row_that_an_own_table_covers_is_granted_with_it() -> None:
     assert both.held == {"1 write a", "1 write a/1", "1 read a/1/x"}
 
 
-def test_a_row_that_a_waiting_table_covers_stands_at_its_place() -> None:
-    """Ahead of those who came after the table, and granted together with it."""
-    both = Lockstep()
-    both.play("1 write a", "2 write a", "3 write a/1", "2 write a/1")
-    assert both.waiting == ["2 write a", "2 write a/1", "3 write a/1"]
-    both.play("1 end")
-    assert both.held == {"2 write a", "2 write a/1"}
-
-
-def test_a_read_covers_no_write() -> None:
-    """A write below an own read has to wait for another one's read."""
-    both = Lockstep()
-    both.play("1 read a", "2 read a", "1 write a/1")
-    assert both.waiting == ["1 write a/1"]
-    assert both.waits == {(1, 2)}
-
-
-def test_a_covered_row_outlives_its_table() -> None:
-    """When the table is released the row is still held."""
-    both = Lockstep()
-    both.play("1 write a", "1 write a/1", "2 write a", "3 write a/2", "1 release a")
-    assert both.held == {"1 write a/1"}
-    assert both.waits == {(2, 1), (3, 2)}
-
-
-def test_what_a_granted_request_covers_is_granted_whoever_stands_ahead() -> None:
-    """A conversion may stand ahead of a granted request; what that one covers is granted still.
-
-    Otherwise somebody who asks for a part of what he holds would be in a deadlock by that.
-    """
-    both = Lockstep()
-    both.play("1 write a/1/x", "2 read a/1", "3 read a/2", "1 write a")
-    assert both.waiting[0] == "1 write a"
-    assert both.waits == {(1, 3), (2, 1)}
-    both.play("3 read a/2/k")
-    assert "3 read a/2/k" in both.held
-    assert both.waits == {(1, 3), (2, 1)}
-    both.play("3 release a/2")
-    assert both.waits == {(1, 3), (2, 1)}
-    both.play("3 end")
-    assert both.held == {"1 write a/1/x", "1 write a"}
-
-
 # --- Conversion ---------------------------------------------------------------------------------
 
 
@@ -322,60 +210,6 @@ def test_conversion_an_upgrade_does_not_wait_for_who_waits_for_it() -> None:
     both.play("1 read a", "2 write a", "3 read a", "1 write a")
     assert both.held == {"1 read a", "1 write a"}
     assert both.waits == {(2, 1), (3, 1), (3, 2)}
-
-
-def test_a_read_is_not_lost_silently_when_its_upgrade_waits() -> None:
-    """It is kept; the upgrade waits for the other reader only."""
-    both = Lockstep()
-    both.play("1 read a", "3 read a", "2 write a", "1 write a")
-    assert both.held == {"1 read a", "3 read a"}
-    assert both.waiting == ["1 write a", "2 write a"]
-    assert (1, 2) not in both.waits
-
-
-def test_conversion_of_rows_to_table_does_not_wait_for_who_waits_for_the_rows() -> None:
-    """Neither for one who waits for a row, nor for one who waits for the table."""
-    both = Lockstep()
-    both.play("1 write a/1", "1 write a/2", "2 write a/2", "3 write a", "4 read a/1/x")
-    both.play("1 write a")
-    assert both.held == {"1 write a/1", "1 write a/2", "1 write a"}
-    both.play("1 end")
-    assert both.held == {"2 write a/2"}
-
-
-def test_conversion_a_new_row_does_not_wait_for_who_waits_for_the_other_rows() -> None:
-    """Somebody waits for the table because of my row: I may take more rows."""
-    both = Lockstep()
-    both.play("1 write a/1", "2 write a", "1 write a/2", "3 write a/3")
-    assert both.held == {"1 write a/1", "1 write a/2"}
-    assert both.waits == {(2, 1), (3, 2)}
-
-
-def test_a_conversion_overtakes_nobody_else() -> None:
-    """It stands directly ahead of the first that waits for its agent: who came earlier stays so.
-
-    Agent 2 waits for 1 on one row and is overtaken there; the table request of 3 is ahead of that
-    waiting request alone, and not of the older one on another row.
-    """
-    both = Lockstep()
-    both.play("1 read a/1", "3 read a/1", "4 read a/2", "5 write a/2", "2 write a/1", "1 write a/1")
-    assert both.waiting == ["5 write a/2", "1 write a/1", "2 write a/1"]
-    both.play("3 write a")
-    assert both.waiting == ["5 write a/2", "3 write a", "1 write a/1", "2 write a/1"]
-    assert (3, 5) in both.waits
-
-
-def test_later_conversions_stand_closer() -> None:
-    """Two conversions ahead of the same request, and one ahead of a conversion, keep their order."""
-    both = Lockstep()
-    both.play("1 read a", "2 read a", "3 read a", "9 write a")
-    both.play("1 write a")
-    assert both.waiting == ["1 write a", "9 write a"]
-    both.play("2 write a")
-    assert both.waiting == ["2 write a", "1 write a", "9 write a"]
-    both.play("3 write a/x")
-    assert both.waiting == ["3 write a/x", "2 write a", "1 write a", "9 write a"]
-    both.run_out()
 
 
 @given(st.lists(st.one_of(st.none(), INDEX), max_size=40))
@@ -394,18 +228,6 @@ def test_places_keep_the_order_of_a_line(line: list[int | None]) -> None:
             standing.insert(at, entry)
     places = [entry.place for entry in standing]
     assert places == sorted(set(places))
-
-
-def test_two_upgrades_are_a_deadlock_that_one_surrender_resolves() -> None:
-    """Both keep their reads until one yields; then each gets its write, with a rising token."""
-    both = Lockstep()
-    both.play("1 read a", "2 read a", "1 write a", "2 write a")
-    assert both.waits == {(1, 2), (2, 1)}
-    both.surrender(agent(2), ("a",), both.edge("1 write a", "2 read a"))
-    assert both.held == {"1 read a", "1 write a"}
-    assert both.waiting == ["2 read a", "2 write a"]
-    both.play("1 end")
-    assert both.held == {"2 read a", "2 write a"}
 
 
 # --- Surrender ----------------------------------------------------------------------------------
@@ -432,43 +254,6 @@ def test_surrender_of_a_table_gives_up_all_rows_in_their_order() -> None:
     both.play("1 surrender a")
     assert both.held == {"2 write a"}
     assert both.waiting == ["3 write a/1", "1 write a/1", "1 write a/2"]
-
-
-def test_surrendered_requests_stay_behind_what_covers_them() -> None:
-    """Those that stood together stand in the order in which they were asked for."""
-    both = Lockstep()
-    both.play("1 read a/x", "2 read a", "1 write a", "1 write a/y", "1 write a/x", "1 surrender a")
-    assert both.waiting == ["1 write a", "1 write a/y", "1 write a/x"]
-    assert both.held == {"1 read a/x", "2 read a"}
-
-
-def test_surrender_without_rivals_keeps_the_locks_with_new_tokens() -> None:
-    """All lose their grant and get it again, under a larger version."""
-    both = Lockstep()
-    old = [both.request(agent(1), lock_id, "write").since for lock_id in (("a",), ("a", 1))]
-    changed = both.play("1 surrender a")
-    assert both.held == {"1 write a", "1 write a/1"}
-    assert min(entry.since for entry in changed) > max(old)
-
-
-def test_a_surrendered_request_goes_on_waiting() -> None:
-    """A waiting one too: it stands last, and is granted when its turn comes."""
-    both = Lockstep()
-    both.play("1 write a", "2 write a", "3 write a", "2 surrender a")
-    assert both.waiting == ["3 write a", "2 write a"]
-    both.play("1 end", "3 end")
-    assert both.held == {"2 write a"}
-
-
-def test_surrender_in_a_tree_breaks_rows_against_table() -> None:
-    """Two with a row each who both want the table: one surrender, then one after the other."""
-    both = Lockstep()
-    both.play("1 write a/1", "2 write a/2", "1 write a", "2 write a")
-    assert both.waits == {(1, 2), (2, 1)}
-    both.surrender(agent(2), ("a",), both.edge("1 write a", "2 write a/2"))
-    assert both.held == {"1 write a/1", "1 write a"}
-    both.play("1 end")
-    assert both.held == {"2 write a/2", "2 write a"}
 
 
 def test_newcomers_do_not_void_a_surrender() -> None:
@@ -543,23 +328,6 @@ def test_release_takes_out_exactly_this_id_and_mode() -> None:
     assert both.play("1 release a write") == []
     assert both.play("1 release a/1/x/y") == []
     assert both.play("2 release a") == []
-
-
-def test_a_downgrade_lets_readers_in() -> None:
-    """Who releases the write of its read and write goes on reading, together with others."""
-    both = Lockstep()
-    both.play("1 read a", "1 write a", "2 read a", "3 write a", "1 release a write")
-    assert both.held == {"1 read a", "2 read a"}
-    assert both.waiting == ["3 write a"]
-
-
-def test_release_of_a_waiting_request_lets_others_go() -> None:
-    """A waiting request that is released lets those behind it go."""
-    both = Lockstep()
-    both.play("1 read a", "2 write a", "3 read a/1", "2 release a")
-    assert both.held == {"1 read a", "3 read a/1"}
-    both.play("2 write a/1", "4 read a/1/x", "2 release a/1")
-    assert both.waiting == []
 
 
 def test_removal_takes_out_everything_of_an_agent() -> None:

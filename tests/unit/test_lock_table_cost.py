@@ -16,7 +16,7 @@ from locks.core.server.machine import ServerMachine
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry
 from locks.model import LockId, Mode
-from tests.helpers import interpreted_only, lines_of
+from tests.helpers import lines_of
 from tests.lockstep import agent
 
 # Whether an agent has requests elsewhere, and whether it waits there: by its number, of how many.
@@ -27,7 +27,6 @@ class Looks:
     """Counts how often the table looks for an entry's reason to wait."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        interpreted_only()
         self.count = 0
         look = LockTable._look
 
@@ -73,29 +72,6 @@ def test_handing_a_lock_on_looks_at_one_waiter(
     assert [entry.granted for entry in table.view(lock_id)] == [True]
 
 
-def test_a_writer_that_goes_lets_all_readers_in_with_one_look_each(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """And the writer behind 500 readers is looked at once for each that goes, at most."""
-    looks = Looks(monkeypatch)
-    readers = range(1, 501)
-    table = table_with((0, ("a",), "write"), *((n, ("a",), "read") for n in readers))
-    table.request(agent(501), "c", ("a",), "write")
-    assert looks.during(lambda: table.remove(agent(0))) == 501
-    assert looks.during(lambda: [table.remove(agent(n)) for n in reversed(readers)]) <= 500
-    assert table.view(("a",))[0].granted
-
-
-def test_a_waiter_that_gives_up_disturbs_only_the_next_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Wherever in a queue of 500 it stands."""
-    looks = Looks(monkeypatch)
-    table = table_with(*((n, ("a",), "write") for n in range(500)))
-    for n in (1, 250, 400, 499):
-        assert looks.during(partial(table.release, agent(n), ("a",))) <= 1
-
-
 @pytest.mark.parametrize("owners", ["each its own", "all one's"])
 @pytest.mark.parametrize("rows", [1_000, 10_000])
 def test_a_table_lock_over_held_rows_costs_a_look_for_each_row(
@@ -113,40 +89,6 @@ def test_a_table_lock_over_held_rows_costs_a_look_for_each_row(
     assert looks.count <= rows + 2
 
 
-def _table_over_own_rows(rows: int) -> int:
-    """Everybody waits for a row of one agent, and that one then asks for the table, and ends."""
-    table = table_with(*((0, ("a", n), "write") for n in range(rows)))
-    for n in range(rows):
-        table.request(agent(n + 1), "c", ("a", n), "write")
-    cost = work(lambda: table.request(agent(0), "c", ("a",), "write"))
-    assert sum(entry.granted for entry in table.view(("a",))) == rows + 1
-    return cost + work(lambda: table.remove(agent(0)))
-
-
-def _table_with_rows_behind(rows: int) -> int:
-    """Rows wait behind a table, and a table behind the rows."""
-    table = table_with((0, ("a",), "write"), *((n + 1, ("a", n), "write") for n in range(rows)))
-    cost = work(lambda: table.request(agent(rows + 1), "c", ("a",), "write"))
-    cost += work(lambda: table.remove(agent(0)))
-    return cost + work(lambda: [table.remove(agent(n + 1)) for n in range(rows)])
-
-
-def _table_surrendered(rows: int) -> int:
-    """Rows of one agent are given up for a table that waits for them."""
-    table = table_with(*((0, ("a", n), "write") for n in range(rows)))
-    table.request(agent(1), "c", ("a",), "write")
-    cost = work(lambda: table.surrender(agent(0), ("a",)))
-    return cost + work(lambda: table.remove(agent(1)))
-
-
-@pytest.mark.parametrize(
-    "scene", [_table_over_own_rows, _table_with_rows_behind, _table_surrendered]
-)
-def test_tables_and_rows_cost_in_proportion_to_the_rows(scene: Callable[[int], int]) -> None:
-    """Ten times as many rows make ten times the work, not a hundred times."""
-    assert scene(1000) <= 11 * scene(100)
-
-
 def test_an_unrelated_id_costs_nothing_more_in_a_full_table() -> None:
     """A request and its release are the same work in a table of 1,000 ids with waiters on each."""
     rows = [(root, k) for root in ("a", "b") for k in range(500)]
@@ -161,33 +103,6 @@ def test_an_unrelated_id_costs_nothing_more_in_a_full_table() -> None:
     assert request_and_release(full, 9) == request_and_release(empty, 9)
     # The same for one who has requests elsewhere in the table.
     assert request_and_release(full, 0) == request_and_release(empty, 0)
-
-
-@pytest.mark.parametrize("awaited", [False, True])
-def test_one_more_row_costs_the_same_beside_many_own_ones(awaited: bool) -> None:
-    """Also while somebody waits for the table."""
-
-    def one_more(rows: int) -> int:
-        table = table_with(*((0, ("a", n), "write") for n in range(rows)))
-        if awaited:
-            table.request(agent(1), "c", ("a",), "write")
-        return work(lambda: table.request(agent(0), "c", ("a", "more"), "write"))
-
-    assert one_more(1000) == one_more(10)
-
-
-def test_an_upgrade_does_not_look_at_all_who_wait_behind_it() -> None:
-    """With 1,000 readers behind a writer that waits for it, beside a binary search as with 10."""
-
-    def upgrade(readers: int) -> int:
-        table = table_with((0, ("a",), "read"), (1, ("a",), "write"))
-        for n in range(readers):
-            table.request(agent(n + 2), "c", ("a",), "read")
-        cost = work(lambda: table.request(agent(0), "c", ("a",), "write"))
-        assert sum(entry.granted for entry in table.view(("a",))) == 2
-        return cost
-
-    assert upgrade(1000) <= upgrade(10) + 50
 
 
 def notifying(do: Callable[[], object]) -> int:

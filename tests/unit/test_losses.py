@@ -60,18 +60,6 @@ def test_a_lost_lock_is_told_before_all_else() -> None:
         assert caught.value.nodes == (N3,)
 
 
-def test_what_the_client_was_not_told_is_not_lost() -> None:
-    """A lock that nobody was told of ends the transaction with `CannotServe`."""
-    net = Net(*ALL)
-    agent = net.agent()
-    net.do(agent, agent.ask(A, "write", ALL, "all"))
-    agent.ensure_held(A)  # it is held, but the client does not know
-    net.down(N3)
-    assert not net.lost
-    assert agent.ended is not None
-    assert isinstance(agent.ended.reason, locks.CannotServe)
-
-
 @pytest.mark.parametrize(
     ("require", "enough"),
     [
@@ -149,61 +137,6 @@ def test_other_nodes_make_up_for_a_lost_one() -> None:
     lost(agent)
 
 
-def test_a_lock_that_was_lost_and_can_not_come_back_ends_the_transaction() -> None:
-    """The reason is `LockLost` also when the last node goes after the loss was told; it names both."""
-    net = Net(*ALL)
-    other = net.agent()
-    net.do(other, other.ask(A, "write", (N3,), "all"))
-    agent = holder(net, (N2, N3), "any")
-    net.down(N2)
-    net.down(N3)
-    assert [told.lock_ids for told in net.lost] == [(A,)]
-    assert agent.ended is not None
-    assert isinstance(agent.ended.reason, locks.LockLost)
-    assert agent.ended.reason.nodes == (N2, N3)
-
-
-def test_all_locks_that_are_lost_are_told_at_once() -> None:
-    """One event names them all; what is on other nodes is not among them."""
-    net = Net(*ALL)
-    agent = holder(net, (N2, N3), "all", await_nodes=True)
-    net.do(agent, agent.ask(B, "read", (N3,), "all", "second"))
-    net.do(agent, agent.ask(("c",), "read", (N1,), "all", "third"))
-    net.down(N3)
-    assert [set(told.lock_ids) for told in net.lost] == [{A, B}]
-    assert set(lost(agent, None).lock_ids) == {A, B}
-    agent.ensure_held(("c",))
-
-
-def test_a_reader_that_waits_for_its_upgrade_has_its_read_lock() -> None:
-    """What it was told it has is vouched for while more is asked for, and lost with its node."""
-    net = Net(N1, N2)
-    other, agent = net.agent(), net.agent(await_nodes=True)
-    net.do(agent, agent.ask(A, "read", (N2,), "all", "first"))
-    net.do(other, other.ask(A, "read", (N2,), "all"))
-    net.do(agent, agent.ask(A, "write", (N2,), "all", "second"))
-    assert "second" not in net.answers
-    agent.ensure_held(A)
-    net.down(N2)
-    assert [told.lock_ids for told in net.lost] == [(A,)]
-
-
-def test_what_is_being_surrendered_is_not_held_if_the_client_was_not_told() -> None:
-    """From the moment at which it is sent: the server may have granted it to the other one."""
-    net = Net(N1)
-    agent, other = net.agent(), net.agent()
-    net.do(agent, agent.ask(A, "write", (N1,), "all"))
-    net.do(other, other.ask(A, "write", (N1,), "all"))
-    agent.ensure_held(A)
-    surrender = agent.surrender(A, other.id, (N1,))
-    with pytest.raises(locks.errors.NotHeld):
-        agent.ensure_held(A)
-    net.do(agent, surrender)
-    with pytest.raises(locks.errors.NotHeld):
-        agent.ensure_held(A)
-    other.ensure_held(A)
-
-
 def test_what_was_never_held_or_told_is_not_held() -> None:
     """`ensure_held` refuses an id that was not asked for, and one that is still waited for."""
     net = Net(N1)
@@ -214,18 +147,6 @@ def test_what_was_never_held_or_told_is_not_held() -> None:
         with pytest.raises(locks.errors.NotHeld):
             agent.ensure_held(lock_id)
     agent.ensure_held(None)
-
-
-def test_what_is_relied_on_may_have_been_granted_since() -> None:
-    """A node that came later takes the place of the one that the client was told of."""
-    net = Net(N1, N2)
-    agent = holder(net, (N2, N3), "all_alive")
-    net.up(N3)
-    net.down(N2)
-    assert not net.lost
-    agent.ensure_held(A)
-    net.down(N3)
-    assert [told.lock_ids for told in net.lost] == [(A,)]
 
 
 # --- Surrenders ---------------------------------------------------------------------------------
@@ -278,33 +199,3 @@ def test_a_surrender_that_is_refused_takes_nothing() -> None:
     net.do(older, older.abandon_wait("older a"))
     net.do(agent, [surrender])
     agent.ensure_held(A)
-
-
-def test_a_surrender_on_the_clients_own_wish_is_one() -> None:
-    """A client that gave a lock up has it again when it is told so, and not before."""
-    net = Net(N1)
-    agent, other = net.agent(), net.agent()
-    net.do(agent, agent.ask(A, "write", (N1,), "all", "first"))
-    net.do(other, other.ask(A, "write", (N1,), "all"))
-    net.do(agent, agent.surrender(A, other.id, (N1,)))
-    lost(agent)
-    net.do(other, other.end_transaction())
-    assert agent.holds(A)
-    lost(agent)
-    with pytest.raises(locks.LockLost):
-        agent.token(A)
-    net.do(agent, agent.await_all("again"))
-    agent.ensure_held(A)
-
-
-def test_a_lock_that_other_nodes_vouch_for_is_surrendered_rather_than_aborted() -> None:
-    """Of three grants one is given up: a majority is left, and nothing that was told is taken."""
-    net = Net(*ALL)
-    older = net.agent(abort_on_deadlock=True)
-    net.do(older, older.ask(B, "write", (N1,), "all", "b"))
-    younger = holder(net, ALL, "majority", abort_on_deadlock=True)
-    net.do(older, older.ask(A, "write", (N3,), "all", "a"))
-    net.do(younger, younger.ask(B, "write", (N1,), "all", "second"))
-    assert net.answers["a"].status == "have_all_locks"
-    assert younger.ended is None
-    younger.ensure_held(A)

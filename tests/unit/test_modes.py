@@ -8,7 +8,6 @@ import pytest
 
 from locks.errors import InvalidOption
 from locks.model import COVERING, EXCLUDED_BY, MODES, RIVALS, check_mode, covers, join
-from tests.oracle import modes_of_the_page
 
 
 def test_readers_share_and_writers_exclude() -> None:
@@ -53,12 +52,3 @@ def test_other_words_are_refused() -> None:
         InvalidOption, match="use " + " or ".join(f'"{m}"' for m in reversed(MODES))
     ):
         check_mode("wirte")
-
-
-def test_the_page_has_the_same_table() -> None:
-    """`docs/algorithm.md` says which modes conflict; it is compared with the code."""
-    assert modes_of_the_page() == {
-        mode: {other: "one waits" if other in RIVALS[mode] else "together" for other in MODES}
-        for mode in MODES
-    }
-    assert list(modes_of_the_page()) == list(MODES[::-1])

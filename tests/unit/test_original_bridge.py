@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from locks.core.messages import Request, ServerMessage, Surrender, ToWatcher
 from locks.core.server.machine import ServerMachine
-from locks.model import AgentId, Contender, Deadlock, LockId
+from locks.model import AgentId, Contender, LockId
 from locks.node.original.agents import OriginalAgents, OriginalWatcher
 from locks.node.original.forms import (
     DemonitorPid,
@@ -26,7 +25,7 @@ from locks.node.original.forms import (
 )
 from locks.otp.bytes.etf import decode, encode
 from locks.otp.bytes.fields import BadMessage
-from locks.otp.bytes.terms import Atom, Pid, Term
+from locks.otp.bytes.terms import Atom, Pid
 from locks.ranges import one_line
 from locks.wire.forms import agent_of, pid_of
 from locks_lab.worlds.study import all_watchers
@@ -158,14 +157,6 @@ def test_those_who_wait_stand_behind(world: World) -> None:
     assert world.queue(TWO, "a") == ["r 102 103", f"w {OURS.created}"]
 
 
-def test_our_agents_have_their_pids(world: World) -> None:
-    """Whoever of ours stands in a queue does so by the pid that others know."""
-    world.serve(Request(OURS, "mine", ("a",), "write"))
-    world.cast(*lock(ONE, ["a"]))
-    head = world.infos[ONE, ("a",)].queue[0]
-    assert [entry.pid for entry in head.entries] == [Pid(OURS.created, P, 3)]
-
-
 def test_clients_are_told_by_their_own_pids(world: World) -> None:
     """The client of an entry is the process that began the transaction, not its agent."""
     mine = world.clients[OURS] = Pid(77, P, 3)
@@ -175,18 +166,6 @@ def test_clients_are_told_by_their_own_pids(world: World) -> None:
     world.cast(Atom("watch"), ["a"], THREE)
     world.cast(*lock(TWO, ["a"]))
     assert world.clients_in(THREE, "a") == [mine, CLIENT, CLIENT]
-
-
-def test_a_client_that_is_not_known_is_taken_for_no_other(world: World) -> None:
-    """Who is told sees its own client there, or itself if it only watches: nobody new."""
-    world.serve(Request(OURS, "somebody elsewhere", ("a",), "write"))
-    world.cast(Atom("watch"), ["a"], THREE)
-    other = Pid(98, E, 7)
-    world.cast(Atom("lock"), ["a"], ONE, CLIENT, WRITE)
-    world.cast(Atom("lock"), ["a"], TWO, other, WRITE)
-    assert world.clients_in(ONE, "a") == [CLIENT, CLIENT, other]
-    assert world.clients_in(TWO, "a") == [other, CLIENT, other]
-    assert world.clients_in(THREE, "a") == [THREE, CLIENT, other]
 
 
 def test_tables_and_rows(world: World) -> None:
@@ -200,55 +179,6 @@ def test_tables_and_rows(world: World) -> None:
     assert world.queue(TWO, "t", 2) == ["w 102", "w (103)"]
     world.perform(world.agents.down(ONE))
     assert world.queue(THREE, "t") == ["w (102)", "w 103"]
-
-
-def test_what_it_has_below_is_not_told_to_itself(world: World) -> None:
-    """It watches that, too; and must not think that it has the table because of a row."""
-    world.cast(*lock(ONE, ["t", 1], READ))
-    world.cast(*lock(TWO, ["t", 2]))
-    world.cast(*lock(ONE, ["t"], READ))
-    assert world.queue(ONE, "t") == ["w (102)", "r 101"]
-    assert not world.believes(ONE, ("t",), "read")
-
-
-def test_what_is_in_nobodys_way_is_not_told(world: World) -> None:
-    """A reader of a row has nothing to do with a reader of the table."""
-    world.cast(*lock(ONE, ["t", 1], READ))
-    world.cast(*lock(TWO, ["t"], READ))
-    assert world.queue(TWO, "t") == ["r 102"]
-
-
-def test_asking_again_is_answered_again(world: World) -> None:
-    """As in the original; nothing changes by it."""
-    world.cast(*lock(ONE, ["a"]))
-    version = world.machine.version
-    (sent,) = world.cast(*lock(ONE, ["a"], READ))
-    assert sent.to == ONE
-    assert world.machine.version == version
-
-
-def test_an_upgrade(world: World) -> None:
-    """A reader who waits to write stands in both groups."""
-    for agent in (ONE, TWO):
-        world.cast(*lock(agent, ["a"], READ))
-    (first, _) = world.cast(*lock(ONE, ["a"]))
-    assert first.to in (ONE, TWO)
-    assert world.queue(ONE, "a") == ["r 101 102", "w 101"]
-
-
-def test_ids_that_python_takes_to_be_equal(world: World) -> None:
-    """`[1]` and `[true]` are one lock here; the agent is told of both, each as it wrote it."""
-    world.cast(*lock(ONE, [1]))
-    sent = world.cast(*lock(ONE, [True]))
-    assert [each.term[1][1] for each in sent] == [[1], [True]]
-    assert [type(each.term[1][1][0]) for each in sent] == [int, bool]
-
-
-def test_ids_with_lists_in_them(world: World) -> None:
-    """What can't be a key in Python is kept encoded, and written as it was."""
-    (sent,) = world.cast(*lock(ONE, ["a", [1, 2]]))
-    assert sent.term[1][1] == ["a", [1, 2]]
-    assert world.machine.table.ids() == [("a", Term(encode([1, 2])[1:]))]
 
 
 # --- Surrender
@@ -278,16 +208,6 @@ def test_surrender_of_what_has_changed(world: World) -> None:
     assert world.queue(ONE, "a") == ["w 101", "w 102"]
 
 
-def test_a_surrender_of_ours_is_told(world: World) -> None:
-    """What follows when one of our agents yields says that it did, as the original says it."""
-    world.serve(Request(OURS, "mine", ("a",), "write"))
-    world.cast(*lock(ONE, ["a"]))
-    world.agents.resolved(Deadlock(OURS, ("a",), P, "surrendered", (), ""))
-    (sent,) = world.serve(Surrender(OURS, ("a",)))
-    assert sent.term[3] == (Atom("surrender"), pid_of(OURS, 3), 0)
-    assert world.queue(ONE, "a") == ["w 101", f"w {OURS.created}"]
-
-
 # --- Who goes
 
 
@@ -310,12 +230,6 @@ def test_an_agent_goes(world: World) -> None:
     assert all_watchers(world.machine) == []
 
 
-def test_one_who_never_asked_goes(world: World) -> None:
-    """There is nothing to do."""
-    assert world.agents.cast((Atom("remove_agent"), ONE), E) == []
-    assert world.agents.down(ONE) == []
-
-
 # --- Watching
 
 
@@ -333,32 +247,6 @@ def test_watching(world: World) -> None:
     world.cast(Atom("unwatch"), ["a"], TWO)
     assert world.monitored == {ONE, THREE}
     assert world.cast(*lock(ONE, ["a"]))[0].to == ONE
-
-
-def test_watching_a_lock_that_nobody_has(world: World) -> None:
-    """Nothing is told at first."""
-    assert world.cast(Atom("watch"), ["a"], TWO) == []
-    assert [each.to for each in world.cast(*lock(ONE, ["a"]))] == [TWO, ONE]
-
-
-def test_who_watches_sees_that_nobody_has_a_table(world: World) -> None:
-    """Several writers below are told as they are."""
-    world.cast(Atom("watch"), ["t"], THREE)
-    world.cast(*lock(ONE, ["t", 1]))
-    world.cast(*lock(TWO, ["t", 2]))
-    assert world.queue(THREE, "t") == ["w (101) (102)"]
-
-
-def test_an_agent_that_watches_as_well(world: World) -> None:
-    """It is told as an agent; what it watched besides goes with it. (The original breaks down.)"""
-    world.cast(Atom("watch"), ["a"], ONE)
-    world.cast(*lock(ONE, ["a"]))
-    world.cast(Atom("unwatch"), ["a"], ONE)
-    world.cast(*lock(TWO, ["a"]))
-    assert world.queue(ONE, "a") == ["w 101", "w 102"]
-    version = world.infos[ONE, ("a",)].version
-    world.cast(Atom("surrender"), ["a"], version, ONE)
-    assert world.queue(ONE, "a") == ["w 102", "w 101"]
 
 
 # --- What is refused
@@ -506,13 +394,6 @@ def test_records_come_back_exactly(contender: Contender) -> None:
     assert (record.blocked, record.version) == (True, 77)
 
 
-def test_a_record_that_is_too_long_is_left_out() -> None:
-    """An entry of a lock with a very long id carries nothing, and nothing is made of that."""
-    long = Contender(OURS, "mine", ("x" * 2000,), "write", True, 5, 5, Fraction(1, 2))
-    assert pack_request(long) == 0
-    assert unpack_request(0, OURS, P, 77) is None
-
-
 @given(
     st.integers(0, 2**300)
     | st.binary(max_size=40).map(lambda b: int.from_bytes(b"\x83" + b, "big"))
@@ -526,13 +407,6 @@ def test_any_number_can_be_unpacked(number: int) -> None:
 # --- Who asks to be told of a lock server
 
 CODE = [(Atom("case"), 1, [(Atom("call"), Atom("whereis"), [Atom("locks_server")])])]
-
-
-def test_the_watcher_request_is_recognised() -> None:
-    """The one piece of code that the original wants to have run on other nodes, and whose it is."""
-    code = [*CODE, (Atom("op"), [(Atom("tuple"), Atom("locks_running"))])]
-    evaluate = (Atom("erl_eval"), Atom("exprs"))
-    assert watcher_request(*evaluate, [code, [(Atom("Agent"), ONE)]]) == ONE
 
 
 @pytest.mark.parametrize(

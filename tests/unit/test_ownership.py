@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from hashlib import blake2b
 from itertools import combinations
 from typing import Any
 
@@ -19,11 +18,9 @@ from locks.ownership.groups import Grouping
 from locks.ownership.member import Member
 from locks.ownership.messages import (
     Agree,
-    Closed,
     Effect,
     Grant,
     GroupsReleased,
-    Leaving,
     Renew,
     Report,
     Revoke,
@@ -81,22 +78,6 @@ def test_a_newcomer_takes_its_share_and_nobody_else_moves() -> None:
     assert {after[group] for group in moved} == {8}
 
 
-def test_rendezvous_hashing_is_less_even() -> None:
-    """64 groups over 8 workers by the highest random weight: 4 to 12 groups each; here 8."""
-
-    def weight(worker: int, group: int) -> bytes:
-        return blake2b(b"%d/%d" % (worker, group), digest_size=8).digest()
-
-    counts = Counter(max(range(8), key=lambda w: weight(w, group)) for group in range(64))
-    assert (min(counts.values()), max(counts.values())) == (4, 12)
-    assert set(Counter(spread(64, {}, range(8)).values()).values()) == {8}
-
-
-def test_without_workers_there_is_no_plan() -> None:
-    """Nobody is left: nobody owns anything."""
-    assert spread(8, {0: "a"}, []) == {}
-
-
 # --- Groups ---------------------------------------------------------------------------------------
 
 
@@ -116,39 +97,11 @@ def test_equal_resources_are_in_the_same_group(resource: Any) -> None:
     assert Grouping(7).group_of(resource) == group
 
 
-def test_equal_numbers_are_the_same_resource() -> None:
-    """`True` and 1 are equal, so they must not have two owners."""
-    assert stable_hash(True) == stable_hash(1)
-    assert stable_hash((True, "a")) == stable_hash((1, "a"))
-
-
-def test_usual_names_are_spread_evenly() -> None:
-    """10,000 names such as programs use fall into 64 groups with few more or less in one."""
-    for pattern in ("user-%d", "/data/%05d.json", "%d"):
-        counts = Counter(Grouping(64).group_of(pattern % number) for number in range(10_000))
-        assert len(counts) == 64
-        assert max(counts.values()) < 1.35 * 10_000 / 64, pattern
-
-
 @pytest.mark.parametrize("resource", [1.5, None, ["a"], {"a"}, ("a", 1.5), object()])
 def test_other_resources_are_refused(resource: Any) -> None:
     """A hash that would differ from process to process is no group."""
     with pytest.raises(InvalidOption, match="give group_for"):
         Grouping(7).group_of(resource)
-
-
-@pytest.mark.parametrize("group", [-1, 7, "1", 1.0, True, None])
-def test_a_group_that_is_none_is_refused(group: Any) -> None:
-    """What `group_for` returns is checked."""
-    with pytest.raises(InvalidOption, match="from 0 to 6"):
-        Grouping(7, lambda resource: group).group_of("r")
-
-
-@pytest.mark.parametrize("groups", [0, -1, 1.5, "8", True, 1 << 21])
-def test_a_wrong_number_of_groups_is_refused(groups: Any) -> None:
-    """There must be one at least, and no more than memory has room for."""
-    with pytest.raises(InvalidOption, match="groups="):
-        Grouping(groups)
 
 
 # --- Coordinator ----------------------------------------------------------------------------------
@@ -192,27 +145,6 @@ def test_a_dead_workers_groups_are_granted_at_once() -> None:
     assert coordinator.joined("c") == [Agree()]
 
 
-def test_who_leaves_hands_idle_groups_on_at_once() -> None:
-    """It has a task at hand in one group: the others are asked back; its end needs no agreement."""
-    coordinator = settled(4, "a", "b")
-    assert coordinator.leaving("a") == [Agree()]
-    assert coordinator.leaving("a") == []
-    assert coordinator.agreed(11) == [Revoke("a", (0, 1))]
-    assert coordinator.released("a", [0]) == [Grant("b", (0,), 11)]
-    assert coordinator.released("a", [1]) == [Grant("b", (1,), 11)]
-    assert coordinator.gone("a") == []
-    assert coordinator.settled
-
-
-def test_the_last_one_may_leave() -> None:
-    """There is nobody to have its groups until somebody comes."""
-    coordinator = settled(2, "a")
-    assert coordinator.leaving("a") == []
-    assert coordinator.joined("b") == [Agree()]
-    assert coordinator.gone("a") == []
-    assert coordinator.agreed(11) == [Grant("b", (0, 1), 11)]
-
-
 def test_an_agreement_covers_all_who_come_and_go_meanwhile() -> None:
     """Two newcomers and a death take one agreement, not three."""
     coordinator = settled(4, "a", "b")
@@ -231,15 +163,6 @@ def test_who_dies_before_its_grant_does_not_get_it() -> None:
     assert coordinator.gone("b") == [Agree()]
     assert coordinator.released("a", [1]) == []
     assert coordinator.agreed(12) == [Grant("a", (1,), 12)]
-
-
-def test_what_was_not_asked_back_is_not_released() -> None:
-    """A release that is outdated, or a stranger's, changes nothing."""
-    coordinator = settled(2, "a", "b")
-    assert coordinator.released("a", [0]) == []
-    assert coordinator.released("b", [0]) == []
-    assert coordinator.released("x", [0]) == []
-    assert coordinator.owners == {0: "a", 1: "b"}
 
 
 def test_a_new_coordinator_leaves_groups_where_they_are() -> None:
@@ -271,15 +194,6 @@ def test_a_renewed_token_is_for_tasks_begun_from_then_on() -> None:
     assert (member.gained, member.lost) == (2, 0)
 
 
-def test_a_group_is_not_granted_with_an_agreement_that_is_too_old() -> None:
-    """An owner with a larger token came and died: its group waits for the next agreement."""
-    coordinator = settled(1, "a")
-    assert coordinator.joined("b", {0: 20}) == [Revoke("a", (0,)), Agree()]
-    coordinator.gone("b")
-    assert coordinator.released("a", [0]) == []
-    assert coordinator.agreed(21) == [Grant("a", (0,), 21)]
-
-
 def test_of_two_owners_the_one_with_the_smaller_token_must_let_go() -> None:
     """A network was parted: whoever was granted the group last keeps it, whoever is heard first."""
     for first, second in (("old", "new"), ("new", "old")):
@@ -290,25 +204,6 @@ def test_of_two_owners_the_one_with_the_smaller_token_must_let_go() -> None:
         assert Revoke("old", (0,)) in effects
         assert coordinator.owners == {0: "new"}
         assert coordinator.released("old", [0]) == []
-
-
-def test_after_a_conflict_the_token_is_larger_than_both() -> None:
-    """Also where it is the present owner who keeps the group, and if both had the same token."""
-    coordinator = settled(1, "a")
-    coordinator.joined("b", {0: 10})
-    assert coordinator.agreed(11) == [Renew("a", (0,), 11)]
-
-
-def test_the_newer_owner_is_not_the_one_who_was_asked() -> None:
-    """A group was asked back from its owner when one with a larger token comes: that one keeps it."""
-    coordinator = settled(2, "a")
-    coordinator.joined("b")
-    assert coordinator.agreed(11) == [Revoke("a", (1,))]
-    coordinator.joined("c", {1: 15})
-    assert coordinator.released("a", [1]) == []
-    assert coordinator.agreed(16) == [Renew("c", (1,), 16)]
-    assert coordinator.owners == {0: "a", 1: "c"}
-    assert coordinator.settled
 
 
 def test_a_group_waits_for_its_last_holder() -> None:
@@ -345,18 +240,6 @@ def test_a_session_opens_when_all_have_reported() -> None:
     assert session.agreements == 6, "those under earlier sessions are counted as well"
 
 
-def test_a_session_in_which_nobody_is_expected_is_open() -> None:
-    """Whoever comes is welcome at once; an agreement is under way for all of them."""
-    session: CoordinatorSession[str] = CoordinatorSession(1)
-    assert session.received("a", Report({}, 0)) == [Welcome("a"), Agree()]
-    assert session.received("b", Report({}, 0)) == [Welcome("b")]
-    assert session.agreed(1, 0) == [Grant("a", (0,), 1)]
-    assert session.received("a", Leaving()) == [Agree()]
-    assert session.agreed(2, 1) == [Revoke("a", (0,))]
-    assert session.received("a", GroupsReleased((0,))) == [Grant("b", (0,), 2)]
-    assert session.close() == [Closed("a"), Closed("b")]
-
-
 def test_a_participant_that_reports_again() -> None:
     """Only what it says now counts; what it must let go comes before it may go on."""
     session: CoordinatorSession[str] = CoordinatorSession(2)
@@ -367,17 +250,6 @@ def test_a_participant_that_reports_again() -> None:
     session.received("a", GroupsReleased((1,)))
     assert session.received("a", Report({1: 10}, 1)) == [Agree(), Revoke("a", (1,)), Welcome("a")]
     assert session.coordinator.owners == {1: "b"}
-
-
-def test_an_agreement_that_is_older_than_a_report_is_taken_again() -> None:
-    """A larger token was reported meanwhile. If none was, the agreement itself is wrong."""
-    session: CoordinatorSession[str] = CoordinatorSession(1)
-    session.received("a", Report({}, 0))
-    session.received("b", Report({0: 50}, 0))
-    assert session.agreed(7, 0) == [Agree()]
-    with pytest.raises(OperatingError, match="has the number 8"):
-        session.agreed(8, 50)
-    assert session.agreed(51, 50) == [Renew("b", (0,), 51)]
 
 
 # --- Member ---------------------------------------------------------------------------------------
@@ -418,26 +290,6 @@ def test_what_was_torn_is_done_again() -> None:
     assert (member.at_hand, member.owned, member.gained, member.lost) == (0, {}, 1, 1)
 
 
-def test_a_group_that_was_not_let_go_yet_is_reported() -> None:
-    """Its last task is over, and a new coordinator comes before it is let go: it stays."""
-    member = Member()
-    member.granted(0, 10)
-    member.begin_task(0, "task")
-    member.revoked([0])
-    assert member.end_task("task")
-    assert member.report() == {0: 10}
-    assert member.settle() == []
-    assert member.lost == 0
-
-
-def test_an_idle_group_is_let_go_at_once() -> None:
-    """Nothing is at hand: nothing is waited for."""
-    member = Member()
-    member.granted(0, 10)
-    assert member.revoked([0]) == [0]
-    assert (member.gained, member.lost, member.report()) == (1, 1, {})
-
-
 def test_a_suspended_worker_begins_nothing_and_keeps_what_it_has() -> None:
     """It goes on when it is resumed, but for what was asked back meanwhile."""
     member = Member()
@@ -450,18 +302,6 @@ def test_a_suspended_worker_begins_nothing_and_keeps_what_it_has() -> None:
     assert member.begin_task(2, "second") is None
     member.resume()
     assert member.owned == {0: 10, 2: 11}
-
-
-def test_what_a_dead_coordinator_has_asked_back_is_kept() -> None:
-    """The next one is told of it, and knows nothing of that: so it must not be let go unasked."""
-    member = Member()
-    member.granted(0, 10)
-    member.begin_task(0, "first")
-    member.revoked([0])
-    assert member.report() == {0: 10}
-    assert not member.end_task("first")
-    member.resume()
-    assert member.begin_task(0, "second") == 10
 
 
 # --- All together ---------------------------------------------------------------------------------

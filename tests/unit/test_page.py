@@ -21,18 +21,16 @@ from locks.model import AgentId, Deadlock, Edge, LockId, show
 from locks.node.observing.elections import LOCKS_LEADER
 from locks.node.ports import Servers
 from locks.otp.bytes.terms import Atom
-from locks.web import lookout, serving
+from locks.web import lookout
 from locks.web import picture as pictures
 from locks.web.changes import (
-    NOTHING,
     Changes,
     applied,
     changes,
     parts,
-    with_rows_of,
 )
 from locks.web.picture import TABLES, Picture, key_of, picture_of
-from locks.web.rules import Rules, is_loopback, refusal
+from locks.web.rules import Rules, refusal
 from tests.unit import told
 from tests.unit.told import node
 
@@ -93,26 +91,6 @@ def test_time_that_passes_changes_nothing() -> None:
         at=21.0,
     )
     assert changes(picture_of(first), picture_of(later)) == Changes({}, {})
-
-
-def test_a_wait_that_is_over_is_the_same_row() -> None:
-    """Who waits, and holds then, is a row that changes; the edge is gone."""
-    first = picture_of(look(fact(1, ("a",), HOLDER), fact(2, ("a",), NEXT, "waiting")))
-    then = picture_of(look(fact(2, ("a",), NEXT)))
-    put, gone = changes(first, then)
-    assert list(put["locks"]) == ["2 a@x"]
-    assert gone["locks"] == ["1 a@x"]
-    assert gone["waits"] == [f"{key_of(NEXT)} {key_of(HOLDER)}"]
-    assert first["agents"][key_of(HOLDER)]["root"]
-    assert not first["agents"][key_of(NEXT)]["root"]
-
-
-def test_two_agents_that_read_the_same_have_two_rows() -> None:
-    """Their text does not say when they began; the key does."""
-    again = HOLDER._replace(created=HOLDER.created + (1 << 20))
-    assert str(again) == str(HOLDER)
-    picture = picture_of(look(fact(1, ("a",), HOLDER), fact(2, ("b",), again)))
-    assert len(picture["agents"]) == 2
 
 
 def test_a_deadlock_that_two_servers_have_broken_is_one_card() -> None:
@@ -205,31 +183,12 @@ def test_who_leads_and_who_is_in_which_group() -> None:
     assert (nobody["leader"], nobody["term"], nobody["candidates"]) == ("", None, 3)
 
 
-def test_many_groups_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many there are is said."""
-    monkeypatch.setattr(pictures, "MOST_GROUPS", 2)
-    around = Around((), tuple(member(("g", n), "p@x") for n in range(3)), ())
-    seen = picture_of(look(around=around))
-    assert (len(seen["groups"]), seen["state"]["cluster"]["groups"]) == (2, 3)
-
-
 # --- What changes ---------------------------------------------------------------------------------
 
 ROWS = st.dictionaries(
     st.sampled_from("abcdefgh"), st.fixed_dictionaries({"x": st.integers(0, 2)}), max_size=8
 )
 PICTURES = st.fixed_dictionaries(dict.fromkeys(TABLES, ROWS))
-LOCKS = st.lists(
-    st.tuples(
-        st.integers(1, 6),
-        st.sampled_from([("a",), ("a", "b"), ("c",)]),
-        st.sampled_from([HOLDER, NEXT, LAST]),
-        st.sampled_from(["granted", "waiting"]),
-        st.sampled_from(["a@x", "b@x"]),
-    ),
-    max_size=8,
-    unique_by=lambda each: (each[0], each[4]),
-)
 
 
 @given(PICTURES, PICTURES, st.integers(1, 5))
@@ -244,25 +203,6 @@ def test_changes_lead_from_one_picture_to_the_other(old: Picture, new: Picture, 
         assert sum(len(each) for each in rows) <= size
         shown = applied(shown, Changes(**json.loads(json.dumps(part._asdict()))))
     assert shown == new
-
-
-@given(PICTURES, PICTURES)
-def test_equal_rows_are_shared(old: Picture, new: Picture) -> None:
-    """A picture is what it was, and what it has in common with the one before is not there twice."""
-    shared = with_rows_of(old, new)
-    assert shared == new
-    for table in TABLES:
-        for key, row in shared[table].items():
-            assert row is old[table].get(key) or row != old[table].get(key)
-
-
-@given(LOCKS, LOCKS)
-def test_pictures_of_real_requests(first: list[Any], second: list[Any]) -> None:
-    """What is made of requests is led from one to the other as well, and JSON has it."""
-    old, new = (picture_of(look(*[fact(*each) for each in some])) for some in (first, second))
-    assert applied(old, changes(old, new)) == new
-    assert json.loads(json.dumps(new)) == new
-    assert applied(NOTHING, changes(NOTHING, new)) == new
 
 
 # --- When it looks ---------------------------------------------------------------------------------
@@ -310,19 +250,6 @@ def test_only_what_has_changed_is_asked_for_again(monkeypatch: pytest.MonkeyPatc
             mock.reset_mock()
 
 
-def test_who_watches_and_at_what_pace() -> None:
-    """A slow look is followed by a long pause; a quick one by the shortest."""
-    outlook = lookout.Lookout()
-    assert outlook.pause == lookout.SHORTEST
-    outlook._took = 1.0
-    assert outlook.pause == lookout.SPARE
-    with outlook.watched():
-        with outlook.watched():
-            assert outlook.watchers == 2
-        assert outlook.watchers == 1
-    assert outlook.watchers == 0
-
-
 # --- Whom it answers --------------------------------------------------------------------------------
 
 
@@ -366,20 +293,3 @@ def test_what_is_secret_takes_the_token(given: str, site: str, status: str) -> N
     rules = Rules(token="secret")
     refused = refusal(rules, host="localhost", site=site, token=given, secret=True)
     assert (refused.status[:3] if refused else "") == status
-
-
-def test_a_page_only_looks_unless_it_is_told_otherwise() -> None:
-    """Nothing is ended by it; that is what its answer says."""
-    page = serving.Page(lookout.Lookout(), Rules())
-    environ = {"PATH_INFO": "/break", "REQUEST_METHOD": "POST", "HTTP_HOST": "localhost"}
-    start_response = Mock()
-    (body,) = page(environ, start_response)
-    assert start_response.call_args.args[0] == "403 Forbidden"
-    assert b"can't end transactions" in body
-
-
-def test_without_a_token_none_is_demanded() -> None:
-    """By default, on loopback."""
-    assert refusal(Rules(), host="localhost", token="", secret=True) is None
-    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost")] == [True] * 3
-    assert [is_loopback(host) for host in ("0.0.0.0", "10.0.0.1", "::", "here")] == [False] * 4

@@ -66,18 +66,6 @@ def test_its_partners_are_the_nodes_of_those_that_it_has_told_something() -> Non
     assert machine.partners == set()
 
 
-def test_who_has_told_it_something_is_told_that_it_has_forgotten() -> None:
-    """When it waits again; unless the connection is lost: then both know."""
-    for lost in (False, True):
-        machine = smallest()
-        machine.settle()
-        machine.receive(Knowledge(TWO, (record(TWO, "n1", X, 2),)))
-        if lost:
-            machine.peer_down("c2")
-        said = told(machine.node_down("n2"))
-        assert ((TWO, -1) in said) is not lost
-
-
 def test_of_an_agent_that_ends_nothing_is_left() -> None:
     """No channel is kept for it."""
     machine = smallest()

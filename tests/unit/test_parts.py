@@ -9,7 +9,6 @@ import pytest
 from locks.core import parts
 from locks.core.messages import (
     Knowledge,
-    Released,
     RequestStates,
     Resolved,
     Surrender,
@@ -17,7 +16,6 @@ from locks.core.messages import (
 )
 from locks.lock_ids import LARGEST, size_of
 from locks.model import AgentId, Deadlock, Edge, RequestRecord
-from locks.otp.bytes.terms import Atom, Pid
 
 ME, OTHER = AgentId(1 << 12, "a@h", 0), AgentId(2 << 12, "b@h", 0)
 NODE = "s@h"
@@ -37,18 +35,6 @@ def deadlock(edges: int, key: str = "k") -> Deadlock:
     """A report of a cycle."""
     cycle = [Edge(record(n, key=key), record(n + 1, key=key)) for n in range(edges)]
     return Deadlock(ME, ("k",), NODE, "surrendered", parts.shown_cycle(tuple(cycle)), "rule")
-
-
-def test_a_message_that_fits_stays_one() -> None:
-    """Nearly all of them do."""
-    for message in (
-        RequestStates(NODE, (record(1),)),
-        Knowledge(OTHER, (record(1),), True),
-        Knowledge(OTHER, (), True),
-        Released(NODE, ("k",), ()),
-        Surrendered(NODE, Surrender(ME, ("k",)), False, (), 3),
-    ):
-        assert list(parts.in_parts(message, ME)) == [message]
 
 
 @pytest.mark.parametrize("kind", ["states", "knowledge", "resolved"])
@@ -97,26 +83,9 @@ def test_parts_are_bounded_in_bytes() -> None:
     assert max(sum(size_of(r.lock_id) for r in part.records) for part in made) <= 2 * LARGEST  # type: ignore[union-attr]
 
 
-def test_the_size_of_an_id() -> None:
-    """It counts what is in it, however deep, and never less than 8 bytes for each element."""
-    assert size_of(("abc", 1)) == 19
-    assert size_of(((("abc",),), b"x" * 100)) == 8 * 4 + 3 + 100
-    assert size_of((Atom("a"), Pid(1, "a@h", 1), None)) == 8 * 3 + 3 + 8 * 3 + 3
-
-
 def test_a_report_of_a_large_cycle_is_cut() -> None:
     """50 edges at most, fewer with large ids, two at least."""
     assert len(deadlock(50).cycle) == 50
     assert len(deadlock(5000).cycle) == 50
     assert len(deadlock(5000, "x" * LARGEST).cycle) == 2
     assert len(deadlock(40, "x" * 10_000).cycle) == 4
-
-
-def test_the_newest_reports_are_told() -> None:
-    """As many as are bounded together, one at least."""
-    small = [deadlock(2)] * 100
-    assert parts.newest(small) == tuple(small)
-    assert len(parts.newest([deadlock(50)] * 100)) == 4
-    large = [deadlock(3), deadlock(50, "x" * LARGEST)]
-    assert parts.newest(large) == tuple(large[1:])
-    assert parts.newest([]) == ()

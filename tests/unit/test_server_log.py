@@ -60,17 +60,6 @@ def test_who_logs_never_waits(logger: logging.Logger) -> None:
     ]
 
 
-def test_all_is_written_before_the_end(logger: logging.Logger) -> None:
-    """Closing the handler writes what waits."""
-    text = io.StringIO()
-    handler = Unhindered(logging.StreamHandler(text))
-    logger.addHandler(handler)
-    for number in range(500):
-        logger.warning("line %d", number)
-    handler.close()
-    assert len(text.getvalue().splitlines()) == 500
-
-
 def test_a_line_as_json(logger: logging.Logger) -> None:
     """It is one object, with the fields of its event; of an exception, too."""
     text = io.StringIO()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from locks import HERE, TLS
+from locks import TLS
 from locks.errors import InvalidOption
 from locks.otp.admission.cookies import Cookies, open_to_others
 from locks.otp.admission.secret import Cookie
@@ -34,11 +34,6 @@ def test_a_file(tmp_path: Path) -> None:
     assert found == {"servers": ["a@h:1", "b@h:2"], "require": "all", "net_ticktime": 3, "tls": tls}
 
 
-def test_nothing_is_said(tmp_path: Path) -> None:
-    """Then nothing is taken."""
-    assert arguments(read_settings({}, tmp_path)) == {}
-
-
 def test_the_environment_comes_before_the_file(tmp_path: Path) -> None:
     """For each setting alone."""
     path = tmp_path / "other.toml"
@@ -48,11 +43,6 @@ def test_the_environment_comes_before_the_file(tmp_path: Path) -> None:
     assert found["servers"] == ["c@h:3", "d@h:4", "e@h:5"]
     assert found["require"] == "all"
     assert found["epmd"] is True
-
-
-def test_here(tmp_path: Path) -> None:
-    """That locks are the program's own can be said, too."""
-    assert arguments(read_settings({"LOCKS_SERVERS": "here"}, tmp_path)) == {"servers": HERE}
 
 
 def test_a_cookie_is_read_and_not_shown(tmp_path: Path) -> None:
@@ -112,13 +102,6 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, error: str) -> None:
         arguments(read_settings({}, tmp_path))
 
 
-@pytest.mark.parametrize("name", ["LOCKS_NET_TICKTIME", "LOCKS_EPMD"])
-def test_a_wrong_variable_is_refused(tmp_path: Path, name: str) -> None:
-    """With its name."""
-    with pytest.raises(InvalidOption, match=f"{name} is 'soon', but must be"):
-        read_settings({name: "soon"}, tmp_path)
-
-
 def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
     """Otherwise the program would run with defaults that nobody wanted."""
     with pytest.raises(InvalidOption, match="can't read"):
@@ -132,12 +115,6 @@ def test_a_list_of_nothing_is_refused(tmp_path: Path, name: str, text: str) -> N
     with pytest.raises(InvalidOption, match=f"{name} is .*, but must be a list"):
         read_settings({name: text}, tmp_path)
     assert read_settings({name: ""}, tmp_path) == {}
-
-
-def test_white_space_around_a_value_is_none_of_it(tmp_path: Path) -> None:
-    """Files with variables often have some at the end of a line."""
-    found = read_settings({"LOCKS_SERVERS": "here ", "LOCKS_EPMD": " true\n"}, tmp_path)
-    assert (found["servers"].value, found["epmd"].value) == ("here", True)
 
 
 @pytest.mark.parametrize(
@@ -155,13 +132,6 @@ def test_a_mistyped_variable_is_refused(tmp_path: Path, name: str, meant: str) -
     """Nobody would read it, and the program would go on with locks of its own."""
     with pytest.raises(InvalidOption, match=f"unknown setting {name}; did you mean {meant}"):
         read_settings({name: "x"}, tmp_path)
-
-
-def test_other_variables_that_begin_like_ours_are_none_of_ours(tmp_path: Path) -> None:
-    """Those of `locks run`, of tests, of programs, and those that Kubernetes makes for a service of the name."""
-    theirs = "TOKEN AGENT LEADER TERM SELF SEED PURE SERVICE_HOST SERVICE_PORT PORT PORT_9100_TCP_ADDR SERVER_PORT"
-    names = [f"LOCKS_{name}" for name in theirs.split()]
-    assert read_settings(dict.fromkeys(names, "x"), tmp_path) == {}
 
 
 def test_what_counts_only_after_a_restart() -> None:

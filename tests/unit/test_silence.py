@@ -1,4 +1,4 @@
-"""A node that is connected and says nothing (decision 0076): who finds it, and what agents do then."""
+"""A node that is connected and says nothing (decision 0015): who finds it, and what agents do then."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from locks.errors import LocksError
 from locks.model import AgentId
 from locks.otp.links.silence import (
     AGAIN,
-    LASTING,
     LATER,
     MOST_PATIENCE,
     PATIENCE,
@@ -81,15 +80,6 @@ def test_the_next_node_is_the_gate_if_the_first_one_says_nothing() -> None:
     assert [info.granted for info in agent.lock_info()] == [ALL]
 
 
-def test_an_agent_that_begins_later_knows_it_from_the_start() -> None:
-    """It waits for nobody."""
-    net = Mute(*ALL)
-    net.mute[N1] = []
-    agent = net.agent(silent=frozenset({N1}))
-    net.do(agent, agent.ask(A, "write", ALL, "majority", "wait"))
-    assert answer(net, "wait") == "have_all_locks"
-
-
 def test_a_try_is_answered_by_those_that_speak() -> None:
     """That the lock is held, or has to be waited for, is said by the next gate; and if too few speak, that is the answer."""
     net = Mute(*ALL)
@@ -139,29 +129,6 @@ def test_who_waits_at_the_gate_waits_at_the_next_one() -> None:
         net.do(agent, agent.end_transaction())
     net.speak(N1)
     assert [queue(net, node) for node in ALL] == [[], [], []]
-
-
-def test_what_is_held_is_held_without_it() -> None:
-    """Silence takes nothing; it does not give anything up."""
-    net = Mute(*ALL)
-    agent = net.agent()
-    net.do(agent, agent.ask(A, "write", ALL, "majority", "wait"))
-    sent = len(net.sent)
-    net.hush(N1)
-    assert agent.holds(A)
-    net.speak(N1)
-    assert agent.holds(A)
-    assert [type(each) for each in net.sent[sent:]] == []
-
-
-def test_a_token_does_not_need_it() -> None:
-    """A majority confirms it."""
-    net = Mute(*ALL)
-    net.mute[N1] = []
-    agent = net.agent(silent=frozenset({N1}))
-    net.do(agent, agent.ask(A, "write", ALL, "majority", "wait"))
-    net.do(agent, agent.establish_token(A, "token"))
-    assert net.answers["token"] > 0
 
 
 def test_a_surrender_that_a_silent_node_does_not_answer_holds_up_nothing_else() -> None:
@@ -509,18 +476,6 @@ def test_if_nobody_answers_nobody_is_silent() -> None:
     assert alone.look(1) == Found([], [], [], [], None)
 
 
-def test_a_program_that_was_held_up_itself_looks_twice() -> None:
-    """What has arrived meanwhile is read before the second look."""
-    clock = Clock("a", "b")
-    clock.ask("a", "b")
-    clock.say("b")
-    found = clock.look(5)
-    assert found.silent == []
-    assert found.pause == AGAIN
-    clock.say("a")
-    assert clock.look(AGAIN) == Found([], [], [], [], None)
-
-
 def test_who_was_busy_is_given_more_time() -> None:
     """Twice as much each time, up to a limit; it is forgotten when there was nothing of the kind for a while."""
     clock = Clock("a", "b")
@@ -565,34 +520,3 @@ def test_who_has_stopped_before_one_is_silent_when_one_waits_there() -> None:
     clock.say("b", "c")
     clock.look(AGAIN)
     assert clock.look(AGAIN).silent == ["a"]
-
-
-def test_who_is_lost_is_not_silent() -> None:
-    """Nothing is kept of it."""
-    clock = Clock("a", "b")
-    clock.until_silent("a")
-    clock.suspects.lost("a")
-    del clock.heard["a"]
-    assert clock.look() == Found([], [], [], [], None)
-
-
-def test_nothing_is_looked_at_while_nobody_waits() -> None:
-    """Whatever was asked for before."""
-    clock = Clock("a", "b", "c")
-    for _ in range(10):
-        clock.ask("a", "b", "c")
-        clock.say("a", "b", "c")
-    assert clock.look(PATIENCE).pause is None
-
-
-def test_who_is_silent_for_a_while_is_said_to_be_so_once() -> None:
-    """Then what goes by way of it is begun anew; and if it is so again later, again."""
-    clock = Clock("a", "b")
-    for _ in range(2):
-        clock.until_silent("a")
-        assert clock.look(LASTING / 2).lasting == []
-        assert clock.look(LASTING / 2).lasting == ["a"]
-        assert clock.look(LASTING).lasting == []
-        clock.now += SOON
-        clock.say("a")
-        assert clock.look().speaking == ["a"]

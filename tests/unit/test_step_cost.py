@@ -20,9 +20,8 @@ from locks.core.server.machine import ServerMachine
 from locks.lock_ids import counted
 from locks.model import Deadlock, Edge, LockId, Mode
 from tests import whole_search
-from tests.helpers import interpreted_only, lines_of
+from tests.helpers import lines_of
 from tests.lockstep import agent
-from tests.whole_search import WholeServer
 
 MODULES = (machine, marks, notifier, table, tree, units, waits, whole_search)
 SIZES = (10, 100, 3_000)
@@ -125,15 +124,6 @@ def test_a_step_costs_the_same_however_many_wait(name: str, differ: bool) -> Non
         assert many["messages"] == few["messages"]
         for step, lines in many.items():
             assert lines <= few[step] + SLACK, (step, few, many)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("wish", ["writers", "readers and writers"])
-def test_a_search_through_everything_costs_more_with_each_waiter(wish: str) -> None:
-    """So these counts show what they are there for."""
-    interpreted_only()
-    few, many = (costs(WholeServer, size, WISHES[wish], True) for size in (10, 100))
-    assert sum(many.values()) > 4 * sum(few.values())
 
 
 def hand_over(kind: Kind, size: int, wish: Wish, differ: bool) -> int:

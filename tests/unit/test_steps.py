@@ -36,12 +36,6 @@ def test_the_edge_that_was_broken_closes_the_circle() -> None:
     assert steps_of(report("aborted")).steps[-1].startswith("Ben is aborted: ")
 
 
-def test_names_can_be_chosen() -> None:
-    """Of clients, and of locks."""
-    told = steps_of(report(), str.upper, repr)
-    assert told.steps[0] == "BEN waits for write ('a', 1): ANN holds write ('a',)."
-
-
 def test_who_stands_in_line_and_who_waits_elsewhere() -> None:
     """Neither holds what somebody waits for."""
     ahead = Edge(record(ANN, "Ann", ("b",), "waiting"), record(BEN, "Ben", ("b",), "waiting"))
@@ -50,11 +44,3 @@ def test_who_stands_in_line_and_who_waits_elsewhere() -> None:
     steps = steps_of(report("surrendered", held_up, ahead)).steps
     assert steps[0] == "Ann waits for write b: Ben is queued for write b."
     assert steps[1].startswith(f"Ben waits with {ANN} and cannot continue with {BEN} meanwhile.")
-
-
-def test_a_circle_that_is_told_in_part() -> None:
-    """Who yielded need not be in what is told of it."""
-    edge = report().cycle[0]
-    other = AgentId(3, "b@x", 3)
-    assert steps_of(report()._replace(agent=other, cycle=(edge,))).yields == str(other)
-    assert len(steps_of(report()._replace(agent=other, cycle=())).steps) == 1

@@ -12,7 +12,7 @@ from locks.core.messages import AnswerWait, RaiseVersion, ToAgent, ToServer, Ver
 from locks.core.server.machine import ServerMachine
 from locks.core.server.table import LockTable
 from locks.model import AgentId, Require
-from tests.unit.net import ALL, N1, N2, N3, A, B, Net
+from tests.unit.net import ALL, N1, N2, A, B, Net
 
 ME, OTHER = AgentId(1, N1, 1), AgentId(2, N1, 2)
 
@@ -34,14 +34,6 @@ def test_versions_are_raised_and_never_lowered() -> None:
     assert gone is first
     assert granted is second
     assert 2000 < second.since == table.version
-
-
-def test_a_server_says_and_raises_its_version() -> None:
-    """What nodes tell each other when they are connected."""
-    one, other = ServerMachine(N1, 5), ServerMachine(N2, 70)
-    one.raise_to(other.version)
-    other.raise_to(one.version)
-    assert one.version == other.version == 70
 
 
 @pytest.mark.parametrize(
@@ -146,22 +138,6 @@ def test_no_token_where_two_may_have_the_lock(require: Require) -> None:
     assert "token" not in net.answers
 
 
-def test_with_all_alive_all_that_are_up_confirm_a_token() -> None:
-    """Whoever has the lock next on one of these nodes has a larger token, in whatever company."""
-    net = Net(*ALL)
-    spread(net, 70, 10, 10)
-    first = held(net, ALL, "all_alive")
-    assert first.token(A) is None
-    net.do(first, first.establish_token(A, "first"))
-    assert net.answers["first"] == first.token(A)
-    net.down(N1)
-    assert first.token(A) == net.answers["first"], "those that are left have confirmed it"
-    net.do(first, first.end_transaction())
-    second = net.agent(await_nodes=True)
-    net.do(second, second.ask(A, "write", (N3,), "all_alive", "lock"))
-    assert second.token(A) > net.answers["first"]
-
-
 def test_a_slow_node_is_not_waited_for() -> None:
     """As many confirmations as the lock needs are enough."""
     net = Net(*ALL)
@@ -171,31 +147,6 @@ def test_a_slow_node_is_not_waited_for() -> None:
     assert [effect.node for effect in asked] == [N1, N2]
     net.do(agent, asked[1:])
     assert net.answers["token"] == 31
-
-
-def test_a_node_that_grants_later_may_take_part() -> None:
-    """While one that was asked does not answer, another one grants the lock, and confirms."""
-    net = Net(*ALL)
-    spread(net, 10, 20, 30)
-    agent = net.agent()
-    first, second, third = agent.ask(A, "write", ALL, "majority", "lock")
-    net.do(agent, [first, second])
-    asking(agent)  # n1 never answers
-    net.do(agent, [third])
-    assert net.answers["token"] == 31
-    assert raises(net)[-1] == RaiseVersion(agent.id, A, 21, 31)
-
-
-def test_who_waits_for_a_token_is_answered_when_nodes_go() -> None:
-    """A lost node may leave enough others; if not, the answer is that the lock is lost."""
-    net = Net(*ALL)
-    spread(net, 10, 20, 30)
-    agent = held(net)
-    asking(agent)
-    net.down(ALL[0])
-    assert "token" not in net.answers
-    net.down(ALL[1])
-    assert isinstance(net.answers["token"], locks.LockLost)
 
 
 @pytest.mark.parametrize(
@@ -228,21 +179,6 @@ def test_who_waits_for_a_token_is_answered_whatever_happens(how: str, error: Any
         assert "token" not in net.answers
     else:
         assert isinstance(net.answers["token"], error)
-
-
-def test_what_is_not_held_has_no_token() -> None:
-    """Asking for a token of a lock that is not there is refused, and changes nothing."""
-    net = Net(N1, N2)
-    other, agent = net.agent(), net.agent()
-    net.do(other, other.ask(A, "write", (N1, N2), "all"))
-    net.do(agent, agent.ask(A, "write", (N1, N2), "all"))
-    for lock_id, what in ((A, "requested, but does not hold"), (B, "neither locked nor requested")):
-        with pytest.raises(locks.errors.NotHeld, match=what):
-            agent.establish_token(lock_id, "token")
-    net.do(agent, agent.end_transaction())
-    with pytest.raises(locks.TransactionEnded):
-        agent.establish_token(A, "token")
-    assert "token" not in net.answers
 
 
 def test_a_holders_token_never_falls() -> None:

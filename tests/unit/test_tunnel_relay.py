@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from locks.otp.bytes import etf
-from locks.otp.bytes.control import BadMessage, StrangeMessage
-from locks.otp.bytes.terms import Atom
+from locks.otp.bytes.control import BadMessage
 from locks.otp.tunnel.messages import (
     ABSENT,
     CHUNK,
-    NARROW,
     RELAY,
     TUNNELS,
     WINDOW,
@@ -66,18 +64,6 @@ def test_each_message_comes_back_from_its_term(message: Any) -> None:
     assert unpack(etf.decode(encode(message))) == message
 
 
-def test_a_long_reason_is_cut() -> None:
-    """So it can be taken in."""
-    assert unpack(etf.decode(encode(Close(A, 1, "x" * 5000)))) == Close(A, 1, "x" * 1000)
-
-
-@pytest.mark.parametrize("term", [None, (), (1,), (Atom("else"), A, 1), [Atom("close")], "close"])
-def test_what_is_no_message_is_strange(term: Any) -> None:
-    """It may be a stray one, and is ignored."""
-    with pytest.raises(StrangeMessage):
-        unpack(term)
-
-
 def test_what_one_end_says_goes_to_the_other() -> None:
     """Both ways, until one closes it; what was on its way then is dropped."""
     made = opened()
@@ -89,17 +75,6 @@ def test_what_one_end_says_goes_to_the_other() -> None:
                 assert made.take_message(other, message) == [to(one, message)]
     assert made.take_message(B, Close(A, 1, "why")) == [to(A, Close(A, 1, "why"))]
     assert made.take_message(A, Data(A, 1, b"x")) == []
-    assert len(made) == 0
-
-
-def test_a_node_that_is_not_connected_is_not_reached() -> None:
-    """Nor the relay itself, nor the opener: the opener is told why."""
-    made = relay()
-    for number, target in enumerate(("d@x", "s@x", A)):
-        (said,) = made.take_message(A, Open(A, number, target))
-        assert said.node == A
-        assert isinstance(said.message, Close)
-        assert said.message.reason == ABSENT
     assert len(made) == 0
 
 
@@ -170,19 +145,6 @@ def test_tunnels_are_bounded() -> None:
     assert f"relays {MOST_IN_ALL}" in said.message.reason
 
 
-def test_narrow_tunnels_have_a_smaller_window() -> None:
-    """So a node may have more of them, for the same number of bytes."""
-    made = relay("t@x")
-    count = MOST_EACH * WINDOW // NARROW
-    for number in range(count):
-        assert len(made.take_message(A, Open(A, number, B if number % 2 else C, True))) == 2
-    (said,) = made.take_message(A, Open(A, count, "t@x", True))
-    assert isinstance(said.message, Close)
-    made.take_message(A, Data(A, 1, bytes(NARROW)))
-    with pytest.raises(BadMessage):
-        made.take_message(A, Data(A, 1, b"x"))
-
-
 # --- Two relays ---------------------------------------------------------------------------------
 
 
@@ -225,41 +187,6 @@ def test_a_target_of_another_relay_is_reached() -> None:
     assert [len(each) for each in two.relays.values()] == [1, 1, 0]
     assert two.say(B, "t@x", Close(A, 1, "why")) == [(A, Close(A, 1, "why"))]
     assert not any(map(len, two.relays.values()))
-
-
-def test_a_target_of_no_relay_is_not_reached() -> None:
-    """When all were tried the opener is told; a second relay leads no further."""
-    two = Two()
-    assert two.say(A, "s@x", Open(A, 1, "nowhere@x", far=True)) == [(A, Close(A, 1, ABSENT))]
-    said = two.relays["t@x"].take_message("s@x", Open(A, 2, C, far=True))
-    assert said == [Outgoing("s@x", RELAY, Close(A, 2, ABSENT))]
-    assert not any(map(len, two.relays.values()))
-
-
-@pytest.mark.parametrize("lost", ["s@x", B])
-def test_the_loss_of_either_connection_ends_it(lost: str) -> None:
-    """Of the relays with each other, or of the target: the opener is told."""
-    two = Two()
-    two.say(A, "s@x", FAR)
-    if lost == B:
-        ((node, process, said),) = two.relays["t@x"].lost(B)
-        assert (node, process) == ("s@x", RELAY)
-        ((node, process, said),) = two.relays["s@x"].take_message("t@x", said)
-    else:
-        ((node, process, said),) = two.relays["t@x"].lost("s@x")
-        assert (node, process) == (B, TUNNELS)
-        ((node, process, said),) = two.relays["s@x"].lost("t@x")
-    assert (node, process, type(said)) == (A, TUNNELS, Close)
-    assert not any(map(len, two.relays.values()))
-
-
-def test_a_relay_that_is_lost_before_it_answers() -> None:
-    """The next one is tried."""
-    relay = Relay("s@x", {A, "u@x", "t@x"}.__contains__, lambda: ["u@x", "t@x"])
-    assert relay.take_message(A, FAR) == [Outgoing("u@x", RELAY, Open(A, 1, B))]
-    assert relay.lost("u@x") == [Outgoing("t@x", RELAY, Open(A, 1, B))]
-    assert relay.lost("t@x") == [to(A, Close(A, 1, ABSENT))]
-    assert len(relay) == 0
 
 
 def test_nobody_harms_another_relay() -> None:

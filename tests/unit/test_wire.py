@@ -15,14 +15,10 @@ from locks.core import messages
 from locks.lock_ids import HELD_UP, MOST_UNITS, counted
 from locks.model import (
     AgentId,
-    Contender,
     Deadlock,
     Edge,
     LockId,
-    LockInfo,
-    LockResult,
     Mode,
-    Notification,
     Place,
     RequestRecord,
     View,
@@ -31,17 +27,14 @@ from locks.otp.bytes.etf import decode, encode
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid
 from locks.ranges import PLACE_BITS, Name, Version
-from locks.wire import pages, versions
-from locks.wire.forms import agent_of, is_ours, pid_of
+from locks.wire import versions
+from locks.wire.forms import is_ours
 from locks.wire.messages import pack, unpack_to_agent, unpack_to_server
 from locks.wire.values import (
     About,
     pack_about,
-    pack_notification,
-    pack_result,
     pack_view,
     unpack_about,
-    unpack_result,
     unpack_view,
 )
 from locks.wire.versions import DAY
@@ -138,83 +131,6 @@ KNOWN = (0, 3, 0, 0, ["db", 1], WRITE, Atom("granted"), 7, 12, False, 12)
 WHOLE = (THERE, 3, MY_PID, CLIENT, *KNOWN[4:])
 OF_OTHER = (HERE, 4, THEIR_PID, "other", ["db", 1], READ, Atom("waiting"), (1, 3), 13, True, 14)
 TOLD_REPORT = (MY_PID, ["db", 1], THERE, Atom("surrendered"), [(OF_OTHER, WHOLE)], REPORT.rule)
-SAME: list[tuple[Any, tuple[Any, ...]]] = [
-    (
-        messages.Request(ME, CLIENT, ID, "write", False, True),
-        (Atom("request"), ME.created, CLIENT, ["db", 1], WRITE, False, True, False),
-    ),
-    (messages.Release(ME, ID, "read"), (Atom("release"), ME.created, ["db", 1], READ)),
-    (messages.Release(ME, ID), (Atom("release"), ME.created, ["db", 1], None)),
-    (
-        SURRENDER._replace(report=REPORT),
-        (Atom("surrender"), ME.created, ["db", 1], (3, 12), (4, 13), TOLD_REPORT, []),
-    ),
-    (messages.Remove(ME), (Atom("remove"), ME.created)),
-    (messages.StandingElsewhere(ME, True, False), (Atom("standing"), ME.created, True, False)),
-    (messages.Inquire(ME), (Atom("inquire"), ME.created)),
-    (messages.RaiseVersion(ME, ID, 12, 20), (Atom("raise"), ME.created, ["db", 1], 12, 20)),
-    (messages.Watch(THEIR_PID, ID), (Atom("watch"), THEIR_PID, ["db", 1])),
-    (messages.Unwatch(THEIR_PID, ID), (Atom("unwatch"), THEIR_PID, ["db", 1])),
-    (
-        messages.RequestStates(THERE, (OWN,)),
-        (Atom("granted"), THERE, 3, ["db", 1], WRITE, 7, 12),
-    ),
-    (messages.RequestStates(THERE, (OWN, FOREIGN)), (Atom("told"), THERE, [KNOWN, OF_OTHER])),
-    (
-        messages.Released(THERE, ID, (FOREIGN,)),
-        (Atom("released"), THERE, ["db", 1], [OF_OTHER]),
-    ),
-    (
-        messages.VersionRaised(THERE, ID, 12, 20, True),
-        (Atom("raised"), THERE, ["db", 1], 12, 20, True),
-    ),
-    (
-        messages.Surrendered(THERE, SURRENDER, True, (OWN,), 15),
-        (
-            Atom("surrendered"),
-            THERE,
-            (ME.created, ["db", 1], (3, 12), (4, 13), None, []),
-            True,
-            [KNOWN],
-            15,
-            [],
-        ),
-    ),
-    (
-        messages.Surrendered(
-            THERE, SURRENDER._replace(knot=((3, 12), (4, 13))), False, (), 15, (4,)
-        ),
-        (
-            Atom("surrendered"),
-            THERE,
-            (ME.created, ["db", 1], (3, 12), (4, 13), None, [(3, 12), (4, 13)]),
-            False,
-            [],
-            15,
-            [4],
-        ),
-    ),
-    (
-        messages.Request(ME, CLIENT, counted(ID, 3), "write"),
-        (Atom("request"), ME.created, CLIENT, ["db", 1, ("$units", 3)], WRITE, False, False, False),
-    ),
-    (
-        messages.Request(ME, CLIENT, ID, "write", True, spare=True),
-        (Atom("request"), ME.created, CLIENT, ["db", 1], WRITE, True, False, True),
-    ),
-    (
-        messages.Refused(THERE, counted(ID, 3), 2),
-        (Atom("refused"), THERE, ["db", 1, ("$units", 3)], 2, WRITE, Atom("units"), 0, 0),
-    ),
-    (messages.Resolved(REPORT, (FOREIGN,)), (Atom("resolved"), TOLD_REPORT, [OF_OTHER])),
-    (messages.Knowledge(OTHER, (FOREIGN,), True), (Atom("knowledge"), THEIR_PID, [OF_OTHER], True)),
-]
-
-
-@pytest.mark.parametrize(("message", "term"), SAME, ids=lambda each: type(each).__name__)
-def test_what_messages_look_like(message: Any, term: tuple[Any, ...]) -> None:
-    """Nodes of other versions understand each other: a message is the same term as ever."""
-    assert pack(message, ME) == (Atom("$locks"), *term)
 
 
 @given(OWN_RECORDS, st.booleans(), st.booleans(), st.booleans())
@@ -299,28 +215,6 @@ def test_nobody_is_told_of_the_surrender_of_another_agent() -> None:
         unpack_to_agent(term, OTHER, CLIENT)
 
 
-@pytest.mark.parametrize("part", [0, 2, 3])
-def test_what_is_left_out_must_be_known(part: int) -> None:
-    """Agent and client of a record are left out together; its node, where the message says one."""
-    record = list(OF_OTHER)
-    record[part] = 0
-    term = (Atom("$locks"), Atom("knowledge"), THEIR_PID, [tuple(record)], True)
-    with pytest.raises(BadMessage, match="request record"):
-        unpack_to_agent(sent(term), ME, CLIENT)
-
-
-@given(agents())
-def test_references_are_pids(agent: AgentId) -> None:
-    """A reference and the pid that it is are one and the same."""
-    assert agent_of(sent(pid_of(agent, 3))) == agent
-
-
-@given(agents(), agents())
-def test_references_have_the_order_of_pids(one: AgentId, other: AgentId) -> None:
-    """References are ordered as Erlang orders the pids."""
-    assert (one < other) == (pid_of(one) < pid_of(other))
-
-
 def test_a_place_between_two() -> None:
     """Places may be fractions; a fraction over nothing is none."""
     record = RequestRecord(
@@ -338,29 +232,13 @@ def test_a_place_between_two() -> None:
 # --- Values -------------------------------------------------------------------------------------
 
 
-def pack_info(info: LockInfo) -> Any:
-    """The only page of the locks of an agent that has one."""
-    ((page, more),) = pages.info_pages([info])
-    return (0 if not more else 1, page)
-
-
-def unpack_info(term: Any) -> LockInfo | None:
-    """The lock on that page, if there is one."""
-    _, infos = pages.unpack_infos(term)
-    return infos[0] if infos else None
-
-
 VALUES: list[tuple[st.SearchStrategy[Any], Any, Any]] = [
     (values(View, ANY), pack_view, unpack_view),
-    (values(LockResult, ANY), pack_result, unpack_result),
-    (values(LockInfo, ANY), pack_info, unpack_info),
     (values(About, ANY), lambda a: pack_about(a, THERE), lambda term: unpack_about(term, THERE)),
 ]
 
 
-@pytest.mark.parametrize(
-    ("strategy", "pack_it", "unpack_it"), VALUES, ids=["view", "result", "info", "about"]
-)
+@pytest.mark.parametrize(("strategy", "pack_it", "unpack_it"), VALUES, ids=["view", "about"])
 @given(st.data())
 def test_values(strategy: Any, pack_it: Any, unpack_it: Any, data: st.DataObject) -> None:
     """What a node answers comes back as it was, and is refused if it is anything else."""
@@ -369,32 +247,3 @@ def test_values(strategy: Any, pack_it: Any, unpack_it: Any, data: st.DataObject
     assert unpack_it(term) == value
     with suppress(BadMessage):  # and nothing else
         unpack_it(replaced(term, data, JUNK))
-
-
-def test_what_values_look_like() -> None:
-    """Nodes of other versions understand each other: a view and a result are the same terms as ever."""
-    contender = Contender(ME, CLIENT, ID, "write", True, 12, 3, Fraction(1, 3))
-    told = (MY_PID, CLIENT, ["db", 1], WRITE, True, 12, 3, (1, 3))
-    view = (Atom("$locks"), Atom("view"), ["db", 1], THERE, [told], 15)
-    assert pack_view(View(ID, THERE, (contender,), 15)) == view
-    with pytest.raises(BadMessage, match="view"):
-        unpack_view((Atom("$locks"), Atom("other"), *view[2:]))
-    result = LockResult("have_all_locks", (REPORT,))
-    assert pack_result(result) == (Atom("have_all_locks"), [TOLD_REPORT])
-
-
-@pytest.mark.parametrize(
-    ("kind", "value", "term"),
-    [
-        *[(kind, None, None) for kind in ("waiting", "no_locks", "cannot_serve")],
-        *[(kind, THERE, THERE) for kind in ("nodeup", "nodedown")],
-        ("have_all_locks", (REPORT,), [TOLD_REPORT]),
-        ("lock_info", OWN, WHOLE),
-        ("lost", (ID,), [["db", 1]]),
-        ("token", (ID, 12), (ID, 12)),
-    ],
-)
-def test_notifications(kind: Any, value: Any, term: Any) -> None:
-    """What an agent tells its client has a term for each kind."""
-    (told,) = pack_notification(Notification(ME, kind, value), "agent")
-    assert told == (Atom("locks_agent"), "agent", kind, term)

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from locks.core import messages
-from locks.model import AgentId, Deadlock, LockId, LockResult, Place, RequestRecord, View
+from locks.model import AgentId, Deadlock, LockId, Place, RequestRecord, View
 from locks.node.peers import agreement, greeting
 from locks.node.ports import Servers
 from locks.otp.admission.rights import Right
@@ -92,7 +92,6 @@ def made() -> Iterator[tuple[str, Any]]:
     for answer in questions._ANSWERS.values():
         yield f"answer: {answer.__name__}", questions.pack_answer(sample(answer))
     yield "report", forms.FORMS.of(Deadlock).pack(sample(Deadlock))
-    yield "result", values.pack_result(LockResult("have_all_locks", (sample(Deadlock),)))
     yield "view", values.pack_view(sample(View))
     yield "about", values.pack_about(sample(values.About), THERE)
     yield "page of a view", pages._PAGE.pack(sample(pages.ViewPage))

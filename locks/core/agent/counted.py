@@ -14,7 +14,7 @@ def check_counted(lock_id: LockId, mode: Mode, nodes: tuple[str, ...], require: 
 
     If each of several nodes has n units and a majority of the nodes is enough, more than n clients
     can hold the lock. With 3 units on each of 3 nodes there are 9 units, and 4 clients can hold 2
-    each (decision 0038).
+    each (decision 0008).
 
     Raises:
         InvalidOption: The mode is not write, or the lock is not required on all of several nodes.

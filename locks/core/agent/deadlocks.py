@@ -18,7 +18,7 @@ that needs a record keeps an old one for good. Lock servers report each change t
 own requests it concerns, and these pass the change on while it is part of what they find. An edge
 that no longer exists can make a false cycle. Then a surrender is superfluous, but safe: the lock
 server refuses it unless its own edge exists, so it can only hand a lock to an older agent that
-waits for that lock. (Decision 0004 has figures.)
+waits for that lock. (Decision 0010 has figures.)
 
 An agent that stops waiting, or whose deadlock is resolved, forgets all records. So agents know no
 more than the current deadlocks require. If the agent still waits, or waits again, it notifies the

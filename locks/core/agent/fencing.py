@@ -17,7 +17,7 @@ parts of a split network. There, all nodes of one part confirm the token. So it 
 token of each earlier holder that held the lock on one of these nodes.
 
 A lock server forgets its confirmations when it restarts, so its new versions must begin above them.
-Decision 0005 says how this is ensured, and under which assumptions.
+Decision 0009 says how this is ensured, and under which assumptions.
 
 Rejected: the largest version of the grants without confirmation (the next holder may have another
 quorum; the simulator's rule `hasty` shows it); one distinguished node (it would have to be up); a

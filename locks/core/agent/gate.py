@@ -18,7 +18,7 @@ lost or silent (`locks.otp.links.silence`), the next node becomes the gate. Agen
 different nodes up have different gates. Then cycles are possible, and are resolved like all others.
 
 A read lock that waits for its upgrade keeps its grants on all nodes, because its client relies on
-them. (Decisions 0040, 0076.)
+them. (Decisions 0014, 0015.)
 
 An agent that holds a lock by majority also requests it at the remaining nodes, by *spare* requests.
 The agent does not wait for them, and they are ahead of all waiting requests. So once no message is
@@ -27,7 +27,7 @@ a spare request, and that agent does not hold the lock, it gives way: it can't g
 the holder releases it.
 
 If an agent of a program already waits at the gate, the program's next requests go to the gate only
-(`Lines`). (Decision 0073.)
+(`Lines`). (Decision 0014.)
 """
 
 from __future__ import annotations

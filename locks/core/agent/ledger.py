@@ -99,8 +99,7 @@ class Ledger:
         out: list[AgentEffect],
         resolver: Resolver,
     ) -> None:
-        # Share the node's own set: in compiled modules `frozenset(...)` would copy it.
-        self.alive = alive if isinstance(alive, frozenset) else frozenset(alive)
+        self.alive = frozenset(alive)  # the node's own set, if it is one
         self.silent: frozenset[str] = NOBODY
         self.requests: dict[LockId, LockRequest] = {}
         self.open: dict[LockId, LockRequest] = {}

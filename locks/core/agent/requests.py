@@ -475,7 +475,7 @@ def has_ended(agent: AgentId, reason: Exception | None) -> LocksError:
     else:
         why = "; begin a new one" if reason is None else f": {reason}"
         error = TransactionEnded(f"transaction {agent} has ended{why}", agent=agent)
-    error.__cause__ = reason  # compiled code has no `from`
+    error.__cause__ = reason
     return error
 
 

@@ -24,24 +24,11 @@ MadeAgent = tuple[AgentId, str, Iterable[str], bool, bool, bool, bool, frozenset
 """The arguments that a machine is made with; see `AgentMachine`."""
 SavedAgent = MadeAgent | dict[str, Any]
 
-MADE_WITH: dict[type[Any], tuple[str, ...]] = {
-    ClientWait: ("upto", "undo"),
-    ClientWaits: (),
-    Confirmed: (),
-    HoldUps: ("_agent", "_ledger", "_waits"),
-    Ledger: ("_agent", "_client", "alive", "_out", "_resolver"),
-    LockRequest: ("lock_id", "mode", "require", "seq"),
-    NodeRequest: ("node",),
-    Resolver: ("_me", "_out"),
-    Tokens: ("_agent", "_requests", "_out"),
-    WaitGraph: (),
-}
-"""The classes of a machine's parts, with the attributes that their constructors need.
-
-Compiled objects can't be made without these arguments. Apart from these parts and containers, a
-machine consists of values that never change.
-"""
-PARTS = tuple(MADE_WITH)
+PARTS = (
+    *(ClientWait, ClientWaits, Confirmed, HoldUps, Ledger, LockRequest, NodeRequest),
+    *(Resolver, Tokens, WaitGraph),
+)
+"""The classes of a machine's parts. Apart from these and containers, a machine consists of values that never change."""
 
 
 def save_agent(machine: Any) -> dict[str, Any]:
@@ -53,10 +40,7 @@ def save_agent(machine: Any) -> dict[str, Any]:
 def load_agent(machine: Any, saved: SavedAgent) -> None:
     """Return an `AgentMachine` to a state; the state can be used again."""
     if isinstance(saved, tuple):
-        # Make a new machine: a second call of `__init__` has no effect on a compiled object.
-        new = type(machine)(*saved)
-        for name in fields_of(new):
-            setattr(machine, name, getattr(new, name))
+        machine.__init__(*saved)
         return
     memo: dict[int, Any] = {}
     for name, value in saved.items():
@@ -64,14 +48,10 @@ def load_agent(machine: Any, saved: SavedAgent) -> None:
 
 
 def fields_of(part: Any) -> list[str]:
-    """The names of all attributes of an object of the core.
-
-    Classes of compiled modules have no `__slots__`; they list their attributes in
-    `__mypyc_attrs__`.
-    """
+    """The names of all attributes of an object of the core."""
     named: list[str] = [*getattr(part, "__dict__", ())]
     for kind in type(part).__mro__:
-        named += getattr(kind, "__mypyc_attrs__", getattr(kind, "__slots__", ()))
+        named += getattr(kind, "__slots__", ())
     return list(dict.fromkeys(named))
 
 
@@ -94,8 +74,7 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
     elif kind is set:
         copied = memo[id(value)] = set(value)
     else:
-        names = next(names for part, names in MADE_WITH.items() if isinstance(value, part))
-        copied = memo[id(value)] = kind(*[getattr(value, name) for name in names])
+        copied = memo[id(value)] = kind.__new__(kind)
         for name in fields_of(value):
             setattr(copied, name, _copy(getattr(value, name), memo))
     return copied

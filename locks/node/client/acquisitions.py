@@ -7,6 +7,8 @@ other.
 
 from __future__ import annotations
 
+from gevent import getcurrent
+
 from locks.model import LockId
 
 __all__ = ["Acquisition", "Acquisitions"]
@@ -16,15 +18,21 @@ class Acquisition:
     """One acquisition of a `locks.RLock`; or one `release`, which removes an acquisition.
 
     Attributes:
+        by: The `id` of the greenlet that made it; a thread is its main greenlet.
         entered: Whether it was added; true for a release.
         taken: The acquisition that was removed for it. This is another one for a release, and if an
             earlier release has removed this one.
         last: Whether no acquisition that holds the id was left then.
     """
 
-    __slots__ = ("entered", "last", "taken")
+    __slots__ = ("by", "entered", "last", "taken")
 
     def __init__(self, *, is_release: bool = False) -> None:
+        self.by = id(getcurrent())
+        self.renew(is_release)
+
+    def renew(self, is_release: bool = False) -> None:
+        """It was given back, or not added; now it can be added to a transaction."""
         self.entered = is_release
         self.taken: Acquisition | None = None
         self.last = False
@@ -88,6 +96,12 @@ class Acquisitions:
         """Whether there is an acquisition of the id."""
         entered = self.by_id.get(lock_id)
         return entered is not None and bool(entered.own)
+
+    def made_here(self, lock_id: LockId) -> list[Acquisition]:
+        """The acquisitions of the id that the calling greenlet has made, oldest first."""
+        entered = self.by_id.get(lock_id)
+        by = id(getcurrent())
+        return [] if entered is None else [each for each in list(entered.own) if each.by == by]
 
     def asked(self, lock_id: LockId) -> bool:
         """Whether acquisitions have the id, or wait for it, and no `Lock` does."""

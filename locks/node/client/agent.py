@@ -21,10 +21,9 @@ from gevent import getcurrent
 
 from locks.core.agent.flags import Flag, check_flag
 from locks.core.agent.machine import AgentMachine, Object
-from locks.core.checked import check_agent_message
-from locks.core.messages import AgentEffect, AnswerWait, Ended, Knowledge, Lost, Surrendered
+from locks.core.messages import AgentEffect, AnswerWait, Ended, Lost, Surrendered
 from locks.core.thin import Granted, Made
-from locks.errors import CannotServe, LockLost
+from locks.errors import CannotServe, LockLost, NotHeld
 from locks.model import (
     AgentId,
     Deadlock,
@@ -44,7 +43,6 @@ from locks.node.client.clients import (
     labelled,
     plain_label,
 )
-from locks.node.client.door import Door
 from locks.node.client.leaks import Held, held_at, is_forgetful, warn_of_leak
 from locks.node.client.one_client import hold_up_others, interrupt_others, note_wait
 from locks.node.client.owner import Owner
@@ -57,13 +55,13 @@ from locks.node.client.refusals import (
     no_units,
     not_client,
     not_held,
-    not_to_be_told,
     stopped,
     timed_out,
     token_timed_out,
 )
 from locks.node.history import History
 from locks.node.ports import Answering, AskedAlready, NodePort, PendingCall, Spans
+from locks.runtime.addressed import InlineActor
 from locks.runtime.bridge import is_in_event_loop
 from locks.runtime.exits import exit_client
 from locks.runtime.identity import Listener, Own, client_key
@@ -87,7 +85,7 @@ ANSWERED_WITHIN = (
 )
 
 
-class Agent(Door, metaclass=Shown):
+class Agent(InlineActor, metaclass=Shown):
     """A transaction's agent.
 
     `locks.begin_transaction` and `locks.spawn_agent` make them. An agent is a Pykka actor
@@ -101,6 +99,8 @@ class Agent(Door, metaclass=Shown):
             does.
         acquisitions: How often its client has acquired each of its `locks.RLock`s; `None` if it
             never has.
+        pauses: The waits of `threading.Condition`s for which its client has released a lock and will acquire it again. Until they
+            are over, the transaction does not end with its last lock: blocks that were entered before the wait know it.
         blocks: The blocks of generators that hold something of it; some may have been left (`locks.node.client.blocks`).
         on_lost: Called with the error when locks are lost with a node, in the node's background
             greenlet.
@@ -135,6 +135,7 @@ class Agent(Door, metaclass=Shown):
         "made",
         "node",
         "on_lost",
+        "pauses",
     )
 
     def __init__(
@@ -184,6 +185,7 @@ class Agent(Door, metaclass=Shown):
         self._monitor: Monitor | None = None
         self._lost: Event | None = None
         self.acquisitions: Acquisitions | None = None
+        self.pauses: set[object] = set()
         # Waits for conditions other than a grant.
         self._tries: dict[PendingCall, Callable[[], bool]] | None = None
         self.kept_by: Any = None
@@ -205,22 +207,6 @@ class Agent(Door, metaclass=Shown):
             self._client_down, surely=True
         )  # known before it begins, to be cancelled
         self._monitor.begin_monitoring(self.client)
-
-    def admit(self, message: Any) -> Knowledge:
-        """Check a message from a program, before the turn.
-
-        Raises:
-            MisuseError: It is no `AgentMessage`, a field of it is wrong, or only lock servers may
-                send it, because only they grant locks.
-        """
-        checked = check_agent_message(message)
-        if not isinstance(checked, Knowledge):
-            raise not_to_be_told(self.id, message)
-        return checked
-
-    def receive(self, message: Knowledge) -> None:
-        """Take in a message that was admitted."""
-        self.node.deliver(self, message)
 
     def handle(self, message: Any) -> None:
         """Carry a message out."""
@@ -767,7 +753,7 @@ class Agent(Door, metaclass=Shown):
 
     def _unlock_or_end(self, lock_id: LockId) -> None:
         """Release one requested id; if it is the last one, by ending the transaction."""
-        if self.machine.size > 1:
+        if self.machine.size > 1 or self.pauses:
             self.unlock_now(lock_id)
             return
         if self.node.is_clustered:
@@ -780,8 +766,40 @@ class Agent(Door, metaclass=Shown):
         return not self.is_alive() and self.machine.ended == Ended(None)
 
     def _end_if_idle(self) -> None:
-        if self.machine.ended is None and self.machine.empty:
+        if self.machine.ended is None and self.machine.empty and not self.pauses:
             self.event(self.machine.end_transaction)
+
+    def pause(self, lock_id: LockId, pause: object, given_back: list[Acquisition] | None) -> None:
+        """Release one id for the wait of a condition. The transaction does not end until `resume` is called.
+
+        Args:
+            lock_id: The id, which is held.
+            pause: The wait.
+            given_back: The acquisitions of an `RLock` that are given back; `None` for a `Lock`.
+
+        Raises:
+            NotHeld: It is not held.
+        """
+        self.turn.run_surely(self._pause, lock_id, pause, given_back)
+
+    def _pause(self, lock_id: LockId, pause: object, given_back: list[Acquisition] | None) -> None:
+        self.pauses.add(pause)
+        try:
+            if given_back is None:
+                self._release(lock_id)
+            for acquisition in given_back or ():
+                self._give_back(lock_id, acquisition)
+        except NotHeld:
+            self.pauses.discard(pause)
+            raise
+
+    def resume(self, pause: object) -> None:
+        """The wait of a condition is over, and the lock acquired again, if it could be."""
+        insist(self.turn.run_surely, self._resume, pause)
+
+    def _resume(self, pause: object) -> None:
+        self.pauses.discard(pause)
+        self._end_if_idle()
 
     def enter(self, lock_id: LockId, acquisition: Acquisition) -> None:
         """Add an acquisition, before the lock is requested; an owner may do so in several threads."""
@@ -803,6 +821,10 @@ class Agent(Door, metaclass=Shown):
     def has_acquired(self, lock_id: LockId) -> bool:
         """Whether there is an acquisition."""
         return self.acquisitions is not None and self.acquisitions.has(lock_id)
+
+    def acquired_here(self, lock_id: LockId) -> list[Acquisition]:
+        """The acquisitions that the calling greenlet has made, oldest first."""
+        return [] if self.acquisitions is None else self.acquisitions.made_here(lock_id)
 
     def _is_acquired(self, lock_id: LockId) -> bool:
         """Whether acquisitions have the id, or wait for it, and no `Lock` does."""
@@ -1018,4 +1040,4 @@ class Agent(Door, metaclass=Shown):
         self.event(self.machine.end_transaction, None)
 
     def _set_notified(self, notify: NotifyTarget) -> None:
-        self._notified = inbox_of(self.client, self, notify, self._notified)
+        self._notified = inbox_of(self.client, notify, self._notified)

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import PurePath
 from types import CodeType, FrameType
@@ -21,7 +21,6 @@ from locks.lock_ids import shown
 from locks.model import Notification, plain_text
 from locks.ranges import LONGEST_TEXT, one_line
 from locks.runtime.actor import tell
-from locks.runtime.addressed import OfAnotherNode
 from locks.runtime.callables import check_callable
 from locks.runtime.identity import Own
 from locks.runtime.monitor import Client
@@ -170,8 +169,6 @@ def _name_of(client: Client) -> str:
         if run is not None:  # otherwise it has ended, or gevent has dropped the function
             own[_NAME] = found
         return found
-    if isinstance(client, OfAnotherNode):
-        return str(client)
     if isinstance(client, pykka.ActorRef):
         label = getattr(client, "label", None)  # set by an election for its instances
         if label is not None:
@@ -194,12 +191,11 @@ def is_patched_thread(client: Client) -> bool:
     )
 
 
-def inbox_of(client: Client, agent: object, notify: NotifyTarget, before: Inbox | None) -> Inbox:
+def inbox_of(client: Client, notify: NotifyTarget, before: Inbox | None) -> Inbox:
     """Return how an agent delivers notifications to its client.
 
     Args:
         client: The client.
-        agent: The agent.
         notify: The client's option.
         before: How notifications were delivered before.
 
@@ -214,10 +210,6 @@ def inbox_of(client: Client, agent: object, notify: NotifyTarget, before: Inbox 
         raise InvalidOption(
             f"notify={notify!r} is neither True, False nor a callable", notify=repr(notify)
         )
-    if isinstance(client, OfAnotherNode):
-        from locks.wire.values import pack_notification  # is there: other nodes are
-
-        return Own(partial(_notify, client, agent, pack_notification))
     if isinstance(client, pykka.ActorRef):
         return Own(partial(tell, client))
     if before is None:
@@ -226,14 +218,3 @@ def inbox_of(client: Client, agent: object, notify: NotifyTarget, before: Inbox 
             notify=notify,
         )
     return before
-
-
-def _notify(
-    client: OfAnotherNode,
-    agent: object,
-    pack: Callable[[Notification, Any], Iterable[Any]],
-    news: Notification,
-) -> None:
-    """Tell a client on another node."""
-    for term in pack(news, agent):
-        tell(client, term)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from locks.core.agent.machine import Object
 from locks.errors import InvalidOption, NodeNotRunning, NotHeld
 from locks.model import AgentId, LockId, Require, check_lock_id, check_mode, show
+from locks.node.client.agent import Agent
 from locks.node.client.refusals import reasons
 from locks.node.client.scope import Nodes, all_servers, some_of, where
 from locks.node.ports import NodePort
@@ -24,18 +25,6 @@ __all__ = [
 
 Pattern = tuple[Any, ...]
 """An object to lock, as users write it; see `locks.lock_objects`."""
-
-
-class _Surrendering(Protocol):
-    """An agent, here or on another node, that can give up a lock."""
-
-    node: NodePort
-
-    def check_client(self) -> None:
-        """Raise `NotClient` unless the caller is the client."""
-
-    def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
-        """Give up a lock to an agent that waits for it."""
 
 
 def checked_nodes(
@@ -103,9 +92,7 @@ def checked_pattern(node: NodePort, pattern: Pattern) -> Object:
     return checked_object(node, lock_id, mode, nodes, require)
 
 
-def surrender_to(
-    agent: _Surrendering, lock_id: Sequence[Any], other: AgentId, nodes: Nodes | None
-) -> None:
+def surrender_to(agent: Agent, lock_id: Sequence[Any], other: AgentId, nodes: Nodes | None) -> None:
     """Make an agent surrender a lock to another one that waits for it.
 
     Raises:

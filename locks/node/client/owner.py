@@ -16,7 +16,6 @@ from locks.node.client.clients import checked_label
 from locks.node.client.leaks import LEFT, TIED, is_forgetful
 from locks.runtime.leaving import Block, entering
 from locks.runtime.monitor import CannotMonitor, Client, Down, Ending, Monitor, acting
-from locks.runtime.native import start_new_thread
 
 __all__ = ["Acting", "Owner", "checked_owner"]
 
@@ -140,13 +139,7 @@ class Owner(Ending, Block):
 
     def _let_go(self, held: Owner) -> None:
         """The block was left, and this was not noted; see `Block`."""
-        try:
-            self._leave(held, None)
-        except RecursionError:
-            # Listeners may not have been notified: compiled modules need less stack to lock than
-            # this call.
-            start_new_thread(self.end, ())
-            raise
+        self._leave(held, None)
 
 
 Before = tuple[Ending | None]  # the owner for which the code acted before its block

@@ -20,7 +20,6 @@ from locks.errors import (
     NotHeld,
     TransactionEnded,
 )
-from locks.lock_ids import shown
 from locks.model import FEW_IDS, RIVALS, AgentId, Contender, LockId, LockInfo, show, show_all
 from locks.node.client.clients import name_of
 from locks.node.client.one_client import OwnAgent
@@ -37,8 +36,8 @@ __all__ = [
     "no_inbox",
     "no_units",
     "not_client",
+    "not_from_elsewhere",
     "not_held",
-    "not_to_be_told",
     "owner_has_ended",
     "reasons",
     "stopped",
@@ -137,11 +136,11 @@ def not_held(lock_id: LockId, by: str | None = None) -> NotHeld:
     return NotHeld(f"can't release {show(lock_id)}{why}", lock_id=lock_id)
 
 
-def not_to_be_told(agent: AgentId, message: object) -> MisuseError:
-    """The error for a program that sends an agent a message that only lock servers may send."""
+def not_from_elsewhere(agent: object) -> MisuseError:
+    """The error for a program that uses an agent of another node."""
     return MisuseError(
-        f"{agent} does not accept {shown(message)} from a program: only lock servers send it",
-        value=shown(message),
+        f"agent {agent} can be used only on its own node; let an actor there use it, and ask that actor",
+        agent=str(agent),
     )
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HERE",
-    "HERE_WORD",
     "Here",
     "Nodes",
     "all_servers",
@@ -50,7 +49,6 @@ class Here(Enum):
         return "locks.HERE"
 
 
-HERE_WORD: Final = "here"  # for the environment and the command line
 HERE: Final = Here.HERE
 """In the place of a list of nodes: the own lock table of the program's node."""
 Nodes = Sequence[str] | Literal[Here.HERE]

@@ -10,8 +10,8 @@ as if there were no thin locks.
 journal torn, so before any other turn the journal is mended, and that inflates it. Only its own turns, which take and
 release it (`Turn.quick`), do not. What looks at the agents of clients without a turn calls `ThinLocks.prepare` first.
 Whoever asks a light agent itself for anything that it lacks inflates it (`LightAgent.__getattr__`), be it only its id.
-Whoever wants to know of locks that are free again (watchers, a trace, an audit log) begins in a turn; from then on
-there are no thin locks (`ThinLocks._may_begin`).
+Whoever wants to know of locks that are free again (watchers, a trace) begins in a turn; from then on there are no thin locks
+(`ThinLocks._may_begin`). Nor are there any from the moment on at which the logger `locks.audit` is switched on.
 
 **Why is it atomic?** A thin lock is held from the assignment of one attribute on, and released by another one, so
 there is nothing to undo. So does a thin transaction begin, lock and end. The inflation is a turn like any other, which is
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
+from logging import INFO
 from typing import TYPE_CHECKING, Any, Protocol, final
 from weakref import ref
 
@@ -47,6 +48,7 @@ from locks.node.server import Server
 from locks.runtime.addressed import OwnReference
 from locks.runtime.bridge import is_in_event_loop
 from locks.runtime.identity import client_key
+from locks.runtime.logs import audit_logger
 from locks.runtime.monitor import (
     CannotMonitor,
     Client,
@@ -466,9 +468,10 @@ class ThinLocks(Thin):
         return agent.granted[1]
 
     def _may_begin(self) -> bool:
-        """Whether nobody wants to know of free locks. What changes this takes a turn."""
+        """Whether nobody wants to know of free locks. What changes this takes a turn, but for the level of a logger."""
         server = self.node.server
-        watched = server.by_messages or server.audit is not None or server.machine.watches()
+        audited = 0 < audit_logger.level <= INFO
+        watched = server.by_messages or audited or server.machine.watches()
         # `locks.node.client.leaks` finds the line that took a lock by the objects that were made then.
         return self.node.running and not watched and not tracemalloc.is_tracing()
 

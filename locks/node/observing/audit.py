@@ -1,32 +1,39 @@
-"""Who held which lock of a lock server, from when to when, for an audit log (`locks node --audit`).
+"""Who held which lock of a lock server, from when to when, for the logger `locks.audit`.
 
-After the commit of a turn, the lock server passes on the entries that were changed, or may have. Each hold
-that has ended is noted then, so a lock costs one record. A hold that lasts is noted once in between, by the
-thread that writes the log (`lasting`): so the log has it, too, if the lock server is killed. The lock of an
-election is noted as soon as it is granted.
+The logger is off unless its own level is set to INFO or below. If it is on, the lock server passes on the entries that a turn has
+changed, or may have, after the commit. Each hold that has ended gets a line then, so a lock costs one. A hold that lasts gets
+another line in between, within ten seconds: so the log has it, too, if the lock server is killed. The lock of an election gets
+that line as soon as it is granted.
 
-A record is a plain tuple of what there is in the turn; `as_fields` makes the fields of a line of it, outside of
-the turn.
+The turn only gathers records. The node's background makes lines of them, so no handler blocks a turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
 from itertools import takewhile
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from locks.core.server.machine import ServerMachine
 from locks.core.server.tree import Entry
 from locks.model import AgentId, Deadlock, LockId, Mode, show
 from locks.node.observing.elections import is_contest
 from locks.node.observing.times import Times
-from locks.runtime.inline import Turn
+from locks.node.ports import NodePort
+from locks.runtime.executor import Executor
+from locks.runtime.logs import audit_event
 from locks.words import HELD_UP
 
-__all__ = ["Audit", "Hold", "as_fields"]
+__all__ = ["Audit"]
 
-SOME = 1000  # entries of one step
+LOOK: Final = 10.0  # seconds after which a lock that is held gets a line
+LATE: Final = 5.0  # seconds by which a look may be late, before another one is planned in its place
+SOME: Final = 1000  # locks that are looked at in one turn
+MOST_LINES: Final = 100_000  # that wait to be written
 
 
 class Hold(NamedTuple):
@@ -56,50 +63,64 @@ class Hold(NamedTuple):
 
 
 class Audit:
-    """Notes the holds of one lock server.
+    """Logs the holds of one lock server, and the deadlocks that it resolves.
 
     Args:
+        node: The lock server's node.
         machine: The lock server's machine.
         times: The times of its requests and grants.
-        turn: The node's turn.
-        put: Takes a record. It is called in the turn, so it must neither block nor raise.
-        address: The address from which a node is connected; `None` if it is not connected.
+        executor: Writes the log.
+        address: The address from which another node is connected; `None` if it is not connected.
     """
 
     def __init__(
         self,
+        node: NodePort,
         machine: ServerMachine,
         times: Times,
-        turn: Turn,
-        put: Callable[[Hold | Deadlock], object],
+        executor: Executor,
         address: Callable[[str], str | None],
     ) -> None:
+        self._node = node
         self._machine = machine
         self._times = times
-        self._turn = turn
-        self._put = put
-        self._address = address
-        self._seen = -inf
+        self._executor = executor
+        self._address_of = address
+        self._seen = self._look_by = -inf
+        self._records: deque[Hold | Deadlock] = deque()
+        self._left_out = self._told = 0  # lines left out; of these, how many the log says
 
     # --- In the turn ----------------------------------------------------------------------------
 
-    def note(self, changed: Iterable[Entry]) -> None:
-        """A turn is committed that has changed these entries, or may have; the times do not know it yet."""
+    def note(self, changed: Iterable[Entry], broken: Sequence[Deadlock]) -> None:
+        """A turn is committed that has changed these entries, or may have, and has resolved these deadlocks; the times do not know it yet."""
         times = self._times
-        got = times.got
+        got, now = times.got, times.clock()
+        records: list[Hold | Deadlock] = []
         for entry in dict.fromkeys(changed):
+            lock_id = entry.slot.lock_id
             since = got.get(entry.number)
-            if since is None:
-                lock_id = entry.slot.lock_id
-                if entry.granted and not entry.gone and is_contest(lock_id):
-                    self._put(self._hold(entry, times.clock()))
-            elif (entry.gone or not entry.granted) and entry.slot.lock_id[0] != HELD_UP:
+            if lock_id[0] == HELD_UP:
+                continue
+            if since is not None and (entry.gone or not entry.granted):
                 hold = self._hold(entry, since)
-                self._put(hold._replace(until=times.clock(), ended=self._end(entry)))
+                records.append(hold._replace(until=now, ended=self._end(entry)))
+            elif since is None and entry.granted and not entry.gone:
+                if is_contest(lock_id):
+                    records.append(self._hold(entry, now))
+                elif now > self._look_by:
+                    self._look_by = now + LOOK + LATE
+                    self._run_soon(self._executor.run_later, LOOK, self.look)
+        records += broken
+        if records:
+            room = max(0, MOST_LINES - len(self._records))
+            self._records += records[:room]
+            self._left_out += len(records[room:])
+            self._run_soon(self._write)
 
-    def broke(self, report: Deadlock) -> None:
-        """The lock server has broken a deadlock."""
-        self._put(report)
+    def _run_soon(self, function: Callable[..., object], *args: object) -> None:
+        with suppress(RuntimeError):  # the node has stopped
+            self._executor.run_soon(function, *args)
 
     def _hold(self, entry: Entry, since: float) -> Hold:
         owner = entry.owner
@@ -107,10 +128,20 @@ class Audit:
         lock_id = entry.slot.lock_id
         return Hold(entry.number, lock_id, entry.mode, owner.id, owner.client, where, since)
 
+    def _address(self, name: str) -> str | None:
+        """The address from which a node is connected; empty for this node, `None` if it is not connected."""
+        return "" if name == self._node.name else self._address_of(name)
+
     def _end(self, entry: Entry) -> str:
         if not entry.gone:
             return "surrendered"
         return "client lost" if self._address(entry.owner.id.node) is None else "released"
+
+    def _newer(self) -> list[int]:
+        """The numbers of the locks that are held, and were granted since the last call; the newest first."""
+        times, seen = self._times, self._seen
+        self._look_by, self._seen = -inf, times.clock()
+        return list(takewhile(lambda number: times.got[number] > seen, reversed(times.got)))
 
     def _some(self, numbers: Iterable[int]) -> list[Hold]:
         table, got = self._machine.table, self._times.got
@@ -121,50 +152,66 @@ class Audit:
             if entry is not None and since is not None and entry.slot.lock_id[0] != HELD_UP
         ]
 
-    def _newer(self) -> list[int]:
-        """The numbers of the locks that are held, and were granted since the last call; the newest first."""
-        got, seen = self._times.got, self._seen
-        self._seen = self._times.clock()
-        return list(takewhile(lambda number: got[number] > seen, reversed(got)))
-
     # --- Outside of the turn --------------------------------------------------------------------
 
-    def lasting(self) -> list[Hold]:
-        """The locks that are held now, and were granted since the last call."""
-        turn = self._turn
+    def look(self) -> None:
+        """Log the locks that are held now, and were granted since the last look."""
+        turn = self._node.turn
         numbers = turn.ask(self._newer)
-        found: list[Hold] = []
         for at in range(0, len(numbers), SOME):  # between parts, others are served
-            found += turn.ask(self._some, numbers[at : at + SOME])
-        return found
+            for hold in turn.ask(self._some, numbers[at : at + SOME]):
+                self._log(hold)
 
+    def _write(self) -> None:
+        with suppress(IndexError):  # there are no more
+            while True:
+                self._log(self._records.popleft())
+        missing = self._left_out - self._told
+        if missing:
+            self._told += missing
+            name = self._node.name
+            text = "%s: left out %d lines of the audit log; they came faster than they could be written"
+            audit_event("audit_left_out", text, name, missing, node=name, count=missing)
 
-def as_fields(record: Hold | Deadlock, wall: Callable[[float], str]) -> dict[str, Any]:
-    """The fields of a line.
-
-    Args:
-        record: What was noted.
-        wall: The text for a time of the lock server's clock.
-    """
-    if isinstance(record, Deadlock):
-        return {
-            "event": "deadlock",
-            "lock": show(record.lock_id),
+    def _log(self, record: Hold | Deadlock) -> None:
+        name = self._node.name
+        if isinstance(record, Deadlock):
+            audit_event(
+                "deadlock",
+                "%s: a deadlock was resolved: %s",
+                *(name, record),
+                node=name,
+                agent=str(record.agent),
+                lock=show(record.lock_id),
+                action=record.action,
+                report=str(record),
+                left_out=0,
+            )
+            return
+        lock, since = show(record.lock_id), self._wall(record.since)
+        fields: dict[str, Any] = {
+            "node": name,
+            "lock": lock,
+            "mode": record.mode,
+            "number": record.number,
             "agent": str(record.agent),
-            "action": record.action,
-            "report": str(record),
+            "client": record.client,
+            "address": record.address,
+            "since": since,
         }
-    fields: dict[str, Any] = {
-        "event": "holds" if record.until is None else "held",
-        "lock": show(record.lock_id),
-        "mode": record.mode,
-        "number": record.number,
-        "agent": str(record.agent),
-        "client": record.client,
-        "address": record.address,
-        "since": wall(record.since),
-    }
-    if record.until is None:
-        return fields
-    seconds = round(record.until - record.since, 6)
-    return fields | {"until": wall(record.until), "seconds": seconds, "ended": record.ended}
+        who = name, record.client, record.agent
+        if record.until is None:
+            text = "%s: %s (%s) holds %s %s since %s"
+            audit_event("holds", text, *who, record.mode, lock, since, **fields)
+            return
+        fields["until"] = self._wall(record.until)
+        fields["seconds"] = round(record.until - record.since, 6)
+        fields["ended"] = record.ended
+        text = "%s: %s (%s) held %s %s from %s to %s: %s"
+        times = since, fields["until"], record.ended
+        audit_event("held", text, *who, record.mode, lock, *times, **fields)
+
+    def _wall(self, at: float) -> str:
+        """A time of the lock server's clock, in UTC."""
+        seconds = self._node.now() / 1e9 - self._times.clock() + at
+        return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds")

@@ -17,7 +17,6 @@ from locks.core.facts import (
     Answer,
     AskClients,
     AskDeadlocks,
-    AskHistory,
     AskMark,
     AskMarks,
     AskMembers,
@@ -32,7 +31,6 @@ from locks.core.facts import (
     node_of,
 )
 from locks.errors import NotAllowed, TransactionBroken, assert_never
-from locks.form import version
 from locks.node.client.clients import this_program
 from locks.node.client.refusals import check_may_wait
 from locks.node.marks import Memory, memory_of
@@ -41,12 +39,13 @@ from locks.node.peers.local_node import Connections, LocalNode
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid
 from locks.otp.links.budgets import MOST_CALLS, check_budget
-from locks.otp.names.discovery import place
+from locks.otp.names.addresses import place
 from locks.otp.process.calls import BlockingCalls
 from locks.ranges import one_line
 from locks.runtime.inline import Turn
 from locks.runtime.logs import log_event
 from locks.runtime.port import world
+from locks.version import __version__
 from locks.wire.facts import is_question, pack_answer, pack_question, unpack_answer, unpack_question
 from locks.wire.forms import LOCK_SERVER
 
@@ -54,7 +53,6 @@ __all__ = ["Answers", "Inquiries", "Witness", "ask_all", "ask_by_ways"]
 
 UNKNOWN = (Atom("error"), Atom("unknown_request"))
 SILENT = "it is connected, but does not answer"
-HERE = "a server does not search its own audit log in this way; use locks history --audit FILE"
 OLD = "it does not support this question: it runs an older version of locks, or the Erlang original"
 
 
@@ -86,20 +84,10 @@ class Witness:
                 return self.memory.answer_mark(question)
             case AskMarks():
                 return self.memory.answer_marks(question)
-            case AskHistory():
-                return Untold(HERE)
             case Break():
                 return self._break(question)
             case _:
                 assert_never(question)
-
-    def find(self, question: AskHistory, tell: Callable[[Answer], object]) -> None:
-        """Have the audit log searched, and the answer told in a later turn."""
-        search = self._node.server.search
-        if search is None:
-            tell(Untold("it writes no audit log; start it with --audit FILE"))
-        else:
-            search(question, tell)
 
     @property
     def memory(self) -> Memory:
@@ -117,7 +105,7 @@ class Witness:
         links = [] if cluster is None else list(cluster.distribution.links.values())
         return NodeFact(
             node.name,
-            version(),
+            __version__,
             self._program.strip(" ()"),
             record.started,
             record.now(),
@@ -200,8 +188,6 @@ class Inquiries:
 
         if isinstance(question, AskMark):
             self._witness.memory.answer_when_kept(question, tell)
-        elif isinstance(question, AskHistory):
-            self._witness.find(question, tell)
         else:
             tell(self._witness.answer(question, self._cluster))
 

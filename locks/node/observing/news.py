@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 from locks.core.messages import Lost
-from locks.form import COMPILED
 from locks.model import AgentId, Deadlock
 from locks.node.observing.statistics import Counters
 from locks.node.ports import Background, NodePort
@@ -85,7 +84,6 @@ class News:
             lock=show(report.lock_id),
             action=report.action,
             report=text,
-            compiled=COMPILED,
             left_out=left_out,
         )
 

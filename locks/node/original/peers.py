@@ -42,8 +42,6 @@ from locks.otp.bytes.control import SpawnRequest
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.process.processes import CAST
-from locks.otp.process.remote import RemoteRef
-from locks.runtime.monitor import Client
 from locks.wire.forms import LOCK_SERVER, OURS, pid_of
 from locks.wire.values import ABOUT, AGENTS, About, pack_about, unpack_about
 
@@ -88,9 +86,7 @@ class OriginalPeers:
     def _client_of(self, agent: AgentId) -> Pid | None:
         """The pid of an agent's client; it is known only for agents of this node."""
         ours = self._node.agents_by_id.get(agent)
-        if ours is None or _is_name(ours.client):
-            return None
-        return self._cluster.remotes.pid_of(ours.client)
+        return None if ours is None else self._cluster.remotes.pid_of(ours.client)
 
     # --- Nodes that come and go -----------------------------------------------------------------
 
@@ -286,8 +282,3 @@ class OriginalPeers:
             self._node.log("ignored an answer of %s: %s", name, error)
             return
         self._perform(self._servers.informed(agent, name, *about))
-
-
-def _is_name(client: Client) -> bool:
-    """Whether a client is a process of another node of which only the name is known."""
-    return isinstance(client, RemoteRef) and isinstance(client.target, str)

@@ -1,1 +1,1 @@
-"""Other nodes: greetings, agreement on servers, relays, and clients on other nodes."""
+"""Other nodes: greetings, agreement on servers, relays."""

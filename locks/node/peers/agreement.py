@@ -10,11 +10,6 @@ If each id is on some of the servers only, the call is `{'$locks', placement, Na
 a set. An older version does not know this call. It answers as the Erlang original does, and is not used: it would let a program
 that knows of no copies take the same lock on other servers. Older programs read such an answer without the copies.
 
-Servers that were found by a `Discovery` may change, and some programs notice it before others. So
-such a server grants nothing until each of the others has confirmed that it is in the same set.
-Until then it answers `{'$locks', waits, Names}` with those that have not, and is called again soon.
-Decision 0034 shows why there can't be two majorities then.
-
 A lock server that was started without a set takes it from the first node that reports one, and
 keeps it as long as a node that reported it is connected. Nodes that report nothing name the nodes
 for each lock themselves.
@@ -22,7 +17,7 @@ for each lock themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -44,15 +39,13 @@ if TYPE_CHECKING:
 __all__ = ["PLACEMENT", "SERVERS", "Agreement", "Agreements", "pack_servers", "unpack_servers"]
 
 SERVERS, PLACEMENT = Atom("servers"), Atom("placement")
-WAITS = Atom("waits")
 OK = Atom("ok")
 AGAIN = 5.0  # seconds until a node that does not agree is called again
-SOON = 0.25  # seconds until a node that waits for others is called again
+SOON = 0.25  # seconds until a node with another list is called again
 OLD = (
     "{} can't have the locks of some ids only (copies={}): it runs an older version of locks, or the Erlang original. "
     "Install the same version of locks on all servers"
 )
-PATIENCE = 8  # calls until this counts as the reason why the node can't be used
 
 
 class Agreement:
@@ -60,16 +53,11 @@ class Agreement:
 
     Args:
         own: Its own servers; `None` if it was started without a set.
-        awaited: The nodes that must confirm the set before it grants anything.
-
-    Attributes:
-        awaited: Those of them that have not confirmed it.
     """
 
-    def __init__(self, own: Servers | None, awaited: Iterable[str] = ()) -> None:
+    def __init__(self, own: Servers | None) -> None:
         self._own = own
         self._said: dict[str, Servers] = {}
-        self.awaited = frozenset(awaited)
 
     def take_scope(self, name: str, said: Servers, binds: bool = True) -> Servers | None:
         """Take in another node's set of servers.
@@ -89,7 +77,6 @@ class Agreement:
             return known
         if binds:
             self._said[name] = said
-            self.awaited -= {name}
         return None
 
     def lost(self, name: str) -> None:
@@ -112,16 +99,9 @@ class _Placed(NamedTuple):
     copies: Number
 
 
-class _Waits(NamedTuple):
-    """The answer with the servers that have not confirmed the set yet."""
-
-    nodes: Annotated[tuple[Name, ...], Size(MOST_SERVERS)]
-
-
 _FORMS = Forms({Name: Form(str, to_node_name)})
 _FORM = _FORMS.message(_Said, OURS, SERVERS)
 _PLACED_FORM = _FORMS.message(_Placed, OURS, PLACEMENT)
-_WAITS_FORM = _FORMS.message(_Waits, OURS, WAITS)
 
 
 def pack_servers(servers: Servers) -> tuple[Any, ...]:
@@ -154,7 +134,6 @@ class Agreements:
         executor: Its hub waits before another call.
         processes: Calls the other nodes.
         own: The node's servers; `None` if it was started without a set.
-        found: Whether a `Discovery` has found them.
         on_agreed: Called with the name of a node that agrees, if it did not before.
     """
 
@@ -164,7 +143,6 @@ class Agreements:
         executor: Executor,
         processes: Processes,
         own: Servers | None,
-        found: bool,
         on_agreed: Callable[[str], object],
     ) -> None:
         self._node = node
@@ -172,32 +150,25 @@ class Agreements:
         self._processes = processes
         self._own = own
         self._on_agreed = on_agreed
-        is_server = found and own is not None and node.name in own.nodes
-        self._others = Agreement(own, {*own.nodes} - {node.name} if own and is_server else ())
+        self._others = Agreement(own)
         self._agreed: set[str] = set()
 
-    def connected(self, link: Link, times: int = 0) -> None:
+    def connected(self, link: Link) -> None:
         """Report the set to a connected node, if it is one of the servers, before any request."""
         own, name = self._own, link.peer.name
         if own is not None and name in own.nodes and link.closed is None:
-            told = partial(self._answered, link, own, times)
+            told = partial(self._answered, link, own)
             self._processes.call(name, LOCK_SERVER, pack_servers(own), told)
 
     def may_ask(self, name: str) -> bool:
         """Whether requests may be sent to a node's lock server."""
         if self._own is None or name not in self._own.nodes:
             return True
-        return name in self._agreed and not self._others.awaited
+        return name in self._agreed
 
-    def _answered(self, link: Link, own: Servers, times: int, answered: bool, answer: Any) -> None:
+    def _answered(self, link: Link, own: Servers, answered: bool, answer: Any) -> None:
         name, refusals = link.peer.name, self._node.refusals
         if link.closed is not None:
-            return
-        if answered and is_ours(answer) and answer[1] == WAITS:
-            (missing,) = _WAITS_FORM.unpack(answer)
-            if times >= PATIENCE:
-                refusals[name] = waiting(name, missing)
-            self._again(SOON, link, times + 1)
             return
         if answered and is_ours(answer):
             refusals[name] = text = disagreement(name, unpack_servers(answer), self._node.name, own)
@@ -210,10 +181,10 @@ class Agreements:
             self._agreed.add(name)
             self._on_agreed(name)
             return
-        self._again(AGAIN, link, 0)
+        self._again(AGAIN, link)
 
-    def _again(self, pause: float, link: Link, times: int) -> None:
-        self._executor.run_later(pause, self._node.turn.run, self.connected, link, times)
+    def _again(self, pause: float, link: Link) -> None:
+        self._executor.run_later(pause, self._node.turn.run, self.connected, link)
 
     def take_servers(self, name: str, term: tuple[Any, ...], binds: bool) -> Any:
         """Take in another node's set of servers, which may bind others (see `take_scope`).
@@ -230,12 +201,6 @@ class Agreements:
             text = disagreement(self._node.name, known, name, said)
             self._node.notices.warn("servers", name, "%s", text)
             return pack_servers(known)
-        missing = self._others.awaited
-        if missing:
-            return _WAITS_FORM.pack(_Waits(tuple(sorted(missing))))
-        if self._own is not None and name in self._own.nodes:
-            for other in sorted(self._agreed):  # no more confirmations are missing
-                self._on_agreed(other)
         return OK
 
     def lost(self, name: str) -> None:
@@ -253,14 +218,6 @@ def disagreement(server: str, there: Servers, client: str, wanted: Servers) -> s
     return (
         f"{server} has {has}, but {client} was started with {wants}. "
         "Start all programs with the same: otherwise two programs could hold the same lock"
-    )
-
-
-def waiting(server: str, missing: Iterable[str]) -> str:
-    """Why a server grants nothing yet, in words."""
-    return (
-        f"{server} grants no locks yet: it waits for {', '.join(missing)} to confirm "
-        "the same set of servers. Start all servers, with the same set"
     )
 
 

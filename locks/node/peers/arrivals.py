@@ -66,7 +66,7 @@ class Arrivals:
         Args:
             servers: The servers, and how many are needed.
             timeout: Seconds to wait at most.
-            found: Whether a discovery finds their addresses, which may differ at the next attempt.
+            found: Whether a locator finds their addresses, which may differ at the next attempt.
             grace: Seconds to wait for the remaining ones when enough can be asked.
         """
         nodes = servers.nodes

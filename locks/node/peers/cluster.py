@@ -43,6 +43,7 @@ from locks.errors import LocksError, MisuseError, NotAllowed, TransactionEnded
 from locks.lock_ids import shown, size_of
 from locks.model import AgentId, LockId, View, agent_numbered
 from locks.node.client.agent import Agent
+from locks.node.client.refusals import not_from_elsewhere
 from locks.node.marks import memory_of
 from locks.node.observing.inquiries import Inquiries, Witness
 from locks.node.observing.news import are_servers, log_node_down, log_node_up
@@ -53,8 +54,6 @@ from locks.node.peers.greeter import Greeter
 from locks.node.peers.greeting import GREETING
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
-from locks.node.peers.remote_clients import RemoteAgent, RemoteClients
-from locks.node.peers.turnover import Turnover
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
 from locks.node.views.slices import Slices
@@ -67,7 +66,7 @@ from locks.otp.links.budgets import Limits, Pace
 from locks.otp.links.line import Line
 from locks.otp.links.link import Link
 from locks.otp.links.silence import Silence
-from locks.otp.names.discovery import ChangingDiscovery, place
+from locks.otp.names.addresses import place
 from locks.otp.options import Options
 from locks.otp.process.processes import CAST, Local, Processes, parse_call, parse_cast
 from locks.otp.process.remote import Errors, RemoteRef, Remotes
@@ -81,7 +80,7 @@ from locks.runtime.identity import Listener
 from locks.runtime.monitor import Client
 from locks.wire import pages
 from locks.wire.facts import pack_question
-from locks.wire.forms import LOCK_SERVER, OURS, is_ours, pid_of, to_lock_id
+from locks.wire.forms import LOCK_SERVER, OURS, agent_of, is_ours, pid_of, to_lock_id
 from locks.wire.messages import NOT_UNDERSTOOD, pack, unpack_to_agent, unpack_to_server
 from locks.wire.refusals import pack_attributes, unpack_error
 from locks.wire.urgency import kind_of
@@ -135,7 +134,6 @@ class Cluster:
         silence: Watches which connected nodes are silent.
         channels: Messages of agents to agents of nodes that are not connected.
         tunnels: The tunnels of this node, and those that it relays.
-        turnover: Watches whether its servers are still the same, if they may change.
         wishes: The client nodes with which it needs connections.
         entrance: Refuses what other nodes may not do here.
         limited: What this node may do at nodes where it may not do everything.
@@ -204,7 +202,6 @@ class Cluster:
         self.remotes = Remotes(
             node.name, self.processes, node.turn, executor, Errors(pack_attributes, unpack_error)
         )
-        self.clients = RemoteClients(self.remotes)
         self.entrance = Entrance(self)
         self.limited: dict[str, Right] = {}
         self.limits: dict[str, Limits] = {}
@@ -222,7 +219,6 @@ class Cluster:
             executor,
             self.processes,
             node.servers,
-            found=options.discovery is not None,
             on_agreed=self._may_join,
         )
         self._greeters: set[str] = set()  # nodes that have greeted this one
@@ -249,15 +245,6 @@ class Cluster:
         if node.servers is not None and node.name in node.servers.nodes:
             memory_of(node).recover(self)
         self.distribution.start()
-        self.turnover: Turnover | None = None
-        discovery, finder = options.discovery, self.distribution.finder
-        if (
-            isinstance(discovery, ChangingDiscovery)
-            and finder is not None
-            and node.servers is not None
-        ):
-            self.turnover = Turnover(node, executor, finder, discovery, node.servers)
-            self.turnover.start()
 
     @property
     def original_peers(self) -> OriginalPeers:
@@ -391,7 +378,6 @@ class Cluster:
         self.guests.lost(name)
         self.readers.lost(name)
         self.views.lost(name)
-        self.clients.lost(name)
         if link.peer.hidden:
             self.node.refusals.pop(name, None)
         self._tell(NodeDown(name, reason), link)
@@ -449,11 +435,11 @@ class Cluster:
             return None
         return self.remotes.ref(agent.node, pid_of(agent, link.peer.creation))
 
-    def agent_behind(self, ref: OfAnotherNode) -> RemoteAgent | None:
-        """The stand-in for an agent of another node, for its client; `None` for a name, which agents lack."""
+    def agent_behind(self, ref: OfAnotherNode) -> AgentId | None:
+        """The id of an agent of another node; `None` for a name, which agents lack."""
         if not isinstance(ref, RemoteRef) or isinstance(ref.target, str):
             return None
-        return RemoteAgent(self.node, self.remotes, ref)
+        return agent_of(ref.target)
 
     def place_of(self, name: str) -> str | None:
         """The address at which another node is looked for, as text, if known."""
@@ -616,8 +602,7 @@ class Cluster:
         agent = self.node.agents_by_id.get(agent_numbered(number, self.node.name))
         if agent is None:
             return None
-        owner = agent.client.node if isinstance(agent.client, RemoteRef) else self.node.name
-        return Local(partial(self._to_agent, agent), agent, owner)
+        return Local(partial(self._to_agent, agent), agent, can_exit=False)
 
     def _number_of(self, subject: Client) -> int | None:
         """The number of the pid of an agent: others know its reference already."""
@@ -725,10 +710,9 @@ class Cluster:
                 return
             call = parse_call(message)
             if call is not None:
-                check_speaker(call[0], self.processes.speaker)
-                self.clients.take_call(agent, *call)
-            elif is_ours(parse_cast(message)):
-                self.clients.take_cast(agent, parse_cast(message))
+                caller, tag, _ = call
+                check_speaker(caller, self.processes.speaker)
+                self.remotes.answer_term(caller, tag, not_from_elsewhere(agent.id))
             else:
                 self.original_peers.to_ours(agent, message, sender)
         except StrangeMessage as error:

@@ -17,7 +17,6 @@ from typing import Any
 from locks.core.facts import (
     AskClients,
     AskDeadlocks,
-    AskHistory,
     AskMark,
     AskMarks,
     AskMembers,
@@ -83,7 +82,6 @@ def right_to_ask(question: Question) -> Right:
     match question:
         case AskRequests() | AskDeadlocks() | AskNode() | AskClients() | AskMembers() | AskMarks():
             return Right.LOOK
-        case AskHistory():
             return Right.LOOK
         case AskMark():
             return Right.USE  # it may set a mark

@@ -32,17 +32,19 @@ class LocalNode(NodePort, Protocol):
 
     Attributes:
         running: Whether it was not stopped.
-        notices: Logs warnings about others.
         server: Its lock server.
         agents_by_id: Its agents.
         services: Its other services.
     """
 
     running: bool
-    notices: Notices
     server: Server
     services: Services
     agents_by_id: dict[AgentId, Agent]
+
+    @property
+    def notices(self) -> Notices:
+        """Logs warnings about others."""
 
     def new_number(self) -> int:
         """The number of a new process."""

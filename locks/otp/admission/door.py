@@ -49,7 +49,7 @@ from locks.otp.admission.handshake import (
 )
 from locks.otp.admission.strangers import Refused, Settled, tls_words
 from locks.otp.links.stream import UNIX, Stream, abandon, native_socket
-from locks.otp.names.discovery import Address, HostAndPort, UnixAddress, place
+from locks.otp.names.addresses import Address, HostAndPort, UnixAddress, place
 from locks.otp.notices import Notices
 
 __all__ = ["Door", "Stranger", "listen", "talk", "tls_told"]

@@ -31,7 +31,7 @@ from locks.otp.admission.handshake import Peer
 from locks.otp.admission.strangers import Refused, Settled
 from locks.otp.links.link import Link
 from locks.otp.links.stream import Stream
-from locks.otp.names.discovery import place
+from locks.otp.names.addresses import place
 from locks.runtime.inline import Turn
 
 __all__ = ["Attempt", "Rivals"]

@@ -3,7 +3,7 @@
 Such a node counts as lost only after `net_ticktime`, which is long. A program that has requests at
 several nodes need not wait that long. A node is *silent* if it has an unanswered request, another
 node has answered a request of that time, and no input has arrived from the first node for
-`PATIENCE` seconds. It stays silent until any input arrives from it. (Decision 0076.)
+`PATIENCE` seconds. It stays silent until any input arrives from it. (Decision 0015.)
 
 * A busy node answers, but perhaps late. So a node that was found silent and answers again soon was
   busy. Its patience is doubled, up to `MOST_PATIENCE`, for `CALM` seconds. Otherwise clients would

@@ -18,7 +18,7 @@ from gevent import socket as gevent_socket
 from locks.otp.admission.certificates import wrong_host
 from locks.otp.admission.credentials import check_user, credentials_of
 from locks.otp.links.tls import Tls
-from locks.otp.names.discovery import Address, HostAndPort, UnixAddress
+from locks.otp.names.addresses import Address, HostAndPort, UnixAddress
 
 __all__ = ["UNIX", "Stream", "abandon", "native_socket"]
 

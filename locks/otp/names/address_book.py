@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterable
 from heapq import nlargest, nsmallest
 from typing import NamedTuple
 
-from locks.otp.names.discovery import Address, HostAndPort, UnixAddress
+from locks.otp.names.addresses import Address, HostAndPort, UnixAddress
 
 __all__ = ["GONE", "LARGEST", "NAMES", "AddressBook", "Due", "Known", "News"]
 

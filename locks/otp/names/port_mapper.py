@@ -18,7 +18,7 @@ from gevent import socket as gevent_socket
 from locks.errors import OperatingError
 from locks.otp.links.stream import abandon, native_socket
 from locks.otp.names import epmd
-from locks.otp.names.discovery import HostAndPort
+from locks.otp.names.addresses import HostAndPort
 
 __all__ = ["PortMapper"]
 

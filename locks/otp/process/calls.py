@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,6 @@ class BlockingCalls:
     Args:
         processes: Makes the calls; `None` if none is made.
         turn: The node's turn.
-        given_up: Called with the reference of each call that is given up, in the turn.
         silence: Knows which nodes are silent, if that matters.
     """
 
@@ -33,12 +31,10 @@ class BlockingCalls:
         self,
         processes: Processes | None,
         turn: Turn,
-        given_up: Callable[[Reference], object] | None = None,
         silence: Silence | None = None,
     ) -> None:
         self._processes = processes
         self._turn = turn
-        self._given_up = given_up
         self._silence = silence
         self._nodes: dict[str, str] = {}
         self._waiter = Waiter()
@@ -109,5 +105,3 @@ class BlockingCalls:
         assert self._processes is not None
         for reference in self.open.values():
             self._processes.give_up(reference)
-            if self._given_up is not None:
-                self._given_up(reference)

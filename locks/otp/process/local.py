@@ -18,9 +18,9 @@ class Local(NamedTuple):
         deliver: Takes a message, and the sender's pid if known; in the turn.
         subject: The client that can be monitored and made to exit; `None` if it lives as long as
             the node.
-        owner: The only node whose processes may link with it or make it exit; `None` if all may.
+        can_exit: Whether other nodes may link with it, or make it exit.
     """
 
     deliver: Callable[[Any, Pid | None], object]
     subject: Client | None = None
-    owner: str | None = None
+    can_exit: bool = True

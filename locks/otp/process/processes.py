@@ -319,8 +319,8 @@ class Processes:
                 self._take(link, message)
         except BadMessage as error:
             self.refuse(link, "wrong message", f"it sent an invalid message: {error}")
-        except OverBudget as over:  # another name: in mypyc a name has one type
-            self.refuse(link, "budget", str(over))
+        except OverBudget as error:
+            self.refuse(link, "budget", str(error))
         except Exception as failure:  # a part of it may have been carried out
             name, text = link.peer.name, "failed to carry out a message of %s: %s"
             self._distribution.notices.warn(
@@ -447,7 +447,7 @@ class Processes:
         if local is None:
             link.send(control.Exit(message.to, message.sender, Atom(NOPROC)).pack())
         elif local.subject is not None:
-            self._check_owner(local)
+            self._check_exits(local)
             check_budget(len(self._links.get(link.peer.name, ())) + 1, MOST_LINKS, "links")
             self._hold(local.subject, message.to, message.sender)
 
@@ -490,12 +490,12 @@ class Processes:
     def _exit2(self, message: control.Exit2) -> None:
         local = self._find(message.to)
         if local is not None and local.subject is not None:
-            self._check_owner(local)
+            self._check_exits(local)
             self._executor.run_soon(exit_client, local.subject, reason_value(message.reason))
 
-    def _check_owner(self, local: Local) -> None:
-        if local.owner not in (None, self.speaker):
-            raise BadMessage(f"{local.subject} belongs to a client of {local.owner}")
+    def _check_exits(self, local: Local) -> None:
+        if not local.can_exit:
+            raise BadMessage(f"{local.subject} belongs to a client of its own node")
 
     def _spawn_request(self, link: Link, message: control.SpawnRequest) -> None:
         """Answer a request to spawn: nothing runs here, but one known request has its effect."""

@@ -1,0 +1,175 @@
+"""Servers whose addresses may change: those that a locator knows, and those that Erlang's port mapper knows."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import gevent
+import pytest
+
+import locks
+from locks.otp.names.addresses import Locator
+from locks.otp.names.ways import Finder
+from locks.otp.notices import Notices
+from locks.program import default, meeting
+from tests.cluster.harness import COOKIE, World
+from tests.cluster.servers import LIMIT
+from tests.helpers import eventually, free_port
+from tests.otp.erlang import port_mapper
+from tests.warm import Program
+
+NAME, OTHER = "a@127.0.0.1", "b@127.0.0.1"
+ONCE = """
+import locks
+with locks.transaction(timeout=30) as tx:
+    print(tx.write_lock(("a",)))
+"""
+
+
+@pytest.fixture(autouse=True)
+def node_ends() -> Iterator[None]:
+    """The program's node, if a test has started it, ends with that."""
+    yield
+    locks.stop()
+
+
+class Source:
+    """Returns what it was given, and counts how often it was asked.
+
+    Args:
+        found: The addresses; an exception is raised.
+        names: The servers.
+    """
+
+    def __init__(self, found: Any, *names: str) -> None:
+        self.found = found
+        self.names = names or (NAME,)
+        self.threads: list[int] = []
+
+    def find(self) -> Mapping[str, tuple[str, int]]:
+        """The addresses."""
+        self.threads.append(threading.get_ident())
+        if isinstance(self.found, Exception):
+            raise self.found
+        found: Mapping[str, tuple[str, int]] = self.found
+        return found
+
+    def describe(self) -> str:
+        """What it is."""
+        return "the test's source"
+
+
+def test_a_server_that_moves_is_found_again() -> None:
+    """Locks are taken where the locator says; when the server is lost, at its new address. Never asked in the hub."""
+    port = free_port()
+    with World() as world:
+        first = world.server(NAME, port=port)
+        assert first.address
+        source = Source({NAME: ("127.0.0.1", port)})
+        assert isinstance(source, Locator)
+        default.start(servers=source, cookie=COOKIE)
+        with locks.transaction(timeout=30) as tx:
+            before = tx.write_lock(("a",))
+        assert len(source.threads) == 1
+        first.kill()
+        second = world.server(NAME, port=0)
+        source.found = {NAME: second.address}
+        with locks.transaction(timeout=30, await_nodes=True) as tx:
+            assert tx.write_lock(("a",)) > before
+        assert threading.get_ident() not in source.threads
+
+
+def test_start_waits_until_all_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks again; in the end the error names the locator, and the servers without an address."""
+    monkeypatch.setattr(meeting, "AGAIN", 0.01)
+    monkeypatch.setattr(default, "CONNECTED_WITHIN", 0.05)
+    source = Source(OSError("no route"), NAME, OTHER)
+    told = "^timed out after 0.05 s searching for the servers with the test's source: "
+    with pytest.raises(locks.errors.OperatingError, match=f"{told}no route$"):
+        default.start(servers=source, cookie=COOKIE)
+    assert len(source.threads) > 1
+    source.found = {NAME: ("127.0.0.1", 1)}
+    with pytest.raises(locks.errors.OperatingError, match=f"{told}no address of {OTHER}$"):
+        default.start(servers=source, cookie=COOKIE)
+
+    def later() -> None:
+        asked = len(source.threads)
+        eventually(lambda: len(source.threads) > asked + 3)
+        source.found = {NAME: ("127.0.0.1", 1), OTHER: ("127.0.0.1", 2)}
+
+    monkeypatch.setattr(default, "CONNECTED_WITHIN", 60)
+    thread = threading.Thread(target=later)
+    thread.start()
+    node = default.start(servers=source, cookie=COOKIE)
+    thread.join()
+    assert node.servers is not None
+    assert node.servers.nodes == (NAME, OTHER)
+
+
+def test_a_locator_that_fails_is_logged_and_asked_again_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Meanwhile servers are where they were. It is asked once a second at most, whoever wants to know."""
+    notices = Notices(lambda function, *args: function(*args))
+    address = ("127.0.0.1", 9100)
+    source = Source(ValueError("a fault"))
+    finder = Finder("me@h", source, {NAME: address}, notices)
+    assert finder.address_of(NAME) == address
+    assert not source.threads  # what it was started with is good for once
+    with caplog.at_level(logging.WARNING, "locks"):
+        for _ in range(3):
+            assert finder.address_of(NAME) == address
+    assert len(source.threads) == 1
+    (record,) = caplog.records
+    assert record.getMessage() == "me@h can't find its servers with the test's source: a fault"
+    assert record.exc_info
+
+
+def test_other_greenlets_run_while_a_locator_is_asked() -> None:
+    """It may block: it has a thread of its own."""
+    ticks: list[float] = []
+
+    def tick() -> None:
+        while True:
+            ticks.append(time.monotonic())
+            gevent.sleep(0.001)
+
+    class Slow(Source):
+        def find(self) -> Mapping[str, tuple[str, int]]:
+            eventually(lambda: len(ticks) > 5)
+            return super().find()
+
+    greenlet = gevent.spawn(tick)
+    default.start(servers=Slow({NAME: ("127.0.0.1", 1)}), cookie=COOKIE)
+    greenlet.kill()
+
+
+@pytest.mark.skipif(shutil.which("epmd") is None, reason="no `epmd` on PATH (Debian: erlang-base)")
+def test_servers_by_the_port_mapper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers without ports register, and are found there; also one that comes back at another port."""
+    names = [f"{letter}@127.0.0.1" for letter in "abc"]
+    given = ["--epmd", f"--servers={','.join(names)}"]
+    with port_mapper() as mapper, World() as world:
+        monkeypatch.setenv("ERL_EPMD_PORT", str(mapper))
+        monkeypatch.setenv("LOCKS_EPMD", "yes")
+        servers = [world.server(name, arguments=given) for name in names]
+        assert all(server.address for server in servers)
+        for server in servers[:2]:
+            process = Program(
+                [sys.executable, "-c", ONCE],
+                env={
+                    **os.environ,
+                    "LOCKS_SERVERS": ",".join(names),
+                    "LOCKS_COOKIE_FILE": str(world.cookie_file),
+                },
+            )
+            assert int(process.communicate(timeout=LIMIT)[0])
+            server.kill()
+            assert world.server(server.name, arguments=given).address

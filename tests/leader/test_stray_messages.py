@@ -1,0 +1,47 @@
+"""Messages that are none: an instance ignores them with a line in the log, on a node with peers and on one without."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+import locks
+import locks_leader
+from locks.values import Atom
+from tests.helpers import eventually
+
+TAG = Atom("$leader")
+
+
+def strays(instance: Any) -> list[Any]:
+    """Messages of elections with something wrong in them."""
+    return [
+        (TAG, Atom("announce"), instance, "not a version", None),
+        (TAG, Atom("announce"), instance, (0, 0, 0), None),  # older than everything
+        (TAG, Atom("announce"), "not an instance"),
+        (TAG, Atom("announce")),
+        (TAG, Atom("no such message"), instance, 1, 2),
+        (TAG, Atom("call"), 17),
+        (TAG, "announce", instance),
+        (TAG,),
+    ]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_stray_messages_are_ignored(alone: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """The instance goes on leading, and says once that it has ignored something."""
+    options: dict[str, Any] = {} if alone else {"cookie": "a-cookie-of-sixteen-or-more"}
+    node = locks.start("stray@127.0.0.1", **options)
+    instance = locks_leader.start(locks_leader.Behaviour, resource="strays", node=node)
+    try:
+        eventually(lambda: locks_leader.info(instance).leader == instance)
+        with caplog.at_level(logging.WARNING):
+            for stray in strays(instance):
+                instance.tell(stray)
+            assert locks_leader.info(instance).leader == instance
+            eventually(lambda: "ignored a message" in caplog.text)
+    finally:
+        instance.stop()
+        locks.stop()
