@@ -14,7 +14,11 @@ algorithm Thomas Arts model-checked and refined.
 # are loaded by themselves, and what meets other nodes when a node is started that does. Type checkers see the imports below.
 
 import os
+import sys
 from typing import TYPE_CHECKING
+
+if sys.platform == "win32":
+    raise ImportError("locks runs on Linux and macOS; Windows is not supported")
 
 from locks.runtime import forked as _forked  # noqa: F401  # forks are noted from here on
 from locks.runtime.first_use import at_first_use

@@ -38,9 +38,6 @@ COMMANDS = {
     "certificates": Command(
         "locks.cli.certificates", "make certificates for lock servers and programs"
     ),
-    "completion": Command(
-        "locks.cli.completion", "print a shell completion script for commands and options"
-    ),
     "config": Command("locks.cli.config", "show the settings in effect and where each comes from"),
     "deadlocks": Command("locks.cli.deadlocks", "describe the last deadlocks"),
     "demo": Command(
@@ -61,7 +58,6 @@ COMMANDS = {
     "status": Command(
         "locks.cli.status", "show which lock servers answer, and whether they are enough"
     ),
-    "top": Command("locks.cli.top", "show the activity of the lock servers, live"),
     "web": Command("locks.cli.web", "serve a live page for a browser"),
     "why": Command("locks.cli.why", "show what blocks a lock or a transaction"),
 }
@@ -116,11 +112,10 @@ def _parsed(arguments: Sequence[str], prog: str, more: Mapping[str, Command]) ->
 
     parser = Parser(prog=prog, description="Deadlock-resolving, hierarchical read/write locks.")
     parser.add_argument("--version", action="version", version=f"locks {__version__}")
-    parser.set_defaults(root=parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     named = next((each for each in arguments if not each.startswith("-")), "")
     for name, command in {**COMMANDS, **more}.items():
-        if named in (name, "completion"):
+        if named == name:
             import_module(command.module).add_command(commands, command.about)
         else:
             commands.add_parser(name, help=command.about)

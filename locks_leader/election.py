@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable
@@ -18,7 +19,6 @@ from locks.node import Node
 from locks.ownership.worker import check_node
 from locks.program.origin import Movable, Origin
 from locks.runtime.callables import check_callable, check_callbacks, check_ran
-from locks.runtime.forked import in_forked_children
 from locks.runtime.interrupts import whole
 from locks.runtime.monitor import current_client, watch_end
 from locks.runtime.native import native_rlock
@@ -416,4 +416,4 @@ def _forget_parts() -> None:
             part.leave_to_parent()
 
 
-in_forked_children(_forget_parts)
+os.register_at_fork(after_in_child=_forget_parts)

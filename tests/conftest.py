@@ -42,8 +42,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # programs that tests start would inherit.
     os.environ["PYTEST_XDIST_WORKER_COUNT"] = "1"
 for name, default in DEFAULTS.items():
-    if not hasattr(signal, name):  # on Windows
-        continue
     if signal.getsignal(number := signal.Signals[name]) is signal.SIG_IGN:
         signal.signal(number, default)
 
@@ -56,7 +54,6 @@ SHARED = {
     "all_processes",
     "outputs",
     "mapper",
-    "earlier",
     "erlang",
     "control",
     "dask_cluster",

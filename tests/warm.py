@@ -28,7 +28,7 @@ __all__ = ["Program", "run_program", "serve"]
 
 ROOT = str(Path(__file__).parents[1])
 LIMIT = 300
-COLD = ("gevent", "skewed", "--patched", "pytest", "tests.windows")
+COLD = ("gevent", "skewed", "--patched", "pytest")
 """What these words are in begins cold."""
 SETTINGS = ("PYTHON", "GEVENT")
 IMPORTED = ("locks.cli.node", "locks.cli.run", "locks.cli.parser")

@@ -35,9 +35,11 @@ __all__ = ["Child", "Signals", "check_patience", "label_of", "run_with_signals"]
 
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
-NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
-PASSED_ON = {getattr(signal, name) for name in NAMES if hasattr(signal, name)}  # not all on Windows
-OF_TERMINALS = ("SIGINT", "SIGQUIT")
+OF_TERMINALS = {signal.SIGINT, signal.SIGQUIT}
+PASSED_ON = {
+    *(signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2),
+    *OF_TERMINALS,
+}
 PR_SET_PDEATHSIG = 1
 NOW_AND_THEN = 0.5  # seconds
 LONGEST_SHOWN = 150  # of the program's name; a label has at most 200
@@ -75,9 +77,8 @@ class Signals:
 
     def ignore(self) -> None:
         """Ignore signals also while Python exits, when handlers no longer run."""
-        if hasattr(signal, "pthread_sigmask"):
-            # Python would report a signal that arrives when its handler is gone.
-            signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
+        # Python would report a signal that arrives when its handler is gone.
+        signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
         for number in PASSED_ON:
             signal.signal(number, signal.SIG_IGN)
 
@@ -87,7 +88,7 @@ class Signals:
         if self.child is None:
             self._is_over = True  # a second signal must not interrupt the end
             raise Interrupted(number)
-        if signal.Signals(number).name not in OF_TERMINALS or not _is_in_foreground():
+        if number not in OF_TERMINALS or not _is_in_foreground():
             self.child.signalled(number)
 
 
@@ -208,9 +209,7 @@ def label_of(name: str, command: Sequence[str]) -> str:
 
 
 def _is_in_foreground() -> bool:
-    """Whether this program and its child are in the foreground of a terminal, and get its signals; on Windows always."""
-    if not hasattr(os, "tcgetpgrp"):
-        return True
+    """Whether this program and its child are in the foreground of a terminal, and get its signals."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

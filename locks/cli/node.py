@@ -193,8 +193,7 @@ def _run(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     hung_up: list[int] = []
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, lambda number, _: hung_up.append(number))
+    signal.signal(signal.SIGHUP, lambda number, _: hung_up.append(number))
     try:
         settings = read_settings()
         said = {name: setting.value for name, setting in settings.items()}

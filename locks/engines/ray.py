@@ -28,7 +28,6 @@ import os
 import secrets
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -281,11 +280,6 @@ def _let_cancel_end_waits() -> None:
     Ray sends no signal: it makes Python find one (`interrupt_main`) at its next step, which a waiting thread does not
     reach. Python also writes to the wakeup file; then this sends a harmless signal that ends the wait.
     """
-    if not hasattr(signal, "SIGURG"):
-        raise OperatingError(
-            f"locks for Ray needs the signal SIGURG, which this system ({sys.platform}) does not have: without it, a cancelled task would "
-            "go on waiting for its lock"
-        )
     told, tell = socket.socketpair()
     tell.setblocking(False)
     main = threading.main_thread().ident

@@ -6,7 +6,6 @@
 * `graph.py`: the wait-for graph of all answers; pure.
 * `stories.py`: the graph in sentences; pure.
 * `pictures.py`: the graph as a picture; pure.
-* `live.py`: the frames of `locks top`; pure.
 """
 
 from typing import TYPE_CHECKING

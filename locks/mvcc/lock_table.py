@@ -17,6 +17,7 @@ tables are on several machines, each of which knows only its own part of the wai
 from __future__ import annotations
 
 import logging
+import os
 import time
 import weakref
 from collections.abc import Callable
@@ -42,7 +43,6 @@ from locks.mvcc.records import Guard
 from locks.mvcc.table import MAX_LOCKS, MAX_WAITERS, LockStates
 from locks.runtime import interrupts
 from locks.runtime.addressed import InlineActor
-from locks.runtime.forked import in_forked_children
 from locks.runtime.inline import Turn, raised_in
 from locks.runtime.shown import Shown
 from locks.runtime.waiter import Waiter
@@ -464,4 +464,4 @@ def _forked() -> None:
         table.leave_to_parent()
 
 
-in_forked_children(_forked)
+os.register_at_fork(after_in_child=_forked)

@@ -263,7 +263,6 @@ class Node(metaclass=Shown):
             agent.start_monitoring()
             if owner is not None and owner.waiting:  # by other threads
                 self.turn.run(join_waits, agent)
-            self.counters.transactions += 1
             if self._registers:
                 register(agent)
             if keep is not None:
@@ -306,7 +305,8 @@ class Node(metaclass=Shown):
         self._enlist(agent)
 
     def _forget(self, agent: Agent, has_ended: bool = True) -> None:
-        """An agent has ended, or gets another client."""
+        """An agent has ended, or gets another client; in a turn."""
+        self.counters.ended += has_ended
         key = agent.client_key
         own = self.clients.get(key)
         if own is not None:

@@ -15,6 +15,7 @@ end of the group's pause; or it is set aside. Only the owner may report a failur
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
@@ -29,7 +30,6 @@ from locks.ownership.errors import StaleToken
 from locks.ownership.groups import Grouping
 from locks.runtime import interrupts
 from locks.runtime.callables import check_callable
-from locks.runtime.forked import in_forked_children
 from locks.runtime.native import native_lock
 from locks.runtime.port import world
 
@@ -449,4 +449,4 @@ def _forked() -> None:
         backlog._owners.clear()
 
 
-in_forked_children(_forked)
+os.register_at_fork(after_in_child=_forked)

@@ -6,6 +6,7 @@ worker polls nothing, and a woken one looks at one group.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -18,7 +19,6 @@ from locks.ownership.backlog import Among, Backlog, Doer, Run
 from locks.ownership.errors import StaleToken
 from locks.ownership.part import Part, Task
 from locks.ownership.turns import BATCH, QUICK, SLICE, Turns
-from locks.runtime.forked import in_forked_children
 from locks.runtime.leaving import Block, entering
 from locks.runtime.port import world
 from locks.runtime.waiter import Waiter
@@ -257,4 +257,4 @@ def check_not_within(worker: Doer, among: Among) -> None:
             )
 
 
-in_forked_children(_under_way.clear)  # these are runs of the parent
+os.register_at_fork(after_in_child=_under_way.clear)  # these are runs of the parent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
@@ -17,7 +18,6 @@ from locks.ownership.part import Part, Task
 from locks.ownership.run import BacklogRun, check_not_within
 from locks.program.default import default_node, is_at_hand
 from locks.runtime.callables import check_callable, check_callbacks
-from locks.runtime.forked import in_forked_children
 from locks.runtime.interrupts import whole_itself
 from locks.runtime.leaving import Block, Hold, entering
 from locks.runtime.monitor import current_client
@@ -363,4 +363,4 @@ def _forget_parts() -> None:
     _workers.clear()
 
 
-in_forked_children(_forget_parts)
+os.register_at_fork(after_in_child=_forget_parts)

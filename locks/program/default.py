@@ -26,7 +26,7 @@ from locks.program.settings import arguments, read_settings
 from locks.program.several import one_of_several
 from locks.runtime.executor import check_interpreter_lasts
 from locks.runtime.first_use import Unloaded
-from locks.runtime.forked import forked_from, in_forked_children
+from locks.runtime.forked import forked_from
 from locks.runtime.identity import client_key
 from locks.runtime.native import native_lock
 from locks.runtime.port import is_simulated
@@ -519,4 +519,4 @@ def _forget_node() -> None:
         node.leave_to_parent()
 
 
-in_forked_children(_forget_node)
+os.register_at_fork(after_in_child=_forget_node)

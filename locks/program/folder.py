@@ -8,6 +8,7 @@ whenever the process dies.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import secrets
 import socket
@@ -26,16 +27,12 @@ from locks.otp.admission.cookies import make_cookie, read_cookies
 from locks.otp.admission.credentials import check_user, credentials_of
 from locks.otp.admission.secret import Cookie
 from locks.otp.links.stream import native_socket
-from locks.runtime.forked import in_forked_children
 
 __all__ = ["Claim", "Folder", "folder_of"]
 
 LONGEST_PATH = 103 if sys.platform == "darwin" else 107  # longest path of a socket, in bytes
 LOOK = 0.01  # seconds between two attempts to lock a file
 PATIENCE = 1.0  # seconds to connect; a server that takes longer is running, but busy
-
-with suppress(ImportError):  # Windows: `LocalServer` refuses to be made
-    import fcntl
 
 _sleep = monkey.get_original("time", "sleep")
 _claims: set[Claim] = set()
@@ -234,4 +231,4 @@ def _in_child() -> None:
         claim.forget()
 
 
-in_forked_children(_in_child)
+os.register_at_fork(after_in_child=_in_child)

@@ -8,6 +8,7 @@ starts it. So there is only one server, even if many programs start at the same 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import sys
@@ -23,7 +24,6 @@ from locks.errors import InvalidOption, OperatingError
 from locks.lock_ids import shown
 from locks.node.client.scope import HERE, Here
 from locks.otp.admission.secret import Cookie
-from locks.otp.links.stream import UNIX
 from locks.otp.names.addresses import Address, UnixAddress
 from locks.program.folder import Folder, await_claim, folder_of
 
@@ -74,17 +74,9 @@ class LocalServer:
 
     Attributes:
         domain: Its name.
-
-    Raises:
-        OperatingError: This system has no Unix domain sockets.
     """
 
     def __init__(self, domain: str = DEFAULT) -> None:
-        if UNIX is None:
-            raise OperatingError(
-                f'servers="local" needs Unix domain sockets, which Python does not have on this system ({sys.platform}): start a lock server, '
-                '`locks node --name server@127.0.0.1 ...`, and pass its name and port, as in servers=["server@127.0.0.1:9100"]'
-            )
         self.domain = domain
         # The servers that the program's node was started with:
         self._cookie: Cookie | None = None
@@ -262,8 +254,6 @@ def _spawn(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
 
     It does not use `subprocess`, which needs a hub in a monkey-patched program.
     """
-    import fcntl  # not on Windows
-
     posix_spawn: Any = monkey.get_original("os", "posix_spawn")
     pipe, end = os.pipe()
     try:

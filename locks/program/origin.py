@@ -14,7 +14,6 @@ from locks.errors import MisuseError
 from locks.node.client.scope import Here, Nodes
 from locks.node.node import Node
 from locks.program.default import default_node, running_node
-from locks.runtime.forked import in_forked_children
 
 __all__ = ["Movable", "Origin"]
 
@@ -110,4 +109,4 @@ def _forget_program() -> None:
     _program = os.urandom(8).hex()
 
 
-in_forked_children(_forget_program)
+os.register_at_fork(after_in_child=_forget_program)

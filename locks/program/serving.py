@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 
 __all__ = ["open_many_files", "settle"]
 
@@ -10,11 +11,7 @@ MOST_FILES = 65536
 
 
 def open_many_files() -> None:
-    """Raise the limit of open files: each client and each unauthenticated connection is one. Windows has no such limit."""
-    try:
-        import resource
-    except ImportError:
-        return
+    """Raise the limit of open files: each client and each unauthenticated connection is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < most:

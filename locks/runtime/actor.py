@@ -32,6 +32,7 @@ raises it in the main greenlet.
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import sys
 import threading
@@ -48,7 +49,6 @@ from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 
 from locks.runtime.exits import kill_greenlet
-from locks.runtime.forked import in_forked_children
 from locks.runtime.interrupts import whole
 from locks.runtime.monitor import (
     ACTOR_REF,
@@ -448,4 +448,4 @@ def _forked() -> None:
     ActorRegistry._actor_refs_lock = threading.RLock()
 
 
-in_forked_children(_forked)
+os.register_at_fork(after_in_child=_forked)

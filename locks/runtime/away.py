@@ -8,10 +8,10 @@ more memory.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TypeVar
 
-from locks.runtime.forked import in_forked_children
 from locks.runtime.native import start_new_thread
 from locks.runtime.waiter import Waiter
 
@@ -89,4 +89,4 @@ def _rest() -> None:
     """What a thread does that has nothing to do."""
 
 
-in_forked_children(_idle.clear)
+os.register_at_fork(after_in_child=_idle.clear)

@@ -7,9 +7,8 @@ only, Linux shows it: a forked process has its parent's addresses, and a program
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
-__all__ = ["forked_from", "in_forked_children"]
+__all__ = ["forked_from"]
 
 _parent = 0
 
@@ -33,10 +32,4 @@ def _note() -> None:
     _parent = os.getppid()
 
 
-def in_forked_children(function: Callable[[], object]) -> None:
-    """Call a function in each process that is forked from this one; on Windows there are none."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=function)
-
-
-in_forked_children(_note)
+os.register_at_fork(after_in_child=_note)

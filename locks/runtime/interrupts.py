@@ -42,6 +42,7 @@ parent's state.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import weakref
@@ -50,7 +51,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from gevent import getcurrent, monkey
 from gevent._hub_local import get_hub_if_exists
 
-from locks.runtime.forked import in_forked_children
 from locks.runtime.native import get_ident, is_main_thread, send_interrupt, start_new_thread
 
 if TYPE_CHECKING:
@@ -340,4 +340,4 @@ def _forked() -> None:
     _shield.clear()
 
 
-in_forked_children(_forked)
+os.register_at_fork(after_in_child=_forked)

@@ -20,8 +20,6 @@ __all__ = [
     "Sparing",
     "audit_event",
     "audit_logger",
-    "describe_events",
-    "describe_loggers",
     "is_audited",
     "log_event",
 ]
@@ -29,7 +27,6 @@ __all__ = [
 LOGGERS = {
     "locks": "the parent of all others",
     "locks.audit": "who held which lock, from when to when, and what operators and servers did; off unless this logger has a level of its own",
-    "locks.compat": "locks that a face of another library found lost at the end of a block",
     "locks.deadlocks": "resolved deadlocks, with their reports",
     "locks.engines": "lock servers for Dask and Ray: started, found and lost",
     "locks.engines.apscheduler": "which APScheduler runs the jobs",
@@ -198,18 +195,6 @@ EVENTS = {
         {**_NODE, "peer": "the server", "server": "`True`"},
         "A lock server is connected again with a server that it had lost. `locks.audit` has it, too.",
     ),
-    "refused": LoggedEvent(
-        "locks.nodes",
-        logging.WARNING,
-        {
-            **_NODE,
-            "peer": "the other node",
-            "address": "the address from which it is connected",
-            "what": "what it sent",
-            "right": "what its cookie allows: `look` or `use`",
-        },
-        "A node sent what its cookie does not allow.",
-    ),
     "elected": LoggedEvent(
         "locks.leader", logging.INFO, {**_LEADER, "term": "its term"}, "An instance leads."
     ),
@@ -222,28 +207,10 @@ EVENTS = {
 }
 """The events, by the value of `event`."""
 
-AUDITED: Final = ("broken", "refused", "server_down", "server_back")
+AUDITED: Final = ("broken", "server_down", "server_back")
 """Events of other loggers that `locks.audit` has, too."""
 
 audit_logger: Final = logging.getLogger("locks.audit")
-
-
-def describe_loggers() -> str:
-    """All loggers, as text."""
-    width = max(map(len, LOGGERS))
-    return "\n".join(f"{name:{width}}  {says}" for name, says in LOGGERS.items())
-
-
-def describe_events() -> str:
-    """All events as text: each with its level, logger, meaning and fields."""
-    lines = []
-    for name, what in EVENTS.items():
-        lines += [
-            f"{name}  ({logging.getLevelName(what.level)}, {what.logger})",
-            f"    {what.says}",
-        ]
-        lines += [f"      {field}: {says}" for field, says in what.fields.items()]
-    return "\n".join(lines)
 
 
 def log_event(event: str, text: str, *args: object, **fields: Any) -> None:

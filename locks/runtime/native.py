@@ -6,7 +6,7 @@ threads need native threads.
 
 from __future__ import annotations
 
-import _thread
+import os
 import signal
 import sys
 import threading
@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import gevent.hub
 from gevent import monkey
-
-from locks.runtime.forked import in_forked_children
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,11 +108,8 @@ def start_thread(function: Callable[[], object], name: str) -> Callable[[float |
 
 
 def send_interrupt(main: int) -> None:
-    """Send SIGINT to the main thread; Windows can't send it to a thread, and notes it as if it had come."""
-    if hasattr(signal, "pthread_kill"):
-        signal.pthread_kill(main, signal.SIGINT)
-    else:
-        _thread.interrupt_main()
+    """Send SIGINT to the main thread."""
+    signal.pthread_kill(main, signal.SIGINT)
 
 
 def _forked() -> None:
@@ -123,7 +118,7 @@ def _forked() -> None:
     _main = get_ident()
 
 
-in_forked_children(_forked)
+os.register_at_fork(after_in_child=_forked)
 
 
 PATIENCE = 100  # times, a millisecond apart

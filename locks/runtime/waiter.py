@@ -27,6 +27,7 @@ alive. The idle wait of a background greenlet (`idle=True`) doesn't.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import deque
@@ -39,7 +40,6 @@ from gevent._hub_local import get_hub_if_exists
 
 from locks.errors import BlocksEventLoop
 from locks.runtime.bridge import Bridge
-from locks.runtime.forked import in_forked_children
 from locks.runtime.native import native_lock
 from locks.runtime.port import Place, world
 
@@ -450,4 +450,4 @@ def _forked() -> None:
             gevent.reinit(hub)  # a plain `os.fork` does not: it would take the parent's wake-ups
 
 
-in_forked_children(_forked)
+os.register_at_fork(after_in_child=_forked)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import gc
-import importlib
-import os
 import signal
 import subprocess
 import sys
@@ -16,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
-from weakref import ref
 
 import pytest
 
@@ -26,14 +22,6 @@ from tests.aio.steps import RUNS, nothing_held, together, until
 from tests.helpers import LIMIT, eventually
 
 A, B = ("a",), ("b",)
-IMPORTED = """
-import locks
-with locks.Lock(("a",)):
-    pass
-def later():
-    with locks.Lock(("a",)):
-        pass
-"""
 ROOT = Path(__file__).parents[2]
 
 
@@ -115,24 +103,6 @@ def test_timeout_and_task_group() -> None:
         await nothing_held()
 
     run(main)
-
-
-@pytest.mark.parametrize("loop", RUNS)
-def test_several_tasks_use_one_transaction(loop: str) -> None:
-    """Tasks that are given a transaction lock within it, also at the same time."""
-
-    async def main() -> None:
-        tokens: set[int] = set()
-
-        async def lock(number: int) -> None:
-            tokens.add(await tx.write_lock(("n", number)))
-
-        async with aio.transaction() as tx:
-            await together(*(partial(lock, number) for number in range(10)))
-            assert len(tokens) == 10
-            assert locks.statistics().agents == 1
-
-    RUNS[loop](main)
 
 
 @pytest.mark.parametrize("loop", RUNS)
@@ -219,44 +189,6 @@ def test_a_task_that_is_dropped_lets_go(caplog: pytest.LogCaptureFixture) -> Non
     loop.close()
 
 
-def test_a_waiting_task_that_another_thread_clears_away() -> None:
-    """A task that waits for a lock, dropped with its loop, and collected by another thread."""
-    holder = locks.Lock(A)
-    holder.acquire()
-
-    def body() -> None:
-        loop = asyncio.new_event_loop()
-        task = loop.create_task(hold(A))
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
-        loop.run_until_complete(asyncio.sleep(0.01))
-        loop.close()
-
-    gc.disable()
-    try:
-        thread = threading.Thread(target=body)
-        thread.start()
-        thread.join()
-        gc.collect()
-    finally:
-        gc.enable()
-    eventually(lambda: not locks.queue(A).waiting)
-    holder.release()
-
-
-def test_run_again_and_again() -> None:
-    """`asyncio.run` a hundred times, each time with tasks that are cut short with locks."""
-    for number in range(100):
-
-        async def main(number: int = number) -> None:
-            await in_background(hold, A)
-            asyncio.ensure_future(hold(A))  # noqa: RUF006
-            async with aio.Lock(("run", number)):
-                await asyncio.sleep(0)
-
-        asyncio.run(main())
-        eventually(lambda: locks.statistics().agents == 0)
-
-
 @pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
 def test_several_loops_in_threads(kind: str) -> None:
     """Loops in four threads, and a thread without one, share a counter."""
@@ -290,23 +222,6 @@ def test_several_loops_in_threads(kind: str) -> None:
     for thread in threads:
         thread.join(LIMIT)
     assert count == 125
-
-
-def test_uvloop_is_closed_with_locks() -> None:
-    """A closed `uvloop` lets go, too."""
-    uvloop = pytest.importorskip("uvloop")
-    loop = uvloop.new_event_loop()
-    tasks = []
-
-    async def main() -> None:
-        tasks.append(await in_background(hold, A))
-        assert not await aio.Lock(A).acquire(timeout=0.01)
-
-    loop.run_until_complete(main())
-    loop.close()
-    for task in tasks:
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
-    eventually(lambda: locks.statistics().agents == 0)
 
 
 def test_the_node_is_stopped_while_tasks_wait() -> None:
@@ -369,81 +284,6 @@ def test_what_blocks_is_refused_in_a_coroutine() -> None:
         with locks.transaction() as tx, pytest.raises(locks.errors.BlocksEventLoop):
             tx.write_lock(A)
         assert await asyncio.to_thread(locks.Lock(A).acquire)
-
-    run(main)
-
-
-def test_a_module_that_is_imported_may_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A web server imports a program within its event loop; a coroutine that the module runs may not."""
-    (tmp_path / "imported_program.py").write_text(IMPORTED)
-    monkeypatch.syspath_prepend(tmp_path)
-
-    async def main() -> None:
-        with pytest.raises(locks.errors.BlocksEventLoop):
-            importlib.import_module("imported_program").later()
-        with pytest.raises(locks.errors.BlocksEventLoop):
-            locks.Lock(A).acquire()
-
-    run(main)
-    sys.modules.pop("imported_program")
-
-
-def test_a_callback_is_nobody() -> None:
-    """A callback of the loop has no task: it is told to begin one, or to act for an owner."""
-
-    async def main() -> None:
-        errors: asyncio.Queue[BaseException | None] = asyncio.Queue()
-        lock = aio.Lock(A)
-
-        def callback() -> None:
-            try:
-                lock.release()
-            except locks.MisuseError as error:
-                errors.put_nowait(error)
-            with locks.Owner("callback"):
-                errors.put_nowait(None if not lock.owned() else AssertionError())
-
-        asyncio.get_running_loop().call_soon(callback)
-        assert "no task is running" in str(await errors.get())
-        assert await errors.get() is None
-
-    run(main)
-
-
-def test_an_idle_bridge_keeps_nothing() -> None:
-    """What a task has had in its context, and the loop, are free when they are done."""
-
-    class Thing:
-        pass
-
-    variable: contextvars.ContextVar[Any] = contextvars.ContextVar("thing")
-
-    async def main() -> ref[Any]:
-        thing = Thing()
-        variable.set(thing)
-        async with aio.Lock(A):
-            pass
-        return ref(thing)
-
-    loop = asyncio.new_event_loop()
-    thing = loop.run_until_complete(loop.create_task(main()))
-    loop.close()
-    known = ref(loop)
-    del loop
-    gc.collect()
-    assert thing() is None
-    assert known() is None
-
-
-def test_context_variables_are_seen_within_a_call() -> None:
-    """What is called sees the context of its task."""
-    variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
-
-    async def main() -> None:
-        variable.set(5)
-        assert await aio.call(variable.get) == 5
 
     run(main)
 
@@ -613,13 +453,6 @@ def test_a_daemon_thread_is_in_no_bridge_at_the_interpreters_end() -> None:
     assert script(IN_DAEMON_THREAD.format(last=last, pause=LIMIT)) == "it pauses\n"
 
 
-def test_a_late_handler_waits_for_a_loop_in_a_daemon_thread() -> None:
-    """A handler of `atexit` that runs after that may still wait for what tasks of this loop do with locks."""
-    last = 'print(asyncio.run_coroutine_threadsafe(aio.Lock(("b",)).locked(), loop).result(30))'
-    assert script(IN_DAEMON_THREAD.format(last=last, pause=0.001)) == "False\n"
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_of_a_loop() -> None:
     """A child that a task forks has nothing of its parent's, and may run a loop of its own."""
     assert (

@@ -5,19 +5,16 @@ from __future__ import annotations
 import ast
 import asyncio
 import sys
-import threading
 import types
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import gevent
 import greenlet
 import pytest
 
 import locks
 from locks import aio
 from tests.aio.steps import RUNS, beside, nothing_held, pause, until
-from tests.helpers import LIMIT
 
 A = ("a",)
 LOCKS: dict[str, Callable[[], aio.Lock]] = {
@@ -106,68 +103,6 @@ def test_a_plain_function_that_a_coroutine_runs_in_a_greenlet() -> None:
             greenlet.greenlet(plain).switch()
             await asyncio.create_task(aio.call(lambda: greenlet.greenlet(plain).switch()))
         assert not locks.queue(A).requests
-
-    asyncio.run(main())
-
-
-def test_a_plain_greenlet_of_a_thread_may_wait() -> None:
-    """Where no event loop runs, a greenlet waits with its thread, as ever."""
-
-    def plain() -> bool:
-        with locks.Lock(A):
-            return True
-
-    assert greenlet.greenlet(plain).switch()
-
-
-def test_a_callback_of_a_hub() -> None:
-    """It gets a lock that is free; if it would have to wait it is told so by an error of `locks`, and waits for nothing."""
-    found: list[bool | Exception] = []
-
-    def callback() -> None:
-        for lock_id in (("free",), A):
-            try:
-                with locks.Lock(lock_id):
-                    found.append(True)
-            except locks.LocksError as error:
-                found.append(error)
-
-    def run_hub() -> None:
-        gevent.get_hub().loop.run_callback(callback)
-        gevent.sleep(0)
-        gevent.get_hub().destroy()
-
-    with locks.Lock(A):
-        thread = threading.Thread(target=run_hub)
-        thread.start()
-        thread.join(LIMIT)
-        assert found[0] is True
-        assert isinstance(found[1], locks.errors.BlocksEventLoop)
-        assert not locks.queue(A).waiting
-
-
-def test_a_function_that_leaves_its_greenlet() -> None:
-    """It comes back in the middle: that is not taken for its end, and the greenlet of it serves nobody else."""
-
-    async def main() -> None:
-        stray = greenlet.greenlet(
-            lambda: None
-        )  # it ends where the loop runs, not where it was called
-        with pytest.raises(locks.MisuseError, match="returned to the event loop too early"):
-            await aio.call(stray.switch)
-
-        async def hold(begun: asyncio.Event) -> None:
-            async with aio.Lock(A):
-                begun.set()
-                await asyncio.sleep(LIMIT)
-
-        begun = asyncio.Event()
-        holder = asyncio.create_task(hold(begun))
-        await begun.wait()
-        assert not await aio.Lock(A).acquire(blocking=False)
-        holder.cancel()
-        await asyncio.gather(holder, return_exceptions=True)
-        await nothing_held()
 
     asyncio.run(main())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
 import time
@@ -76,7 +75,6 @@ def quiet(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="needs SIGALRM")
 def test_a_loop_that_is_torn_lets_go(alarm: None) -> None:
     """An exception anywhere in a loop, in a task or in a bridge: when the loop has ended, no lock is kept."""
     rng = random.Random(SEED)
@@ -106,7 +104,6 @@ def test_a_loop_that_is_torn_lets_go(alarm: None) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="needs SIGALRM")
 def test_a_run_of_trio_that_is_torn_lets_go(alarm: None) -> None:
     """The same in trio, while a task is at work."""
     rng = random.Random(SEED)

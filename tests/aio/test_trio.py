@@ -89,41 +89,6 @@ def test_what_may_wait_is_refused(call: Callable[[], object]) -> None:
     run(main)
 
 
-def test_an_older_trio(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before 0.29 trio does not say whether it runs: then it is asked for its token."""
-    monkeypatch.delattr(trio.lowlevel, "in_trio_run")
-
-    async def main() -> None:
-        with pytest.raises(locks.errors.BlocksEventLoop):
-            in_transaction()
-        async with aio.Lock(A) as lock:
-            assert lock.owned()
-
-    in_transaction()
-    run(main)
-    in_transaction()
-
-
-def test_acquire_as_a_task_of_its_own() -> None:
-    """Its lock would be free at once; for an owner it is all the same which task acquires."""
-
-    async def start(lock: aio.Lock) -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(lock.acquire)
-
-    async def main() -> None:
-        lock = aio.Lock(A)
-        with locks.Owner("session").acting():
-            await start(lock)
-            assert lock.owned()
-            lock.release()
-        await nothing_held()
-        await start(lock)
-
-    with pytest.raises(locks.MisuseError, match="released as soon as"):
-        run(main)
-
-
 def test_a_callback_is_nobody() -> None:
     """An instrument, for example, is no task: it is told to start one, or to act for an owner."""
     errors: list[BaseException | None] = []
@@ -279,52 +244,6 @@ def test_time_limits() -> None:
     run(main)
 
 
-def test_a_lock_that_was_granted_is_kept() -> None:
-    """A limit that passes after the lock was acquired takes nothing back before the block is left."""
-
-    async def main() -> None:
-        with trio.move_on_after(LIMIT) as scope:
-            async with aio.Lock(A) as lock:
-                scope.cancel()
-                assert lock.owned()
-                try:
-                    await trio.sleep(0)
-                finally:
-                    assert lock.owned()
-        assert scope.cancelled_caught
-        await nothing_held()
-
-    run(main)
-
-
-def test_a_failing_sibling() -> None:
-    """A child of a nursery fails: those that wait are withdrawn, and those that hold let go."""
-
-    async def wait(number: int) -> None:
-        async with aio.transaction() as tx:
-            await tx.write_lock(("own", number))
-            await tx.write_lock(A)
-
-    async def fail() -> None:
-        await waiting_for(A, 5)
-        raise ZeroDivisionError
-
-    async def siblings() -> None:
-        async with trio.open_nursery() as nursery:
-            for number in range(5):
-                nursery.start_soon(wait, number)
-            nursery.start_soon(fail)
-
-    async def main() -> None:
-        async with held(A):
-            with pytest.RaisesGroup(ZeroDivisionError):
-                await siblings()
-            assert locks.statistics().agents == 1
-        await nothing_held()
-
-    run(main)
-
-
 def test_a_call_is_a_checkpoint() -> None:
     """In a cancelled scope it raises before it requests anything; a free lock lets others run."""
 
@@ -382,66 +301,7 @@ def test_a_wait_on_the_way_out_is_shielded() -> None:
     run(main)
 
 
-def test_once_is_marked_in_a_cancelled_scope() -> None:
-    """Work that was done before its scope was cancelled: the lock is released, and nothing waits for ever."""
-
-    async def main() -> None:
-        locks.start(servers=locks.HERE)
-        with trio.CancelScope() as scope:
-            async with aio.once(("import",)):
-                scope.cancel()
-        await nothing_held()
-        with pytest.raises(locks.AlreadyDone):
-            async with aio.once(("import",)):
-                raise AssertionError
-
-    run(main)
-
-
-def test_generators() -> None:
-    """A block in an async generator, which trio's nursery of fixtures closes in another task."""
-
-    async def fixture() -> AsyncIterator[aio.Lock]:
-        async with aio.Lock(A) as lock:
-            yield lock
-
-    async def main() -> None:
-        generator = fixture()
-        got: list[aio.Lock] = []
-
-        async def set_up() -> None:
-            got.append(await generator.__anext__())
-
-        async def close() -> None:
-            with pytest.raises(StopAsyncIteration):
-                await generator.__anext__()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(set_up)
-        assert got[0].owned()
-        assert not await aio.Lock(A).acquire(blocking=False)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(close)
-        await nothing_held()
-
-    run(main)
-
-
 # --- Ends ------------------------------------------------------------------------------------------
-
-
-def test_run_again_and_again() -> None:
-    """`trio.run` a hundred times, each time with tasks that are cut short with locks."""
-    for number in range(100):
-
-        async def main(number: int = number) -> None:
-            async with held(A) as nursery:
-                nursery.start_soon(hold, A)
-                async with aio.Lock(("run", number)):
-                    await trio.sleep(0)
-
-        trio.run(main)
-        eventually(lambda: locks.statistics().agents == 0)
 
 
 def test_a_run_that_crashes_lets_go() -> None:
@@ -496,25 +356,6 @@ def test_runs_and_loops_in_threads() -> None:
     for thread in threads:
         thread.join(LIMIT)
     assert count == 125
-
-
-def test_the_node_is_stopped_while_tasks_wait() -> None:
-    """`locks.stop()` tells those who wait."""
-
-    async def main() -> None:
-        lock = aio.Lock(A)
-        await lock.acquire()
-
-        async def wait() -> None:
-            with pytest.raises(locks.TransactionEnded):
-                await aio.Lock(A).acquire()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait)
-            await waiting_for(A)
-            await aio.call(locks.stop)
-
-    run(main)
 
 
 def test_ctrl_c_with_locks_held() -> None:

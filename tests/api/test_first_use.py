@@ -21,7 +21,7 @@ from locks.form.moved import MOVED
 
 # What a program needs that meets other nodes, or that examines, serves or elects; by the first part of a module's name.
 NOT_ALONE = {
-    *("aio", "cli", "compat", "engines", "facts", "groups", "metrics", "mvcc", "otp", "ownership"),
+    *("aio", "cli", "engines", "facts", "groups", "metrics", "mvcc", "otp", "ownership"),
     *("testing", "tracing", "web", "wire"),
 }
 OF_NODES = ("locks.node.original", "locks.node.peers", "locks.node.views", "locks.program.meeting")
@@ -233,6 +233,18 @@ locks.stop()
 assert locks.start("a@127.0.0.1", cookie="x" * 20).cluster is not None
 """
     assert loaded(program) == []
+
+
+@pytest.mark.parametrize("package", ["locks", "locks_leader"])
+def test_windows_is_not_supported(package: str) -> None:
+    """There the import says so in one sentence, and nothing else."""
+    program = f"import sys; sys.platform = 'win32'; import {package}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    said = "ImportError: locks runs on Linux and macOS; Windows is not supported"
+    assert done.stderr.splitlines()[-1] == said
 
 
 @pytest.mark.parametrize("option", ["--version", "--help"])

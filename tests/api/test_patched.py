@@ -36,8 +36,6 @@ LONG = {
 } | {
     "test_actors.py",
     "test_annotations.py",
-    "test_compat.py",
-    "test_completion.py",
     "test_election_interrupted.py",
     "test_exports.py",
     "test_first_use.py",

@@ -91,13 +91,12 @@ def test_who_leads_and_who_follows(processes: Servers) -> None:
         assert [row[1] for row in rows] == ["ROLE", "leads", "candidate", "worker"]
         assert rows[1][2] == str(leader["term"])
         assert locks(processes, "leaders", "nothing").status == 1
-        for arguments in (["status"], ["top", "--once", "--interval", "0.1"]):  # nobody waits
-            heads, *servers = [
-                re.split(r" {2,}", line)
-                for line in locks(processes, *arguments).out.splitlines()
-                if line.partition(" ")[0] in ("SERVER", *NAMES)  # sentences name servers, too
-            ]
-            assert [row[heads.index("WAITING")] for row in servers] == ["0"] * 3
+        heads, *servers = [
+            re.split(r" {2,}", line)
+            for line in locks(processes, "status").out.splitlines()
+            if line.partition(" ")[0] in ("SERVER", *NAMES)  # sentences name servers, too
+        ]
+        assert [row[heads.index("WAITING")] for row in servers] == ["0"] * 3  # nobody waits
         assert sum(node["candidates"] for node in told(processes, "status")["nodes"]) >= 1
 
         programs[0].send_signal(signal.SIGSTOP)

@@ -1,9 +1,4 @@
-"""Once for each lock id, with real processes: `locks run --once`, `locks.once`, servers that are killed and restarted.
-
-    python -m tests.cluster.test_once 5 100 1
-
-runs five storms of 100 starts, from seed 1 on, and says what became of them.
-"""
+"""Once for each lock id, with real processes: `locks run --once`, `locks.once`, servers that are killed and restarted."""
 
 from __future__ import annotations
 
@@ -25,7 +20,7 @@ from tests.cluster.commands import locks
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, NAMES, Servers
 from tests.cluster.test_run import READY, begin, python, run
-from tests.helpers import EXPLORE, SEED, eventually
+from tests.helpers import SEED, eventually
 from tests.warm import run_program
 
 
@@ -131,25 +126,6 @@ def test_servers_that_have_lost_their_memory_say_so(servers: Servers) -> None:
         servers.restart(index)
     eventually(lambda: remember(servers), limit=LIMIT)
     assert run(servers, "--once", "job", "--", "true")[0] == 0
-
-
-def test_the_mark_is_lost_with_a_majority_after_the_work(servers: Servers) -> None:
-    """The work is done, and two servers are gone: the program is told that it may run again."""
-    code = """
-    import locks, sys
-    try:
-        with locks.once(("job",)):
-            print("ready", flush=True)
-            sys.stdin.readline()
-    except locks.errors.NotMarked as error:
-        print(type(error.__cause__).__name__, error.lock_id, flush=True)
-    """
-    program = servers.program("\n".join(line[4:] for line in code.splitlines()))
-    assert program.stdout.readline() == "ready\n"
-    for index in (0, 1):
-        servers.processes[index].kill()
-    out, _ = program.communicate("\n", timeout=LIMIT)
-    assert out == "LockLost ('job',)\n"
 
 
 BETWEEN = """
@@ -355,14 +331,6 @@ def test_a_storm_of_starts(servers: Servers, tmp_path: Path) -> None:
     assert told["done"] > 0
 
 
-@pytest.mark.skipif(not EXPLORE, reason="takes an hour: LOCKS_EXPLORE=1")
-@pytest.mark.explore
-@pytest.mark.parametrize("number", range(50))
-def test_fifty_storms(servers: Servers, tmp_path: Path, number: int) -> None:
-    """The same with 100 starts."""
-    storm(servers, tmp_path / "book", 100, SEED + number)
-
-
 @pytest.mark.parametrize(
     ("lines", "wrong"),
     [
@@ -376,17 +344,3 @@ def test_the_judge_of_storms(lines: list[str], wrong: str) -> None:
     """It catches what must not be."""
     with pytest.raises(AssertionError, match=wrong):
         judged(lines)
-
-
-def main(storms: int, starts: int, seed: int) -> None:
-    """Run storms, each with servers of its own."""
-    for number in range(storms):
-        with World() as world:
-            book = world.cookie_file.with_name(f"book{number}")
-            print(
-                seed + number, dict(storm(Servers(world), book, starts, seed + number)), flush=True
-            )
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))

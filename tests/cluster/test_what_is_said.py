@@ -187,7 +187,6 @@ WRONG = [
     (["run", "--servers", "a@127.0.0.1:1", "x", "--", "true"], 125, "locks run: can't lock x: a@127.0.0.1 is not running (running: CLIENT); start them, or name the right servers with --servers. No answer from a@127.0.0.1 at 127.0.0.1:1"),
     (["elect", "--timeout", "0.1", "--servers", "a@127.0.0.1:1", "x", "--", "true"], 124, "locks elect: too few lock servers answer; waiting for them (see --servers)"),
     (["why", "x", "--servers", "a@127.0.0.1:1"], 3, "no answer from a@127.0.0.1: can't be reached at 127.0.0.1:1: [Errno 111] Connection refused"),
-    (["top", "--once", "--servers", "a@127.0.0.1:1"], 3, "no answer from a@127.0.0.1: can't be reached at 127.0.0.1:1: [Errno 111] Connection refused"),
     (["status", "--servers", "a"], 2, "locks status: peer 'a' has the wrong form; use \"name@host:port\"; the port can be left out only with LOCKS_EPMD=1"),
     (["run", "--servers", "a@10.0.0.1:1", "x", "--", "true"], 125, "locks run: a node that connects to 10.0.0.1 is open to the network: use TLS (--tls, or LOCKS_TLS_CERTIFICATE and so on; `locks certificates` makes them), or set LOCKS_ALLOW_PLAINTEXT=1 if the network is yours alone"),
     (["ps", "--servers", "a@127.0.0.1:1", "--tls", "c", "k", "ca"], 2, "locks ps: can't set up TLS with c and k: there is no c, k, ca. A certificate, its key, and the certificate of the CA must be PEM files"),
@@ -225,13 +224,3 @@ def test_what_is_said_otherwise_in_commands_is_said_somewhere() -> None:
         if path.name != "printing.py"
     )
     assert [text for text in IN_OPTIONS if text not in code] == []
-
-
-def test_the_old_option_for_servers_still_works(processes: Servers) -> None:
-    """`--server`, repeated, is `--servers` with commas; a warning says so."""
-    name = "x@127.0.0.1"
-    given = [f"--server={name}:{free_port()}", f"--server=y@127.0.0.1:{free_port()}"]
-    server = processes.world.server(name, arguments=given)
-    assert server.address
-    both = ",".join(each.partition("=")[2] for each in given)
-    assert f"locks node: --server is deprecated: use --servers {both};" in server.errors()

@@ -66,53 +66,6 @@ def test_the_next_beat_goes_on_when_the_leader_is_killed(machine: Machine, tmp_p
 
 
 @pytest.mark.explore
-def test_a_beat_that_is_stopped_hands_over_and_one_that_is_started_again_waits_for_nobody(
-    machine: Machine, tmp_path: Path
-) -> None:
-    """SIGTERM ends it without an error, and frees the lock: no lease has to run out before the next one sends."""
-    crowd = beats(machine, tmp_path)
-    with crowd.beat() as one:
-        assert crowd.leader() == one.process.pid
-        eventually(lambda: len(crowd.sent()) > 3)
-        one.process.terminate()
-        assert one.process.wait(60) == 0
-        assert "Traceback" not in one.log
-    before = len(crowd.sent())
-    with crowd.beat() as again:
-        assert crowd.leader() == again.process.pid
-        eventually(lambda: len(crowd.sent()) > before + 3)
-        with crowd.beat() as waits:
-            eventually(lambda: "beat: Starting" in waits.log)
-            waits.process.terminate()  # who waits for the lock ends as well
-            assert waits.process.wait(60) == 0
-            assert "Traceback" not in waits.log
-    sent = Counter(number for number, _ in crowd.sent())
-    assert max(sent.values()) == 1
-
-
-@pytest.mark.explore
-def test_a_leader_whose_lock_is_lost_sends_nothing_until_it_has_it_again(
-    machine: Machine, tmp_path: Path
-) -> None:
-    """The lock server is killed: the beat says so, lives on, and leads again; nothing is left out or sent twice."""
-    crowd = beats(machine, tmp_path)
-    with crowd.beat() as one:
-        assert crowd.leader() == one.process.pid
-        first = crowd.due()
-        eventually(lambda: not crowd.unsent(first, first + 3))
-        server = machine.server()
-        assert server is not None
-        os.kill(server, signal.SIGKILL)
-        eventually(lambda: one.log.count("this beat leads") == 2)
-        assert "lead any more" in one.log or "can't lead" in one.log
-        end = crowd.due() + 3
-        eventually(lambda: not crowd.unsent(first, end))
-        assert "Traceback" not in one.log
-    sent = Counter(number for number, _ in crowd.sent())
-    assert max(sent.values()) == 1
-
-
-@pytest.mark.explore
 def test_of_two_beats_the_leader_is_killed_twenty_times(machine: Machine, tmp_path: Path) -> None:
     """Each time another one goes on: no entry is left out, and at most one for each kill is sent once more."""
     chance = random.Random(SEED)
@@ -233,18 +186,6 @@ def test_a_task_runs_one_at_a_time() -> None:
     assert done == ["ann", "None", "bob", "bob is done"]
     assert work("ann", False) == "ann is done"
     assert work.__doc__ == "Do it."
-
-
-def test_operators_see_the_name_of_the_task() -> None:
-    """Not the line of Celery that has called it."""
-    from locks.engines.celery import single
-
-    @single(("test of single", "seen"))
-    def work() -> list[str]:
-        return [holder.client for holder in locks.holders(("test of single", "seen"))]
-
-    (client,) = work() or ()
-    assert client.startswith("task test_operators_see_the_name_of_the_task.<locals>.work")
 
 
 def test_what_a_task_waits_for_is_an_error_of_its_own() -> None:

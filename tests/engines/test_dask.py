@@ -23,7 +23,7 @@ from tests.helpers import LIMIT, ROOT, eventually
 pytest.importorskip("distributed", reason="Dask is not installed: pip install 'pykka-locks[dask]'")
 
 import dask
-from distributed import Client, Future, LocalCluster, Reschedule, Security
+from distributed import Client, Future, LocalCluster, Security
 
 from locks.engines import dask as engine
 
@@ -151,32 +151,6 @@ def state_of(key: str, dask_worker: Any) -> str:
     return str(task and task.state)
 
 
-def test_what_a_task_has_forgotten_is_released(client: Client) -> None:
-    """A transaction that is left open ends with its task, not with the thread, which runs others."""
-    for worker in workers(client):
-        pid = client.submit(tasks.forget, pure=False, workers=[worker]).result(timeout=LIMIT)
-        again = client.submit(tasks.take, pure=False, workers=[worker]).result(timeout=LIMIT)
-        assert pid == again
-
-
-def test_a_rescheduled_task_lets_go(client: Client, tmp_path: Path) -> None:
-    """It raises `Reschedule` with a lock, and is done again, perhaps elsewhere: it has nothing from before."""
-    future = client.submit(reschedule_once, str(tmp_path), pure=False)
-    assert future.result(timeout=LIMIT)
-    assert len(noted(tmp_path, "tried", 2)) == 2
-
-
-def reschedule_once(folder: str) -> int:
-    """Ask to be run elsewhere, with a lock; the second time, end."""
-
-    def once() -> None:
-        tasks.note(folder, "tried", "")
-        if len(noted(Path(folder), "tried")) == 1:
-            raise Reschedule
-
-    return tasks.forget(also=once)
-
-
 def test_a_deadlock_over_workers_is_resolved(client: Client, tmp_path: Path) -> None:
     """Two tasks on two workers lock two ids crosswise: one of them is aborted, once, and both finish."""
     first, second = workers(client)[:2]
@@ -186,39 +160,6 @@ def test_a_deadlock_over_workers_is_resolved(client: Client, tmp_path: Path) -> 
         client.submit(tasks.cross, folder, "crossing-2", "b", "a", pure=False, workers=[second]),
     ]
     assert sorted(future.result(timeout=LIMIT) for future in done) == [1, 2]
-
-
-def test_a_process_that_a_task_forks_locks_too(client: Client) -> None:
-    """It has no connection to the scheduler, and finds the lock servers where they were."""
-    worker = workers(client)[0]
-    client.submit(tasks.take, pure=False, workers=[worker]).result(timeout=LIMIT)
-    child = client.submit(tasks.take_in_a_child, pure=False, workers=[worker])
-    assert child.result(timeout=LIMIT)
-
-
-def test_workers_that_come_later_share_the_locks(client: Client, tmp_path: Path) -> None:
-    """A worker that is added, and one that is retired with a lock."""
-    assert client.cluster is not None
-    before = set(workers(client))
-    client.cluster.scale(WORKERS + 1)
-    client.wait_for_workers(WORKERS + 1, timeout=LIMIT)
-    (new,) = set(workers(client)) - before
-    first = holder(client, tmp_path, workers=[new], allow_other_workers=True)
-    waits = client.submit(tasks.take, pure=False, workers=list(before))
-    client.submit(queue_of, 2, pure=False, workers=list(before)).result(timeout=LIMIT)
-    client.cluster.scale(WORKERS)
-    client.retire_workers([new])
-    assert waits.result(timeout=LIMIT)
-    tasks.note(str(tmp_path), "let-go", "")
-    del first
-
-
-def test_restart(client: Client, tmp_path: Path) -> None:
-    """`client.restart()` with a lock that is held: it is free, and the new workers use the same lock server."""
-    first = holder(client, tmp_path)
-    client.restart()
-    assert client.submit(tasks.take, pure=False).result(timeout=LIMIT)
-    del first
 
 
 def test_the_lock_server_is_killed(client: Client, tmp_path: Path) -> None:
@@ -377,14 +318,6 @@ def test_a_cluster_that_is_scaled() -> None:
         client.gather(done)
 
 
-def test_workers_is_the_old_name_of_servers() -> None:
-    """It warns, and says the new one."""
-    with running(n_workers=1) as client:
-        with pytest.warns(DeprecationWarning, match="use servers="):
-            engine.install(client, workers=3)
-        engine.install(client, servers=3)  # nothing else is installed
-
-
 def test_encrypted(tmp_path: Path) -> None:
     """A cluster with certificates: lock servers and workers use these, too."""
     pytest.importorskip("cryptography", reason="Dask makes certificates with it")
@@ -400,42 +333,6 @@ def uses_tls() -> bool:
     """Whether this program's node is connected by TLS."""
     node = locks.start()
     return node.cluster is not None and node.cluster.distribution.options.tls is not None
-
-
-IN_ONE_PROCESS = """
-import asyncio
-from distributed import Client, LocalCluster
-import locks
-from locks.engines import dask
-from tests.engines import tasks
-
-async def main():
-    async with LocalCluster(
-        n_workers=2, processes=False, dashboard_address=":0", asynchronous=True
-    ) as cluster, Client(cluster, asynchronous=True) as client:
-        await dask.install(client)
-        await dask.join(client)
-        await client.gather([client.submit(tasks.count, {folder!r}, pure=False) for _ in range(10)])
-        async with locks.aio.transaction(timeout=30) as tx:
-            await tx.write_lock(("a",))
-
-asyncio.run(main())
-print(locks.start().nodes())
-"""
-
-
-def test_a_cluster_within_one_process(tmp_path: Path) -> None:
-    """Scheduler, workers and an asynchronous client in one process; afterwards it is as if there had been none."""
-    found = subprocess.run(
-        [sys.executable, "-c", IN_ONE_PROCESS.format(folder=str(tmp_path))],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
-    assert (found.stdout, found.returncode) == ("[]\n", 0), found.stderr
-    assert (tmp_path / "number").read_text() == "10"
 
 
 def test_the_lock_server_ends_with_its_process(tmp_path: Path) -> None:

@@ -145,14 +145,6 @@ def test_a_cancelled_task_lets_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("ray_cluster")
-def test_what_a_task_has_forgotten_is_released() -> None:
-    """A transaction that is left open ends with its task, not with the process, which runs others."""
-    for _ in range(5):
-        assert result(submit(tasks.forget))
-    assert result(submit(tasks.take))
-
-
-@pytest.mark.usefixtures("ray_cluster")
 def test_a_task_that_generates_has_its_locks_until_its_end() -> None:
     """A task with many results is one owner over all of them."""
     values = submit(generate, num_returns="streaming")

@@ -118,46 +118,6 @@ def test_a_member_that_is_killed_is_out_of_its_group(machine: Machine) -> None:
     assert three.do("events()") == [("MemberJoinedGroup", "two")]
 
 
-def test_a_group_lasts_as_long_as_one_who_was_in_it(machine: Machine) -> None:
-    """The death of who has created a group is no matter while another one was in it; with the last one it ends."""
-    one, two, three = on(machine, "one", "two", "three")
-    assert one.do("coordinator.create_group(b'g').get()") is None
-    assert two.do("coordinator.join_group(b'g').get()") is None
-    one.kill()
-    assert two.do("coordinator.leave_group(b'g').get()") is None
-    assert three.members("g") == []
-    assert "GroupAlreadyExist" in three.do("coordinator.create_group(b'g').get()")
-    two.kill()
-    eventually(lambda: "GroupNotCreated" in three.members("g"))
-    assert three.do("coordinator.get_groups().get()") == []
-
-
-def test_a_group_is_deleted_though_another_one_has_created_it(machine: Machine) -> None:
-    """Not while somebody is in it; then it is gone for all, and can be created anew."""
-    one, two = on(machine, "one", "two")
-    assert one.do("coordinator.create_group(b'g').get()") is None
-    assert one.do("coordinator.join_group(b'g').get()") is None
-    assert "GroupNotEmpty" in two.do("coordinator.delete_group(b'g').get()")
-    assert one.do("coordinator.leave_group(b'g').get()") is None
-    assert two.do("coordinator.delete_group(b'g').get()") is None
-    assert one.do("coordinator.get_groups().get()") == []
-    assert "GroupNotCreated" in one.do("coordinator.join_group(b'g').get()")
-    assert one.do("coordinator.create_group(b'g').get()") is None
-
-
-@pytest.mark.explore
-def test_of_many_that_create_and_join_at_the_same_moment_one_creates(machine: Machine) -> None:
-    """`join_group_create` by many at once ends with one group that has all of them, and no two have one id."""
-    crowd = on(machine, *map(str, range(5)), "4")
-    for each in crowd:
-        each.begin("coordinator.join_group_create(b'g')")
-    came = [each.told() for each in crowd]
-    assert sorted(map(str, came))[:-1] == [
-        "MemberAlreadyExist: Member 4 has already joined g"
-    ] + 4 * ["None"]
-    assert crowd[0].members("g") == ["0", "1", "2", "3", "4"]
-
-
 def test_when_the_leader_is_killed_another_one_leads(machine: Machine) -> None:
     """One at a time; who is killed, stands down or stops leads no longer, and everybody knows who does."""
     crowd = on(machine, "one", "two", "three")
@@ -258,19 +218,6 @@ def test_a_program_without_lock_servers_is_refused(machine: Machine) -> None:
         "except coordination.ToozConnectionError as error: print(error)"
     )
     assert "no lock servers configured" in said
-
-
-@pytest.mark.explore
-def test_the_servers_of_the_program_are_those_of_its_environment(machine: Machine) -> None:
-    """`locks://` takes the program's own; namespaces and domains are apart from each other."""
-    own, same, space, domain = (
-        on(machine, "one", url=url)[0]
-        for url in ("locks://", "locks+local://", "locks://" + "/other", "locks+local://other")
-    )
-    assert own.do("lock('a').acquire()") is True
-    assert same.do("lock('a').acquire(blocking=False)") is False
-    assert space.do("lock('a').acquire(blocking=False)") is True
-    assert domain.do("lock('a').acquire(blocking=False)") is True
 
 
 @pytest.mark.slow

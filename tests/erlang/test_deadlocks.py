@@ -118,40 +118,6 @@ def test_abort_on_deadlock(
     theirs.end()
 
 
-def test_two_readers_who_both_upgrade(node: locks.node.Node, erlang: Erlang, fresh: Fresh) -> None:
-    """On a Python lock server the Python client yields; the Erlang one never lost its read lock."""
-    lock_id = fresh()
-    theirs, mine = Party("theirs", erlang), Party("mine")
-    for party in (theirs, mine):
-        party.ask((lock_id, PYTHON), "read")
-        eventually(lambda party=party: party.has_it)
-    for party in (theirs, mine):
-        party.ask((lock_id, PYTHON), "write")
-    eventually(lambda: theirs.has_it)
-    assert not mine.has_it
-    theirs.end()
-    eventually(lambda: mine.has_it)
-    assert len(mine.deadlocks) == 1
-    mine.end()
-
-
-def test_hierarchical_deadlock(node: locks.node.Node, erlang: Erlang, fresh: Fresh) -> None:
-    """Rows against a table on a Python lock server: both rows are given up at once."""
-    table, other = fresh(), fresh()
-    theirs, mine = ErlangClient(erlang, "theirs"), PythonClient()
-    theirs.lock(other, "write", PYTHON)
-    for row in (1, 2):
-        mine.lock((*table, row), "write", PYTHON)
-    wanted = theirs.ask(table, "write", PYTHON)
-    eventually_queued(erlang, table, PYTHON, 3)
-    asked = mine.ask(other, "write", PYTHON)
-    wanted.get()
-    assert not asked.done()
-    theirs.end()
-    assert len(asked.result(5).deadlocks) == 1
-    mine.end()
-
-
 # --- Three parties
 
 PLACES = [[PYTHON] * 3, [ERLANG] * 3, [PYTHON, ERLANG, PYTHON], [ERLANG, PYTHON, ERLANG]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pykka
 import pytest
 
 import locks
@@ -177,85 +176,6 @@ def test_majority_of_three_lock_servers_of_both_kinds(
 # --- What the original can't do
 
 
-def test_unlock_and_fencing_tokens_are_refused_on_the_original(
-    node: locks.node.Node, erlang: Erlang, fresh: Fresh
-) -> None:
-    """Both say why, and change nothing; the lock goes when the transaction ends."""
-    lock_id = fresh()
-    agent, _ = locks.begin_transaction([(lock_id, "write", [ERLANG])], timeout=5)
-    with pytest.raises(locks.MisuseError, match="runs the Erlang original"):
-        locks.unlock(agent, lock_id)
-    with pytest.raises(locks.errors.InvalidOption, match="runs the Erlang original"):
-        locks.fencing_token(agent, lock_id)
-    locks.ensure_held(agent, lock_id)
-    locks.end_transaction(agent)
-    eventually_queued(erlang, lock_id, ERLANG, 0)
-
-
-def test_a_wish_given_up_at_the_original_goes_with_the_transaction(
-    node: locks.node.Node, erlang: Erlang, fresh: Fresh
-) -> None:
-    """After a timeout the request stays in the queue; a later grant does no harm, asking again works."""
-    lock_id, other = fresh(), fresh()
-    holder = ErlangClient(erlang, "holder")
-    holder.lock(lock_id, "write", ERLANG)
-    agent = locks.spawn_agent()
-    with pytest.raises(locks.LockTimeout):
-        locks.lock(agent, lock_id, "write", [ERLANG], timeout=0.2)
-    assert locks.lock_info(agent) == []
-    holder.end()
-    assert locks.lock(agent, other, "write", [ERLANG], timeout=5).status == "have_all_locks"
-    assert len(queue_at(erlang, lock_id, ERLANG)) == 1  # it has it, and does not know
-    assert locks.lock(agent, lock_id, "write", [ERLANG], timeout=5).status == "have_all_locks"
-    locks.end_transaction(agent)
-    eventually_queued(erlang, lock_id, ERLANG, 0)
-    eventually_queued(erlang, other, ERLANG, 0)
-
-
-def test_each_side_sees_the_clients_of_the_other(
-    node: locks.node.Node, erlang: Erlang, fresh: Fresh
-) -> None:
-    """In a queue, the client of a Python agent is the actor that asks, on both kinds of servers."""
-    lock_id = fresh()
-    told: list[Any] = []
-    mine = Keeper.start(told)
-    agent = locks.spawn_agent(client=mine)
-    mine.ask(lambda: locks.lock(agent, lock_id, "write", [PYTHON, ERLANG], timeout=5))
-    theirs = ErlangClient(erlang, "theirs")
-    wanted = theirs.ask(lock_id, "write", PYTHON, ERLANG)
-    eventually_queued(erlang, lock_id, ERLANG, 2)
-    eventually_queued(erlang, lock_id, PYTHON, 2)
-    eventually(lambda: len(clients_known_to(erlang, theirs)) == 4)
-    (client,) = {pid for pid in clients_known_to(erlang, theirs) if pid.node == PYTHON}
-    assert client.number != agent.id.created
-    erlang.call("main", "driver", "send", client, "are you the client?")
-    eventually(lambda: told == ["are you the client?"])
-    mine.stop()
-    wanted.get()
-    theirs.end()
-
-
-def clients_known_to(erlang: Erlang, client: ErlangClient) -> list[Pid]:
-    """The clients in all queues that the agent of an Erlang client was told."""
-    _, rows = erlang.call("looks", "locks_agent", "lock_info", client.agent)
-    return [entry[2] for row in rows for group in row[4] for entry in group[1]]
-
-
-class Keeper(pykka.ThreadingActor):
-    """Keeps what it is told, and does what it is asked."""
-
-    def __init__(self, told: list[Any]) -> None:
-        super().__init__()
-        self.told = told
-
-    def on_receive(self, message: Any) -> Any:
-        """Keep text; call anything else."""
-        if isinstance(message, str):
-            self.told.append(message)
-            return None
-        return message()
-
-
 # --- Who is no more
 
 
@@ -321,24 +241,6 @@ def test_the_death_of_an_erlang_node(
     mine.end()
 
 
-def test_the_death_of_a_lock_server_of_the_original(
-    node: locks.node.Node, more_erlang: Callable[..., Erlang], fresh: Fresh
-) -> None:
-    """Its node stays: the loss is told all the same, and a new lock server is found."""
-    other = more_erlang("g@127.0.0.1")
-    assert node.connect(other.name)
-    mine = PythonClient(await_nodes=True)
-    lock_id = fresh()
-    mine.lock(lock_id, "write", other.name)
-    other.call("main", "application", "stop", Atom("locks"))
-    assert mine.agent.lost.wait(5)
-    assert node.nodes() == sorted({ERLANG, other.name})
-    assert other.name not in node.alive
-    other.call("main", "driver", "start_locks")
-    mine.do(locks.await_all_locks, mine.agent, timeout=10).result(12)
-    mine.end()
-
-
 def test_the_death_of_a_python_node(
     node: locks.node.Node, erlang: Erlang, world: World, fresh: Fresh
 ) -> None:
@@ -362,47 +264,4 @@ def test_the_death_of_a_python_node(
     assert reason[0] == Atom("cannot_lock_objects")
 
 
-def test_an_erlang_agent_awaits_a_python_node(
-    node: locks.node.Node, erlang: Erlang, world: World, fresh: Fresh
-) -> None:
-    """With `await_nodes`, it asks to be told when there is a lock server again, and claims anew."""
-    mortal = world.worker("r@127.0.0.1", epmd=True)
-    assert mortal.do("connect", peer=ERLANG)
-    lock_id = fresh()
-    patient = ErlangClient(erlang, "patient", await_nodes=True)
-    patient.lock(lock_id, "write", mortal.name)
-    mortal.kill()
-    eventually(lambda: Atom(mortal.name) not in erlang.call("main", "erlang", "nodes"))
-    again = world.worker(mortal.name, epmd=True)
-    assert again.do("connect", peer=ERLANG)
-    eventually(lambda: len(again.do("holders", lock_id=list(lock_id))) == 1)
-    patient.end()
-    eventually(lambda: again.do("holders", lock_id=list(lock_id)) == [])
-
-
 # --- Watching
-
-
-def test_an_erlang_process_watches_a_lock_of_a_python_node(
-    node: locks.node.Node, erlang: Erlang, fresh: Fresh
-) -> None:
-    """First it is told that somebody has it, then each change; a lock that nobody has is silent."""
-    lock_id, free = fresh(), fresh()
-    agent, _ = locks.begin_transaction([(lock_id, "write")], timeout=5)
-    for each in (lock_id, free):
-        erlang.call("watcher", "locks", "watch", list(each), [Atom(PYTHON)])
-        eventually(lambda each=each: locks.watchers(each))
-    first = erlang.call("watcher", "driver", "message", 5000)
-    assert first == (Atom("locks_info"), list(lock_id), Atom(PYTHON), [])
-    locks.end_transaction(agent)
-    info = erlang.call("watcher", "driver", "message", 5000)
-    assert info[1][1] == list(lock_id)
-    assert info[1][4] == []
-    agent, _ = locks.begin_transaction([(free, "read")], timeout=5)
-    info = erlang.call("watcher", "driver", "message", 5000)
-    assert info[1][1] == list(free)
-    assert [group[0] for group in info[1][4]] == [Atom("r")]
-    erlang.call("watcher", "locks", "unwatch", list(free), [Atom(PYTHON)])
-    eventually(lambda: not locks.watchers(free))
-    locks.end_transaction(agent)
-    assert erlang.call("watcher", "driver", "messages", 50) == []

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.erlang.test_election import ERLANG, PUT, Theirs
 
 import locks
 import locks_leader
 from locks.values import Atom
 from locks_leader import Behaviour, Caller, ElectionState
 from tests.erlang.erlang import Erlang
-from tests.erlang.test_election import ERLANG, PUT, Theirs
 from tests.helpers import eventually
 
 _elections = itertools.count(1)
@@ -146,29 +146,3 @@ def test_they_elect_one_leader_and_share_its_state(
     assert len(started[0].state) == 6
     assert started[0].leader_call((PUT, "last", 1)) == Atom("ok")
     agreed(started)
-
-
-@pytest.mark.parametrize("apart", ["ours", "theirs"])
-def test_after_a_split_each_part_has_a_leader_and_they_meet_again(
-    node: locks.node.Node, erlang: Erlang, other: Erlang, started: list[Member], apart: str
-) -> None:
-    """What was written on both sides is there after the heal."""
-    resource = f"mixed {next(_elections)}"
-    ours = Ours(node, f"{resource} o", resource)
-    started.append(ours)
-    theirs = [Theirs(each, f"{resource} {each.name}", resource) for each in (erlang, other)]
-    started += theirs
-    agreed(started)
-    node.disconnect(other.name)
-    parts: list[list[Member]] = [[ours], list(theirs)]
-    if apart == "ours":
-        node.disconnect(ERLANG)
-    else:
-        erlang.call("main", "erlang", "disconnect_node", Atom(other.name))
-        parts = [[ours, theirs[0]], [theirs[1]]]
-    for number, part in enumerate(parts):
-        agreed(part)
-        assert part[0].leader_call((PUT, f"side {number}", 1)) == Atom("ok")
-    meet(node, other)
-    agreed(started)
-    assert {"side 0", "side 1"} <= set(started[0].state)

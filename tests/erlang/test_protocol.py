@@ -9,9 +9,7 @@ import pykka
 import pytest
 
 import locks
-from locks.model import AgentId
-from locks.otp.bytes.terms import Atom, Pid
-from locks.wire.forms import agent_of
+from locks.otp.bytes.terms import Atom
 from tests.erlang.conftest import PYTHON
 from tests.erlang.erlang import COOKIE, Erlang
 from tests.helpers import eventually
@@ -60,16 +58,6 @@ def test_net_adm_ping_reaches_a_python_node(alone: locks.node.Node, erlang: Erla
     eventually(lambda: erlang.name in alone.alive)
 
 
-def test_a_python_node_connects_to_an_erlang_node(alone: locks.node.Node, erlang: Erlang) -> None:
-    """The other way round; after `disconnect` neither has the other in its list."""
-    assert alone.connect(erlang.name)
-    assert alone.nodes() == [erlang.name]
-    eventually(lambda: P in erlang.call("main", "erlang", "nodes"))
-    assert alone.disconnect(erlang.name)
-    eventually(lambda: P not in erlang.call("main", "erlang", "nodes"))
-    assert alone.nodes() == []
-
-
 def test_another_cookie_is_refused(mapper: None, erlang: Erlang) -> None:
     """A node with another cookie gets no connection, in either direction."""
     stranger = locks.start("stranger@127.0.0.1", cookie=COOKIE + "!", epmd=True)
@@ -78,20 +66,6 @@ def test_another_cookie_is_refused(mapper: None, erlang: Erlang) -> None:
         assert erlang.call("main", "net_adm", "ping", Atom(stranger.name)) == Atom("pang")
     finally:
         locks.stop()
-
-
-def test_an_erlang_node_without_the_original_has_no_lock_server(
-    alone: locks.node.Node, more_erlang: Callable[..., Erlang]
-) -> None:
-    """It is connected but can't be asked, until the original is started there."""
-    bare = more_erlang("bare@127.0.0.1", locks=False)
-    assert alone.connect(bare.name)
-    with pytest.raises(locks.CannotServe):
-        locks.begin_transaction([(("x",), "write", [bare.name])])
-    bare.call("main", "driver", "start_locks")
-    eventually(lambda: bare.name in alone.alive)
-    agent, _ = locks.begin_transaction([(("x",), "write", [bare.name])], timeout=5)
-    locks.end_transaction(agent)
 
 
 # --- Messages
@@ -173,30 +147,4 @@ def test_the_death_of_an_erlang_node_is_noticed(
     assert kinds == [("NodeUp", mortal.name), ("NodeDown", mortal.name)]
 
 
-def test_the_end_of_a_python_node_is_noticed_by_erlang(
-    node: locks.node.Node, erlang: Erlang, actor: pykka.ActorRef[Kept]
-) -> None:
-    """Erlang's monitors of its processes are told `noconnection`, and it leaves `nodes()`."""
-    watching = erlang.call("monitors", "driver", "monitor_process", (Atom("kept"), P))
-    locks.stop()
-    assert erlang.call("monitors", "driver", "down", watching) == Atom("noconnection")
-    eventually(lambda: P not in erlang.call("main", "erlang", "nodes"))
-
-
 # --- The order of references
-
-
-def test_both_sides_order_references_alike(node: locks.node.Node, erlang: Erlang) -> None:
-    """Pids of agents of both kinds stand in the same order in Erlang and in Python."""
-    pids = [erlang.call("main", "locks", "spawn_agent", [])[1] for _ in range(5)]
-    mine = [locks.spawn_agent() for _ in range(5)]
-    for name in ("q@127.0.0.1", "a@127.0.0.1"):  # equal numbers: the node's name counts
-        pids += [Pid(pid.number, name, 1) for pid in pids[:2]]
-    pids += [Pid(agent.id.created, PYTHON, 1) for agent in mine]
-    by_erlang = erlang.call("main", "driver", "sort", pids[::-1])
-    assert [agent_of(pid) for pid in by_erlang] == sorted(map(agent_of, pids))
-    assert by_erlang == sorted(pids)
-    assert isinstance(agent_of(pids[0]), AgentId)
-    for agent in mine:
-        assert agent.id > max(agent_of(pid) for pid in pids if pid.node != PYTHON)
-        locks.end_transaction(agent)

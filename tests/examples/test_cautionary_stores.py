@@ -23,11 +23,10 @@ from examples.cautionary_tale.drafts import (
     Remove,
     Write,
 )
-from examples.cautionary_tale.findings import QUORUMS, STORES, Question, answer, called, quorums
-from examples.cautionary_tale.model import Setting, Tale
+from examples.cautionary_tale.findings import QUORUMS, STORES, Question, answer, quorums
+from examples.cautionary_tale.model import Setting
 from examples.cautionary_tale.several import Several, tell_several
 from locks.errors import InvalidOption
-from locks_lab.explorer.shortest import shortest
 
 
 def moves(setting: Setting, wanted: str) -> int | None:
@@ -55,15 +54,6 @@ def test_no_quorum_makes_another_draft_safe(draft: Draft) -> None:
     assert some < every
 
 
-def test_by_id_draft_four_goes_wrong_as_soon() -> None:
-    """In each store with as many moves: the table leaves it out."""
-    for servers, pr, pw in QUORUMS[:-1]:
-        by_time, by_id = (
-            Setting(draft, servers=servers, pr=pr, pw=pw) for draft in (FOURTH, FOURTH_BY_ID)
-        )
-        assert moves(by_time, "safe") == moves(by_id, "safe")
-
-
 @pytest.mark.explore
 def test_the_table_of_stores_says_it_all() -> None:
     """A line for each store, readable at 80 columns; "never" is what was proven."""
@@ -72,20 +62,6 @@ def test_the_table_of_stores_says_it_all() -> None:
     assert max(map(len, lines)) <= 80
     never = [line.split()[5] == "never" for line in lines[3:]]
     assert never == [pr + pw > servers for servers, pr, pw in QUORUMS]
-
-
-def test_numbers_of_primaries_have_names() -> None:
-    """As the store's users call them."""
-    assert [called(n, 5) for n in (1, 2, 3, 4, 5)] == ["one", "2", "quorum", "4", "all"]
-    assert called(1, 1) == "all"
-
-
-def test_where_all_have_to_answer_one_outage_is_enough() -> None:
-    """The unclean write: with a quorum it takes two of three."""
-    question = STORES["all of them"]
-    assert answer(question).moves == 15
-    proven = answer(question._replace(setting=question.setting._replace(pr=None, pw=None)))
-    assert (proven.moves, proven.found.states) == (None, 1_434)
 
 
 # --- Clocks
@@ -125,21 +101,6 @@ def test_a_removal_that_seems_to_be_older_brings_the_lost_write_back() -> None:
     assert moves(Setting(SECOND), "free") is None
 
 
-def test_right_clocks_are_among_the_wrong_ones() -> None:
-    """Whatever happens with right clocks may happen with wrong ones: no failure is lost."""
-    right, wrong = Tale(Setting(FIRST)), Tale(Setting(FIRST, wrong_clocks=True))
-    print("seeds 0 to 99")
-    for seed in range(100):
-        rng, state = random.Random(seed), right.start()
-        while choice := right.moves(state):
-            move = rng.choice(choice)
-            after = right.after(state, move)
-            assert after in [wrong.after(state, each) for each in wrong.moves(state)], (
-                f"seed {seed}"
-            )
-            state = after
-
-
 # --- Data sets
 
 
@@ -151,41 +112,6 @@ def test_both_workers_of_draft_three_move_on_from_each_data_set() -> None:
     assert str(found.found.violation) == "nobody processes any of the 2 data sets"
     assert moves(Setting(THIRD, servers=1, data_sets=3), "some") == 36
     assert moves(Setting(THIRD, workers=1, servers=1, data_sets=3), "live") is None
-
-
-def test_workers_that_begin_apart_get_something_done() -> None:
-    """One data set is processed in any case; not each."""
-    question = STORES["two data sets, spread"]
-    proven = answer(question)
-    assert (proven.moves, proven.found.states) == (None, 811)
-    assert answer(question._replace(wanted="live")).moves == 21
-
-
-@pytest.mark.parametrize("draft", [d for d in DRAFTS if d is not THIRD], ids=lambda d: d.name)
-def test_other_drafts_process_each_data_set_in_their_unsafe_way(draft: Draft) -> None:
-    """They are live with two data sets, as with one, and not safe."""
-    setting = Setting(draft, servers=1, data_sets=2)
-    assert moves(setting, "live") is None
-    assert moves(setting, "safe") == moves(Setting(draft, servers=1), "safe")
-
-
-@pytest.mark.explore
-def test_with_three_servers_it_is_the_same() -> None:
-    """Draft 3 with quorums: safe at two data sets, and nothing is processed."""
-    setting = Setting(THIRD, data_sets=2)
-    found = answer(Question("", setting, "some"), told=False)
-    assert (found.moves, found.found.states) == (36, 27_111)
-    assert moves(setting, "safe") is None
-    assert moves(setting._replace(spread=True), "some") is None
-
-
-def test_one_data_set_is_a_special_case_of_several() -> None:
-    """The same states, and the same number of moves to the same failure."""
-    setting = Setting(THIRD)
-    several, tale = Several(setting), Tale(setting)
-    one = shortest(tale, tale.check_live, key=tale.key)
-    same = shortest(several, several.check_live, key=several.key)
-    assert (len(same.schedule), same.states) == (len(one.schedule), one.states)
 
 
 def test_a_schedule_of_several_data_sets_is_told_whole() -> None:
@@ -228,12 +154,6 @@ def test_stores_that_make_no_sense_are_refused(setting: Setting, complaint: str)
         answer(Question("", setting, "safe"))
 
 
-def test_of_one_data_set_nobody_asks_for_some() -> None:
-    """There it is the same as live."""
-    with pytest.raises(InvalidOption, match="wanted='some': give one of safe, live, free"):
-        answer(Question("", Setting(FIRST), "some"))
-
-
 # --- Drafts that can't be searched
 
 
@@ -260,23 +180,6 @@ def test_a_draft_that_depends_on_chance_is_refused() -> None:
         InvalidOption, match=r"'mine' is not deterministic: after the answers \(Lock"
     ):
         asked(at_random)
-
-
-def test_a_draft_that_remembers_other_runs_is_refused() -> None:
-    """Also if it is the first action, and if it differs only after a while."""
-    for calls in (1, 2, 5):
-        runs: list[int] = []
-
-        def with_memory(me: int, runs: list[int] = runs, calls: int = calls) -> Any:
-            runs.append(me)
-            if len(runs) <= calls:
-                yield Read(1)
-            yield Write(3)
-            yield Process(4)
-            return None
-
-        with pytest.raises(InvalidOption, match="Let it depend on its ID and the answers alone"):
-            asked(with_memory)
 
 
 def test_a_draft_that_does_not_end_is_refused() -> None:
@@ -309,24 +212,6 @@ def test_a_draft_that_does_not_end_is_refused() -> None:
     assert sys.gettrace() is before
 
 
-def test_a_draft_with_a_loop_that_ends_is_searched() -> None:
-    """It looks three times, and is no safer than one that looks once."""
-
-    def looking(me: int) -> Any:
-        for _ in range(3):
-            if not (yield Read(1)).exists:
-                break
-        else:
-            return 2
-        yield Write(3)
-        yield Process(4)
-        yield Remove(5)
-        return None
-
-    assert asked(looking, "safe") == 14
-    assert asked(looking) is None
-
-
 # --- The program
 
 
@@ -350,25 +235,3 @@ def test_a_store_can_be_chosen(
     assert said in told
     assert "Draft 1: two workers on one data set?" in told
     assert max(map(len, told.splitlines())) <= 80
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ("--pr one", "--pr goes with --draft"),
-        ("--tell table --data-sets 2", "--data-sets goes with --draft"),
-        ("--draft 1 --pw none", "--pw none: give a number, one, quorum, or all"),
-        ("--draft 1 --pr 4", "pr=4: give 1 to 3"),
-        ("--draft 1 --workers 0", "workers=0"),
-        ("--draft 1 --data-sets 0", "data_sets=0"),
-        ("--draft 1 --n-val 0", "servers=0"),
-    ],
-)
-def test_a_store_that_makes_no_sense_is_an_error_of_usage(
-    arguments: str, complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Status 2, and what is wrong."""
-    with pytest.raises(SystemExit) as caught:
-        main(arguments.split())
-    assert caught.value.code == 2
-    assert complaint in capsys.readouterr().err

@@ -24,10 +24,8 @@ from examples.cautionary_tale.drafts import (
     THIRD,
     Create,
     Draft,
-    Lock,
     Process,
     Read,
-    Value,
 )
 from examples.cautionary_tale.findings import (
     ANSWERS,
@@ -49,14 +47,12 @@ from examples.cautionary_tale.majority import (
     at_random,
     cut_off,
     explore_part,
-    minority,
 )
-from examples.cautionary_tale.model import Copy, Setting, State, Tale
+from examples.cautionary_tale.model import Setting, State, Tale
 from examples.cautionary_tale.stories import story, tell
 from locks.core.agent import requests as requests
 from locks.errors import InvalidOption
 from locks.model import Require
-from locks_lab.explorer.explore import TooManyStates
 from locks_lab.explorer.shortest import shortest
 from locks_lab.worlds.host import Violation
 from tests.helpers import EXPLORE
@@ -243,31 +239,6 @@ def test_with_two_outages_no_draft_is_live(draft: Draft) -> None:
     assert (found.moves, str(found.found.violation)) == (12, "nobody processes the data set")
 
 
-def test_the_tales_unclean_write_lands_on_a_primary_and_two_fallbacks() -> None:
-    """It is told so, and that its worker is told that it has failed."""
-    question = OTHERS["unclean write"]
-    told = list(tell(Tale(question.setting), answer(question).found.schedule))
-    assert told[3].startswith(
-        "Worker #1 writes its ID to C, the fallback of A and the fallback of B."
-    )
-    assert "learns that the write has failed" in told[3]
-
-
-@pytest.mark.slow
-def test_draft_four_leaves_the_lock_of_the_worker_that_moves_on() -> None:
-    """Even where nothing fails: one removes its own lock, and has not seen the other's."""
-    found = answer(OTHERS["left behind"])
-    assert (found.moves, str(found.found.violation)) == (25, "a lock stays that nobody holds")
-    assert [worker.doing for worker in found.found.path[-1].workers] == ["moved on", "done"]
-
-
-def test_without_outages_no_lock_is_left_behind_in_turn() -> None:
-    """Only what fails makes locks come back: not deletions by themselves, however they are forgotten."""
-    for forget in ("never", "all", "each"):
-        setting = Setting(FIRST, in_turn=True, forget=forget)
-        assert answer(Question("", setting, "free")).moves is None
-
-
 # --- The model itself
 
 
@@ -276,11 +247,6 @@ def test_a_store_that_looks_and_writes_in_one_step_is_not_accused(wanted: str) -
     """With a register on one server, three workers are safe, live, and leave no lock."""
     found = answer(RIGHT[wanted])
     assert (found.moves, found.found.states) == (None, 1_660)
-
-
-def test_draft_one_on_one_server_still_fails() -> None:
-    """It is not the number of servers: to look and to write are two steps."""
-    assert answer(Question("", Setting(FIRST, servers=1), "safe")).moves == 10
 
 
 @pytest.mark.parametrize("draft", [FIRST, THIRD], ids=name)
@@ -312,29 +278,6 @@ def test_random_schedules_end_in_states_that_were_visited() -> None:
             assert tale.key(state) in seen, f"seed {seed}"
             state = tale.after(state, rng.choice(moves))
         assert all(worker.doing in ("moved on", "gave up", "done") for worker in state.workers)
-
-
-def test_versions_merge_as_they_should() -> None:
-    """What one has seen and no longer has was replaced; else both are in conflict, or the last wins."""
-    keeps, picks = Tale(Setting(THIRD)), Tale(Setting(FIRST))
-    one, deleted, two = Copy(0b001, 0b001), Copy(0b010, 0b011), Copy(0b100, 0b100)
-    for tale in (keeps, picks):
-        assert tale._merged(one, deleted, (0, 1)) == deleted
-        assert tale._merged(deleted, one, (0, 1)) == deleted
-        assert tale._merged(one, Copy(), ()) == one
-    assert keeps._merged(one, two, ()) == Copy(0b101, 0b101)
-    assert picks._merged(one, two, (0, 2)) == Copy(0b100, 0b101)
-    assert picks._merged(one, two, (2, 0)) == Copy(0b001, 0b101)
-
-
-def test_what_a_worker_sees_of_a_lock() -> None:
-    """No value, its own, another one's, or several in conflict."""
-    assert not Lock().exists
-    assert not Lock((Value(1),)).of_another(1)
-    assert Lock((Value(2),)).of_another(1)
-    both = Lock((Value(1), Value(2)))
-    assert both.siblings
-    assert not both.of_another(1)
 
 
 @pytest.mark.parametrize(
@@ -374,18 +317,6 @@ def test_drafts_that_make_no_sense_prove_nothing(
     question = Question("", Setting(Draft("own", program, True, "")), "safe")
     with pytest.raises(InvalidOption, match=complaint):
         answer(question)
-
-
-def test_what_nobody_can_want_is_refused() -> None:
-    """With what can be wanted."""
-    with pytest.raises(InvalidOption, match="wanted='fair': give one of safe, live, free"):
-        answer(Question("", Setting(FIRST), "fair"))  # type: ignore[arg-type]
-
-
-def test_scenes_that_do_not_happen_are_found() -> None:
-    """A scenario whose worker takes another step is no proof of anything."""
-    with pytest.raises(Violation, match="worker 1 does Read"):
-        follow(Tale(Setting(FIRST)), [(1, 3, "")])
 
 
 # --- The same with locks
@@ -438,23 +369,6 @@ def test_random_schedules_find_a_lock_that_less_than_a_majority_has(
     assert {step.nodes for script in failure.plan.scripts for step in script} <= {(), NODES}
 
 
-def test_a_part_that_is_too_large_proves_nothing() -> None:
-    """It says so, and does not pass for explored."""
-    with pytest.raises(TooManyStates):
-        explore_part(PARTS[0], limit=100)
-
-
-def test_a_minority_waits() -> None:
-    """Cut off with one node of three, worker 1 gets nothing until it sees another one again."""
-    told = list(minority())
-    waits = told.index("=> worker 2 has the lock; worker 1 waits.")
-    assert told[waits - 1] == "  Client 2 has all that it asked for."
-    mended = told.index("n1 sees n2 again.")
-    assert waits < mended
-    assert not any("Client 1 has all" in line for line in told[:mended])
-    assert told[-1] == "=> worker 1 has the lock."
-
-
 def test_whoever_is_cut_off_with_the_lock_has_the_smaller_token() -> None:
     """The others go on without it, and a resource can tell whom to refuse."""
     tokens = re.findall(r"Client (\d) has the fencing token (\d+)", "\n".join(cut_off()))
@@ -472,38 +386,6 @@ def test_the_table_says_it_all() -> None:
     assert len(lines) == 2 + len(DRAFTS)
     assert max(map(len, lines)) <= 80
     assert [line.split()[-1] for line in lines[2:]] == ["once", "once", "nobody", "once", "once"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "what"),
-    [
-        (["--draft", "2"], "20 moves"),
-        (["--tell", "unclean write"], "14 moves"),
-        (["--tell", "table"], "shortest failure"),
-        (["--tell", "register"], "1,660 states"),
-        (["--tell", "minority"], "worker 1 waits"),
-        (["--tell", "cut off"], "token 3"),
-    ],
-)
-def test_the_program_tells_parts_alone(
-    arguments: list[str], what: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One draft or one story, readable at 80 columns."""
-    assert main(arguments) == 0
-    said = capsys.readouterr().out
-    assert what in said
-    assert max(map(len, said.splitlines())) <= 80
-
-
-@pytest.mark.parametrize("arguments", [["--draft", "5"], ["--tell", "lies"], ["--loud"]])
-def test_wrong_arguments_are_refused(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A wrong argument is an error of usage (status 2)."""
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
-    assert caught.value.code == 2
-    assert "usage:" in capsys.readouterr().err
 
 
 @pytest.mark.explore

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -46,17 +46,6 @@ def test_abort_leaves_nothing(store: Store) -> None:
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert content(store) == {"a": "1"}
-
-
-def test_blocks_may_end_early(store: Store) -> None:
-    """`commit` and `abort` within a `with` block are the end; the block does nothing more."""
-    with store.begin() as tx:
-        tx.put("a", "1")
-        tx.commit()
-    with store.begin() as tx:
-        tx.put("a", "2")
-        tx.abort()
     assert content(store) == {"a": "1"}
 
 
@@ -129,25 +118,6 @@ def test_no_phantoms(store: Store) -> None:
     reader.commit()
 
 
-def test_own_reads_do_not_move_it_up(store: Store) -> None:
-    """Who has read a key and then writes it stays where it is."""
-    with store.begin() as tx:
-        before = tx.timestamp
-        tx.get("a")
-        tx.scan()
-        tx.put("a", "1")
-        assert tx.timestamp == before
-
-
-def test_write_too_old(store: Store) -> None:
-    """A write below a version that is committed moves up: who commits last is seen last."""
-    late = store.begin()
-    put(store, a="1")
-    late.put("a", "2")
-    late.commit()
-    assert content(store) == {"a": "2"}
-
-
 def test_lost_update_is_refused(store: Store) -> None:
     """Two that read and then write the same key: the second one has to run again."""
     one, two = store.begin(), store.begin()
@@ -172,34 +142,6 @@ def test_write_skew_is_refused(store: Store) -> None:
     assert content(store) == {"b": "1"}
 
 
-def test_moved_up_with_its_reads(store: Store) -> None:
-    """Who moves up and has read only what is still the same goes on, and holds its reads there."""
-    put(store, kept="1", other="1")
-    mover, reader, late = store.begin(), store.begin(), store.begin()
-    assert mover.get("kept") == "1"
-    assert reader.get("written") is None
-    mover.put("written", "2")
-    assert mover.timestamp > late.timestamp
-    late.put("kept", "3")  # it was read above this by the mover
-    assert late.timestamp > mover.timestamp
-    late.commit()
-    mover.commit()
-    reader.commit()
-
-
-def test_moving_up_lets_readers_go(store: Store, pool: ThreadPoolExecutor) -> None:
-    """A reader that waits for an intent goes on when the intent has moved above it."""
-    writer, reader, other = store.begin(), store.begin(), store.begin()
-    writer.put("a", "1")
-    assert other.get("b") is None
-    found = pool.submit(reader.get, "a")
-    eventually(lambda: waits(store, reader))
-    writer.put("b", "1")  # moves up above `other`
-    assert found.result(LIMIT) is None
-    for tx in (writer, reader, other):
-        tx.commit()
-
-
 def test_deadlock(store: Store, pool: ThreadPoolExecutor) -> None:
     """Two that wait for each other: the younger one is aborted, the older one goes on."""
     one, two = store.begin(), store.begin()
@@ -213,44 +155,6 @@ def test_deadlock(store: Store, pool: ThreadPoolExecutor) -> None:
     one.commit()
     assert content(store) == {"a": "1", "b": "1"}
     assert store.counted["deadlocks"] == 1
-
-
-def test_priority_decides_in_a_deadlock(store: Store, pool: ThreadPoolExecutor) -> None:
-    """Where all have priorities the lowest one is aborted, though it is the older one."""
-    one, two = store.begin(priority=0), store.begin(priority=1)
-    one.put("a", "1")
-    two.put("b", "2")
-    waiting = pool.submit(one.put, "b", "1")
-    eventually(lambda: waits(store, one))
-    two.put("a", "2")
-    with pytest.raises(TxnDeadlockAborted):
-        waiting.result(LIMIT)
-    two.commit()
-    assert content(store) == {"a": "2", "b": "2"}
-
-
-def test_first_come_first_served(store: Store, pool: ThreadPoolExecutor) -> None:
-    """Writers that wait for one key get it in the order in which they came."""
-    holder = store.begin()
-    holder.put("a", "")
-    order: list[int] = []
-
-    def write(tx: Transaction) -> None:
-        tx.put("a", str(tx.id))
-        order.append(tx.id)
-        tx.commit()
-
-    waiting: list[Future[None]] = []
-    ids = []
-    for _ in range(4):
-        tx = store.begin()
-        ids.append(tx.id)
-        waiting.append(pool.submit(write, tx))
-        eventually(lambda: waits(store, tx))  # noqa: B023
-    holder.commit()
-    for each in waiting:
-        each.result(LIMIT)
-    assert order == ids
 
 
 def test_run_runs_again(store: Store) -> None:
@@ -275,25 +179,6 @@ def test_run_runs_again(store: Store) -> None:
     assert len(attempts) == 2
 
 
-def test_caught_abort_is_no_commit(store: Store) -> None:
-    """A function that catches the abort and goes on is run again nevertheless."""
-    attempts = []
-
-    def careless(tx: Transaction) -> None:
-        attempts.append(tx)
-        tx.get("a")
-        if len(attempts) == 1:
-            put(store, a="x")
-        try:
-            tx.put("a", "y")
-        except Restart:
-            return
-
-    store.run(careless)
-    assert len(attempts) == 2
-    assert content(store) == {"a": "y"}
-
-
 # --- Snapshots and vacuum -------------------------------------------------------------------------
 
 
@@ -306,42 +191,6 @@ def test_snapshots_of_the_past(store: Store) -> None:
             assert [key for key, _ in snapshot.scan("k")] == [f"k{m}" for m in range(n + 1)]
     with store.begin(at=stamps[0] - 1) as snapshot:
         assert snapshot.scan() == []
-
-
-def test_snapshot_waits_for_nobody_above_it(store: Store) -> None:
-    """Everything is being rewritten, and a snapshot below that is read without a wait."""
-    put(store, a="1", b="1")
-    at = store.oracle.last
-    writer = store.begin()
-    writer.put("a", "2")
-    writer.delete("b")
-    with store.begin(at=at) as snapshot:
-        assert snapshot.scan() == [("a", "1"), ("b", "1")]
-        writer.commit()
-        assert snapshot.scan() == [("a", "1"), ("b", "1")]
-
-
-def test_snapshot_at_an_intent_waits(store: Store, pool: ThreadPoolExecutor) -> None:
-    """At or above an intent it has to wait, or it would see something else the next time."""
-    writer = store.begin()
-    writer.put("a", "1")
-    snapshot = store.begin(at=writer.timestamp)
-    found = pool.submit(snapshot.get, "a")
-    eventually(lambda: waits(store, snapshot))
-    writer.commit()
-    assert found.result(LIMIT) == "1"
-    snapshot.commit()
-
-
-def test_snapshot_holds_writers_above_it(store: Store) -> None:
-    """What a snapshot has read stays as it is: an older transaction that comes to write moves up."""
-    writer = store.begin()
-    with store.begin(at=store.oracle.last) as snapshot:
-        assert snapshot.get("a") is None
-        writer.put("a", "1")
-        writer.commit()
-        assert writer.timestamp > snapshot.timestamp
-        assert snapshot.get("a") is None
 
 
 def test_vacuum(store: Store) -> None:

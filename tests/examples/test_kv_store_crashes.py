@@ -155,17 +155,3 @@ def test_second_store_is_told_the_truth(tmp_path: Path) -> None:
         assert store.run(lambda tx: tx.get("a")) == "1"
     with Store(path) as store:
         assert store.run(lambda tx: tx.get("a")) == "1"
-
-
-def test_store_that_has_failed_is_named_too(tmp_path: Path) -> None:
-    """It has the file still, and nobody else does."""
-    path = str(tmp_path / "store.db")
-    store = Store(path)
-    store.run(lambda tx: tx.put("a", "1"))
-    with pytest.raises(StoreFailed):
-        store.storage._run("SELECT nonsense")
-    with pytest.raises(StoreFailed, match="another Store of this process"):
-        Store(path)
-    store.close()
-    with Store(path) as store:
-        assert store.run(lambda tx: tx.get("a")) == "1"

@@ -16,13 +16,10 @@ from hypothesis import strategies as st
 
 from examples.kv_store import (
     END,
-    Oracle,
     ReadCache,
-    Restart,
     Store,
     StoreFailed,
     Transaction,
-    TransactionOver,
     TxnDeadlockAborted,
 )
 from examples.kv_store.latches import Latches, overlap
@@ -50,17 +47,6 @@ def test_restart(tmp_path: Path) -> None:
         store.vacuum(store.oracle.last)
     with Store(path) as store, pytest.raises(InvalidOption):
         store.begin(at=first)
-
-
-def test_timestamps_rise_over_restarts_without_a_commit(tmp_path: Path) -> None:
-    """Timestamps that left no trace in the data are not given out again either."""
-    path = str(tmp_path / "store.db")
-    seen = []
-    for _ in range(3):
-        with Store(path) as store:
-            oracle = Oracle(store.storage, block=7)
-            seen += [oracle.next() for _ in range(20)]
-    assert seen == sorted(set(seen))
 
 
 def test_foreign_files_are_refused(tmp_path: Path) -> None:
@@ -106,20 +92,6 @@ def test_failure_of_the_file_wakes_those_who_wait(
         assert content(store) == {"a": "1"}
 
 
-def test_close_wakes_those_who_wait(pool: ThreadPoolExecutor) -> None:
-    """`close` aborts what is open; who waits for a lock is told that the store is closed."""
-    store = Store()
-    one, two = store.begin(), store.begin()
-    one.put("a", "1")
-    waiting = pool.submit(two.put, "a", "2")
-    eventually(lambda: waits(store, two))
-    store.close()
-    with pytest.raises(StoreFailed, match=r"closed|ended"):
-        waiting.result(LIMIT)
-    with pytest.raises(StoreFailed, match="closed"):
-        store.begin(at=0)
-
-
 def test_close_while_others_write(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
     """Each is told, none hangs, and what was said to be committed is there."""
     for turn in range(10):
@@ -142,56 +114,6 @@ def test_close_while_others_write(tmp_path: Path, pool: ThreadPoolExecutor) -> N
                 done.result(LIMIT)
         with Store(path) as store:
             assert set(committed) <= set(content(store))
-
-
-def test_block_whose_store_was_closed_is_no_commit(tmp_path: Path) -> None:
-    """It does not end as if all were well."""
-    store = Store(str(tmp_path / "store.db"))
-
-    def body() -> None:
-        with store.begin() as tx:
-            tx.put("a", "1")
-            store.close()
-
-    with pytest.raises(StoreFailed, match="closed"):
-        body()
-
-
-def test_failed_store_is_closed_with_all_that_is_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a failure of the file `close` gives it free, so that it can be opened anew."""
-    path = str(tmp_path / "store.db")
-    store = Store(path)
-    one, two = store.begin(), store.begin()
-    one.put("a", "1")
-    two.put("b", "1")
-    failing = sqlite3.connect(":memory:")
-    failing.close()
-    with monkeypatch.context() as patch:
-        patch.setattr(store.storage, "_db", failing)
-        with pytest.raises(StoreFailed):
-            one.commit()
-    store.close()
-    with Store(path) as store:
-        assert content(store) == {}
-
-
-def test_odd_names_of_files() -> None:
-    """What can't be the name of a file is refused as such."""
-    for name in ("a\0b", "\ud800", None, 7):
-        with pytest.raises(InvalidOption, match="is not the name of a file"):
-            Store(name)  # type: ignore[arg-type]
-
-
-def test_value_that_is_too_long(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is refused before SQLite sees it, which would be the end of the store."""
-    monkeypatch.setattr("examples.kv_store.store.LONGEST", 10)
-    with store.begin() as tx:
-        tx.put("a", "x" * 10)
-        with pytest.raises(InvalidOption, match="a value of 11 characters is too long"):
-            tx.put("a", "x" * 11)
-    assert content(store) == {"a": "x" * 10}
 
 
 # --- Interrupts -----------------------------------------------------------------------------------
@@ -285,40 +207,6 @@ def test_bad_input(store: Store, job: Callable[[Transaction], object], complaint
         with pytest.raises(InvalidOption, match=complaint):
             job(tx)
         assert state(store) == before
-
-
-def test_bad_options(store: Store) -> None:
-    """Timestamps that there are not yet, or never; writes in a snapshot; negative retries."""
-    put(store, a="1")
-    for at in (-1, store.oracle.last + 1, "1", 1.0):
-        with pytest.raises(InvalidOption, match="name a timestamp from 0 to"):
-            store.begin(at=at)  # type: ignore[arg-type]
-        with pytest.raises(InvalidOption, match="is not a timestamp"):
-            store.vacuum(at)  # type: ignore[arg-type]
-    with pytest.raises(InvalidOption, match="retries"):
-        store.run(lambda tx: None, retries=-1)
-    with store.begin(at=1) as snapshot:
-        with pytest.raises(InvalidOption, match="in a snapshot"):
-            snapshot.put("a", "2")
-        with pytest.raises(InvalidOption, match="in a snapshot"):
-            snapshot.delete("a")
-    assert content(store) == {"a": "1"}
-
-
-def test_use_after_the_end(store: Store) -> None:
-    """A transaction that has ended refuses everything, and says how it ended."""
-    done = store.begin()
-    done.commit()
-    lost = store.begin()
-    lost.get("a")
-    put(store, a="1")
-    with pytest.raises(Restart):
-        lost.put("a", "2")
-    for tx, why in ((done, "committed"), (lost, "may have been changed")):
-        for job in (tx.commit, tx.scan, lambda: tx.get("a"), lambda: tx.put("a", "")):  # noqa: B023
-            with pytest.raises(TransactionOver, match=why):
-                job()
-    assert content(store) == {"a": "1"}
 
 
 # --- Parts ----------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import gevent
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -366,27 +365,3 @@ def run_threads(seed: int, number: int) -> None:
         judge(records, store)
         left_nothing_behind(store)
         assert store.counted["deadlocks"] + store.counted["restarts"] > 0
-
-
-def test_greenlets_are_serialisable() -> None:
-    """Eight greenlets in one thread: who waits lets the others run."""
-    outcome: list[Any] = []
-
-    def body() -> None:
-        with Store() as store:
-            records: list[Record] = []
-            greenlets = [
-                gevent.spawn(client, store, n, 30, records, gevent.sleep) for n in range(8)
-            ]
-            gevent.joinall(greenlets, timeout=60, raise_error=True)
-            outcome.append((len(records), complaints(records, content(store)), store.counted))
-            left_nothing_behind(store)
-        gevent.get_hub().destroy(destroy_loop=True)
-
-    thread = threading.Thread(target=body)  # a thread of its own, for the hub that it leaves
-    thread.start()
-    thread.join()
-    ((number, found, counted),) = outcome
-    assert (number, found) == (8 * 30, [])
-    assert counted["deadlocks"] > 0
-    assert counted["restarts"] > 0

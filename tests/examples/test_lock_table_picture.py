@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from examples.lock_table_picture import example, picture
-from locks.mvcc import Intent, LockState, LockTable, Place, Request, Txn
+from locks.mvcc import Intent, LockTable, Request, Txn
 
 
 def test_each_request_leads_to_what_it_waits_for() -> None:
@@ -31,12 +31,3 @@ def test_a_place_that_is_kept_is_dashed() -> None:
     table.add_discovered_lock(guard, Intent("y", ann))
     drawn = picture(table.states())
     assert drawn.count("-->") == drawn.count("-.->") == 1
-
-
-def test_what_could_mean_something_to_mermaid_is_escaped() -> None:
-    """Names and keys are shown as they are, whatever is in them; an empty table is an empty picture."""
-    txn = Txn('a"] --> b["', 1)
-    drawn = picture([LockState('"];', txn, queued_writers=(Place(1, txn, True),))])
-    assert drawn.count('"') == 6
-    assert drawn.count("-->") == 1
-    assert picture([]) == "flowchart RL"

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
@@ -95,15 +91,6 @@ def test_only_locks_for_each_task_starve_the_others(monkeypatch: pytest.MonkeyPa
     assert late(BY_LOCKS[0]) > 2 * late(BY_OWNERSHIP[1])
 
 
-def test_shares_of_the_time_are_shares() -> None:
-    """What a worker does with its time adds up to no more than all of it."""
-    for way in WAYS:
-        figures = took(way, "skewed", nap=0.0001)
-        shares = (figures.executing, figures.waiting, figures.idle)
-        assert all(share >= 0 for share in shares)
-        assert sum(shares) == pytest.approx(1), way
-
-
 def test_a_way_without_coordination_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The example fails when two workers are on one resource, or a task is done twice."""
 
@@ -142,54 +129,3 @@ def test_preconditions_of_the_text_are_checked() -> None:
 
 
 # --- The command line -----------------------------------------------------------------------------
-
-SMALL = ["--tasks", "200", "--workers", "3", "--groups", "8", "--nap", "0"]
-
-
-def run(*arguments: str) -> None:
-    """Run it as the command line does; it starts a node of its own."""
-    locks.stop()
-    assert three_ways.main([*SMALL, *arguments]) == 0
-
-
-def test_json_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--json` has all figures of all ways with both inputs, and what was asked for."""
-    run("--json")
-    printed = capsys.readouterr()
-    found: dict[str, Any] = json.loads(printed.out)
-    assert found["tasks"] == 200
-    assert found["workers"] == 3
-    assert set(found) == {"tasks", "workers", "groups", "nap", "seed", "ways"}
-    assert [row["way"] for row in found["ways"]["skewed"]] == list(WAYS)
-    assert len(found["ways"]["all different"]) == 4
-    for rows in found["ways"].values():
-        for row in rows:
-            assert set(row) == set(Figures.__dataclass_fields__)
-            assert set(row["others"]) == {"median", "95 %", "last"}
-    assert "agree-" in printed.err, "the tables are still there to be read"
-
-
-def test_tables_have_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is printed fits in a terminal, and names each way."""
-    run()
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
-    for way in WAYS:
-        assert sum(line.startswith(way) for line in lines) >= 2
-
-
-def test_plot_is_drawn(tmp_path: Path) -> None:
-    """`--plot` writes an SVG file with a line for each way that it shows."""
-    file = tmp_path / "plot.svg"
-    run("--plot", str(file))
-    labels = {element.text for element in ElementTree.parse(file).iter() if element.text}
-    assert {"lock for each task", "locks.ownership", "same, hot one apart"} <= labels
-
-
-@pytest.mark.parametrize("wrong", ["--tasks=39", "--workers=0", "--groups=1", "--nap=-1", "--x"])
-def test_wrong_arguments_are_refused(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A wrong size is an error of the command line (status 2) that names it."""
-    with pytest.raises(SystemExit) as ended:
-        three_ways.main([wrong])
-    assert ended.value.code == 2
-    assert wrong.split("=")[0] in capsys.readouterr().err

@@ -14,12 +14,11 @@ from collections.abc import Sequence
 import pytest
 
 from locks_lab.commands.explore import Search, explore_all, searches
-from locks_lab.explorer.explore import Explored, TooManyStates, explore
-from locks_lab.explorer.small_worlds import Kind, is_ring, ring, small_worlds, start
+from locks_lab.explorer.explore import Explored, explore
+from locks_lab.explorer.small_worlds import Kind, ring, small_worlds, start
 from locks_lab.schedules.schedule import run
 from locks_lab.worlds.host import Violation
 from locks_lab.worlds.network import Network, Party
-from locks_lab.worlds.script import parse_script
 from locks_lab.worlds.world import Faults, World
 from tests.helpers import EXPLORE
 from tests.model.test_rings import orders
@@ -345,26 +344,6 @@ def reports(world: World) -> tuple[int, ...]:
     return tuple(len(client.reports) for client in world.clients)
 
 
-def test_it_may_begin_in_the_middle() -> None:
-    """Where agents have been told of a deadlock, and have not looked yet, it goes on from there."""
-    world = World(["write a; write b", "write b; write a"])
-    for number in (1, 2, 1, 2):
-        world.step(number)
-        world.deliver("n1")
-        world.deliver_between("n1", 1)
-        world.deliver_between("n1", 2)
-    assert world.unsettled
-    outcome = explore(world)
-    assert outcome.surrenders == (1, 1)
-    assert outcome.terminal
-
-
-def test_too_many_states_are_no_success() -> None:
-    """Whoever exceeds the limit is told so."""
-    with pytest.raises(TooManyStates, match="more than 50 states"):
-        explore(World(["write a; write b", "write b; write a"]), 50)
-
-
 def test_who_waits_for_a_node_that_is_down_is_not_stuck() -> None:
     """A client that awaits its node waits for it at the end; one that doesn't has failed."""
     for await_nodes in (False, True):
@@ -401,11 +380,3 @@ def test_worlds_of_a_kind_differ_in_more_than_names() -> None:
     assert first.scripts == ring((0, 1, 2))
     held = start(first, held=True)
     assert all(client.told for client in held.clients)
-
-
-def test_what_a_ring_is() -> None:
-    """Each client takes one lock and then the next one's; a smaller circle with others is none."""
-    assert is_ring(ring((0, 2, 1, 3)))
-    scripts = ["write a; write b", "write b; write a", "write c; write a", "write d; write a"]
-    assert not is_ring([parse_script(text) for text in scripts])
-    assert not is_ring([parse_script("write a; write b"), parse_script("write b")])

@@ -53,41 +53,6 @@ def test_slides(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Client 3 yields" in "".join(slides)
 
 
-def test_arrival_decides() -> None:
-    """Step 1: whose request arrives first, whoever asked first, and whoever is older."""
-    seen = play(game_of(STEPS[1]), ["1", "2", "2>n1"])
-    assert "grants a to client 2" in story(seen)
-
-
-def test_a_reader_does_not_overtake_a_writer() -> None:
-    """Step 2."""
-    seen = play(game_of(STEPS[2]), ["1", "1>n1", "2", "2>n1", "3", "3>n1", "4", "4>n1"])
-    states = {each["who"]: each["state"] for each in seen["nodes"][0]["table"][0]["queue"]}
-    assert states == {
-        "client 1": "has it",
-        "client 2": "has it",
-        "client 3": "waits",
-        "client 4": "waits",
-    }
-
-
-def test_the_youngest_yields_and_nobody_begins_again() -> None:
-    """Step 3; in step 6 it does."""
-    for step, again in ((3, False), (6, True)):
-        told = story(play(game_of(STEPS[step]), END))
-        assert "Client 2 yields, because the youngest" in told
-        assert ("begins again" in told) == again
-
-
-def test_two_messages_for_a_ring_of_three() -> None:
-    """Step 4: client 1 tells client 2, and client 2 tells client 3."""
-    told = story(play(game_of(STEPS[4]), END)).partition("yields")[0]
-    assert re.findall(r"Client (\d) tells client (\d) what it knows", told) == [
-        ("1", "2"),
-        ("2", "3"),
-    ]
-
-
 def test_a_late_message_only_delays() -> None:
     """Step 5: the message from client 1 to client 2 comes when nothing else can happen; until then nobody yields."""
     game = game_of(STEPS[4])

@@ -88,14 +88,3 @@ def test_reports_that_are_cut(size: int, monkeypatch: pytest.MonkeyPatch) -> Non
         for report in world.carried_out:
             assert len(report.cycle) == 2, f"ring {order}"
         assert len(world.carried_out) == 1, f"ring {order}"
-
-
-def test_random_worlds_with_reports_that_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same in random worlds, with faults."""
-    monkeypatch.setattr(parts, "MOST_EDGES", 2)
-    monkeypatch.setattr(worlds, "check_report", lambda report: None)
-    shape, first = SHAPES["faults"], SEED + 13_000_000
-    tally = Tally()
-    failure = run_seeds(range(first, first + WORLDS // 3), shape, tally=tally)
-    assert failure is None, replay_command(failure, shape)
-    assert tally.seen["deadlocks"] > WORLDS // 12

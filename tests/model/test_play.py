@@ -13,21 +13,16 @@ from typing import Any
 import pytest
 
 from locks.errors import InvalidOption
-from locks_lab.cases.case import parse_case, replay
-from locks_lab.explorer.shortest import shortest_schedule
-from locks_lab.original.variants import VARIANTS
-from locks_lab.play.board import alike, play
-from locks_lab.play.exercises import EXERCISES, SHORTEST, exercise
+from locks_lab.play.board import play
+from locks_lab.play.exercises import exercise
 from locks_lab.play.requests import respond
 from locks_lab.play.situations import (
     RING,
     SITUATIONS,
-    WEIGHED,
     Situation,
     command_of,
     from_command,
     game_of,
-    situation_from,
 )
 from locks_lab.play.stepping import HELP, HINT, step_through
 from tests.helpers import ROOT, SEED
@@ -65,18 +60,6 @@ def test_each_situation_of_the_list_can_be_played(situation: Situation) -> None:
     key = situation.rule or situation.name
     assert wrong.get(key, "") in (seen["wrong"] or "")
     assert bool(seen["wrong"]) == (key in wrong)
-
-
-def test_each_rule_that_arts_weighs_has_a_situation() -> None:
-    """All variants of the model but ours; and each of the three properties."""
-    ours = {"original", "reopens", "keeps", "mended"}
-    assert {rule.split("+")[-1] for rule in WEIGHED} == set(VARIANTS) - ours
-    names = [situation.name for situation in SITUATIONS]
-    assert [name[:10] for name in names if name.startswith("Property")] == [
-        f"Property {number}" for number in (1, 2, 3)
-    ]
-    (deadlock,) = [s for s in SITUATIONS if s.name.startswith("Property 2")]
-    assert any("yields" in line for said in look(deadlock, *END)["said"] for line in said["lines"])
 
 
 def test_a_ring_of_three_to_its_end_and_back() -> None:
@@ -137,38 +120,6 @@ def test_a_move_that_is_not_possible() -> None:
         look(OURS, "1", "n1>1")
 
 
-def test_messages_that_are_on_their_way() -> None:
-    """They are shown in words, and who cuts the connection loses them."""
-    situation = SITUATIONS[4]
-    assert "majority of three" in situation.name
-    seen = look(situation, "1", "1>n1")
-    assert {way["to"] for way in seen["flight"]} >= {"n2", "n3"}
-    assert all(
-        "wants to write a" in text or "wants a" in text
-        for way in seen["flight"]
-        for text in way["texts"]
-        if way["from"] == "client 1"
-    )
-    cut = look(situation, "1", "1>n1", "cut:n1,n3", "cut:n1,n2", "notice:n2,n1", "notice:n3,n1")
-    assert not [way for way in cut["flight"] if way["to"] in ("n2", "n3")]
-    assert cut["broken"]
-
-
-def test_the_same_asking_order_with_the_other_machines() -> None:
-    """The order in which the original gets stuck does no harm to ours."""
-    (stuck,) = [each for each in SITUATIONS if each.name == "The original gets stuck"]
-    data = {key: value for key, value in stuck._asdict().items() if key not in ("name", "about")}
-    found = respond({"what": "alike", "kind": "ours", "situation": json.loads(json.dumps(data))})
-    assert found["kind"] == "ours"
-    steps = [move for move in found["moves"] if move.isdigit()]
-    wanted = [move for move in stuck.moves if move.isdigit()]
-    assert steps[: len(wanted)] == wanted
-    ours = look(situation_from({"clients": list(found["clients"])}), *found["moves"])
-    assert ours["over"]
-    assert ours["wrong"] is None
-    assert alike(game_of(OURS), []) == look(OURS, *END)["moves"]
-
-
 @pytest.mark.parametrize(
     "situation", [s for s in SITUATIONS if s.kind != "elections"], ids=lambda s: s.name
 )
@@ -185,12 +136,6 @@ def test_a_situation_is_a_command_and_a_command_a_situation(situation: Situation
     )
     assert look(opened, *opened.moves) == look(played, *played.moves)
     assert respond({"what": "open", "text": f"python -m {command}"})["clients"] == played.clients
-
-
-def test_a_replay_names_what_it_leaves_out() -> None:
-    """Moves that were not possible are in its result."""
-    found = replay(parse_case(["write a"], schedule="1>n1 1 n1>1"))
-    assert [str(move) for move in found.left_out] == ["1>n1", "n1>1"]
 
 
 @pytest.mark.parametrize(
@@ -293,26 +238,6 @@ def test_an_exercise_in_a_terminal(
     ):
         assert main(["play", *words]) == 2
         assert message in capsys.readouterr().err
-
-
-def test_a_rule_that_is_wrong_fails_in_no_schedule_with_fewer_moves() -> None:
-    """The number of moves of exercise 9 is that of a search through all orders."""
-    plan = parse_case(exercise(9).situation.clients, rule="few").plan
-    assert len(shortest_schedule(plan.world()).schedule) == SHORTEST
-
-
-def test_an_answer_to_another_situation() -> None:
-    """A client that was given a further step has changed the exercise; a wrong number is refused."""
-    request = {"what": "answer", "number": 5, "situation": {"clients": ["write a"]}}
-    assert respond(request) == {
-        "right": False,
-        "text": "This is another situation: open the exercise again.",
-    }
-    with pytest.raises(InvalidOption, match=r"exercise '5': there are 1 to 12"):
-        respond({**request, "number": "5"})
-    assert [each["title"] for each in respond({"what": "exercises"})] == [
-        e.title for e in EXERCISES
-    ]
 
 
 def test_playing_needs_neither_gevent_nor_pykka() -> None:

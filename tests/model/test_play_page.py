@@ -17,7 +17,6 @@ import pytest
 
 from tests.cluster.browser import NO_BROWSER, Browser, find_browser
 from tests.helpers import LIMIT, ROOT
-from tests.warm import run_program
 
 PATH = find_browser()
 AXE = os.environ.get("LOCKS_AXE", "")  # the file axe.min.js of the npm package axe-core
@@ -96,16 +95,6 @@ def test_what_is_served(address: str) -> None:
     assert error.value.code == 404
 
 
-def test_an_address_that_is_taken(address: str) -> None:
-    """A second page at the same place says in one line what is wrong, and what to do."""
-    listen = address.removeprefix("http://").rstrip("/")
-    done = run_program([sys.executable, "-m", "locks", "play", "--listen", listen])
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"locks play: can't listen at {listen}: ")
-    assert done.stderr.endswith("; use another port, or 0 for a free one\n")
-    assert done.stderr.count("\n") == 1
-
-
 @pytest.mark.slow
 @needs_browser
 def test_a_ring_of_three_by_the_keyboard_alone(address: str, browser: Browser) -> None:
@@ -134,55 +123,6 @@ def test_a_ring_of_three_by_the_keyboard_alone(address: str, browser: Browser) -
     shown, link = browser.text("#boards"), browser.run("location.href")
     open_page(browser, link)
     assert browser.text("#boards") == shown
-    assert not browser.errors
-
-
-@pytest.mark.slow
-@needs_browser
-def test_what_a_student_does_first(address: str, browser: Browser) -> None:
-    """The steps that the page of the documentation counts: one choice, and so many keys, and nothing else."""
-    open_page(browser, address)
-    choose(browser, "situations", "A ring of three")
-    browser.wait_for("header", "A ring of three")
-    browser.wait("document.querySelectorAll('.clients tr').length === 4")
-    keys = moves = 0
-
-    def press(key: str, step: int) -> None:
-        nonlocal keys, moves
-        keys, moves = keys + 1, moves + step
-        browser.press(key)
-        at(browser, moves)
-
-    while browser.text(".waits .edges").count("waits for") < 3:
-        press("ArrowRight", 1)
-    until_deadlock = keys
-    assert browser.run("document.querySelectorAll('.tag.new, .edges li.new').length") > 0
-    press("ArrowRight", 1)
-    press("ArrowLeft", -1)
-    press("3", 1)
-    moved = browser.run("new URLSearchParams(location.hash.slice(1)).get('moves')").split()
-    assert (moved[-1], len(moved)) == ("n1>1", until_deadlock + 1), "another message came first"
-    while "Client 3 yields, because the youngest" not in browser.text(".said"):
-        press("ArrowRight", 1)
-    page = " ".join((ROOT / "docs" / "playing.md").read_text(encoding="utf-8").split())
-    assert f"{until_deadlock} times → " in page
-    assert f"one choice in a list and {keys} keys" in page
-    assert not browser.errors
-
-
-@needs_browser
-def test_an_order_that_ours_survives_and_the_original_does_not(
-    address: str, browser: Browser
-) -> None:
-    """Side by side: the original is stuck, ours has ended."""
-    open_page(browser, address)
-    choose(browser, "situations", "The original gets stuck")
-    browser.wait_for(".board h2", "the Erlang original")
-    browser.press("End")
-    browser.wait_for(".wrong", "stuck: clients")
-    browser.press("o")
-    browser.wait("document.querySelectorAll('.board').length === 2")
-    browser.wait_for(".board:nth-child(2)", "all is well")
     assert not browser.errors
 
 

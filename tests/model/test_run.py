@@ -14,10 +14,10 @@ import pytest
 
 from locks.core.server.notifier import News, Notifier
 from locks.errors import InvalidOption
-from locks_lab.cases.case import Case, case_of, kind_of, parse_case, replay
+from locks_lab.cases.case import Case, case_of, parse_case, replay
 from locks_lab.commands.sim import add_case, case_from
-from locks_lab.schedules.plan import Plan, Shape, plan
-from locks_lab.schedules.runs import Tally, run_plan, run_seeds
+from locks_lab.schedules.plan import Shape, plan
+from locks_lab.schedules.runs import Tally, run_seeds
 from locks_lab.schedules.schedule import finish, run
 from locks_lab.worlds.events import Choice
 from locks_lab.worlds.rules import OtherServer, Rule
@@ -93,25 +93,6 @@ def test_a_case_repeats_a_run(shape: Shape) -> None:
             assert here._replace(time=0.0) == there._replace(time=0.0)
 
 
-def test_moves_that_are_not_possible_are_left_out() -> None:
-    """A case is replayed as far as its moves are possible, and then finished."""
-    case = parse_case(["write a", "write a"], schedule="1 1 n1>2 1>n1 s2 t2 2 crash:n1 restart:n1")
-    found = replay(case)
-    assert [str(move) for move in found.moves] == ["1", "1>n1", "2", "crash:n1", "restart:n1"]
-    assert found.error is None
-    assert found.world.network.crashed == set()
-
-
-def test_a_message_of_an_earlier_agent_is_told_from_those_of_the_next() -> None:
-    """The second agent of a client that begins again has a name of its own."""
-    case = parse_case(["write a; again; write b"], schedule="1 1>n1 n1>1 1 1 1.2>n1")
-    found = replay(case)
-    assert found.moves == case.moves
-    assert found.world.sent["Remove"] == 2
-    table = replay(case._replace(moves=case.moves[:-1])).world
-    assert table.sent == found.world.sent
-
-
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
@@ -162,26 +143,6 @@ def test_worlds_that_break_go_well(shape: Shape, worlds: int) -> None:
     assert tally.seen["deadlocks"] > worlds // 20, tally
 
 
-@pytest.mark.explore
-def test_twenty_agents_and_ten_locks() -> None:
-    """Worlds that are too large to explore go well."""
-    tally = Tally()
-    failure = run_seeds(range(SEED, SEED + WORLDS // 10), Shape(agents=20, locks=10), tally=tally)
-    assert failure is None, f"seed {failure.seed}: {failure.error}"
-    assert tally.seen["deadlocks"] > WORLDS // 10
-
-
-def test_the_first_run_that_goes_wrong_is_returned() -> None:
-    """A run that goes wrong is found, with all that is needed to repeat it."""
-    tally = Tally()
-    failure = run_seeds(range(100), rule=SILENT, tally=tally)
-    assert failure is not None
-    assert tally.seen["worlds"] == failure.seed + 1
-    again = replay(case_of(failure.plan, failure.schedule))
-    assert again.kind == kind_of(failure.error) == "Violation in world.check_quiet"
-    assert run_plan(failure.seed, failure.plan._replace(rule=Plan(()).rule)) is None
-
-
 TRACE = """
 import hashlib, random
 from locks_lab.schedules.plan import Shape, plan
@@ -210,23 +171,6 @@ def test_the_same_seed_gives_the_same_trace() -> None:
     ]
     assert found[0][1] != found[1][1]
     assert found[0][0] == found[1][0]
-
-
-def test_a_shape_is_kept_to() -> None:
-    """What a shape says is not drawn from the seed."""
-    shape = Shape(
-        agents=5, locks=3, nodes=2, reads=1.0, depth=1, require=("majority",), steps=4,
-        faults=False, abort=True, tokens=0.0, policy="quiet",
-    )  # fmt: skip
-    for seed in range(20):
-        drawn = plan(seed, shape)
-        steps = [step for steps in drawn.scripts for step in steps if step.asks]
-        assert len(drawn.scripts) == 5
-        assert {len(steps) for steps in drawn.scripts} <= {4, 5}  # a last "await" may be added
-        assert {step.lock_id for step in steps} <= {("a",), ("b",), ("c",)}
-        assert {(step.mode, step.require) for step in steps} == {("read", "majority")}
-        assert (len(drawn.nodes), drawn.policy, drawn.faults) == (2, "quiet", Faults())
-        assert drawn.options == ("abort_on_deadlock",)
 
 
 def test_finishing_mends_what_is_broken() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locks_lab.explorer.search import DepthFirst, TooManyStates, Visit
+from locks_lab.explorer.search import DepthFirst, Visit
 from locks_lab.worlds.host import Violation
 from tests.model.test_shortest import Graph, depths
 
@@ -74,11 +74,3 @@ def test_a_violation_has_the_schedule_that_leads_there() -> None:
     with pytest.raises(Violation, match="0 is wrong") as caught:
         Longest({0: [1]}, 0).run()
     assert caught.value.schedule == []
-
-
-def test_too_many_states_are_no_success() -> None:
-    """One more than allowed proves nothing."""
-    edges = {n: [n + 1] for n in range(5)}
-    assert Longest(edges, limit=6).run() == 5
-    with pytest.raises(TooManyStates, match="more than 5 states: nothing is proven"):
-        Longest(edges, limit=5).run()

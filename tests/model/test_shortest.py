@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import pytest
@@ -105,46 +105,6 @@ def test_of_the_shortest_schedules_it_finds_one_with_the_fewest_changes(
 def changes(way: Sequence[int]) -> int:
     """How often the party changes, where a move's party is what is left when it is divided by 3."""
     return sum(a % 3 != b % 3 for a, b in pairwise(way))
-
-
-def test_a_price_makes_some_changes_dearer() -> None:
-    """Of two ways with one change each, the one that leaves the first party at a cheaper place wins."""
-    edges = {0: [1, 3], 1: [5], 3: [2], 2: [4], 5: [4]}  # 1 3 5 are one party, 2 4 another one
-
-    def price(state: int, party: Hashable, other: Hashable) -> int:
-        return 0 if party is None else 10 if state == 5 else 1
-
-    def who(move: int) -> int:
-        return move % 2
-
-    check = wrong_at(4)
-    found = shortest(Graph(edges), check, who=who)
-    assert found.schedule == (1, 5, 4)
-    found = shortest(Graph(edges), check, who=who, price=price)
-    assert found.schedule == (3, 2, 4)
-
-
-def test_states_may_count_as_the_same() -> None:
-    """With a key, what differs in nothing that matters is visited once; the way is a real one."""
-    edges = {0: [1, 2], 1: [3], 2: [4], 3: [5], 4: [6]}  # 1 and 2, 3 and 4, 5 and 6 are the same
-    found = shortest(Graph(edges), wrong_at(5, 6), key=lambda state: (state + 1) // 2)
-    assert found.schedule == (1, 3, 5)
-    assert found.states == 4
-
-
-def test_a_move_can_be_wrong_too() -> None:
-    """A violation that a move raises is as deep as a state behind it; a shallower one comes first."""
-
-    class Trap(Graph):
-        def after(self, state: int, move: int) -> int | None:
-            if move == 9:
-                raise Violation("a trap")
-            return None if move == 8 else move
-
-    found = shortest(Trap({0: [8, 1], 1: [9], 8: [7]}), wrong_at(7))
-    assert (str(found.violation), found.schedule, found.path) == ("a trap", (1, 9), (0, 1))
-    found = shortest(Trap({0: [9, 1]}), wrong_at(0))
-    assert (str(found.violation), found.schedule) == ("0 is bad", ())
 
 
 def test_too_many_states_prove_nothing() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 
 import pytest
 
@@ -66,26 +64,6 @@ def test_run_says_how_to_replay_what_goes_wrong(
     assert again.out in out  # the story, which is told at once
 
 
-def test_the_same_seed_prints_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    """Only the time that it takes differs."""
-    seen = []
-    for _ in range(2):
-        assert sim("run", "--runs", "20", "--faults", "--nodes", "3") == 0
-        out = capsys.readouterr().out
-        seen.append([line for line in out.splitlines() if not line.startswith("time ")])
-    assert seen[0] == seen[1]
-
-
-def test_replay_makes_moves_happen(capsys: pytest.CaptureFixture[str]) -> None:
-    """A replay begins with the moves that are given."""
-    assert sim("replay", *RING, "--schedule", "2 1 s1") == 0
-    told = capsys.readouterr()
-    lines = told.out.splitlines()
-    assert lines[1].startswith("Client 2 asks")
-    assert lines[2].startswith("Client 1 asks")
-    assert told.err == "skipped 1 of 3 moves, which were not possible: s1\n"
-
-
 @pytest.mark.parametrize("command", ["replay", "story"])
 @pytest.mark.parametrize(
     ("form", "first", "more"),
@@ -106,30 +84,12 @@ def test_a_story_is_told_in_several_forms(
     assert more in out
 
 
-def test_a_story_without_a_deadlock_shows_who_waits(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a surrender, the wait-for graph is the largest one."""
-    assert sim("story", "--client", "write a", "--client", "write a", "--format", "waits") == 0
-    out = capsys.readouterr().out
-    assert re.search(r"A2 .*a.* A1", out)
-
-
 def test_a_story_with_a_bad_end(capsys: pytest.CaptureFixture[str], mute: None) -> None:
     """A story is told up to where it is stuck; then it is said who is, and the status is 1."""
     assert sim("story", *RING, "--rule", "mute") == 1
     told = capsys.readouterr()
     assert "Client 2 asks" in told.out
     assert told.err.startswith("\nstuck: clients [1, 2]\n")
-
-
-def test_options_for_agents_and_nodes(capsys: pytest.CaptureFixture[str]) -> None:
-    """Clients live where they are told to, and their agents do as they are told to."""
-    more = ("--nodes", "2", "--homes", "n1,n2", "--options", "abort_on_deadlock,await_nodes")
-    assert sim("story", *RING, *more) == 0
-    assert "client 2 (on n2)" in capsys.readouterr().out
-    steps = "write a on n2; write b on n2"
-    back = "write b on n2; write a on n2"
-    assert sim("story", "--client", steps, "--client", back, *more) == 0
-    assert "abort" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -169,12 +129,3 @@ def test_usage_is_explained(arguments: tuple[str, ...], capsys: pytest.CaptureFi
         sim(*arguments)
     assert exit_info.value.code == 2
     assert "error: " in capsys.readouterr().err
-
-
-def test_other_commands_do_not_pay_for_it() -> None:
-    """What only these commands need is not imported before one of them runs."""
-    check = (
-        "import sys, locks.__main__; print([m for m in sys.modules if m.startswith('locks_lab')])"
-    )
-    out = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
-    assert out.stdout == "[]\n"

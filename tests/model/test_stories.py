@@ -8,15 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from locks.core.agent.deadlocks import Resolver
-from locks.errors import InvalidOption
 from locks_lab.schedules.plan import Shape, plan
 from locks_lab.schedules.schedule import run
 from locks_lab.stories.diagrams import escape, sequence_diagram, wait_for_graph
-from locks_lab.stories.formatter import Formatter
-from locks_lab.stories.story import Unfinished, act, tell
-from locks_lab.worlds.host import Violation
-from locks_lab.worlds.rules import OtherAgent, Rule
+from locks_lab.stories.story import act, tell
 from locks_lab.worlds.world import Faults, World
 
 RING = ["write a; write b", "write b; write c", "write c; write a"]
@@ -46,20 +41,6 @@ def random_world(seed: int) -> World:
     world = made.world(trace=True)
     run(world, random.Random(seed), made.policy)
     return world
-
-
-class Idle(Resolver):
-    """Does nothing about deadlocks."""
-
-    def settle(self, *_: object) -> None:
-        """Look at nothing."""
-
-
-class IdleAgent(OtherAgent):
-    resolver_class = Idle
-
-
-IDLE = Rule("idle", "nobody does anything about deadlocks", agent=IdleAgent)
 
 
 # --- A ring of three ----------------------------------------------------------------------------
@@ -101,36 +82,6 @@ def test_the_ring_of_three_says_what_the_algorithm_does() -> None:
         "Client 3 is done and lets go of everything.",
     ]
     assert [line for line in lines if line in expected] == expected
-
-
-def test_what_follows_is_indented() -> None:
-    """What clients do begins at the margin, what follows does not."""
-    world = act(["write a", "write a"])
-    assert world.events is not None
-    assert list(tell(world.events)) == [
-        "By age, the oldest first: client 1, client 2.",
-        "Client 1 asks for a.",
-        "  The lock server grants a to client 1.",
-        "Client 2 asks for a.",
-        "  The lock server lets client 2 wait for a. Client 1 has it.",
-        "Client 1 is done and lets go of everything.",
-        "  The lock server grants a to client 2.",
-        "  Client 2 has all that it asked for.",
-        "Client 2 is done and lets go of everything.",
-    ]
-
-
-def test_readers_are_told_apart_from_writers() -> None:
-    """With read locks a story says what locks are for, who is in the way, and who is overtaken."""
-    lines = told(act(["read x; write x", "read x; write x", "read x"], turns=[1, 2, 3, 1, 2]))
-    for sentence in (
-        "Client 1 asks to read x.",
-        "The lock server lets client 3 read x.",
-        "The lock server lets client 1 wait to write x. Client 2 and client 3 read it.",
-        "The lock server lets client 2 wait to write x. Client 1 and client 3 read it. "
-        "Client 2 stands ahead of client 1, who waits for client 2 anyway.",
-    ):
-        assert sentence in lines
 
 
 # --- Each kind of event -------------------------------------------------------------------------
@@ -384,66 +335,7 @@ def test_each_kind_of_event_is_told(make: Callable[[], World], expected: list[st
     assert [line for line in lines if line in expected] == expected, "\n".join(lines)
 
 
-def test_who_finds_nothing_is_not_mentioned() -> None:
-    """Agents that look and do nothing are left out: there is no deadlock here, only waiting."""
-    world = act(["write a on n1,n2 all"] * 3, nodes=("n1", "n2"))
-    assert world.events is not None
-    assert any(event.choice[0] == "settle" for event in world.events)
-    assert not [line for line in told(world) if "sees" in line]
-
-
-def test_a_teller_follows_a_node_at_once() -> None:
-    """Told from messages alone, as those of a real node are, who has left is in nobody's way."""
-    world = act(["write a", "write a", "write a"], turns=[1, 1, 2, 3])
-    assert world.events is not None
-    mails = [mail for event in world.events for mail in event.sent]
-    assert list(Formatter(lambda agent: "ABC"[agent.serial - 1], at_once=True).lines(mails)) == [
-        "A asks for a.",
-        "The lock server grants a to A.",
-        "A lets go of everything.",
-        "B asks for a.",
-        "The lock server grants a to B.",
-        "C asks for a.",
-        "The lock server lets C wait for a. B has it.",
-        "B lets go of everything.",
-        "The lock server grants a to C.",
-        "C lets go of everything.",
-    ]
-
-
 # --- Acting -------------------------------------------------------------------------------------
-
-
-def test_clients_take_turns() -> None:
-    """Each client gets its first lock before anybody asks for a second one, or as is said."""
-    asks = [line for line in told(act(RING)) if " asks " in line]
-    assert [line[-2] for line in asks] == list("abcbca")
-    other = [line for line in told(act(RING, turns=[3, 3])) if " asks " in line]
-    assert [line[-2] for line in other][:2] == list("ca")
-
-
-def test_a_wrong_turn_is_refused() -> None:
-    """A client that waits, or does not exist, can't have its turn."""
-    with pytest.raises(InvalidOption, match=r"client 2 can't take a step; can: \[1\]"):
-        act(["write a; write b", "write a; write b"], turns=[1, 2, 2])
-    with pytest.raises(InvalidOption, match="client 7"):
-        act(RING, turns=[7])
-
-
-def test_a_story_with_a_bad_end_can_be_told() -> None:
-    """Who is stuck is said, and what has happened is there to be told."""
-    with pytest.raises(Unfinished, match=r"stuck: clients \[1, 2, 3\]") as caught:
-        act(RING, rule=IDLE)
-    assert isinstance(caught.value, Violation)
-    assert told(caught.value.world)[-1].startswith("The lock server tells client 1: ")
-
-
-def test_same_seed_same_story() -> None:
-    """A seed decides the story and its diagrams; another seed tells another one."""
-    first, again, other = random_world(6), random_world(6), random_world(7)
-    assert told(first) == told(again)
-    assert diagram(first) == diagram(again)
-    assert told(first) != told(other)
 
 
 # --- Diagrams -----------------------------------------------------------------------------------
@@ -519,15 +411,6 @@ def test_sequence_diagram_of_the_ring() -> None:
     assert [line for line in lines if line in expected] == expected
 
 
-def test_what_never_arrives_gets_a_cross() -> None:
-    """A message that is lost is drawn with a cross, where it was sent."""
-    world = traced("write a on n2", nodes=TWO, faults=Faults(crashes=1, nodes=TWO))
-    world.step(1)
-    world.do(("crash", "n2"))
-    lines = [line.strip() for line in diagram(world).split("\n")]
-    assert lines[-2:] == ["A1-xS2: wants a", "Note over S2: crashes"]
-
-
 def test_strange_names_are_escaped() -> None:
     """Whatever a lock id is made of, the diagrams are well-formed and say it, a line break as Python does."""
     strange = ('a";b', "<x>#1\nend")
@@ -559,13 +442,3 @@ def test_wait_for_graph_marks_cycles() -> None:
         '    A3 -- "wants a<br/>wants b" --> A1',
         '    A3 -- "wants a<br/>wants b" --> A2',
     }
-
-
-def test_wait_for_graph_says_modes_and_nodes() -> None:
-    """With reads the mode is said, with several nodes the node."""
-    world = traced("read a", "write a", "ask write b on n2", "ask write b on n2", nodes=TWO)
-    world.step(1, 2, 3, 4)
-    world.deliver()
-    graph = wait_for_graph(world.edges())
-    assert 'A2 -- "wants write a on n1" --> A1' in graph
-    assert 'A4 -- "wants write b on n2" --> A3' in graph

@@ -107,13 +107,6 @@ def test_it_has_thin_locks_and_others() -> None:
     assert seen == {(number, thin) for number in (1, 2) for thin in (False, True)}
 
 
-def test_a_node_that_meets_others_has_none() -> None:
-    """As in the product."""
-    assert World(["write a"], ("n1", "n2"), rule=THIN).thin is None
-    assert World(["write a"], homes=("c1",), rule=THIN).thin is None
-    assert World(["write a"]).thin is None
-
-
 # --- Wrong rules
 
 

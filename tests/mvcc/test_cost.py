@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from locks.mvcc import (
-    Aborted,
     Committed,
     Request,
-    Span,
     Txn,
     contention,
     deadlocks,
@@ -57,24 +53,6 @@ def test_a_queue_costs_in_proportion_to_its_length() -> None:
     assert queue_of(500) <= 10.5 * queue_of(50)
 
 
-def test_readers_cost_in_proportion_to_their_number() -> None:
-    """To come, and to be released together."""
-
-    def readers(number: int) -> int:
-        states = LockStates()
-        states.acquire_lock("a", Txn(0, 0))
-        request = Request(reads=["a"])
-
-        def run() -> None:
-            for n in range(1, number + 1):
-                states.scan_and_enqueue(request, Txn(n, n))
-            states.update_locks("a", Aborted(Txn(0, 0)))
-
-        return work(run)
-
-    assert readers(500) <= 10.5 * readers(50)
-
-
 def test_a_key_costs_the_same_in_a_full_table() -> None:
     """Whether nothing else is locked, or 1,000 keys with somebody waiting at each."""
 
@@ -95,52 +73,6 @@ def test_a_key_costs_the_same_in_a_full_table() -> None:
         return work(run)
 
     assert one(1000) == one(1)
-
-
-def test_a_span_costs_in_proportion_to_the_locks_within_it() -> None:
-    """Not to all that there are."""
-
-    def scan(others: int) -> int:
-        states = LockStates()
-        for n in range(others):
-            states.acquire_lock(n, Txn(0, 5))
-        request = Request(reads=[Span(10, 20)])
-        return work(lambda: states.scan_and_enqueue(request, Txn(1, 1)))
-
-    assert scan(2000) == scan(200)
-
-
-def test_who_waits_for_one_lock_does_not_look_at_all_that_it_holds() -> None:
-    """A transaction with 1,000 locks begins to wait, and nobody waits for it."""
-
-    def wait(held: int) -> int:
-        states = LockStates()
-        for n in range(held):
-            states.acquire_lock(f"b{n}", Txn(1, 1))
-        states.acquire_lock("a", Txn(0, 0))
-        return work(lambda: states.scan_and_enqueue(A, Txn(1, 1)))
-
-    assert wait(1000) == wait(1)
-
-
-def test_requests_of_one_transaction_cost_no_more_than_their_pairs() -> None:
-    """Each one looks for deadlocks at all that wait, since the transaction is waited for itself."""
-
-    def requests(number: int) -> int:
-        states = LockStates()
-        states.acquire_lock("a", Txn(1, 1))
-        states.acquire_lock("b", Txn(2, 2))
-        states.scan_and_enqueue(Request(writes=["b"]), Txn(3, 3))
-
-        def run() -> None:
-            guards = [states.scan_and_enqueue(A, Txn(2, 2))[1] for _ in range(number)]
-            states.update_locks("a", Aborted(Txn(1, 1)))
-            for guard in guards:
-                states.dequeue(guard)
-
-        return work(run)
-
-    assert requests(80) <= 17 * requests(20)
 
 
 def hot_key(waiters: int) -> LockStates:
@@ -185,26 +117,3 @@ def test_a_turn_is_bounded_where_a_search_is_not() -> None:
         return first
 
     assert one_more(1000) <= 3 * one_more(100)
-
-
-@pytest.mark.slow
-def test_a_wait_is_put_down_at_the_same_cost_each_time() -> None:
-    """Also when as many keys and transactions are remembered as may be."""
-
-    def waits(number: int) -> int:
-        states = LockStates()
-
-        def run() -> None:
-            for n in range(number):
-                holder, waiter = Txn(2 * n, 0), Txn(2 * n + 1, 0)
-                states.acquire_lock(n, holder)
-                _, guard = states.scan_and_enqueue(Request(writes=[n]), waiter)
-                states.stamp(0.0)
-                states.dequeue(guard)
-                states.stamp(1.0)
-                states.update_locks(n, Aborted(holder))
-                states.woken.clear()
-
-        return work(run)
-
-    assert waits(5000) <= 1.2 * 10 * waits(500)

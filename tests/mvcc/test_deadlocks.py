@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from locks.mvcc import Aborted, Committed, Guard, Intent, Moved, Request, Span, Txn, TxnDeadlock
+from locks.mvcc import Aborted, Committed, Guard, Request, Txn, TxnDeadlock
 from locks.mvcc.table import LockStates
 from tests.mvcc.invariants import check_invariants
 from tests.mvcc.oracle import Oracle
@@ -51,34 +51,6 @@ def test_a_ring_has_one_victim_in_whichever_order_it_closes(size: int, detect: b
 
 
 @WAYS
-def test_a_long_ring_has_one_victim(detect: bool) -> None:
-    """Of 200 transactions."""
-    table = LockStates(detect=detect)
-    order = tuple(random.Random(1).sample(range(200), 200))
-    (report,) = victims(table, ring(table, order, {}))
-    assert report.victim.id == 199
-    assert len(report.cycle) == 200
-
-
-@WAYS
-def test_a_ring_is_over_when_its_victim_has_aborted(detect: bool) -> None:
-    """Then one after the other has its turn."""
-    table = LockStates(detect=detect)
-    guards = {guard.txn.id: guard for guard in ring(table, (2, 0, 1), {})}
-    victims(table, list(guards.values()))
-    table.dequeue(guards[2])
-    table.update_locks(2, Aborted(guards[2].txn))
-    for number in (1, 0):
-        guard = guards[number]
-        assert guard.waits_at is None
-        assert not table.scan_and_enqueue(guard.request, guard.txn, guard)[0]
-        table.acquire_lock(number + 1, guard.txn)
-        table.dequeue(guard)
-        table.update_locks(Span(0, 3), Committed(guard.txn, guard.txn.timestamp))
-    assert table.states() == ()
-
-
-@WAYS
 def test_the_lowest_priority_yields_where_all_have_one(detect: bool) -> None:
     """Among equals the largest reference."""
     for priorities, expected, rule in (
@@ -104,33 +76,6 @@ def test_two_cycles_have_one_victim_if_it_is_in_both() -> None:
     guards = [table.scan_and_enqueue(Request(writes=[key]), txn)[1] for key, txn in waiting]
     assert {report.victim for report in victims(table, guards)} == {t9}
     assert table.statistics().deadlocks == 1
-
-
-def test_all_waits_of_a_victim_are_lost() -> None:
-    """It has several requests; it has to abort as a whole."""
-    table = LockStates()
-    t1, t2, t3 = Txn(1, 1), Txn(2, 2), Txn(3, 3)
-    for key, txn in zip("abc", (t1, t2, t3), strict=True):
-        table.acquire_lock(key, txn)
-    _, elsewhere = table.scan_and_enqueue(Request(writes=["b"]), t3)
-    table.scan_and_enqueue(Request(writes=["c"]), t1)
-    _, closing = table.scan_and_enqueue(Request(reads=["a"]), t3)
-    assert elsewhere.ending == closing.ending
-    assert isinstance(closing.ending, TxnDeadlock)
-    assert table.state("b").queued_writers == ()
-
-
-def test_a_transaction_that_only_reads_is_never_in_a_deadlock() -> None:
-    """Nobody waits for it; one that has also written may be, with its read."""
-    table = LockStates()
-    t1, t2 = Txn(1, 10), Txn(2, 20)
-    table.acquire_lock("a", t1)
-    assert table.scan_and_enqueue(Request(reads=["a"]), t2)[0]
-    assert not table.scan_and_enqueue(Request(writes=["b"]), t1)[0]
-    assert not table.woken
-    table.acquire_lock("b", t2)
-    assert table.scan_and_enqueue(Request(writes=["b"]), t1)[0]
-    assert [guard.txn for guard in table.woken] == [t2]
 
 
 def test_a_deadlock_through_a_reservation_is_found() -> None:
@@ -174,107 +119,6 @@ def test_requests_of_one_transaction_on_both_sides_of_another_are_no_deadlock() 
     assert [guard.waits_at is None for guard in guards] == [True, False, True]
 
 
-def test_and_become_one_when_the_first_of_them_gives_up() -> None:
-    """T1 holds what T2 waits for; only its younger request is left, behind T2."""
-    table = LockStates()
-    t1, t2, t9 = Txn(1, 10), Txn(2, 20), Txn(9, 90)
-    table.acquire_lock("a", t9)
-    table.acquire_lock("b", t1)
-    _, first = table.scan_and_enqueue(Request(writes=["a"]), t1)
-    table.acquire_lock("c", t9)
-    _, both = table.scan_and_enqueue(Request(writes=["a", "b"]), t2)
-    _, second = table.scan_and_enqueue(Request(writes=["a"]), t1)
-    # T2 has a place at "a" already, and waits for T1 at "b" with another request.
-    table.scan_and_enqueue(Request(writes=["b"]), t2)
-    assert not table.woken
-    table.dequeue(first)
-    lost = [guard for guard in table.woken if guard.ending is not None]
-    assert lost
-    assert {guard.txn for guard in lost} == {t2}
-    assert second.waits_at is not None
-    assert both.waits_at is None
-
-
-def test_who_acquires_a_lock_that_others_stand_in_line_for_may_close_a_cycle() -> None:
-    """Without having waited for it: T4 waits for T3 elsewhere, and now T3 for T4."""
-    table = LockStates()
-    t1, t2, t3, t4 = (Txn(n, 10 * n) for n in (1, 2, 3, 4))
-    table.acquire_lock("a", t1)
-    table.acquire_lock("b", t3)
-    table.scan_and_enqueue(Request(writes=["a"]), t2)
-    table.scan_and_enqueue(Request(writes=["a"]), t3)
-    table.scan_and_enqueue(Request(writes=["b"]), t4)
-    table.update_locks("a", Aborted(t1))
-    table.woken.clear()
-    table.acquire_lock("a", t4)
-    (lost,) = table.woken
-    assert lost.txn == t4
-    assert table.locks(t4) == ("a",)
-
-
-def test_who_takes_a_reservation_may_close_a_cycle() -> None:
-    """An older request of T2 takes T3's reservation; T4 stands behind, whom T2 waits for."""
-    table = LockStates()
-    t2, t3, t4, t8, t9 = (Txn(n, 10) for n in (2, 3, 4, 8, 9))
-    for key, txn in (("x", t9), ("k", t8), ("z", t4)):
-        table.acquire_lock(key, txn)
-    old = Request(writes=["x", "k"])
-    _, guard = table.scan_and_enqueue(old, t2)
-    for txn in (t3, t4):
-        table.scan_and_enqueue(Request(writes=["k"]), txn)
-    table.scan_and_enqueue(Request(writes=["z"]), t2)
-    table.update_locks("k", Aborted(t8))
-    table.update_locks("x", Aborted(t9))
-    table.woken.clear()
-    assert not table.scan_and_enqueue(old, t2, guard)[0]
-    (lost,) = table.woken
-    assert lost.txn == t4
-
-
-def test_a_discovered_lock_may_close_a_cycle_among_others() -> None:
-    """T3 stands in line where an intent of T4 is found, and T4 waits for T3."""
-    table = LockStates()
-    t0, t1, t2, t3, t4 = (Txn(n, 10 * n) for n in range(5))
-    table.acquire_lock("a", t1)
-    table.acquire_lock("b", t3)
-    for txn in (t2, t3):
-        table.scan_and_enqueue(Request(writes=["a"]), txn)
-    table.scan_and_enqueue(Request(writes=["b"]), t4)
-    table.update_locks("a", Aborted(t1))
-    _, reader = table.scan_and_enqueue(Request(reads=["a"]), t0)
-    table.woken.clear()
-    assert not table.add_discovered_lock(reader, Intent("a", t4))
-    (lost,) = table.woken
-    assert lost.txn == t4
-
-
-def test_who_has_discovered_a_lock_may_close_a_cycle_behind_it() -> None:
-    """T2 finds T9's intent and stands ahead of T3, for which it waits elsewhere."""
-    table = LockStates()
-    t2, t3, t9 = (Txn(n, 10 * n) for n in (2, 3, 9))
-    _, guard = table.scan_and_enqueue(Request(writes=["k"]), t2)
-    table.acquire_lock("z", t3)
-    table.acquire_lock("k", t9)
-    table.scan_and_enqueue(Request(writes=["k"]), t3)
-    table.scan_and_enqueue(Request(writes=["z"]), t2)
-    assert not table.woken
-    assert table.add_discovered_lock(guard, Intent("k", t9))
-    (lost,) = table.woken
-    assert lost.txn == t3
-
-
-def test_a_moved_lock_may_resolve_what_would_have_been_one() -> None:
-    """The reader that waited is before the lock now."""
-    table = LockStates(detect=False)
-    t1, t2 = Txn(1, 10), Txn(2, 20)
-    table.acquire_lock("a", t1)
-    table.acquire_lock("b", t2)
-    table.scan_and_enqueue(Request(reads=["a"]), t2)
-    table.scan_and_enqueue(Request(writes=["b"]), t1)
-    table.update_locks("a", Moved(t1, 21))
-    assert table.resolve_deadlocks(1) is table.resolve_deadlocks(2) is None
-
-
 # --- Over several turns ---------------------------------------------------------------------------
 
 
@@ -312,41 +156,6 @@ def test_edges_that_come_during_a_search_are_looked_at_after_it() -> None:
     (lost,) = table.woken
     assert isinstance(lost.ending, TxnDeadlock)
     assert lost.ending.ids == (4, 3)
-    check_invariants(table)
-
-
-def test_a_cycle_that_is_gone_when_it_is_complete_is_not_reported() -> None:
-    """T1 waits for T2, T2 for T3, and T2 gives up before T3 waits for T1."""
-    table = LockStates(steps=1)
-    t0, t1, t2, t3 = (Txn(n, 10) for n in range(4))
-    for txn in (t1, t2, t3):
-        table.acquire_lock(txn.id, txn)
-    _, second = table.scan_and_enqueue(Request(writes=[3]), t2)
-    table.scan_and_enqueue(Request(writes=[1]), t0)
-    table.scan_and_enqueue(Request(writes=[2]), t1)  # reaches T2
-    table.go_on_searching()  # reaches T3
-    table.dequeue(second)
-    table.scan_and_enqueue(Request(writes=[1]), t3)
-    while table.searches:
-        table.go_on_searching()
-    assert table.statistics().deadlocks == 0
-    assert not any(guard.ending for guard in table.woken)
-    check_invariants(table)
-
-
-def test_who_roams_is_found_in_a_queue() -> None:
-    """T2 stands in the queue of the hot key with one request, and waits for T9 with another one."""
-    table = LockStates()
-    txns = [Txn(n, 10) for n in range(10)]
-    table.acquire_lock("hot", txns[0])
-    table.acquire_lock("z", txns[9])
-    for txn in txns[1:9]:
-        table.scan_and_enqueue(Request(writes=["hot"]), txn)
-    table.scan_and_enqueue(Request(writes=["z"]), txns[2])
-    table.scan_and_enqueue(Request(writes=["hot"]), txns[9])
-    (lost,) = table.woken
-    assert isinstance(lost.ending, TxnDeadlock)
-    assert lost.ending.ids == (9, 2)
     check_invariants(table)
 
 

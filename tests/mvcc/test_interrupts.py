@@ -122,23 +122,3 @@ def test_ctrl_c_at_the_end_of_a_turn_leaves_nothing_behind() -> None:
         """
     )
     assert out == "interrupted 0 ()\ninterrupted 0 1\n"
-
-
-def test_the_shield_goes_with_the_table() -> None:
-    """After the last table has stopped, or is gone, Ctrl-C is Python's own again."""
-    out = run_script(
-        """
-        import gc, signal
-        from locks.mvcc import LockTable
-
-        first, second = LockTable(), LockTable()
-        print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
-        first.stop()
-        first.stop()
-        print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
-        del second
-        gc.collect()
-        print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
-        """
-    )
-    assert out == "False\nFalse\nTrue\n"

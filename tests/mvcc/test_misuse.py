@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from locks.errors import InvalidOption, LocksError, MisuseError, OperatingError
+from locks.errors import InvalidOption, LocksError, MisuseError
 from locks.mvcc import (
     Aborted,
     BadTimestamp,
     Committed,
-    Guard,
     Intent,
     InvalidKey,
     LockedByOther,
@@ -189,23 +188,6 @@ def test_bad_input_changes_nothing(case: str) -> None:
     check_invariants(scene.table._states)
 
 
-def test_errors_are_of_the_right_kind() -> None:
-    """What was wrong in the call, and what the world did not allow."""
-    for error in (UnknownGuard, LockedByOther, BadTimestamp, InvalidKey):
-        assert issubclass(error, MisuseError)
-    assert issubclass(TransactionFinished, OperatingError)
-
-
-def test_a_first_key_must_have_an_order_too() -> None:
-    """An empty table has nothing to compare it with."""
-    table = LockTable()
-    for key in (None, ODD, {1: 2}, 1j):
-        with pytest.raises(InvalidKey):
-            table.acquire_lock(key, T1)
-    assert table.statistics().keys == 0
-    assert table.statistics().transactions == 0
-
-
 @pytest.mark.parametrize(
     ("keys", "odd"),
     [
@@ -246,23 +228,3 @@ def test_a_request_is_checked_when_it_is_made(arguments: Any, complaint: str) ->
     """So a table meets no request that has no order."""
     with pytest.raises(InvalidOption, match=complaint):
         Request(**arguments)
-
-
-def test_a_request_takes_keys_and_spans() -> None:
-    """Equal ones are equal, and can't be changed."""
-    request = Request(reads=["a", Span("b", "d")], writes=(("t", 1),))
-    assert request == Request(reads=[Span("a"), Span("b", "d")], writes=[Span(("t", 1))])
-    assert hash(request) == hash(Request(["a", Span("b", "d")], [("t", 1)]))
-    assert not request.is_read_only
-    assert Request(reads=["a"]).is_read_only
-    with pytest.raises(AttributeError):
-        request.reads = ()  # type: ignore[misc]
-
-
-def test_a_guard_can_be_read() -> None:
-    """Who it is of, where it waits, and whether it is still there."""
-    scene = Scene()
-    assert repr(scene.writer) == f"<Guard {scene.writer.number} of transaction 2: waits at 'a'>"
-    assert repr(scene.gone).endswith("transaction 4: dequeued>")
-    assert "runs" in repr(LockTable().scan_and_enqueue(Request(), T1)[1])
-    assert isinstance(scene.writer, Guard)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from locks.errors import InvalidOption
 from locks.mvcc import (
     Aborted,
     Committed,
     Contention,
     Intent,
     LockNotAvailable,
-    LockState,
-    LockTable,
     LongWait,
-    Moved,
     Request,
     Span,
     TableFull,
@@ -93,34 +87,6 @@ def test_skip_locked_leaves_out_what_is_locked() -> None:
     check_invariants(table)
 
 
-def test_skip_locked_reads_what_it_may_see() -> None:
-    """A reader leaves out what it would have to wait for, and nothing else."""
-    table = LockStates()
-    table.acquire_lock("a", T1)
-    table.acquire_lock("b", T4)
-    _, guard = table.scan_and_enqueue(Request(reads=["a", "b"], wait="skip locked"), T2)
-    assert guard.skipped == ("a",)
-
-
-@pytest.mark.parametrize("wait", ["error", "skip locked"])
-def test_a_discovered_lock_is_no_reason_to_wait_then(wait: Any) -> None:
-    """It is in the table; the next scan finds it there."""
-    table = LockStates()
-    request = Request(writes=["a"], wait=wait)
-    _, guard = table.scan_and_enqueue(request, T2)
-    assert not table.add_discovered_lock(guard, Intent("a", T1))
-    assert table.state("a") == LockState("a", T1, strength="intent")
-    if wait == "error":
-        with pytest.raises(LockNotAvailable):
-            table.scan_and_enqueue(request, T2._replace(timestamp=25), guard)
-        assert guard.txn == T2
-    else:
-        assert not table.scan_and_enqueue(request, T2, guard)[0]
-        assert guard.skipped == ("a",)
-    table.dequeue(guard)
-    check_invariants(table)
-
-
 # --- Strengths ----------------------------------------------------------------------------------
 
 
@@ -132,45 +98,6 @@ def test_an_update_lock_keeps_writers_away_and_no_readers() -> None:
     assert not table.scan_and_enqueue(Request(reads=["a"]), T2)[0]
     assert table.scan_and_enqueue(Request(writes=["a"]), T3)[0]
     check_invariants(table)
-
-
-def test_an_update_lock_becomes_an_intent_and_never_again_less() -> None:
-    """Its holder writes, without a wait; from now on readers wait."""
-    table = LockStates()
-    table.acquire_lock("a", T1, "update")
-    table.scan_and_enqueue(Request(writes=["a"]), T3)
-    assert not table.scan_and_enqueue(Request(writes=["a"]), T1)[0]
-    table.acquire_lock("a", T1)
-    table.acquire_lock("a", T1, "update")
-    assert table.state("a").strength == "intent"
-    must_wait, reader = table.scan_and_enqueue(Request(reads=["a"]), T2)
-    assert must_wait
-    table.update_locks("a", Moved(T1, 25))
-    assert reader.waits_at is None
-    check_invariants(table)
-
-
-def test_a_commit_of_an_update_lock_is_no_new_version() -> None:
-    """Nothing was written: the next writer need not be after it."""
-    table = LockStates()
-    table.acquire_lock("a", T1, "update")
-    _, guard = table.scan_and_enqueue(Request(writes=["a"]), T2)
-    table.update_locks("a", Committed(T1, 50))
-    assert guard.waits_at is None
-    assert table.state("a").last_committed_timestamp is None
-    table.acquire_lock("a", T2)
-    table.dequeue(guard)
-    assert table.state("a") == LockState("a", T2, strength="intent")
-
-
-def test_a_deadlock_of_update_locks_is_found() -> None:
-    """Two who read in order to write, the wrong way round."""
-    table = LockStates()
-    for key, txn in (("a", T1), ("b", T2)):
-        table.acquire_lock(key, txn, "update")
-    table.scan_and_enqueue(Request(writes=["b"]), T1)
-    _, guard = table.scan_and_enqueue(Request(writes=["a"]), T2)
-    assert guard.ending is not None
 
 
 # --- Limits -------------------------------------------------------------------------------------
@@ -214,14 +141,6 @@ def test_as_many_wait_as_may() -> None:
     check_invariants(table)
 
 
-@pytest.mark.parametrize("limit", ["max_locks", "max_waiters"])
-@pytest.mark.parametrize("value", [0, -1, 1.5, None, True])
-def test_limits_are_checked(limit: str, value: Any) -> None:
-    """The error names the option."""
-    with pytest.raises(InvalidOption, match=f"{limit}=.* is not an integer >= 1"):
-        LockTable(**{limit: value})
-
-
 # --- Contention ---------------------------------------------------------------------------------
 
 
@@ -250,27 +169,6 @@ def test_who_waited_longest_for_what_is_known() -> None:
     table.stamp(20.0)
     first = table.statistics(99.0).contended_keys[1]
     assert first == Contention("a", 2, 29.0, third._replace(seconds=19.0, over=True))
-
-
-def test_a_request_that_waits_again_has_two_waits() -> None:
-    """At one key after the other, with one guard."""
-    table = LockStates()
-    for key in "ab":
-        table.acquire_lock(key, T1)
-    request = Request(writes=[*"ab"])
-    _, guard = table.scan_and_enqueue(request, T2)
-    table.stamp(0.0)
-    table.update_locks("a", Aborted(T1))
-    table.stamp(2.0)
-    table.scan_and_enqueue(request, T2, guard)
-    table.stamp(3.0)
-    table.scan_and_enqueue(request, T2, guard)  # it waits on, as before
-    table.stamp(4.0)
-    table.update_locks("b", Aborted(T1))
-    table.stamp(8.0)
-    (seen,) = table.statistics().contended_transactions
-    assert (seen.of, seen.waits, seen.seconds) == (2, 2, 7.0)
-    assert seen.longest == LongWait(T2, T1, "b", 5.0, True)
 
 
 def test_those_that_waited_most_are_remembered() -> None:

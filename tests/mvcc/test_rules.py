@@ -65,15 +65,6 @@ def test_a_transaction_does_not_wait_for_its_own_lock(table: LockStates) -> None
     assert not scan(table, T1, writes="a")[0]
 
 
-def test_a_request_is_a_reader_where_it_reads_and_a_writer_where_it_writes(
-    table: LockStates,
-) -> None:
-    """The text looks at the whole request; then a writer would wait for what it only reads."""
-    table.acquire_lock("a", T2)
-    assert not scan(table, T1, reads="a", writes="b")[0]
-    assert scan(table, T1, reads="b", writes="a")[0]
-
-
 # --- Who waits: there is no holder --------------------------------------------------------------
 
 
@@ -86,12 +77,6 @@ def reserved(table: LockStates) -> Guard:
     return guard
 
 
-def test_nobody_waits_where_nothing_goes_on(table: LockStates) -> None:
-    """And nothing is kept of it: the latches keep others away until it has written."""
-    assert not scan(table, T1, reads="a", writes="b")[0]
-    assert table.states() == ()
-
-
 def test_a_reader_does_not_wait_for_a_reservation(table: LockStates) -> None:
     """What will be written is not there yet, and will have a later timestamp."""
     reserved(table)
@@ -102,17 +87,6 @@ def test_a_writer_waits_for_an_older_reservation(table: LockStates) -> None:
     """First come, first served."""
     reserved(table)
     assert scan(table, T3, writes="a")[0]
-
-
-def test_the_reserver_does_not_wait(table: LockStates) -> None:
-    """It scans again, and goes on."""
-    assert not rescan(table, reserved(table))
-
-
-def test_a_request_of_the_reservers_transaction_does_not_wait(table: LockStates) -> None:
-    """It is the same transaction's turn."""
-    reserved(table)
-    assert not scan(table, T2, writes="a")[0]
 
 
 def test_an_older_request_takes_a_younger_ones_reservation(table: LockStates) -> None:
@@ -177,25 +151,6 @@ def test_a_reservation_that_is_not_used_goes_to_the_next(table: LockStates) -> N
     assert table.statistics().transactions == 0
 
 
-def test_dequeue_does_not_release_locks(table: LockStates) -> None:
-    """Only the end of the transaction does."""
-    _, guard = scan(table, T1, writes="a")
-    table.acquire_lock("a", T1)
-    table.dequeue(guard)
-    assert table.locks(T1) == ("a",)
-    assert scan(table, T2, writes="a")[0]
-
-
-def test_a_writer_that_gives_up_leaves_the_others_their_order(table: LockStates) -> None:
-    """Wherever it stood."""
-    table.acquire_lock("a", T1)
-    guards = [scan(table, Txn(n, n), writes="a")[1] for n in range(20, 25)]
-    table.dequeue(guards.pop(3))
-    table.dequeue(guards.pop(0))
-    numbers = [place.number for place in table.state("a").queued_writers]
-    assert numbers == [guard.number for guard in guards]
-
-
 def test_a_span_releases_the_transactions_own_locks_only(table: LockStates) -> None:
     """In the order of the keys; what is counted are the locks that have changed."""
     for key in "ace":
@@ -231,33 +186,6 @@ def test_the_last_commit_is_known_while_somebody_stands_in_line(table: LockState
 # --- The same transaction has several requests --------------------------------------------------
 
 
-def test_requests_of_the_new_holder_wait_no_more(table: LockStates) -> None:
-    """An upgrade: one request acquires what another one of the transaction waits for."""
-    table.acquire_lock("a", T1)
-    _, one = scan(table, T2, writes="a")
-    _, other = scan(table, T3, writes="a")
-    _, two = scan(table, T2, writes="a")
-    table.update_locks("a", Aborted(T1))
-    assert [waits(guard) for guard in (one, other, two)] == [False, True, False]
-    table.acquire_lock("a", T2)
-    assert [place.number for place in table.state("a").queued_writers] == [other.number]
-    for guard in (one, two):
-        assert not rescan(table, guard)
-
-
-def test_acquiring_while_another_request_has_the_reservation(table: LockStates) -> None:
-    """That one has not scanned yet, or its latch would be in the way: it stands in line again."""
-    first = reserved(table)
-    _, second = scan(table, T3, writes="a")
-    table.acquire_lock("a", T4)
-    assert table.state("a").holder == T4
-    numbers = [place.number for place in table.state("a").queued_writers]
-    assert numbers == [first.number, second.number]
-    assert rescan(table, first)
-    table.update_locks("a", Aborted(T4))
-    assert not waits(first)
-
-
 # --- Timestamps ---------------------------------------------------------------------------------
 
 
@@ -282,22 +210,6 @@ def test_a_locks_timestamp_only_rises(table: LockStates) -> None:
     assert not scan(table, Txn(2, 29), reads="a")[0]
 
 
-def test_a_lock_that_is_acquired_again_at_a_later_timestamp_moves(table: LockStates) -> None:
-    """As if it had been moved."""
-    table.acquire_lock("a", T1)
-    _, guard = scan(table, T2, reads="a")
-    table.acquire_lock("a", T1._replace(timestamp=21))
-    assert not waits(guard)
-
-
-def test_a_reader_may_scan_again_at_a_later_timestamp(table: LockStates) -> None:
-    """Its transaction was moved; then it may have to wait for what it need not wait for before."""
-    table.acquire_lock("a", T2)
-    must_wait, guard = scan(table, T1, reads="a")
-    assert not must_wait
-    assert table.scan_and_enqueue(guard.request, T1._replace(timestamp=20), guard)[0]
-
-
 # --- Discovered locks ---------------------------------------------------------------------------
 
 
@@ -312,44 +224,6 @@ def test_a_discovered_lock_is_held_and_its_finder_waits(table: LockStates) -> No
     table.update_locks(Span("a", "c"), Committed(T1, 10))
     assert not waits(reader)
     assert not waits(writer)
-
-
-def test_the_finder_need_not_wait_for_what_is_not_in_its_way(table: LockStates) -> None:
-    """Its own intent, or one after its timestamp; the table knows the lock from now on."""
-    _, reader = scan(table, T1, reads="ab")
-    assert not table.add_discovered_lock(reader, Intent("a", T1))
-    assert not table.add_discovered_lock(reader, Intent("b", T2))
-    assert [state.holder for state in table.states()] == [T1, T2]
-
-
-def test_a_discovered_lock_that_is_gone_meanwhile_is_not_added(table: LockStates) -> None:
-    """Its transaction is known to be finished: nobody would ever release the lock."""
-    _, guard = scan(table, T2, reads="a")
-    table.update_locks("a", Committed(T1, 10))
-    assert not table.add_discovered_lock(guard, Intent("a", T1))
-    assert table.states() == ()
-
-
-def test_a_request_that_finds_several_locks_waits_at_the_first(table: LockStates) -> None:
-    """Where it writes it has its place at the others, too."""
-    _, guard = scan(table, T3, writes="ab")
-    assert table.add_discovered_lock(guard, Intent("a", T1))
-    assert table.add_discovered_lock(guard, Intent("b", T2))
-    assert [state.queued_writers[0].waits for state in table.states()] == [True, False]
-    table.update_locks("b", Committed(T2, 20))
-    reservation = table.state("b").reservation
-    assert reservation is not None
-    assert reservation.number == guard.number
-    assert waits(guard)
-
-
-def test_a_discovered_lock_takes_the_reservation_from_whoever_has_it(table: LockStates) -> None:
-    """The reserver has found it itself: it waits for the holder, ahead of all who are younger."""
-    guard = reserved(table)
-    _, other = scan(table, T3, writes="a")
-    assert table.add_discovered_lock(guard, Intent("a", T4))
-    numbers = [place.number for place in table.state("a").queued_writers]
-    assert numbers == [guard.number, other.number]
 
 
 # --- Spans --------------------------------------------------------------------------------------
@@ -376,17 +250,6 @@ def test_a_request_waits_at_the_first_lock_only(table: LockStates) -> None:
         assert not waits(guard)
         assert rescan(table, guard) == (key != "c")
     assert all(state.reservation == (guard.number, T4, False) for state in table.states())
-
-
-def test_a_request_that_scans_without_waiting_to_the_end_keeps_its_place(
-    table: LockStates,
-) -> None:
-    """It may scan whenever it likes; it stands where it stood."""
-    table.acquire_lock("a", T1)
-    _, first = scan(table, T2, writes="a")
-    scan(table, T3, writes="a")
-    assert rescan(table, first)
-    assert table.state("a").queued_writers[0] == (first.number, T2, True)
 
 
 # --- Transactions that are finished -------------------------------------------------------------

@@ -13,7 +13,7 @@ import gevent
 import pykka
 import pytest
 
-from locks.errors import InvalidOption, MisuseError
+from locks.errors import MisuseError
 from locks.mvcc import (
     Aborted,
     Committed,
@@ -84,18 +84,6 @@ def test_a_wait_is_over_when_the_guard_is_released(crew: Crew) -> None:
     assert not table._waiters
 
 
-def test_who_need_not_wait_is_not_held_up(crew: Crew) -> None:
-    """Neither one that was told so, nor one that was released before it waits."""
-    table = LockTable()
-    must_wait, guard = table.scan_and_enqueue(Request(writes=["a"]), T1)
-    assert not must_wait
-    crew.client().call(table.wait_for, guard, 0)
-    table.acquire_lock("a", T1)
-    guard = waiting(table, T2, "a")
-    table.update_locks("a", Aborted(T1))
-    crew.client().call(table.wait_for, guard, 0)
-
-
 def test_a_timeout_leaves_the_place_as_it_is(crew: Crew) -> None:
     """Whoever has waited long enough may wait on."""
     table = LockTable()
@@ -110,23 +98,6 @@ def test_a_timeout_leaves_the_place_as_it_is(crew: Crew) -> None:
     answer = asleep(client, table, guard)
     table.update_locks("a", Aborted(T1))
     answer.get()
-
-
-def test_two_cannot_wait_with_the_same_guard(crew: Crew) -> None:
-    """The second one is refused, the first one is not disturbed."""
-    table, guard, answer = one_asleep(crew)
-    with pytest.raises(MisuseError, match=r"waits with .* already"):
-        crew.client().call(table.wait_for, guard)
-    table.update_locks("a", Aborted(T1))
-    answer.get()
-
-
-def test_a_guard_that_is_dequeued_ends_its_wait(crew: Crew) -> None:
-    """Somebody else has given the request up."""
-    table, guard, answer = one_asleep(crew)
-    table.dequeue(guard)
-    with pytest.raises(UnknownGuard, match="was dequeued"):
-        answer.get()
 
 
 def test_a_transaction_that_is_finished_ends_its_wait(crew: Crew) -> None:
@@ -291,44 +262,6 @@ def test_who_sleeps_goes_on_with_a_search_that_nobody_waits_for(crew: Crew, asks
     assert table._searcher is None
 
 
-def test_statistics_say_who_waited_for_what(crew: Crew) -> None:
-    """With the clock of the table, asked directly or by a message; first under way, then over."""
-    table, guard, answer = one_asleep(crew)
-    seen: Any = table.ask(("statistics",))
-    (key,), (txn,) = seen.contended_keys, seen.contended_transactions
-    assert (key.of, key.waits, txn.of, txn.longest.over) == ("a", 1, T2.id, False)
-    eventually(lambda: table.statistics().contended_keys[0].seconds > key.seconds)
-    table.update_locks("a", Aborted(T1))
-    answer.get()
-    table.dequeue(guard)
-    (key,) = table.statistics().contended_keys
-    assert (key.longest.txn, key.longest.holder, key.longest.over) == (T2, T1, True)
-    assert key.seconds == table.statistics().contended_keys[0].seconds > 0
-
-
-def test_a_victim_is_told_again_until_it_has_aborted(crew: Crew) -> None:
-    """In each wait, each scan and each acquisition; after that it is finished."""
-    table = LockTable()
-    table.acquire_lock("a", T1)
-    table.acquire_lock("b", T2)
-    waiting(table, T1, "b")
-    guard = waiting(table, T2, "a")  # it must wait, as it is told: the wait says why not
-    client = crew.client()
-    for _ in range(2):
-        with pytest.raises(TxnDeadlockAborted, match="run it again with a new id"):
-            client.call(table.wait_for, guard)
-    with pytest.raises(TxnDeadlockAborted):
-        table.scan_and_enqueue(guard.request, T2, guard)
-    with pytest.raises(TxnDeadlockAborted):
-        table.scan_and_enqueue(Request(reads=["c"]), T2)
-    with pytest.raises(TxnDeadlockAborted):
-        table.acquire_lock("c", T2)
-    table.dequeue(guard)
-    table.update_locks("b", Aborted(T2))
-    with pytest.raises(TransactionFinished, match="was aborted already"):
-        table.acquire_lock("c", T2)
-
-
 # --- Pushes -------------------------------------------------------------------------------------
 
 
@@ -360,16 +293,6 @@ def test_a_push_says_what_has_become_of_the_holder(crew: Crew) -> None:
     assert table.statistics().pushes == 3
 
 
-def test_a_push_may_move_the_holder(crew: Crew) -> None:
-    """A reader that is before the lock then goes on; one that is not pushes again."""
-    push = Pushes(Moved(T1, 20), Moved(T1, 21))
-    table = LockTable(deadlocks="both", push_after=0.005, push=push)
-    table.acquire_lock("a", T1)
-    crew.client().call(table.wait_for, waiting(table, T2, "a", reads=True), 10)
-    assert table.state("a").holder == Txn(1, 21)
-    assert len(push.asked) == 2
-
-
 def test_a_push_may_abort_the_pusher(crew: Crew) -> None:
     """What it raises, `wait_for` raises; the guard keeps its place until it is dequeued."""
     push = Pushes(TxnDeadlockAborted("a circle over three stores"))
@@ -381,21 +304,6 @@ def test_a_push_may_abort_the_pusher(crew: Crew) -> None:
     assert len(table.state("a").queued_writers) == 1
     table.dequeue(guard)
     assert table.state("a").queued_writers == ()
-
-
-def test_whoever_has_only_the_reservation_is_pushed_too(crew: Crew) -> None:
-    """It may be aborted; then its request finds out by itself."""
-    push = Pushes(Aborted(T2), *[None] * 10_000)
-    table = LockTable(deadlocks="push", push_after=0.005, push=push)
-    table.acquire_lock("a", T1)
-    reserver = waiting(table, T2, "a")
-    table.update_locks("a", Aborted(T1))
-    answer = crew.client().do(table.wait_for, waiting(table, T3, "a"), 10)
-    eventually(lambda: len(push.asked) > 1)  # so the first answer has been applied
-    with pytest.raises(TransactionFinished):
-        table.scan_and_enqueue(reserver.request, T2, reserver)
-    table.dequeue(reserver)
-    answer.get()
 
 
 @pytest.mark.parametrize("late", [Moved(T1, 50), Aborted(T1)])
@@ -445,36 +353,6 @@ def test_of_two_who_abort_each_other_one_is_lost() -> None:
     assert len(outcomes) == 1
     winner = T1 if outcomes == [T2] else T2
     assert not table.scan_and_enqueue(guards[winner].request, winner, guards[winner])[0]
-
-
-@pytest.mark.parametrize("answer", [Aborted(T3), "aborted", True])
-def test_a_push_that_answers_something_else_is_an_error(crew: Crew, answer: Any) -> None:
-    """An update of another transaction, or no update at all; nothing is changed."""
-    table = LockTable(deadlocks="push", push_after=0.005, push=Pushes(answer))
-    table.acquire_lock("a", T1)
-    guard = waiting(table, T2, "a")
-    with pytest.raises(MisuseError, match="not an update of transaction 1"):
-        crew.client().call(table.wait_for, guard, 10)
-    assert table.state("a").holder == T1
-    assert guard.waits_at is not None
-
-
-def test_a_timeout_comes_between_pushes(crew: Crew) -> None:
-    """Whichever is shorter."""
-    push = Pushes(*[None] * 10_000)
-    table = LockTable(deadlocks="push", push_after=0.005, push=push)
-    table.acquire_lock("a", T1)
-    guard, client = waiting(table, T2, "a"), crew.client()
-
-    def pushes_in(timeout: float) -> int:
-        before = len(push.asked)
-        with pytest.raises(TxnLockTimeout):
-            client.call(table.wait_for, guard, timeout)
-        return len(push.asked) - before
-
-    # Where a busy machine wakes it too late for any push, it waits once more.
-    assert eventually(lambda: pushes_in(0.02)) <= 4
-    assert pushes_in(0.001) == 0
 
 
 # --- Many at once -------------------------------------------------------------------------------
@@ -605,14 +483,6 @@ def test_a_key_that_fails_is_refused() -> None:
     assert table.states() == before
 
 
-def test_a_message_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """When nobody waits for an answer."""
-    table = LockTable()
-    table.tell(("acquire_lock", "a", Txn(1, -1)))
-    assert "timestamp -1" in caplog.text
-    assert table.states() == ()
-
-
 def test_a_table_that_is_stopped_lets_nobody_wait(crew: Crew) -> None:
     """Whoever waits is told, and so is whoever comes later; monitors are, too."""
     table = LockTable()
@@ -630,19 +500,3 @@ def test_a_table_that_is_stopped_lets_nobody_wait(crew: Crew) -> None:
         table.ask(("states",))
     eventually(lambda: downs)
     assert not table.is_alive()
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({"deadlocks": "maybe"}, "use one of graph, push, both"),
-        ({"deadlocks": "push", "push_after": 0}, "not a number of seconds > 0"),
-        ({"deadlocks": "push", "push_after": "1"}, "not a number of seconds > 0"),
-        ({"push": print}, "is useless"),
-        ({"deadlocks": "push", "push": 17}, "is useless"),
-    ],
-)
-def test_options_are_checked(options: dict[str, Any], complaint: str) -> None:
-    """Each error says what may be given."""
-    with pytest.raises(InvalidOption, match=complaint):
-        LockTable(**options)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locks.otp.bytes import control, frames
+from locks.otp.bytes import control
 from locks.otp.bytes.control import (
     DemonitorP,
     Exit,
     Exit2,
     Link,
-    Message,
     MonitorP,
     MonitorPExit,
     RegSend,
@@ -27,8 +26,7 @@ from locks.otp.bytes.control import (
     Unsupported,
     parse,
 )
-from locks.otp.bytes.etf import DecodeError, EncodeError, Limits, encode
-from locks.otp.bytes.frames import Reader, pack_reg_send, pack_send
+from locks.otp.bytes.etf import DecodeError, encode
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from tests.otp.strategies import PIDS, REFERENCES, TERMS, exact
 
@@ -100,32 +98,6 @@ def test_a_message_and_its_frame(message: Any, term: tuple[Any, ...], more: list
     assert exact(parse(message.pack())) == exact(message)
 
 
-@pytest.mark.parametrize(("message", "term", "more"), OTHER_FORMS)
-def test_other_forms_are_understood(message: Any, term: tuple[Any, ...], more: list[Any]) -> None:
-    """Trace tokens are left out; what we don't offer is named, not taken for a fault."""
-    assert exact(parse(frame(term, *more))) == exact(message)
-
-
-def test_every_message_has_a_form() -> None:
-    """The tables above leave no kind of message out."""
-    assert {type(message) for message, _, _ in FORMS + OTHER_FORMS} == set(get_args(Message))
-
-
-def test_messages_that_are_encoded_already() -> None:
-    """The two ways to send take bytes; the control term is remembered, and still right."""
-    message = encode({"a": [1]})
-    for _ in range(2):
-        assert parse(pack_send(B, message)) == Send(B, {"a": [1]})
-        assert parse(pack_reg_send(A, NAME, message)) == RegSend(A, NAME, {"a": [1]})
-    with pytest.raises(EncodeError, match="64 bits"):
-        pack_send(Pid(-1, "a@h", 1), message)
-    for number in range(frames.CACHED + 10):
-        pid = Pid(number, "a@h", 1)
-        assert parse(pack_send(pid, message)) == Send(pid, {"a": [1]})
-        assert parse(pack_reg_send(pid, NAME, message)) == RegSend(pid, NAME, {"a": [1]})
-    assert max(len(frames._send_heads), len(frames._reg_send_heads)) <= frames.CACHED
-
-
 @pytest.mark.parametrize(("term", "more"), [(term, more) for _, term, more in FORMS])
 def test_each_part_is_checked(term: tuple[Any, ...], more: list[Any]) -> None:
     """A part too few or too many, or of a type that can't be, is a fault of the peer."""
@@ -174,15 +146,6 @@ def test_what_is_no_control_message_says_why(data: bytes, message: str) -> None:
         parse(data)
 
 
-def test_limits_hold_for_control_term_and_message() -> None:
-    """Neither may be larger than the limits say."""
-    limits = Limits(elements=20)
-    assert parse(frame((2, UNUSED, B), [1] * 19), limits) == Send(B, [1] * 19)
-    for bad in (frame((2, UNUSED, B), [1] * 20), frame((3, A, B, [1] * 20))):
-        with pytest.raises(DecodeError, match="more than 20 parts"):
-            parse(bad, limits)
-
-
 # Mostly of a kind that stands in control messages.
 PARTS = st.one_of(PIDS, REFERENCES, st.integers(-1, 40), st.just(NAME), TERMS)
 
@@ -219,31 +182,6 @@ def check_parsing(data: bytes) -> None:
         assert message.operation not in {term[0] for _, term, _ in FORMS}
     else:
         assert exact(parse(message.pack())) == exact(message)
-
-
-def test_a_reader_reads_as_parse_does() -> None:
-    """What is remembered of the last frame changes nothing: heads that differ, damage, other forms."""
-    reader = Reader(B.node)
-    message, longer = encode(["x", 1]), encode({"y": (2, 3)})
-    frames = [
-        pack_reg_send(A, NAME, message),
-        pack_reg_send(A, NAME, longer),
-        pack_send(B, message),
-        pack_send(B._replace(number=B.number + 1), longer),
-        pack_reg_send(B, NAME, message),
-        pack_reg_send(A, Atom("other"), message),
-        pack_reg_send(A, NAME, message),
-        DemonitorP(A, B, REF).pack(),
-        pack_send(A, message),
-    ]
-    for whole in frames * 2:
-        assert reader.parse(whole) == parse(whole)
-        for damaged in (whole[:-1], whole + b"\x00", whole[: len(whole) // 2], b"q" + whole[1:]):
-            with pytest.raises(DecodeError) as expected:
-                parse(damaged)
-            with pytest.raises(DecodeError) as found:
-                reader.parse(damaged)
-            assert str(found.value) == str(expected.value)
 
 
 HERE, THERE, ELSEWHERE = "a@h", "b@h", "c@h"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locks.errors import InvalidOption, OperatingError
+from locks.errors import OperatingError
 from locks.otp.bytes.etf import DecodeError
 from locks.otp.names.epmd import (
     NotRegistered,
@@ -31,21 +30,6 @@ def test_requests() -> None:
     assert port_please2_request("ab") == b"\x00\x03zab"
 
 
-@pytest.mark.parametrize("name", ["", "a@h", "a b", "a\n", "x" * 256, "ö" * 128, 5, None])
-def test_names_that_cannot_be_registered(name: Any) -> None:
-    """A name is the part ahead of the @; anything else is the caller's mistake."""
-    for request in (port_please2_request, lambda name: alive2_request(name, 1)):
-        with pytest.raises(InvalidOption, match="before the @"):
-            request(name)
-
-
-@pytest.mark.parametrize("port", [0, -1, 65536, "1", True])
-def test_ports_that_cannot_be_registered(port: Any) -> None:
-    """A port is a number of 16 bits, and not 0."""
-    with pytest.raises(InvalidOption, match="1 to 65535"):
-        alive2_request("a", port)
-
-
 @pytest.mark.parametrize(
     ("parse", "data", "found"),
     [
@@ -61,22 +45,6 @@ def test_answers_in_pieces(parse: Callable[[bytes], int | None], data: bytes, fo
     assert parse(data) == found
     with pytest.raises(DecodeError):
         parse(data + b"x")
-
-
-@pytest.mark.parametrize("data", [b"\x76\x01\x00\x00\x00\x01", b"\x79\x01", b"\x76\xff"])
-def test_a_name_that_is_taken(data: bytes) -> None:
-    """When epmd does not register the node, the error says what the reason may be."""
-    with pytest.raises(Refused, match="a node of that name is already running"):
-        parse_alive2_response(data)
-
-
-def test_a_node_that_is_not_there() -> None:
-    """A node that epmd does not know is like a port where nobody listens."""
-    with pytest.raises(NotRegistered, match="not registered with epmd") as caught:
-        parse_port2_response(b"\x77\x01")
-    assert isinstance(caught.value, OperatingError)
-    assert isinstance(caught.value, ConnectionRefusedError)
-    assert str(caught.value) == "the node is not registered with epmd (result 1)"
 
 
 @pytest.mark.parametrize(

@@ -216,37 +216,6 @@ def test_both_see_all_members(node: locks.node.Node, otp: Otp, first: str) -> No
     ours.stop()
 
 
-def test_joining_and_leaving_several_times(node: locks.node.Node, otp: Otp) -> None:
-    """Who has joined twice is a member twice, on both sides, and is one until it has left twice."""
-    otp.start_scope()
-    assert node.connect(OTP)
-    told = news_of(node, "g")
-    ours, theirs = Member.start(), otp.spawn()
-    mine = pid(node, ours)
-    groups.join("g", ours, ours, node=node)
-    until_same(node, otp, "g", mine, mine)
-    otp.join("g", theirs, theirs)
-    until_same(node, otp, "g", mine, mine, theirs, theirs)
-    assert groups.leave("g", ours, node=node)
-    until_same(node, otp, "g", mine, theirs, theirs)
-    otp.leave("g", theirs)
-    until_same(node, otp, "g", mine, theirs)
-    assert groups.leave("g", ours, ours, node=node)
-    otp.leave("g", theirs, theirs)
-    until_same(node, otp, "g")
-    eventually(lambda: len(told) >= 6)
-    assert told == [
-        ("Joined", [ours, ours]),
-        ("Joined", [theirs, theirs]),
-        ("Left", [ours]),
-        ("Left", [theirs]),
-        ("Left", [ours]),
-        ("Left", [theirs]),
-    ]
-    assert not groups.leave("g", ours, node=node)
-    ours.stop()
-
-
 def test_the_dead_leave_on_both_sides(node: locks.node.Node, otp: Otp) -> None:
     """A member that dies leaves all its groups, as often as it has joined, on both sides."""
     otp.start_scope()
@@ -265,26 +234,6 @@ def test_the_dead_leave_on_both_sides(node: locks.node.Node, otp: Otp) -> None:
     for group in ("g", "h"):
         until_same(node, otp, group, stays)
     eventually(lambda: told[-2:] == [("Left", [theirs]), ("Left", [ours, ours])])
-
-
-def test_members_can_be_talked_to(node: locks.node.Node, otp: Otp) -> None:
-    """What one side knows of a member of the other is enough to send it messages and to watch it."""
-    otp.start_scope()
-    assert node.connect(OTP)
-    ours, theirs = Member.start(), otp.spawn()
-    groups.join("g", ours, node=node)
-    otp.join("g", theirs)
-    until_same(node, otp, "g", pid(node, ours), theirs)
-    assert otp.call("erlang", "send", otp.members("g")[0], "one") == "one"
-    assert otp.call("erlang", "send", otp.members("g")[1], "one") == "one"
-    eventually(lambda: ours.ask("told") == ["one"])
-    downs: list[locks.actors.Down] = []
-    (ref,) = [ref for ref in groups.members("g", node=node) if ref is not ours]
-    locks.actors.monitor(ref, downs.append)
-    locks.actors.kill(ref, "enough")
-    eventually(lambda: downs)
-    until_same(node, otp, "g", pid(node, ours))
-    ours.stop()
 
 
 def test_a_lost_connection(node: locks.node.Node, otp: Otp) -> None:
@@ -318,41 +267,6 @@ def test_a_lost_connection(node: locks.node.Node, otp: Otp) -> None:
         actor.stop()
 
 
-def test_the_scope_of_otp_ends(node: locks.node.Node, otp: Otp) -> None:
-    """When the scope there ends, its members leave; when it is started again, all is exchanged."""
-    otp.start_scope()
-    assert node.connect(OTP)
-    ours, theirs = Member.start(), otp.spawn()
-    groups.join("g", ours, node=node)
-    otp.join("g", theirs)
-    until_same(node, otp, "g", pid(node, ours), theirs)
-    otp.end_scope()
-    eventually(lambda: groups.members("g", node=node) == [ours])
-    assert OTP in node.nodes()
-    groups.leave("g", ours, node=node)  # nobody is told
-    groups.join("g", ours, node=node)
-    otp.start_scope()
-    otp.join("g", theirs)
-    until_same(node, otp, "g", pid(node, ours), theirs)
-    ours.stop()
-
-
-def test_without_a_scope_on_the_other_side(
-    node: locks.node.Node, otp: Otp, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A node without the scope, of either kind, takes no harm and does none."""
-    ours = Member.start()
-    assert node.connect(OTP)
-    groups.join("g", ours, node=node, scope="nobody_there")
-    otp.start_scope()  # of another name, that nobody here has used
-    otp.join("g", otp.spawn())
-    assert groups.members("g", node=node, scope="nobody_there") == [ours]
-    assert len(otp.members("g")) == 1
-    assert OTP in node.nodes()
-    assert not [record for record in caplog.records if record.levelname != "INFO"]
-    ours.stop()
-
-
 @pytest.mark.parametrize(
     "group",
     [
@@ -382,29 +296,3 @@ def test_names_of_groups(node: locks.node.Node, otp: Otp, group: Any) -> None:
     otp.join(group, theirs)
     until_same(node, otp, group, pid(node, ours), theirs)
     ours.stop()
-
-
-def test_the_default_scope_of_otp(node: locks.node.Node, otp: Otp) -> None:
-    """The scope `pg` is one like others."""
-    ok, scope = otp.call("pg", "start", Atom("pg"))
-    assert ok == Atom("ok")
-    assert node.connect(OTP)
-    ours = Member.start()
-    groups.join("g", ours, node=node, scope="pg")
-    eventually(lambda: otp.call("pg", "get_members", "g") == [pid(node, ours)])
-    assert groups.members("g", node=node) == []
-    ours.stop()
-    eventually(lambda: otp.call("pg", "get_members", "g") == [])
-    otp.kill(scope)
-
-
-def test_many_groups_at_once(node: locks.node.Node, otp: Otp) -> None:
-    """What is too much for one message arrives in several."""
-    otp.start_scope()
-    ours = Member.start()
-    for number in range(1_500):
-        groups.join(Atom(f"group {number}"), ours, node=node)
-    assert node.connect(OTP)
-    eventually(lambda: otp.call("ets", "info", SCOPE, Atom("size")) == 1_500)
-    ours.stop()
-    eventually(lambda: otp.call("ets", "info", SCOPE, Atom("size")) == 0)

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from locks.otp import notices
-from locks.otp.admission.strangers import LONGEST, first_words, plain, tls_words, words
+from locks.otp.admission.strangers import LONGEST
 from locks.otp.notices import MOST, PERIOD, Notices
 
 
@@ -85,24 +84,3 @@ def test_lines_are_short_and_are_lines(log: Log, value: Any) -> None:
     (line,) = log.lines
     assert len(line) <= LONGEST
     assert line.isprintable()
-
-
-def test_a_node_that_has_stopped_says_the_rest(caplog: pytest.LogCaptureFixture) -> None:
-    """What comes up after the background work has ended is logged all the same."""
-
-    def stopped(*_: Any) -> None:
-        raise RuntimeError("stopped")
-
-    Notices(stopped).warn("x", "y", "the end")
-    assert [record.getMessage() for record in caplog.records] == ["the end"]
-
-
-def test_words_of_others() -> None:
-    """What others say is cut, and has nothing in it that a log would obey."""
-    assert words(b"a\nb\xff\x1b[0m") == "a\\nb\ufffd\\x1b[0m"
-    assert len(words(b"x" * 10**6)) == LONGEST
-    assert plain("x" * 400).endswith("...")
-    assert first_words(b"\x16\x03\x01")[1] == "tls"
-    assert tls_words("WRONG_VERSION_NUMBER", "")[1] == "tls"
-    assert tls_words(None, "unknown ca")[1] == "certificate"
-    assert notices.PERIOD == 60

@@ -54,26 +54,7 @@ def test_an_atom_has_at_most_255_characters() -> None:
         Atom("x" * 256)
 
 
-@pytest.mark.parametrize("name", ["\ud800", b"x", 5, None])
-def test_an_atom_needs_text(name: object) -> None:
-    """What can't be written as UTF-8 text is no name of an atom."""
-    with pytest.raises(InvalidOption, match="atom"):
-        Atom(name)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("encoded", [b"", "text", None, bytearray(b"a\x01")])
-def test_a_kept_term_needs_bytes(encoded: object) -> None:
-    """A term that is kept as it is has at least one byte."""
-    with pytest.raises(InvalidOption, match="bytes"):
-        Term(encoded)  # type: ignore[arg-type]
-
-
 def test_pids_order_by_number_then_node_then_creation() -> None:
     """The order of pids is that of their numbers first: larger means younger."""
     pids = [Pid(1, "b@h", 9), Pid(2, "a@h", 3), Pid(2, "a@h", 4), Pid(2, "b@h", 1)]
     assert sorted([pids[2], pids[3], pids[0], pids[1]]) == pids
-
-
-def test_a_pid_is_shown_as_erlang_shows_it() -> None:
-    """Its id and its serial number, with the name of the node instead of a local number."""
-    assert str(Pid(3 << 32 | 77, "a@h", 1)) == "<a@h.77.3>"

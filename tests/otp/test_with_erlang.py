@@ -6,7 +6,6 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from random import Random
 from typing import Any
 
 import pytest
@@ -41,17 +40,15 @@ from locks.otp.bytes.control import (
     Unsupported,
     parse,
 )
-from locks.otp.bytes.etf import decode, encode
+from locks.otp.bytes.etf import encode
 from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 from locks.otp.names.epmd import (
     NotRegistered,
-    Refused,
     alive2_request,
     parse_alive2_response,
     parse_port2_response,
     port_please2_request,
 )
-from tests.helpers import eventually
 from tests.otp.erlang import COOKIE, ERLANG, MISSING, Erlang, erlang_node, port_mapper
 from tests.otp.strategies import TERMS, exact
 
@@ -129,29 +126,6 @@ def test_what_erlang_makes_comes_back_to_it(erlang: Erlang, expression: str) -> 
     assert erlang.evaluate("get(made) =:= get(back)") is True
 
 
-@pytest.mark.parametrize("minor_version", [1, 2])
-def test_both_encodings_of_atoms(erlang: Erlang, minor_version: int) -> None:
-    """OTP 25 writes atoms in Latin-1 where it can, OTP 26 in UTF-8; both are the same atom."""
-    for name in ("write", "å", "€", "å" * 255, "undefined"):
-        data = erlang.call(
-            "erlang",
-            "term_to_binary",
-            [Atom(name), Pid(1, name, 2)],
-            [(Atom("minor_version"), minor_version)],
-        )
-        expected = None if name == "undefined" else Atom(name)
-        assert decode(data) == [expected, Pid(1, name, 2)]
-
-
-def test_the_form_of_bytes(erlang: Erlang) -> None:
-    """Erlang takes a bit string of whole bytes for the plain binary, and sends it as one."""
-    for data in (b"", b"x", b"\xff" * 300):
-        assert erlang.call("erlang", "is_binary", data) is True
-        assert erlang.call("erlang", "byte_size", data) == len(data)
-        plain = b"\x83m" + struct.pack(">I", len(data)) + data
-        assert erlang.call("erlang", "term_to_binary", data) == plain
-
-
 def as_erlang_has_it(term: Any) -> Any:
     """What becomes of a term on the way through Erlang: bytes that are text become text.
 
@@ -184,19 +158,6 @@ def test_every_term_survives_erlang(erlang: Erlang, term: Any) -> None:
     """Erlang can read whatever we encode, and we what it makes of that."""
     expected = as_erlang_has_it(term)
     assert exact(as_erlang_has_it(erlang.call("erlang", "hd", [term]))) == exact(expected)
-
-
-def test_pids_are_ordered_as_in_erlang(erlang: Erlang) -> None:
-    """200 random pids, sorted by Erlang and by Python, stand in the same order."""
-    seed = 4
-    random = Random(seed)
-    nodes = ["a@h", "b@h", "a@i", "aa@h", "Z@h", "nonode@nohost"]
-    numbers = [random.randrange(2**64) for _ in range(20)] + [1, 2, 1 << 32, 2 << 32, (1 << 32) + 1]
-    pids = [
-        Pid(random.choice(numbers), random.choice(nodes), random.choice([1, 2, 2**31, 2**32 - 1]))
-        for _ in range(200)
-    ]
-    assert erlang.call("lists", "sort", pids) == sorted(pids), f"seed {seed}"
 
 
 # --- Nodes --------------------------------------------------------------------------------------
@@ -344,18 +305,6 @@ def connected(port: int, name: str, **options: Any) -> Iterator[Connection]:
         yield Connection(sock, name, **options)
 
 
-def test_epmd_registers_and_finds_nodes(mapper: int) -> None:
-    """A real epmd understands our requests, and we its answers."""
-    assert look_up("python", mapper) is None
-    sock, creation = register("python", 4711, mapper)
-    with sock:
-        assert 0 < creation < 1 << 32
-        assert look_up("python", mapper) == 4711
-        with pytest.raises(Refused, match="already running"):
-            register("python", 4712, mapper)
-    eventually(lambda: look_up("python", mapper) is None)
-
-
 def test_we_connect_to_otp(node: int) -> None:
     """A node of OTP lets us in, knows us as a node, and its processes talk with ours."""
     with connected(node, "one@127.0.0.1") as connection:
@@ -374,15 +323,6 @@ def test_we_connect_to_otp(node: int) -> None:
             assert message.sender.creation == connection.peer.creation
 
 
-def test_we_are_a_visible_node(node: int) -> None:
-    """With the flags that we offer by default, we are one of the nodes that `nodes()` tells."""
-    with connected(node, "seen@127.0.0.1", flags=FLAGS) as connection:
-        connection.call("erlang", "nodes")
-        while not isinstance(message := connection.receive(), SendSender):
-            assert isinstance(message, RegSend | MonitorP | Unsupported)  # of rex and global
-        assert message.message == (Atom("nodes"), [Atom("seen@127.0.0.1")])
-
-
 def test_otp_connects_to_us(node: int, mapper: int) -> None:
     """A node of OTP finds us through epmd, and connects: the accepting side of the handshake."""
     with (
@@ -399,30 +339,6 @@ def test_otp_connects_to_us(node: int, mapper: int) -> None:
             assert second.events[0] == Named(OTP)
             assert second.peer.creation == first.peer.creation
             assert first.answer("connect_node") is True
-
-
-def test_otp_refuses_another_cookie(node: int) -> None:
-    """With another cookie OTP closes the connection; with a good one of the same name it does not."""
-    with connected(node, "spy@127.0.0.1", cookie="wrong") as connection:
-        assert connection.events == [Status("ok"), "closed"]
-    with connected(node, "spy@127.0.0.1") as connection:
-        assert connection.peer.name == OTP
-
-
-def test_a_connection_that_is_there_already(node: int) -> None:
-    """Asked by OTP whether to replace a connection, we can keep it, or have the new one."""
-    with connected(node, "twin@127.0.0.1") as first:
-        with connected(node, "twin@127.0.0.1", replace=False) as second:
-            kept = Failed("another connection already exists, and is kept", "settled")
-            assert second.events == [Status("alive"), kept]
-        first.call("erlang", "abs", -1)
-        assert first.answer("abs") == 1
-        with connected(node, "twin@127.0.0.1") as third:
-            assert [type(event) for event in third.events] == [Status, Established]
-            third.call("erlang", "abs", -2)
-            assert third.answer("abs") == 2
-            with pytest.raises(AssertionError, match="has closed the connection"):
-                first.receive()
 
 
 def test_control_messages_to_otp(node: int) -> None:

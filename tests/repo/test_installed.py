@@ -77,24 +77,8 @@ def test_metadata(tmp_path: Path) -> None:
     version, own, licence, extras, file = json.loads(said)
     assert version == own
     assert licence == "MPL-2.0"
-    assert {"all", "completion", "metrics", "otel", "web", "dev"} <= set(extras)
+    assert {"all", "metrics", "otel", "web", "dev"} <= set(extras)
     assert NAMED is None or "site-packages" in file
-
-
-def test_command_with_what_is_not_installed(tmp_path: Path) -> None:
-    """Where an extra is missing, the command says which one."""
-    if (
-        run(
-            tmp_path,
-            PYTHON,
-            "-c",
-            "import importlib.util as u; print(u.find_spec('shtab') is None)",
-        )[0].strip()
-        != "True"
-    ):
-        pytest.skip("shtab is installed here; `make package` runs this where it is not")
-    _, complained = run(tmp_path, COMMAND, "completion", "bash", status=3)
-    assert "pip install 'pykka-locks[completion]'" in complained
 
 
 SIMULATED = """

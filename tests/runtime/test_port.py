@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import gevent
 import pytest
 
 import locks
@@ -50,18 +49,6 @@ def test_the_real_world_is_that_again_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError), stand_in(Own()):
         raise ZeroDivisionError
     assert world() is REAL
-
-
-def test_the_real_world_leaves_all_as_it_is() -> None:
-    """It blocks nobody elsewhere, kills nobody, refuses nothing, and its greenlets are gevent's."""
-    greenlet = REAL.new_greenlet(len, "ab")
-    greenlet.start()
-    assert greenlet.get() == 2
-    assert isinstance(greenlet, gevent.Greenlet)
-    assert REAL.place() is None
-    assert REAL.stepwise(len) is len
-    assert not REAL.kill(greenlet, ZeroDivisionError())
-    assert not REAL.is_event_loop(greenlet)
 
 
 def test_who_does_not_wait_looks_first() -> None:

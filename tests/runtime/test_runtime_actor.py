@@ -12,7 +12,7 @@ import gevent
 import pykka
 import pytest
 
-from locks.runtime.actor import GeventActor, GeventFuture, end_all, kill, tell
+from locks.runtime.actor import GeventActor, GeventFuture, end_all, kill
 from locks.runtime.monitor import Down, monitor
 from locks.runtime.waiter import Event
 from tests.helpers import eventually
@@ -58,11 +58,6 @@ class Threaded(pykka.ThreadingActor):
 def fail(_actor: object = None) -> None:
     """Fail."""
     raise ValueError("broken")
-
-
-def raise_strange(_actor: object = None) -> None:
-    """Raise what is no `Exception`."""
-    raise Strange
 
 
 @pytest.fixture(autouse=True)
@@ -169,24 +164,6 @@ def test_an_exception_under_tell_ends_the_actor(caplog: pytest.LogCaptureFixture
     assert_gone(ref)
 
 
-def test_exceptions_in_hooks_end_the_actor() -> None:
-    """An exception in `on_start` or `on_stop` is the reason of the end; nobody is left waiting."""
-
-    class BadStart(Actor):
-        on_start = fail
-
-    class BadStop(Actor):
-        on_stop = fail
-
-    for actor_class in (BadStart, BadStop):
-        ref = actor_class.start()
-        downs = down_of(ref)
-        ref.stop(timeout=5)
-        eventually(lambda downs=downs: downs)
-        assert isinstance(downs[0].reason, ValueError)
-        assert_gone(ref)
-
-
 @pytest.mark.parametrize(
     ("error", "reason"),
     [(gevent.GreenletExit, "killed"), (Strange, Strange), (SystemExit, SystemExit)],
@@ -215,14 +192,6 @@ def test_whatever_is_raised_in_its_greenlet_ends_one_actor(
     assert_gone(ref)
     assert len(downs) == 1
     assert capsys.readouterr().err == ""
-
-
-def test_a_base_exception_raised_by_a_handler_ends_one_actor() -> None:
-    """The caller gets `ActorDeadError`, and the bystanders live on."""
-    ref = Actor.start()
-    with pytest.raises(pykka.ActorDeadError):
-        ref.ask(raise_strange, timeout=5)
-    assert_gone(ref)
 
 
 def test_kill_gives_the_reason_and_is_silent(
@@ -300,12 +269,6 @@ def test_kill_ends_an_actor_that_hangs_in_a_hook() -> None:
     assert log == ["start", ("failure", ValueError)]
     assert_gone(stopping)
     assert_gone(failing)
-
-
-def test_only_gevent_actors_can_be_killed() -> None:
-    """`kill` of another kind of actor is refused."""
-    with pytest.raises(TypeError, match="GeventActor"):
-        kill(Threaded.start())
 
 
 def test_nobody_is_left_waiting_when_actors_die_under_load() -> None:
@@ -397,32 +360,6 @@ def test_a_future_is_set_once() -> None:
     assert hooked.get() == 3
 
 
-def test_a_future_keeps_an_exception() -> None:
-    """The exception being handled, or the one given, is raised by each `get`."""
-    future: GeventFuture[int] = GeventFuture()
-    try:
-        fail()
-    except ValueError:
-        future.set_exception()
-    for _ in range(2):
-        with pytest.raises(ValueError, match="broken"):
-            future.get()
-    other: GeventFuture[int] = GeventFuture()
-    other.set_exception((KeyError, None, None))
-    with pytest.raises(KeyError):
-        other.get()
-
-
-def test_a_future_times_out() -> None:
-    """`get` raises Pykka's Timeout and the value can still be got later."""
-    future: GeventFuture[int] = GeventFuture()
-    for timeout in (0, 0.001):
-        with pytest.raises(pykka.Timeout):
-            future.get(timeout=timeout)
-    future.set(1)
-    assert future.get(timeout=0) == 1
-
-
 def test_a_future_has_many_getters() -> None:
     """Greenlets and threads that wait for one future all get its value, or its hook's, run once."""
     for hooked in (False, True):
@@ -449,23 +386,6 @@ def test_a_future_has_many_getters() -> None:
             future.set(5)
         eventually(lambda got=got: got == [5] * 8)
         assert len(calls) == hooked
-
-
-def test_a_hook_that_fails_is_run_again() -> None:
-    """A hook's exception goes to its caller; the next caller runs the hook again."""
-    future: GeventFuture[int] = GeventFuture()
-    results = [IndexError("first"), 2]
-
-    def hook(_: float | None) -> int:
-        result = results.pop(0)
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-    future.set_get_hook(hook)
-    with pytest.raises(IndexError, match="first"):
-        future.get()
-    assert future.get() == future.get() == 2
 
 
 def test_futures_combine() -> None:
@@ -537,24 +457,6 @@ def test_who_waits_for_a_deferred_answer_is_not_left_alone() -> None:
     actor.stop()
     with pytest.raises(pykka.ActorDeadError, match="before it answered"):
         future.get(timeout=5)
-
-
-def test_an_actor_may_fail_for_other_reasons_than_what_it_was_asked() -> None:
-    """It ends with that error, and the owner is told that it has ended."""
-    actor = Later.start()
-    downs: list[Down] = []
-    monitor(actor, downs.append)
-    with pytest.raises(pykka.ActorDeadError):
-        actor.ask("fail", timeout=5)
-    (down,) = eventually(lambda: downs)
-    assert isinstance(down.reason, ValueError)
-
-
-def test_telling_an_actor_that_has_ended() -> None:
-    """There is nobody to be told, and nothing is raised."""
-    actor = Later.start()
-    actor.stop()
-    tell(actor, "anything")
 
 
 class Slow(GeventActor):

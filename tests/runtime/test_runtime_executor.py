@@ -10,7 +10,6 @@ import gevent
 import pytest
 
 from locks.runtime.executor import Executor
-from locks.runtime.waiter import Event
 from tests.helpers import eventually
 
 
@@ -38,23 +37,6 @@ def test_work_runs_in_order_in_one_greenlet(executor: Executor) -> None:
     assert ran == list(range(50))
     assert len(where) == 1
     assert next(iter(where))[1] is executor.hub
-
-
-def test_work_may_come_from_any_thread(executor: Executor) -> None:
-    """Four threads give work at once; nothing is lost, each thread's order is kept."""
-    ran: list[tuple[int, int]] = []
-
-    def give(sender: int) -> None:
-        for number in range(1000):
-            executor.run_soon(ran.append, (sender, number))
-
-    threads = [threading.Thread(target=give, args=(sender,)) for sender in range(4)]
-    for thread in threads:
-        thread.start()
-    eventually(lambda: len(ran) == 4000)
-    for sender in range(4):
-        assert [n for s, n in ran if s == sender] == list(range(1000))
-    assert executor.stop(5)
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, gevent.Timeout])
@@ -93,24 +75,6 @@ def test_stop_does_what_is_queued_and_ends(executor: Executor) -> None:
         assert len(before) - len(set(threading.enumerate()) & before) == 1
 
 
-def test_stop_gives_up_when_the_time_runs_out(executor: Executor) -> None:
-    """With work that doesn't end `stop` returns False in time; it may be called again."""
-    gate = Event()
-    executor.run_soon(gate.wait)
-    assert not executor.stop(0.01)
-    gate.open()
-    assert executor.stop(5)
-
-
-def test_the_work_may_stop_its_home(executor: Executor) -> None:
-    """`stop` called by the work itself doesn't wait for itself."""
-    results: list[bool] = []
-    executor.run_soon(lambda: results.append(executor.stop(5)))
-    eventually(lambda: results)
-    assert results == [False]
-    assert executor.stop(5)
-
-
 def test_the_work_outlives_a_worker_that_is_killed(executor: Executor) -> None:
     """Another one goes on, in the same hub and the same order: nothing that was queued is dropped."""
     ran: list[int] = []
@@ -130,37 +94,6 @@ def test_the_work_outlives_a_worker_that_is_killed(executor: Executor) -> None:
     executor.run_soon(ran.append, 3)
     eventually(lambda: ran == [0, 1, 2, 3])
     assert set(hubs) == {executor.hub}
-    assert executor.stop(5)
-
-
-def kill_next(executor: Executor) -> None:
-    """In the hub: kill the worker, and the next one before it has run."""
-    executor._worker.kill(block=False)
-    executor._start_worker()
-    executor._worker.kill(block=False)
-
-
-def test_a_worker_that_is_killed_before_it_runs(executor: Executor) -> None:
-    """Its greenlet was made, and never began."""
-    ran: list[int] = []
-    executor.call(kill_next, executor)
-    executor.run_soon(ran.append, 1)
-    eventually(lambda: ran)
-    assert executor.stop(5)
-
-
-def test_a_worker_whose_end_nobody_was_told(executor: Executor) -> None:
-    """An exception from outside has torn the link that looks after it: the next work is the news."""
-
-    def kill() -> None:
-        executor._worker.unlink(executor._worker_ended)
-        executor._worker.kill(block=False)
-
-    executor.call(kill)
-    eventually(lambda: executor._worker.dead)
-    ran: list[int] = []
-    executor.run_soon(ran.append, 1)
-    eventually(lambda: ran)
     assert executor.stop(5)
 
 
@@ -204,21 +137,6 @@ def test_the_work_outlives_the_hub(run_script: Callable[[str], str]) -> None:
         print(done.wait(10), executor.is_own_thread, executor.stop(5))
     """
     assert run_script(script) == "False True\nwork 0\nwork 1\nwork 2\nTrue True True\n"
-
-
-def test_a_stop_after_the_hub_was_destroyed(run_script: Callable[[str], str]) -> None:
-    """It does what is queued, and returns as soon as that is done."""
-    script = """
-        from gevent import monkey
-        monkey.patch_all()
-        import gevent
-        from locks.runtime.executor import Executor
-        executor = Executor.choose()
-        executor.run_soon(print, "work")
-        gevent.get_hub().destroy()
-        print(executor.stop(5))
-    """
-    assert run_script(script) == "work\nTrue\n"
 
 
 def test_a_home_in_its_own_thread_survives_system_exit(caplog: pytest.LogCaptureFixture) -> None:
@@ -398,31 +316,6 @@ def test_the_first_user_of_a_program_with_a_hub(
     assert run_script(script) == "True True True\n"
 
 
-def test_the_first_user_of_a_patched_program_in_a_native_thread(
-    run_script: Callable[[str], str],
-) -> None:
-    """Its hub ends with it, so the work gets a native thread, which does not wait for main's hub."""
-    script = """
-        from gevent import monkey
-        monkey.patch_all()
-        import gevent
-        from locks.runtime.executor import Executor
-        from locks.runtime.waiter import Waiter
-        sleep = monkey.get_original("time", "sleep")
-        def first_use():
-            gevent.sleep(0)
-            return Executor.choose()
-        executor = gevent.get_hub().threadpool.apply(first_use)
-        gevent.get_hub().threadpool.kill()
-        ran = []
-        executor.run_soon(ran.append, 1)
-        while not ran:
-            sleep(0.001)  # this hub does not run
-        print(executor.is_own_thread, ran, executor.stop(5))
-    """
-    assert run_script(script) == "True [1] True\n"
-
-
 def test_ctrl_c_in_the_work_goes_to_the_main_greenlet(run_script: Callable[[str], str]) -> None:
     """`KeyboardInterrupt` that hits the worker of a shared hub ends the program, not the worker."""
     script = """
@@ -440,15 +333,3 @@ def test_ctrl_c_in_the_work_goes_to_the_main_greenlet(run_script: Callable[[str]
         executor.stop(5)
     """
     assert run_script(script) == "main\nwork goes on\n"
-
-
-def test_a_call_in_the_hub_returns_what_the_function_returns(executor: Executor) -> None:
-    """From another thread or from the hub itself; an exception comes back, too."""
-    assert executor.call(lambda: executor.call(gevent.get_hub)) is executor.hub
-    from_thread: list[object] = []
-    thread = threading.Thread(target=lambda: from_thread.append(executor.call(gevent.get_hub)))
-    thread.start()
-    eventually(lambda: from_thread == [executor.hub])
-    thread.join()
-    with pytest.raises(ZeroDivisionError):
-        executor.call(lambda: 1 // 0)

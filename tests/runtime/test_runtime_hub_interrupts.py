@@ -146,31 +146,6 @@ except KeyboardInterrupt:
 
 
 @either
-def test_twice_in_the_hub(run_script: Callable[..., str], prelude: str) -> None:
-    """The second one is raised at once, and takes the first one along: one exception."""
-    script = (
-        SETUP.format(prelude=prelude)
-        + """
-gevent.get_hub().exception_stream = None
-def callback():
-    press()
-    try:
-        press()
-    finally:
-        print("at once")
-gevent.get_hub().loop.run_callback(callback)
-try:
-    gevent.sleep(30)
-except KeyboardInterrupt:
-    print("interrupted")
-gevent.sleep(0.1)
-print("once")
-"""
-    )
-    assert run_script(script) == "at once\ninterrupted\nonce\n"
-
-
-@either
 def test_where_python_swallows_exceptions(run_script: Callable[..., str], prelude: str) -> None:
     """In a finaliser, and in the callback of a weak reference: it is raised a moment later."""
     script = (
@@ -191,48 +166,6 @@ for finaliser in (True, False):
 """
     )
     assert run_script(script) == "interrupted\ninterrupted\n"
-
-
-@either
-def test_while_the_end_of_a_client_is_told(run_script: Callable[..., str], prelude: str) -> None:
-    """All who monitor it are told; then it is raised."""
-    script = (
-        SETUP.format(prelude=prelude)
-        + """
-import greenlet
-from locks.runtime.monitor import monitor
-raw = greenlet.greenlet(lambda: None)
-told = []
-for number in range(3):
-    monitor(raw, lambda down: (press(), told.append(down.reason)))
-try:
-    raw.switch()
-    del raw
-    gevent.sleep(30)
-except KeyboardInterrupt:
-    print("interrupted", told)
-"""
-    )
-    assert run_script(script) == "interrupted ['normal', 'normal', 'normal']\n"
-
-
-def test_other_unraisable_exceptions_are_reported(run_script: Callable[..., str]) -> None:
-    """The program's own hook is called as before, and is back after `uninstall`."""
-    script = """
-import sys
-from locks.runtime import interrupts
-def hook(unraisable):
-    print(unraisable.exc_type.__name__)
-sys.unraisablehook = hook
-class Thing:
-    def __del__(self):
-        raise ValueError
-interrupts.install()
-Thing()
-interrupts.uninstall()
-print(sys.unraisablehook is hook)
-"""
-    assert run_script(script) == "ValueError\nTrue\n"
 
 
 @either

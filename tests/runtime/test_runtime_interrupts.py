@@ -44,19 +44,6 @@ print("no second interrupt")
     assert run(script) == "True\ninner done\ninterrupted\nno second interrupt\n"
 
 
-def test_outside_of_sections_nothing_changes(run: Callable[[str], str]) -> None:
-    """Ctrl-C outside of a section raises at once."""
-    script = """
-interrupts.install()
-try:
-    press()
-    print("not reached")
-except KeyboardInterrupt:
-    print("interrupted")
-"""
-    assert run(script) == "interrupted\n"
-
-
 @pytest.mark.slow
 def test_a_signal_storm_tears_nothing(run: Callable[[str], str]) -> None:
     """Signals at arbitrary moments hit only between the sections: two counters stay equal."""
@@ -94,20 +81,6 @@ thread.join()
 print(torn, first == second, interrupts._shield.depth)
 """
     assert run(script) == "0 True 0\n"
-
-
-def test_install_is_counted_and_undone(run: Callable[[str], str]) -> None:
-    """The default handler comes back with the last `uninstall`, and not before."""
-    script = """
-print(interrupts.install(), interrupts.install())
-interrupts.uninstall()
-print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
-interrupts.uninstall()
-print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
-interrupts.uninstall()
-print(bool(interrupts.enter()), interrupts.install(), bool(interrupts.enter()))
-"""
-    assert run(script) == "True True\nFalse\nTrue\nFalse True True\n"
 
 
 def test_a_handler_of_the_program_is_left_alone(run: Callable[[str], str]) -> None:

@@ -36,18 +36,6 @@ class Threaded(pykka.ThreadingActor):
         return message()
 
 
-class DiesInThread(pykka.ThreadingActor):
-    """Its thread ends without Pykka noticing."""
-
-    def __init__(self, downs: list[Down]) -> None:
-        super().__init__()
-        self.downs = downs
-
-    def on_start(self) -> None:
-        monitor(self.actor_ref, self.downs.append)
-        raise SystemExit
-
-
 def fail() -> None:
     """Fail."""
     raise ValueError("broken")
@@ -189,14 +177,6 @@ def test_the_end_of_a_greenlet_is_told_once(
     assert watched(subject) == [Down(subject, "noproc")]
 
 
-def test_a_greenlet_killed_before_it_ran_is_told() -> None:
-    """The end of a greenlet that never ran is noticed."""
-    subject = gevent.spawn(fail)
-    downs = watched(subject)
-    subject.kill(block=False)
-    eventually(lambda: downs == [Down(subject, "killed")])
-
-
 def test_the_end_of_a_gevent_actor_is_told() -> None:
     """Stop, crash and kill of a GeventActor; nothing afterwards but "noproc"."""
     for end, reason in (
@@ -227,16 +207,6 @@ def test_the_end_of_a_threading_actor_is_told() -> None:
         assert first[0].reason == reason or type(first[0].reason) is reason
         assert len(first) == len(second) == 1
         assert watched(ref) == [Down(ref, "noproc")]
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_threading_actor_whose_thread_dies_is_told() -> None:
-    """The end of its thread counts, for an actor that was monitored from within."""
-    downs: list[Down] = []
-    ref = DiesInThread.start(downs)
-    eventually(lambda: downs == [Down(ref, "normal")])
-    assert ref.is_alive()  # so Pykka believes
-    pykka.ActorRegistry.unregister(ref)
 
 
 def test_a_thread_that_monitors_itself() -> None:
@@ -326,17 +296,6 @@ def test_a_thread_monitored_from_elsewhere() -> None:
     assert all(downs == [Down(thread, "normal")] for downs in lists)
 
 
-def test_the_main_thread_never_ends(run_script: Callable[[str], str]) -> None:
-    """A monitor of the main thread is accepted and never called, nor at the end of the process."""
-    script = """
-        import threading
-        from locks.runtime.monitor import monitor
-        monitor(threading.main_thread(), print)
-        print("end")
-    """
-    assert run_script(script) == "end\n"
-
-
 def test_a_raw_greenlet_is_told_when_it_is_collected() -> None:
     """The end of a raw greenlet that nobody holds is noticed; a finished one is "noproc"."""
     main = greenlet.getcurrent()
@@ -352,27 +311,6 @@ def test_a_raw_greenlet_is_told_when_it_is_collected() -> None:
     gc.collect()
     assert reference() is None
     assert [down.reason for down in downs] == ["normal"]
-
-
-def test_ten_thousand_monitors_of_one_subject() -> None:
-    """All of them are told exactly once; those that were cancelled are not."""
-    subject = gevent.spawn(gevent.sleep, 100)
-    counts = [0] * 10_000
-
-    def counter(number: int) -> Callable[[Down], None]:
-        def count(_: Down) -> None:
-            counts[number] += 1
-
-        return count
-
-    monitors = [monitor(subject, counter(number)) for number in range(10_000)]
-    assert subject.has_links() == 1
-    for one in monitors[::2]:
-        one.cancel()
-        one.cancel()
-    subject.kill()
-    eventually(lambda: sum(counts) == 5000)
-    assert counts == [0, 1] * 5000
 
 
 @pytest.mark.slow
@@ -404,16 +342,6 @@ def test_cancelled_monitors_leave_nothing_behind() -> None:
     eventually(lambda: gc.collect() is not None and not any(ref() for ref in references))
 
 
-def test_a_callback_that_fails_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    """The failure is logged and the next monitor is told."""
-    subject = gevent.spawn(gevent.sleep, 100)
-    monitor(subject, lambda _: fail())
-    downs = watched(subject)
-    subject.kill()
-    eventually(lambda: downs)
-    assert "a monitor's callback failed" in caplog.text
-
-
 def test_monitors_race_with_the_end() -> None:
     """Four threads add monitors while the subject ends: each monitor is told exactly once."""
     for _ in range(30):
@@ -429,13 +357,6 @@ def test_monitors_race_with_the_end() -> None:
             thread.start()
         eventually(lambda told=told: len(told) == 800)
         assert sorted(told) == list(range(800))
-
-
-def test_only_clients_can_be_monitored() -> None:
-    """Anything else is refused."""
-    for function in (lambda: monitor("x", print), lambda: exit_client("x", "y")):  # type: ignore
-        with pytest.raises(TypeError, match="not a"):
-            function()
 
 
 # Links
@@ -465,11 +386,3 @@ def test_a_link_ends_actors_and_greenlets(from_thread: bool) -> None:
         use()
     eventually(lambda: all(lists) and raw.dead)
     assert [downs[0].reason for downs in lists] == ["linked", "linked", "normal"]
-
-
-def test_a_thread_cannot_be_linked() -> None:
-    """A thread can't be stopped, and a greenlet outside of gevent neither: that is said."""
-    with pytest.raises(TypeError, match="can't link"):
-        exit_client(threading.main_thread(), "x")
-    with pytest.raises(TypeError, match="has no hub"):
-        exit_client(greenlet.greenlet(fail), "x")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import gevent
 import pytest
 
-from locks.runtime.waiter import Channel, Event, Waiter, get_hub_if_exists, mailbox_of
+from locks.runtime.waiter import Channel, Event, Waiter, get_hub_if_exists
 from tests.helpers import eventually
 
 
@@ -21,20 +20,6 @@ def in_thread(function: Callable[[], object]) -> object:
     thread.start()
     eventually(lambda: not thread.is_alive())
     return results[0]
-
-
-def test_a_woken_waiter_does_not_block() -> None:
-    """A wake before the wait is kept, in a greenlet and in a plain thread."""
-
-    def use() -> bool:
-        waiter = Waiter()
-        waiter.wake()
-        waiter.wake()
-        return waiter.wait() and waiter.wait(0)
-
-    assert use()
-    assert in_thread(use)
-    assert gevent.spawn(use).get()
 
 
 def test_a_plain_thread_waits_without_a_hub() -> None:
@@ -89,17 +74,6 @@ def test_a_wait_in_the_hub_is_refused() -> None:
     assert "hub's own greenlet" in errors[0]
 
 
-def test_two_callers_cannot_share_a_waiter() -> None:
-    """The second caller of `wait` gets an error and the first is not disturbed."""
-    waiter = Waiter()
-    greenlet = gevent.spawn(waiter.wait)
-    eventually(lambda: "parked" in repr(waiter))
-    with pytest.raises(RuntimeError, match="already waiting"):
-        waiter.wait()
-    waiter.wake()
-    assert greenlet.get(timeout=5) is True
-
-
 @pytest.mark.parametrize("error", [gevent.GreenletExit, KeyboardInterrupt, ValueError("x")])
 def test_what_is_thrown_into_a_wait_propagates(error: BaseException) -> None:
     """An exception thrown into the waiting greenlet ends the wait; a later wake does no harm."""
@@ -125,16 +99,6 @@ def test_what_is_thrown_into_a_wait_propagates(error: BaseException) -> None:
     assert not greenlet.ready()
     after.wake()
     assert greenlet.get(timeout=5) is True
-
-
-def test_gevent_timeout_ends_a_wait() -> None:
-    """`gevent.Timeout` works around a wait as around gevent's own calls."""
-    waiter = Waiter()
-    with pytest.raises(gevent.Timeout), gevent.Timeout(0.001):
-        waiter.wait()
-    waiter.wake()
-    gevent.sleep(0)
-    assert "woken" in repr(waiter)
 
 
 def test_a_stray_switch_does_not_end_a_wait() -> None:
@@ -200,20 +164,6 @@ def test_a_wait_keeps_its_loop_alive(run_script: Callable[[str], str]) -> None:
     assert run_script(script) == "True\n"
 
 
-def test_an_idle_wait_does_not_keep_its_loop_alive(run_script: Callable[[str], str]) -> None:
-    """A hub in which only idle greenlets are left ends its main greenlet's wait as gevent does."""
-    script = """
-        import gevent, gevent.event
-        from locks.runtime.waiter import Channel
-        gevent.spawn(Channel().receive)
-        try:
-            gevent.event.Event().wait()
-        except gevent.exceptions.LoopExit:
-            print("LoopExit")
-    """
-    assert run_script(script) == "LoopExit\n"
-
-
 def test_ctrl_c_ends_a_wait(run_script: Callable[[str], str]) -> None:
     """SIGINT ends a wait in a main thread without a hub and in one with a hub."""
     script = """
@@ -257,55 +207,6 @@ def test_waits_in_a_patched_program(run_script: Callable[[str], str]) -> None:
         print(out, native.get())
     """
     assert run_script(script) == "[True, True] True\n"
-
-
-def test_a_wake_after_its_hub_was_destroyed_does_nothing() -> None:
-    """Waking and posting into a hub that is gone is silent."""
-    waiter = Waiter()
-    mailboxes = []
-
-    def use() -> None:
-        hub = gevent.get_hub()
-        mailboxes.append(mailbox_of(hub))
-        greenlet = gevent.spawn(waiter.wait)
-        gevent.sleep(0)
-        assert not greenlet.ready()
-        hub.destroy()
-
-    in_thread(use)
-    waiter.wake()
-    mailboxes[0].post(print, "never")
-
-
-def test_a_mailbox_survives_what_fails_in_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """A posted function that raises is reported and those behind it still run."""
-    ran: list[int] = []
-    mailbox = mailbox_of(gevent.get_hub())
-    mailbox.post(lambda: 1 // 0)
-    for number in range(3):
-        mailbox.post(ran.append, number)
-    eventually(lambda: ran == [0, 1, 2])
-    assert "ZeroDivisionError" in capsys.readouterr().err
-
-
-def test_a_gate_lets_everybody_pass() -> None:
-    """Greenlets and threads wait at one gate; all pass when it opens, and all who come later."""
-    gate = Event()
-    passed: list[bool] = []
-
-    def use() -> None:
-        passed.append(gate.wait(10))
-
-    for _ in range(3):
-        _thread.start_new_thread(use, ())
-        gevent.spawn(use)
-    gevent.sleep(0.001)
-    assert gate.wait(0.001) is False
-    assert passed == []
-    gate.open()
-    eventually(lambda: len(passed) == 6)
-    assert all(passed)
-    assert gate.wait() is True
 
 
 def test_a_channel_keeps_the_order_of_each_sender() -> None:

@@ -115,24 +115,6 @@ def test_what_waits_is_bounded(executor: Executor, caplog: pytest.LogCaptureFixt
         assert "was not called 17 times" in caplog.text
 
 
-def test_a_function_that_fails_is_called_again(
-    executor: Executor, caplog: pytest.LogCaptureFixture
-) -> None:
-    """An exception is logged, whatever it is; the next call is made."""
-    seen: list[BaseException] = []
-
-    def fails(error: BaseException) -> None:
-        seen.append(error)
-        raise error
-
-    for error in (ValueError("one"), SystemExit(2), gevent.GreenletExit(), ValueError("two")):
-        executor.tell(fails, error)
-    eventually(lambda: len(seen) == 4)
-    eventually(lambda: "ValueError: two" in caplog.text)
-    assert "a callback failed" in caplog.text
-    assert "SystemExit: 2" in caplog.text
-
-
 def test_greenlets_that_a_function_begins_run_on(executor: Executor) -> None:
     """A greenlet and an actor, which live in the hub of the thread that has called it, though that has nothing to do."""
     done = threading.Event()
@@ -168,15 +150,6 @@ def test_the_end_waits_for_what_is_called(executor: Executor) -> None:
     executor.run_soon(lambda: (eventually(lambda: len(seen) == 100), slow.go_on()))
     assert other.stop(LIMIT)
     assert seen == list(range(100))
-
-
-def test_a_function_may_stop_its_executor() -> None:
-    """It does not wait for itself."""
-    other = Executor(own_thread=True)
-    stopped: list[bool] = []
-    other.tell(lambda: stopped.append(other.stop(LIMIT)))
-    assert eventually(lambda: stopped) == [False]
-    assert other.stop(LIMIT)
 
 
 # --- Of a node ----------------------------------------------------------------------------------
@@ -247,13 +220,3 @@ def test_a_monitor_that_waits_for_the_lock_of_the_ended_thread() -> None:
     go_on.set()
     thread.join(LIMIT)
     assert eventually(lambda: got) == [True]
-
-
-def test_a_monitor_that_is_cancelled_is_not_called_later() -> None:
-    """It was handed over already, and is not called any more."""
-    called: list[object] = []
-    watching = locks.actors.Monitor(called.append, is_programs=True)
-    watching(locks.actors.Down(None, "before"))
-    watching.cancel()
-    watching(locks.actors.Down(None, "after"))
-    assert called == [locks.actors.Down(None, "before")]

@@ -539,7 +539,6 @@ class Agent(InlineActor, metaclass=Shown):
         wanted = self._stop_waiting(call)
         result: Any = call.result
         if result is None:
-            self.node.counters.timeouts += 1
             raise timed_out(self, wanted, timeout, withdrawn, call.quiet)
         return self._answer(result)
 
@@ -560,6 +559,7 @@ class Agent(InlineActor, metaclass=Shown):
     def _give_up_waiting(self, call: PendingCall) -> None:
         """The time is over; an answer that came just now counts."""
         if call.result is None:
+            self.node.counters.timeouts += 1
             self._abandon(call)
 
     def _await(

@@ -59,13 +59,12 @@ class Agreement:
         self._own = own
         self._said: dict[str, Servers] = {}
 
-    def take_scope(self, name: str, said: Servers, binds: bool = True) -> Servers | None:
+    def take_scope(self, name: str, said: Servers) -> Servers | None:
         """Take in another node's set of servers.
 
         Args:
             name: The node.
             said: Its set.
-            binds: Whether the set counts for others; not that of a node that may only look.
 
         Returns:
             `None` if it agrees with the known set; otherwise the known set.
@@ -75,8 +74,7 @@ class Agreement:
         if known != said:
             self._said.pop(name, None)
             return known
-        if binds:
-            self._said[name] = said
+        self._said[name] = said
         return None
 
     def lost(self, name: str) -> None:
@@ -186,8 +184,8 @@ class Agreements:
     def _again(self, pause: float, link: Link) -> None:
         self._executor.run_later(pause, self._node.turn.run, self.connected, link)
 
-    def take_servers(self, name: str, term: tuple[Any, ...], binds: bool) -> Any:
-        """Take in another node's set of servers, which may bind others (see `take_scope`).
+    def take_servers(self, name: str, term: tuple[Any, ...]) -> Any:
+        """Take in another node's set of servers.
 
         Returns:
             The answer.
@@ -196,7 +194,7 @@ class Agreements:
             BadMessage: The set is malformed.
         """
         said = unpack_servers(term)
-        known = self._others.take_scope(name, said, binds)
+        known = self._others.take_scope(name, said)
         if known is not None:
             text = disagreement(self._node.name, known, name, said)
             self._node.notices.warn("servers", name, "%s", text)

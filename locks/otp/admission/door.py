@@ -25,6 +25,7 @@ import errno
 import itertools
 import logging
 import os
+import resource
 import socket
 import ssl
 from bisect import insort
@@ -48,7 +49,7 @@ from locks.otp.admission.handshake import (
     refusal,
 )
 from locks.otp.admission.strangers import Refused, Settled, tls_words
-from locks.otp.links.stream import UNIX, Stream, abandon, native_socket
+from locks.otp.links.stream import Stream, abandon, native_socket
 from locks.otp.names.addresses import Address, HostAndPort, UnixAddress, place
 from locks.otp.notices import Notices
 
@@ -105,15 +106,6 @@ def _listen_unix(path: str) -> socket.socket:
         listener.close()
         raise InvalidOption(f"can't listen on {path}: {error}", address=path) from error
     return listener
-
-
-def _most_files() -> int:
-    """How many files, and so connections, this process may have; Windows has no such limit."""
-    try:
-        import resource
-    except ImportError:
-        return ROOM * FILES
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 class Stranger:
@@ -272,7 +264,7 @@ class Door:
         self._receive = receive
         self._notices = notices
         self._open = True
-        size = min(ROOM, max(8, _most_files() // FILES))
+        size = min(ROOM, max(8, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // FILES))
         self._hall, self._room = _Room(size), _Room(size)
         self._tls = _Turnstile()
 
@@ -288,7 +280,7 @@ class Door:
             try:
                 sock, address = self._listener.accept()
                 stream = Stream(sock)
-                if sock.family == UNIX:
+                if sock.family == socket.AF_UNIX:
                     address = stream.address
             except OSError as error:
                 if self._open:

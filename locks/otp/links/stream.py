@@ -20,11 +20,9 @@ from locks.otp.admission.credentials import check_user, credentials_of
 from locks.otp.links.tls import Tls
 from locks.otp.names.addresses import Address, HostAndPort, UnixAddress
 
-__all__ = ["UNIX", "Stream", "abandon", "native_socket"]
+__all__ = ["Stream", "abandon", "native_socket"]
 
 _READ = 4096
-UNIX: int | None = getattr(socket, "AF_UNIX", None)
-"""The family of Unix domain sockets; `None` on Windows, where `LocalServer` refuses to be made."""
 native_socket: type[socket.socket] = monkey.get_original("socket", "socket")
 """The class of native sockets, even in a monkey-patched program."""
 
@@ -44,7 +42,7 @@ class Stream:
         self._socket = sock
         self._tls: Tls | None = None
         self.over = over
-        self._is_unix = over is None and sock.family == UNIX
+        self._is_unix = over is None and sock.family == socket.AF_UNIX
         if over is None and not self._is_unix:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 

@@ -427,26 +427,7 @@ class Tunnels:
 
 def _pair() -> tuple[socket.socket, Any]:
     """Two connected sockets: a native one that does not block, and one of gevent."""
-    near, far = _socket.socketpair() if hasattr(_socket, "socketpair") else _pair_by_loopback()
+    near, far = _socket.socketpair()
     made = native_socket(fileno=near.detach())
     made.setblocking(False)
     return made, gevent_socket.socket(fileno=far.detach())
-
-
-def _pair_by_loopback() -> tuple[socket.socket, socket.socket]:
-    """Two connected sockets, on Windows, where the system makes none."""
-    listener, near = native_socket(), native_socket()
-    try:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        near.connect(listener.getsockname())
-        far, address = listener.accept()
-        while address != near.getsockname():  # another program was faster
-            far.close()
-            far, address = listener.accept()
-        return near, far
-    except BaseException:
-        near.close()
-        raise
-    finally:
-        listener.close()
