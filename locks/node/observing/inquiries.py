@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from locks.core.facts import (
     MOST_CLIENTS,
-    AcceptRoster,
     Answer,
     AskClients,
     AskDeadlocks,
@@ -23,22 +22,18 @@ from locks.core.facts import (
     AskMembers,
     AskNode,
     AskRequests,
-    AskRoster,
     Break,
     Broken,
     ClientPage,
-    LearnRoster,
     NodeFact,
-    PrepareRoster,
     Question,
     Untold,
     node_of,
 )
-from locks.errors import NotAllowed, TransactionBroken, assert_never
+from locks.errors import TransactionBroken, assert_never
 from locks.node.client.clients import this_program
 from locks.node.client.refusals import check_may_wait
 from locks.node.marks import Memory, memory_of
-from locks.node.peers.entrance import right_to_ask
 from locks.node.peers.local_node import Connections, LocalNode
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid
@@ -57,7 +52,6 @@ __all__ = ["Answers", "Inquiries", "Witness", "ask_all", "ask_by_ways"]
 
 UNKNOWN = (Atom("error"), Atom("unknown_request"))
 SILENT = "it is connected, but does not answer"
-ALONE = "this node is connected with no others"
 OLD = "it does not support this question: it runs an older version of locks, or the Erlang original"
 
 
@@ -73,7 +67,7 @@ class Witness:
 
     def answer(self, question: Question) -> Answer:
         """The answer to a question that is for this node."""
-        record, cluster = self._node.server.record, self._node.cluster
+        record = self._node.server.record
         match question:
             case AskRequests(prefix, after):
                 return record.requests(prefix, after, partial(_address, self._node))
@@ -89,8 +83,6 @@ class Witness:
                 return self.memory.answer_mark(question)
             case AskMarks():
                 return self.memory.answer_marks(question)
-            case AskRoster() | PrepareRoster() | AcceptRoster() | LearnRoster():
-                return Untold(ALONE) if cluster is None else cluster.answer_roster(question)
             case Break():
                 return self._break(question)
             case _:
@@ -337,13 +329,6 @@ def _ask(
                 said[name] = node.turn.run(Witness(node).answer, question)
             elif cluster is None or way not in cluster.distribution.links:
                 silent[name] = _unreachable(way, node)
-            elif cluster.distribution.links[way].allowed < right_to_ask(question):
-                may = cluster.distribution.links[way].allowed.word
-                raise NotAllowed(
-                    f"{way} does not allow {type(question).__name__}: the cookie of this program may only {may} there. Use "
-                    "another cookie",
-                    nodes=(way,),
-                )
             else:
                 node.turn.run(calls.begin_call, name, way, LOCK_SERVER, pack_question(question))
         satisfied = any(map(enough, said.values()))
