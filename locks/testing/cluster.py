@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from locks.errors import MisuseError
 from locks.node.observing.inquiries import Inquiries
 from locks.node.peers.cluster import Cluster, NodeDown, NodeUp
 from locks.node.peers.guests import Guests
+from locks.node.peers.local_node import LocalNode
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
 from locks.otp.links.budgets import Limits, Share, Traffic
@@ -25,12 +26,25 @@ from locks.otp.process.processes import NOCONNECTION, Local, Processes
 from locks.otp.process.remote import Errors, Remotes
 from locks.wire.forms import LOCK_SERVER
 from locks.wire.refusals import pack_attributes, unpack_error
+from locks_lab.applications.application import Application
 from locks_lab.worlds.host import Violation
 
-if TYPE_CHECKING:
-    from locks.testing.node import SimulatedNode
-
 __all__ = ["SimulatedCluster"]
+
+
+class _Node(LocalNode, Protocol):
+    """The part of a simulated node that this module needs."""
+
+    creation: int
+    neighbours: Any
+
+    @property
+    def application(self) -> Application:
+        """The application that runs on it."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it has not crashed, and been started again as another one."""
 
 
 Refusal = Callable[[], MisuseError]
@@ -91,7 +105,7 @@ class _Distribution(_Part):
     slowest = 0.0
     unsent = ()
 
-    def __init__(self, node: SimulatedNode, servers: tuple[str, ...], refusal: Refusal) -> None:
+    def __init__(self, node: _Node, servers: tuple[str, ...], refusal: Refusal) -> None:
         super().__init__(refusal)
         self.name = node.name
         self.creation = node.creation
@@ -173,7 +187,7 @@ class SimulatedCluster(Cluster):
 
     def __init__(
         self,
-        node: SimulatedNode,
+        node: _Node,
         servers: tuple[str, ...],
         refusal: Refusal,
     ) -> None:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from locks.node.observing.statistics import Counters
+from locks_lab.applications.application import Application
 from locks_lab.worlds.host import Violation
 
-if TYPE_CHECKING:
-    from locks.testing.nodes import SimulatedNodes
-
 __all__ = ["Elections"]
+
+
+class Around(Protocol):
+    """The surroundings of the node."""
+
+    @property
+    def by_name(self) -> Mapping[str, Any]:
+        """The nodes, by name."""
+
+    @property
+    def application(self) -> Application:
+        """The application that runs on it."""
 
 
 class Elections(Counters):
@@ -26,7 +37,7 @@ class Elections(Counters):
 
     __slots__ = ("_around", "_newest")
 
-    def __init__(self, around: SimulatedNodes) -> None:
+    def __init__(self, around: Around) -> None:
         super().__init__()
         self._around = around
         self._newest: dict[str, int] = {}  # the term of the last leader of each election
@@ -53,8 +64,7 @@ class Elections(Counters):
         seen = self._around.application.seen
         counters: list[Elections] = [self]
         if not (seen["cuts"] or seen["crashes"]):
-            found = [node.counters for node in self._around.by_name.values()]
-            counters = [each for each in found if isinstance(each, Elections)]
+            counters = [node.counters for node in self._around.by_name.values()]
         newest = max(each._newest.get(name, 0) for each in counters)
         if any(
             election == name and each.leads and other != instance

@@ -10,9 +10,9 @@ which runs the machines and checks them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar
 
 import pykka
 
@@ -49,13 +49,37 @@ from locks_lab.worlds.host import Host, Violation
 if TYPE_CHECKING:
     from typing_extensions import TypeVarTuple, Unpack
 
-    from locks.testing.nodes import SimulatedNodes
-
     Ts = TypeVarTuple("Ts")
 
-__all__ = ["Leak", "SimulatedAgent", "SimulatedNode", "greenlet_of"]
+__all__ = ["Leak", "Neighbours", "SimulatedAgent", "SimulatedNode", "greenlet_of"]
 
 T = TypeVar("T")
+
+
+class Neighbours(Protocol):
+    """The nodes of a simulation, as one of them sees them.
+
+    Attributes:
+        names: Their names.
+        may_leak: Whether clients may end while they hold locks.
+    """
+
+    names: tuple[str, ...]
+    may_leak: bool
+
+    @property
+    def by_name(self) -> Mapping[str, SimulatedNode]:
+        """All of them, by name."""
+
+    @property
+    def application(self) -> Application:
+        """The application that runs on them."""
+
+    def line(self) -> Place | None:
+        """The place in the user's code where the running client is."""
+
+    def agents_of(self, client: AnyClient) -> list[SimulatedAgent]:
+        """The transactions of a client."""
 
 
 class Leak(Violation):
@@ -86,7 +110,7 @@ class _Turn(Turn):
     """One client runs at a time, so there is no turn to take; but others may go first."""
 
     def __init__(
-        self, nodes: SimulatedNodes, name: str, journal: Journal, background: Callable[..., object]
+        self, nodes: Neighbours, name: str, journal: Journal, background: Callable[..., object]
     ) -> None:
         super().__init__(journal, background)
         self._nodes = nodes
@@ -258,7 +282,7 @@ class SimulatedAgent(Agent):
 class SimulatedNode(Node):
     """A node whose messages, clients and clock are simulated."""
 
-    def __init__(self, nodes: SimulatedNodes, name: str, first_version: int) -> None:
+    def __init__(self, nodes: Neighbours, name: str, first_version: int) -> None:
         self.neighbours = nodes
         super().__init__(
             name,

@@ -22,14 +22,12 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from locks_lab.applications.strategies import Party, Step, Strategy
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVarTuple, Unpack
-
-    from locks_lab.applications.stage import Stage
 
     Ts = TypeVarTuple("Ts")
 
@@ -37,6 +35,7 @@ __all__ = [
     "EVENT",
     "TIME",
     "Agenda",
+    "Breaking",
     "Chosen",
     "Entry",
     "State",
@@ -44,6 +43,16 @@ __all__ = [
 
 EVENT = re.compile(r"(?:m|([1-9]\d*)\.)([1-9]\d*)")
 TIME = re.compile(r"([@~])(\d+(?:\.\d+)?(?:e-\d+)?)")
+
+
+class Breaking(Protocol):
+    """The faults that may happen, but never need to."""
+
+    def possible(self) -> list[str]:
+        """The faults and repairs that are possible now, as steps."""
+
+    def happen(self, step: str) -> None:
+        """It does."""
 
 
 class Entry(NamedTuple):
@@ -97,7 +106,7 @@ class Agenda:
 
     def __init__(self, strategy: Strategy) -> None:
         self.strategy = strategy
-        self.faults: Stage | None = None
+        self.faults: Breaking | None = None
         self.taken: list[Step] = []
         self._entries: list[Entry] = []
         self._planned = 0
