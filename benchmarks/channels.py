@@ -121,12 +121,12 @@ class Ring:
             )
 
         agent = self.nodes[self.order[place]].spawn_agent()
-        locks.lock(agent, *wanted(place))
+        locks.original.lock(agent, *wanted(place))
         born.set()
         self.go[place].wait()
-        done = locks.lock(agent, *wanted(place + 1))
+        done = locks.original.lock(agent, *wanted(place + 1))
         self.done.append(time.monotonic())
-        locks.end_transaction(agent)
+        locks.original.end_transaction(agent)
         self.yielded += sum(report.agent == agent.id for report in done.deadlocks)
 
     def run(self) -> str:

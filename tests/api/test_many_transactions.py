@@ -146,11 +146,11 @@ def test_the_outer_transaction_surrenders(run: Run) -> None:
     assert (report.agent, report.action, report.lock_id) == (one.agent.id, "surrendered", A)
     assert not waits.ready
     with pytest.raises(locks.LockLost):
-        locks.ensure_held(one.agent, A)
+        locks.original.ensure_held(one.agent, A)
     two.end()
     assert waits.get()
     assert one.await_all().get().deadlocks == (report,)
-    locks.ensure_held(one.agent, A)
+    locks.original.ensure_held(one.agent, A)
     one.end()
     for lock_id in (B, C):
         one.call(locks.Lock(lock_id).release)
@@ -199,7 +199,7 @@ def test_a_time_limit_after_a_surrender(simulation: Simulation) -> None:
             assert caught.value.lost == (A,)
             with pytest.raises(locks.LockLost):
                 tx.ensure_held()
-            locks.await_all_locks(tx.agent)
+            locks.original.await_all_locks(tx.agent)
             tx.ensure_held()
             with pytest.raises(
                 locks.LockTimeout,

@@ -171,10 +171,10 @@ def test_calls_have_their_order(simulation: Simulation) -> None:
     def ask(name: str) -> None:
         while asked != [name]:
             simulation.sleep()
-        agent = locks.spawn_agent()
-        locks.lock_nowait(agent, ("a",))
+        agent = locks.original.spawn_agent()
+        locks.original.lock_nowait(agent, ("a",))
         asked.clear()
-        locks.await_all_locks(agent)
+        locks.original.await_all_locks(agent)
 
     simulation.client(hold)
     for name in "edcb":
@@ -426,7 +426,7 @@ def test_kill(simulation: Simulation) -> None:
     def wait() -> None:
         simulation.sleep(1)
         try:
-            locks.lock(locks.spawn_agent(), ("a",))
+            locks.original.lock(locks.original.spawn_agent(), ("a",))
         finally:
             left.append("wait")
 
@@ -494,43 +494,45 @@ def test_functions_of_the_original(simulation: Simulation) -> None:
     """The functions that take an agent do what they do on a real node, answers included."""
 
     def one() -> None:
-        agent, result = locks.begin_transaction([(("a",), "read"), (("b",), "write")])
+        agent, result = locks.original.begin_transaction([(("a",), "read"), (("b",), "write")])
         assert result.status == "have_all_locks"
-        locks.lock_nowait(agent, ("a",))
-        locks.lock_objects(agent, [(("c", 1), "read")])
-        assert locks.await_all_locks(agent).status == "have_all_locks"
-        assert {info.lock_id: info.mode for info in locks.lock_info(agent) if info.held} == {
+        locks.original.lock_nowait(agent, ("a",))
+        locks.original.lock_objects(agent, [(("c", 1), "read")])
+        assert locks.original.await_all_locks(agent).status == "have_all_locks"
+        assert {
+            info.lock_id: info.mode for info in locks.original.lock_info(agent) if info.held
+        } == {
             ("a",): "write",
             ("b",): "write",
             ("c", 1): "read",
         }
-        token = locks.fencing_token(agent, ("b",))
+        token = locks.original.fencing_token(agent, ("b",))
         other = simulation.client(two)
         while not locks.queue(("b",)).waiting:
             simulation.sleep(1)
-        assert locks.transaction_status(agent).status == "have_all_locks"
+        assert locks.original.transaction_status(agent).status == "have_all_locks"
         (waiting,) = locks.queue(("b",)).waiting
         assert waiting.client == other.name
         with pytest.raises(locks.errors.NotClient):
-            locks.unlock(agents[0], ("b",))
-        locks.surrender_nowait(agent, ("b",), waiting.agent)
+            locks.original.unlock(agents[0], ("b",))
+        locks.original.surrender_nowait(agent, ("b",), waiting.agent)
         assert locks.holders(("b",))[0].agent == agents[0].id
-        assert locks.await_all_locks(agent).status == "have_all_locks"
-        assert locks.fencing_token(agent, ("b",)) > token
-        locks.unlock(agent, ("b",))
+        assert locks.original.await_all_locks(agent).status == "have_all_locks"
+        assert locks.original.fencing_token(agent, ("b",)) > token
+        locks.original.unlock(agent, ("b",))
         assert locks.holders(("b",)) == ()
-        locks.end_transaction(agent)
+        locks.original.end_transaction(agent)
         with pytest.raises(locks.TransactionEnded):
-            locks.lock(agent, ("b",))
+            locks.original.lock(agent, ("b",))
 
     agents: list[locks.actors.Agent] = []
 
     def two() -> None:
-        agents.append(locks.spawn_agent())
-        locks.lock(agents[0], ("b",), timeout=100)
+        agents.append(locks.original.spawn_agent())
+        locks.original.lock(agents[0], ("b",), timeout=100)
         simulation.sleep(10)
         assert locks.statistics().agents == 2
-        locks.end_transaction(agents[0])
+        locks.original.end_transaction(agents[0])
 
     simulation.client(one)
     simulation.run()
@@ -544,11 +546,11 @@ def test_notified(simulation: Simulation) -> None:
 
     def work() -> None:
         locks.watch(("a",), watcher=lambda view: views.append(len(view.holders)))
-        agent = locks.spawn_agent(notify=lambda note: notes.append(note.kind))
-        locks.lock(agent, ("a", 1))
-        locks.end_transaction(agent)
+        agent = locks.original.spawn_agent(notify=lambda note: notes.append(note.kind))
+        locks.original.lock(agent, ("a", 1))
+        locks.original.end_transaction(agent)
         simulation.sleep(1)
-        assert len(locks.watchers(("a",))) == 1
+        assert len(locks.original.watchers(("a",))) == 1
 
     simulation.client(work)
     simulation.run()
@@ -604,7 +606,10 @@ def transaction_of_a_thread(simulation: Simulation) -> None:
         (lambda simulation: simulation.run(), "has run already"),
         (lambda simulation: locks.stop(), "can't be stopped"),
         (lambda simulation: simulation.client("transfer"), "is not a function"),
-        (lambda simulation: locks.spawn_agent(client=threading.main_thread()), "can't have a tr"),
+        (
+            lambda simulation: locks.original.spawn_agent(client=threading.main_thread()),
+            "can't have a tr",
+        ),
         (transaction_of_a_thread, "is no client of the simulation"),
     ],
 )

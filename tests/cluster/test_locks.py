@@ -143,7 +143,7 @@ def test_a_table_lock_on_several_nodes(nodes: Nodes) -> None:
     waits = row.ask(("x", 1), (A, B))
     eventually(lambda: len(requests(b)) == 2)
     assert not waits.done()
-    table.do(lambda: locks.unlock(table.agent, X))
+    table.do(lambda: locks.original.unlock(table.agent, X))
     assert waits.result(5)
 
 
@@ -325,8 +325,8 @@ def test_monitor_nodes_of_a_transaction(nodes: Nodes) -> None:
 
     eventually(lambda: kinds(tx) == [("nodeup", B), ("nodedown", B)])
     assert kinds(deaf) == []
-    tx.do(lambda: locks.change_flag(tx.agent, "monitor_nodes", False))
-    deaf.do(lambda: locks.change_flag(deaf.agent, "monitor_nodes", True))
+    tx.do(lambda: locks.original.change_flag(tx.agent, "monitor_nodes", False))
+    deaf.do(lambda: locks.original.change_flag(deaf.agent, "monitor_nodes", True))
     again = nodes.start(B, listen=b.address)
     again.connect(peer(a))
     eventually(lambda: kinds(deaf) == [("nodeup", B)])
@@ -352,7 +352,7 @@ def test_a_restarted_node_has_forgotten(nodes: Nodes) -> None:
     eventually(lambda: holder.granted(X) == (B,))
     with pytest.raises(locks.LockLost):
         holder.ensure_held()  # until the client was told again
-    assert holder.do(lambda: locks.await_all_locks(holder.agent, timeout=5))
+    assert holder.do(lambda: locks.original.await_all_locks(holder.agent, timeout=5))
     holder.ensure_held()
 
 

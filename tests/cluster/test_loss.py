@@ -138,7 +138,7 @@ def test_a_cut_is_a_loss(nodes: Nodes) -> None:
     proxy.heal()
     assert tx.agent.lost.wait(5)
     until_members(a, B)
-    assert tx.do(lambda: locks.await_all_locks(tx.agent, timeout=5))
+    assert tx.do(lambda: locks.original.await_all_locks(tx.agent, timeout=5))
     tx.ensure_held()
 
 

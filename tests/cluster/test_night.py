@@ -27,7 +27,7 @@ MOST = 3  # commands for a situation
 HOLDER = """
 import sys, locks
 sys.argv[0] = {program!r}
-tx = locks.begin_transaction([({wanted!r}, "write")], label={label!r})
+tx = locks.original.begin_transaction([({wanted!r}, "write")], label={label!r})
 print("ready", flush=True)
 sys.stdin.readline()
 """
@@ -231,7 +231,7 @@ def forged_name(night: Night) -> None:
 import sys, threading, locks
 sys.argv[0] = "forger.py"
 def work():
-    tx = locks.begin_transaction([(("forged",), "write")])
+    tx = locks.original.begin_transaction([(("forged",), "write")])
     print("ready", flush=True)
     sys.stdin.readline()
 thread = threading.Thread(name={FORGED!r}, target=work)

@@ -88,7 +88,7 @@ def test_who_may_look_sees_all_and_takes_nothing(nodes: Nodes) -> None:
         ask(looker, Break(holder.agent.id, "x", "me"))
     assert link(looker, A) is connection
     assert not a.view(Y).requests
-    assert holder.do(lambda: locks.ensure_held(holder.agent)) is None
+    assert holder.do(lambda: locks.original.ensure_held(holder.agent)) is None
 
 
 def test_who_may_use_takes_locks_and_breaks_none(nodes: Nodes) -> None:
@@ -103,7 +103,7 @@ def test_who_may_use_takes_locks_and_breaks_none(nodes: Nodes) -> None:
     assert isinstance(answer, Broken)
     assert not answer.done
     assert "Break needs the right to break" in answer.why
-    assert holder.do(lambda: locks.ensure_held(holder.agent)) is None
+    assert holder.do(lambda: locks.original.ensure_held(holder.agent)) is None
 
 
 @pytest.mark.parametrize("kind", sorted(get_args(ServerMessage), key=lambda each: each.__name__))
@@ -121,7 +121,7 @@ def test_each_message_of_an_older_version(nodes: Nodes, kind: type[Any]) -> None
         send(looker, sample(kind)._replace(agent=agent_numbered(7, looker.name)))
         eventually(lambda: connection.closed)
     assert a.view(X) == before
-    assert holder.do(lambda: locks.ensure_held(holder.agent)) is None
+    assert holder.do(lambda: locks.original.ensure_held(holder.agent)) is None
 
 
 @pytest.mark.parametrize("kind", sorted(get_args(Question), key=lambda each: each.__name__))
@@ -151,7 +151,7 @@ def test_each_question_of_an_older_version(
         (record,) = [each for each in caplog.records if getattr(each, "event", "") == "refused"]
         assert record.__dict__["peer"] == looker.name
         assert record.__dict__["what"] == kind.__name__
-    assert holder.do(lambda: locks.ensure_held(holder.agent)) is None
+    assert holder.do(lambda: locks.original.ensure_held(holder.agent)) is None
 
 
 def test_no_way_through_a_server(nodes: Nodes) -> None:

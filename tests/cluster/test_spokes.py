@@ -65,7 +65,7 @@ def test_a_program_that_is_stopped(spokes: Spokes) -> None:
     server = spokes.servers["three"][0].name
     node = locks.start()
     agent = node.spawn_agent()
-    locks.lock(agent, ("toil", "stopped"), "write", [server])
+    locks.original.lock(agent, ("toil", "stopped"), "write", [server])
     stopped, *others = spokes.programs
     number = {"number": 0, "index": 0}
     place = ("toil", "stopped"), [server], "all"
@@ -90,6 +90,6 @@ def test_a_program_that_is_stopped(spokes: Spokes) -> None:
     os.kill(stopped.pid, signal.SIGCONT)
     for program in others:
         program.ask("rest")
-    locks.end_transaction(agent)
+    locks.original.end_transaction(agent)
     stopped.ask("forget")
     print(f"99th percentiles, in seconds: {slowest}")

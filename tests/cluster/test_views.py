@@ -195,7 +195,7 @@ def test_who_watches(nodes: Nodes) -> None:
     eventually(lambda: readings(b))
     with program_of(b):
         locks.watch(TABLE, watcher=own.append)
-        here, there = locks.watchers(TABLE)
+        here, there = locks.original.watchers(TABLE)
         assert here == own.append
         assert isinstance(there, Pid)
         assert there.node == A

@@ -77,7 +77,7 @@ class Candidate:
         node.turn.run(self._introduce)
         (self.pid,) = self._pids
         self._originals = Originals(self.pid, "candidate")
-        self.agent = locks.spawn_agent(client=self._client, await_nodes=True)
+        self.agent = locks.original.spawn_agent(client=self._client, await_nodes=True)
         self.state: Any = {}
         self.leader: Any = None
         self._led: dict[Any, None] = {}
@@ -97,12 +97,12 @@ class Candidate:
     def ask(self, *nodes: str) -> None:
         """Ask for the lock."""
         objects = (self.agent, self.lock_id, "write", list(nodes), "all_alive")
-        self._client.ask(lambda: locks.lock_nowait(*objects))
+        self._client.ask(lambda: locks.original.lock_nowait(*objects))
 
     @property
     def leads(self) -> bool:
         """Whether it has the lock wherever it has asked for it."""
-        infos = locks.lock_info(self.agent)
+        infos = locks.original.lock_info(self.agent)
         return bool(infos) and all(info.held for info in infos)
 
     def announce(self, *members: Pid) -> None:
@@ -120,7 +120,7 @@ class Candidate:
     def token(self) -> int:
         """The fencing token of the lock: its term."""
         token: int = self._client.ask(
-            lambda: locks.fencing_token(self.agent, self.lock_id, timeout=5)
+            lambda: locks.original.fencing_token(self.agent, self.lock_id, timeout=5)
         )
         return token
 
@@ -129,7 +129,7 @@ class Candidate:
         for member in self._led:
             self._say(member, ours.Resign(0))
         self._led.clear()
-        self._client.ask(lambda: locks.end_transaction(self.agent))
+        self._client.ask(lambda: locks.original.end_transaction(self.agent))
 
     def forward(self, number: int, request: Any) -> None:
         """Pass a call on to the leader that it follows."""

@@ -46,8 +46,8 @@ def test_point_1_the_end_of_the_stack_makes_no_second_holder() -> None:
     """A recursive function locks until `RecursionError`: another client's lock stays its own."""
     out = run(
         """
-        me = locks.spawn_agent()
-        locks.lock(me, ("account",))
+        me = locks.original.spawn_agent()
+        locks.original.lock(me, ("account",))
 
         def walk(number):
             with locks.transaction() as tx:
@@ -70,7 +70,7 @@ def test_point_1_the_end_of_the_stack_makes_no_second_holder() -> None:
 
         in_thread(job)
         in_thread(other)
-        locks.ensure_held(me, ("account",))
+        locks.original.ensure_held(me, ("account",))
         print(node.running, locks.start() is node, broken(node))
         """
     )
@@ -87,9 +87,9 @@ def test_point_2_a_collection_within_a_turn_does_not_hang(what: str) -> None:
 
         class Finaliser:
             def __init__(self):
-                self.agent, _ = locks.begin_transaction([(("kept",), "write")])
+                self.agent, _ = locks.original.begin_transaction([(("kept",), "write")])
             def __del__(self):
-                locks.end_transaction(self.agent)
+                locks.original.end_transaction(self.agent)
 
         def rows():
             with locks.transaction() as tx:
@@ -131,11 +131,11 @@ def test_point_3_a_signal_handler_that_uses_locks_does_not_hang(place: tuple[str
     """Within a turn it is told so when it asks for a lock; what it releases is released."""
     out = run(
         f"""
-        kept, _ = locks.begin_transaction([(("kept",), "write")])
+        kept, _ = locks.original.begin_transaction([(("kept",), "write")])
         told = []
 
         def handle(signum, frame):
-            locks.end_transaction(kept)
+            locks.original.end_transaction(kept)
             try:
                 with locks.transaction() as tx:
                     tx.lock(("handler",))
@@ -237,14 +237,14 @@ def test_point_5_work_that_was_posted_meanwhile_is_not_left_lying() -> None:
         ready = threading.Event()
 
         def dies():
-            locks.begin_transaction([(("x",), "write")])
+            locks.original.begin_transaction([(("x",), "write")])
             ready.set()
             go.wait()
 
         mortal = threading.Thread(target=dies)
         mortal.start()
         ready.wait()
-        mine = locks.spawn_agent()
+        mine = locks.original.spawn_agent()
 
         def die():
             go.set()
@@ -252,14 +252,14 @@ def test_point_5_work_that_was_posted_meanwhile_is_not_left_lying() -> None:
 
         def act():
             try:
-                locks.unlock(mine, ("nothing",))
+                locks.original.unlock(mine, ("nothing",))
             except locks.errors.NotHeld:
                 print("refused")
 
         tracer = Tracer(None, None, within("agent/ledger.py", "request"), die)
         trace(tracer, act)
         eventually(lambda: list(node.agents_by_id.values()) == [mine], 3)
-        locks.end_transaction(mine)
+        locks.original.end_transaction(mine)
         print(tracer.count > 0, broken_when_empty(node))
         """
     )
@@ -285,10 +285,10 @@ def test_point_7_an_exception_thrown_into_a_turn_hurts_nobody(how: str) -> None:
         bystander = threading.Event()
         done = threading.Event()
         def other():
-            agent, _ = locks.begin_transaction([(("precious",), "write")])
+            agent, _ = locks.original.begin_transaction([(("precious",), "write")])
             bystander.set()
             done.wait()
-            locks.ensure_held(agent, ("precious",))
+            locks.original.ensure_held(agent, ("precious",))
             print("still held")
         beside = threading.Thread(target=other)
         beside.start()
@@ -296,10 +296,10 @@ def test_point_7_an_exception_thrown_into_a_turn_hurts_nobody(how: str) -> None:
         seen = struck = number = 0
         bad = []
         while not bad:
-            agent = locks.spawn_agent()
+            agent = locks.original.spawn_agent()
             tracer = Tracer(number, throw)
             try:
-                trace(tracer, lambda: locks.lock(agent, ("a",)))
+                trace(tracer, lambda: locks.original.lock(agent, ("a",)))
             except Thrown:
                 seen += 1
             if tracer.struck is None:
@@ -307,7 +307,7 @@ def test_point_7_an_exception_thrown_into_a_turn_hurts_nobody(how: str) -> None:
             struck += 1
             bad = broken(node)
             if not bad:
-                locks.end_transaction(agent)
+                locks.original.end_transaction(agent)
             number += 9
         print(seen == struck, number > 900, bad, locks.start() is node)
         done.set()

@@ -42,8 +42,8 @@ class Load:
         self._bank = Bank(Path(folder) / "bank", ACCOUNTS)
         self._terms = Ledger(Path(folder) / "terms")
         self._name = f"{number}/{os.getpid()}"
-        self._own = locks.spawn_agent()
-        locks.lock(self._own, ("held", number), "write", timeout=PATIENCE)
+        self._own = locks.original.spawn_agent()
+        locks.original.lock(self._own, ("held", number), "write", timeout=PATIENCE)
         locks.watch(("accounts",), watcher=self._seen)
         kinds: tuple[tuple[str, Callable[[], object]], ...] = (
             ("moves", self._move),
@@ -104,8 +104,8 @@ class Load:
         self._over.set()
         for thread in self._threads:
             thread.join()
-        locks.ensure_held(self._own)
-        locks.end_transaction(self._own)
+        locks.original.ensure_held(self._own)
+        locks.original.end_transaction(self._own)
 
 
 class Loaded(Candidate):
