@@ -53,6 +53,10 @@ class Journal:
 
     def refuses(self, error: BaseException) -> bool:
         """Whether an operation has refused something, and so changed nothing."""
+        return self.is_refusal(error)
+
+    def is_refusal(self, error: BaseException) -> bool:
+        """The same, without the turn."""
         return raised_in(error, "locks.mvcc.")
 
     def cannot_do(self, work: Work, error: BaseException) -> bool:

@@ -377,8 +377,10 @@ class Dispatch:
         events = sum(len(actor.history) - begun for actor, begun in self.touched.items())
         if self._at is not None or events > 1:
             return False
-        if self.touched:
-            return raised_in(error, "locks.core.")
+        return raised_in(error, "locks.core.") if self.touched else self.is_refusal(error)
+
+    def is_refusal(self, error: BaseException) -> bool:
+        """Whether our own code has raised it to refuse a call."""
         return raised_in(error, "locks.core.", "locks.node.")
 
     def cannot_do(self, work: Work, error: BaseException) -> bool:

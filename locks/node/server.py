@@ -214,8 +214,11 @@ class Server(InlineActor):
     def watch_over(self, watcher: Listener) -> None:
         """End the watches of an actor when it ends."""
         if watcher.is_actor and watcher not in self._monitors:
-            down = partial(self._watcher_down, watcher)
-            self._monitors[watcher] = watch_end(watcher.target, down)
+            monitor = watch_end(watcher.target, partial(self._watcher_down, watcher))
+            if (
+                self._monitors.setdefault(watcher, monitor) is not monitor
+            ):  # another thread was first
+                monitor.cancel()
             if not watcher.target.is_alive():
                 self._monitors.pop(watcher, None)
 

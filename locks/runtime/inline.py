@@ -110,7 +110,10 @@ class Journal(Protocol):
         """
 
     def refuses(self, error: BaseException) -> bool:
-        """Whether an error is the refusal of a call, raised by a machine that changed nothing."""
+        """Whether an error is the refusal of the call of this turn, raised by a machine that changed nothing."""
+
+    def is_refusal(self, error: BaseException) -> bool:
+        """Whether it is the refusal of some call. This reads nothing that belongs to a turn, so it needs none."""
 
     def cannot_do(self, work: Work, error: BaseException) -> bool:
         """Handle work that even the background can't do; return whether to try it again."""
@@ -253,7 +256,8 @@ class Turn:
             if self._posted or journal.news or shield.noted:
                 self._afterwards()
         except BaseException as error:
-            if due and not journal.refuses(error):
+            # The turn may be another thread's by now.
+            if due and not journal.is_refusal(error):
                 self._posted.append(Work(function, args))
             self._interrupted(error)
             raise

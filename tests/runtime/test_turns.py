@@ -45,6 +45,9 @@ class Book:
         self.torn = False
 
     def refuses(self, error: BaseException) -> bool:
+        return self.is_refusal(error)
+
+    def is_refusal(self, error: BaseException) -> bool:
         return isinstance(error, MisuseError)
 
     def cannot_do(self, work: Work, error: BaseException) -> bool:
@@ -101,6 +104,21 @@ def test_what_must_be_done_is_done_after_a_failure(turn: Turn, book: Book) -> No
     with pytest.raises(KeyboardInterrupt):
         turn.run_surely(release)
     assert book.ink == ["released"]
+
+
+def test_a_journal_is_read_with_its_turn_held(turn: Turn, book: Book) -> None:
+    """After a refusal, too: by then the turn may be another thread's."""
+    asked: list[bool] = []
+
+    def refuses(error: BaseException) -> bool:
+        asked.append(turn.is_here())
+        return True
+
+    book.refuses = refuses  # type: ignore[method-assign]
+    with pytest.raises(MisuseError):
+        turn.run_surely(_fails, book, MisuseError("refused"))
+    assert not turn._posted
+    assert all(asked)
 
 
 def test_what_is_refused_is_not_tried_again(turn: Turn, book: Book) -> None:

@@ -449,7 +449,6 @@ class ThinLocks(Thin):
             if not self.give(thin, thin.wanted, node.clock()):
                 return False
             thin.number = node.new_number()
-        node.counters.transactions += 1
         keep(thin)
         self.held = thin
         if self.monitor not in watch.monitors:  # the client ends at this moment
@@ -481,6 +480,7 @@ class ThinLocks(Thin):
             return False
         granted = thin.granted
         self._next_pause = SHORTEST
+        self.node.counters.ended += 1
         if granted is None:
             self.held = None
         else:

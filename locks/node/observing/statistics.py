@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from locks.core.server.counters import TableStatistics
+from locks.core.server.table import TableStatistics
 from locks.core.statistics import (
     MOST_ELECTIONS,
     MOST_OWNERSHIPS,
@@ -22,15 +22,18 @@ __all__ = ["Counters"]
 
 
 class Counters:
-    """The counters of a running node: fields of `NodeStatistics`, under the same names."""
+    """The counters of a running node: fields of `NodeStatistics`, under the same names.
+
+    They are raised in turns, because threads would lose counts. So transactions are counted when they end (`ended`).
+    """
 
     __slots__ = (
-        *("aborted", "broken", "clients_lost", "connections_lost", "deadlocks", "elected"),
-        *("knowledge", "leaders", "lost", "refused", "timeouts", "transactions", "workers"),
+        *("aborted", "broken", "clients_lost", "connections_lost", "deadlocks", "elected", "ended"),
+        *("knowledge", "leaders", "lost", "refused", "timeouts", "workers"),
     )
 
     def __init__(self) -> None:
-        self.transactions = self.aborted = self.deadlocks = self.knowledge = 0
+        self.ended = self.aborted = self.deadlocks = self.knowledge = 0
         self.refused = self.timeouts = self.lost = self.connections_lost = self.elected = (
             self.clients_lost
         ) = 0
@@ -78,7 +81,7 @@ class Counters:
         """All counters, together with values that are looked up."""
         return NodeStatistics(
             name=name,
-            transactions=self.transactions,
+            transactions=self.ended + agents,
             aborted=self.aborted,
             deadlocks=self.deadlocks,
             agents=agents,
