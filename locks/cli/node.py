@@ -82,8 +82,7 @@ def add_command(commands: Any, about: str) -> None:
         "--state",
         type=Path,
         metavar="FILE",
-        help="keep what is done once (locks run --once) in this file, so that it survives the end of all servers; and the list of "
-        "servers beside it, so that it can be changed (locks servers)",
+        help="keep what is done once (locks run --once) in this file, so that it survives the end of all servers",
     )
     parser.add_argument(
         "--metrics",
@@ -179,18 +178,15 @@ def _run(options: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
             options.servers = options.servers or text
-        is_spare = False
         reloading = Reloading(settings, _given(options))
         servers = servers_in(options) or said.get("servers")
         if isinstance(servers, str):
             raise _refuse(servers)
         if servers and name not in parse_servers(servers, bool(said.get("epmd"))):
-            is_spare = True
-            if options.state is None:
-                raise InvalidOption(
-                    f"this node, {name}, is not one of the servers {', '.join(servers)}: a lock server must be in "
-                    "its own list of servers; or it has --state FILE, and waits for `locks servers add`"
-                )
+            raise InvalidOption(
+                f"this node, {name}, is not one of the servers {', '.join(servers)}: a lock server must be in "
+                "its own list of servers"
+            )
         listen = options.listen or said.get("listen") or (None if servers else "127.0.0.1:0")
         metrics = options.metrics and parse_address(
             options.metrics, bool(said.get("allow_plaintext"))
@@ -203,7 +199,7 @@ def _run(options: argparse.Namespace) -> int:
             copies=options.copies,
             peers=options.peers,
             tls=TLS(*options.tls) if options.tls else None,
-            mesh=False if options.no_mesh else is_spare or None,
+            mesh=False if options.no_mesh else None,
             allow_short_cookie=options.allow_short_cookie,
             state=options.state,
         )

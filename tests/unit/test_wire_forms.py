@@ -15,9 +15,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from locks.core import messages
-from locks.core.rosters import Roster
 from locks.model import AgentId, Deadlock, LockId, Place, RequestRecord, View
-from locks.node.peers import agreement, greeting, rosters
+from locks.node.peers import agreement, greeting
 from locks.node.ports import Servers
 from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Pid
@@ -99,9 +98,6 @@ def made() -> Iterator[tuple[str, Any]]:
         greeting.pack_greeting(VERSION, 15.0, [News(THERE, ("127.0.0.1", 9100), 0.0)], Limits()),
     )
     yield "servers", agreement.pack_servers(Servers((HERE, THERE), "majority"))
-    roster = Roster(3, 1, VERSION, 2, (f"{HERE}:9100", f"{THERE}:9100"), (f"{HERE}:9100", "a@h:1"))
-    RECORDS["fields of Report"] = rosters.Report
-    yield "roster", rosters.pack_report(rosters.Report(roster, 2))
     yield "placement", agreement.pack_servers(Servers((HERE, THERE), "majority", 1))
     for kind in get_args(tunnel_messages.Message):
         RECORDS[f"fields of tunnel {kind.__name__}"] = kind
