@@ -109,8 +109,7 @@ def add_command(commands: Any, about: str) -> None:
         "--state",
         type=Path,
         metavar="FILE",
-        help="keep what is done once (locks run --once) in this file, so that it survives the end of all servers; and the list of "
-        "servers beside it, so that it can be changed (locks servers)",
+        help="keep what is done once (locks run --once) in this file, so that it survives the end of all servers",
     )
     parser.add_argument(
         "--metrics",
@@ -209,18 +208,15 @@ def _run(options: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
             options.servers = options.servers or text
-        is_spare = False
         reloading = Reloading(settings, _given(options))
         servers = servers_in(options) or said.get("servers")
         if isinstance(servers, str):
             raise _refuse(servers)
         if servers and name not in parse_servers(servers, bool(options.epmd or said.get("epmd"))):
-            is_spare = True
-            if options.state is None:
-                raise InvalidOption(
-                    f"this node, {name}, is not one of the servers {', '.join(servers)}: a lock server must be in "
-                    "its own list of servers; or it has --state FILE, and waits for `locks servers add`"
-                )
+            raise InvalidOption(
+                f"this node, {name}, is not one of the servers {', '.join(servers)}: a lock server must be in "
+                "its own list of servers"
+            )
         listen = options.listen or said.get("listen") or (None if servers else "127.0.0.1:0")
         metrics = options.metrics and parse_address(options.metrics, bool(options.allow_plaintext))
         node = start(
@@ -233,7 +229,7 @@ def _run(options: argparse.Namespace) -> int:
             tls=TLS(*options.tls) if options.tls else None,
             epmd=options.epmd,
             net_ticktime=options.net_ticktime,
-            mesh=False if options.no_mesh else is_spare or None,
+            mesh=False if options.no_mesh else None,
             allow_plaintext=options.allow_plaintext,
             allow_short_cookie=options.allow_short_cookie,
             log_waits_longer_than=options.log_waits_longer_than,

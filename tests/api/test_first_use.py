@@ -171,7 +171,7 @@ def test_the_functions_of_the_original_are_a_module_of_their_own() -> None:
         assert getattr(locks.original, name) is getattr(locks, name), name
     page = (ROOT / "docs" / "upstream_map.md").read_text("utf-8")
     rows = {
-        *re.findall(r"^\| `[^|]*\| `locks\.(\w+)`", page, re.M),
+        *re.findall(r"^\| `[^|]*\| `locks\.original\.(\w+)`", page, re.M),
         "lock_info",
         "surrender_nowait",
     }

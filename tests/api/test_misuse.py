@@ -405,7 +405,6 @@ HIERARCHY = {
     locks.errors.InvalidLockId: locks.MisuseError,
     locks.errors.InvalidOption: locks.MisuseError,
     locks.errors.ConflictingRequest: locks.MisuseError,
-    locks.errors.NotAllowed: locks.MisuseError,
     locks.errors.NotClient: locks.MisuseError,
     locks.errors.BlocksEventLoop: locks.MisuseError,
     locks.errors.ReentrantCall: locks.MisuseError,

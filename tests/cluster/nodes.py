@@ -17,6 +17,7 @@ from locks.node.peers.greeting import PROTOCOL
 from locks.otp.admission.handshake import Established, Failed, Handshake, Named, Send
 from locks.otp.bytes import control
 from locks.otp.bytes.terms import Atom, Pid, Reference
+from locks.otp.links.budgets import Limits
 from locks.otp.links.link import Link
 from locks.otp.options import Options, client_name
 from locks.otp.process.processes import CALL, CAST, parse_call
@@ -308,8 +309,10 @@ class Peer(Stranger):
     def greet(
         self, *known: Any, version: Any = 1, ticktime: Any = 15.0, protocol: Any = PROTOCOL
     ) -> None:
-        """Greet the lock server."""
-        self.call((OURS, Atom("greeting"), protocol, version, ticktime, list(known)))
+        """Greet the lock server; a node that is named without an age is alive."""
+        entries = [(*each, 0.0) if len(each) == 3 else each for each in known]
+        limits = tuple(Limits())
+        self.call((OURS, Atom("greeting"), protocol, version, ticktime, entries, limits))
 
     def calls(self) -> Iterator[tuple[Pid, Any, Any]]:
         """The calls of that node: caller, tag, request."""
