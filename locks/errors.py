@@ -254,7 +254,7 @@ class LockTimeout(OperatingError, TimeoutError):
         holders: Their holders, as `locks.values.Contender`s, as far as they are known.
         timeout: The time limit, in seconds.
         lost: Locks that the client held and must no longer rely on: they were
-            surrendered in a deadlock, or lost with a node. `locks.ensure_held` reports them, too.
+            surrendered in a deadlock, or lost with a node. `locks.original.ensure_held` reports them, too.
     """
 
     lock_ids: tuple[LockId, ...]

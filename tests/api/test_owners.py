@@ -249,7 +249,7 @@ def test_an_owner_that_has_ended_gets_nothing() -> None:
     for use in (
         lambda: locks.run_transaction(lambda tx: tx.write_lock(A), owner=owner),
         lambda: locks.Lock(A, owner=owner).acquire(),
-        lambda: locks.begin_transaction(client=owner),
+        lambda: locks.original.begin_transaction(client=owner),
     ):
         with pytest.raises(locks.MisuseError, match=r"^can't lock for owner over: it has ended\."):
             use()

@@ -39,7 +39,7 @@ def test_block_holds_and_releases(run: Run) -> None:
     def work() -> None:
         with locks.transaction() as tx:
             token = tx.write_lock(A)
-            assert tx.token(A) == token == locks.fencing_token(tx.agent, A)
+            assert tx.token(A) == token == locks.original.fencing_token(tx.agent, A)
             tx.read_lock(["b", 1])
             assert [c.mode for c in locks.holders(A)] == ["write"]
             assert [c.mode for c in locks.holders(B)] == ["read"]
@@ -112,7 +112,7 @@ def test_nested_transaction_wants_what_the_outer_one_holds(run: Run) -> None:
                 with pytest.raises(locks.errors.WaitsForItself):
                     inner.lock_all([("d",), B])
                 inner.read_lock(B)  # nothing against reading twice
-                assert {info.lock_id for info in locks.lock_info(inner.agent)} == {B, C}
+                assert {info.lock_id for info in locks.original.lock_info(inner.agent)} == {B, C}
                 with pytest.raises(locks.errors.WaitsForItself):
                     locks.Lock(A).acquire()
             assert not locks.queue(A).waiting
@@ -138,7 +138,7 @@ def test_lock_all_or_nothing(run: Run) -> None:
                 tx.lock_all(write=[A, B], read=[C, ("before",)], timeout=0.01)
             assert caught.value.lock_ids == (B,)
             assert [c.agent for c in caught.value.holders] == [held.tx.agent.id]
-            assert [info.lock_id for info in locks.lock_info(tx.agent)] == [("before",)]
+            assert [info.lock_id for info in locks.original.lock_info(tx.agent)] == [("before",)]
             assert not locks.queue(A).requests
             assert not locks.queue(C).requests
             assert len(locks.queue(B).requests) == 1
@@ -199,7 +199,7 @@ def test_upgrade_that_runs_out_of_time_keeps_the_read_lock(run: Run) -> None:
             with pytest.raises(locks.LockTimeout):
                 tx.write_lock(A, timeout=0.01)
             assert tx.token(A) == token
-            assert [info.mode for info in locks.lock_info(tx.agent)] == ["read"]
+            assert [info.mode for info in locks.original.lock_info(tx.agent)] == ["read"]
             assert not locks.queue(A).waiting
 
     run.client().call(work)
@@ -637,10 +637,10 @@ def test_a_label_is_shown_in_the_place_of_the_name(begin: str) -> None:
 
         holder = locks.run_transaction(held, label=label)
     else:
-        agent = locks.spawn_agent(label=label)
-        locks.lock(agent, A)
+        agent = locks.original.spawn_agent(label=label)
+        locks.original.lock(agent, A)
         (holder,) = locks.holders(A)
-        locks.end_transaction(agent)
+        locks.original.end_transaction(agent)
     assert holder.client == label
 
 

@@ -133,21 +133,21 @@ SHORTER = [
 ]
 HOLDER = """
 import sys, locks
-tx = locks.begin_transaction([({wanted}, "write")])
+tx = locks.original.begin_transaction([({wanted}, "write")])
 print("ready", flush=True)
 sys.stdin.readline()
 """
 WAITER = """
 import locks
 print("ready", flush=True)
-locks.begin_transaction([(("a",), "write")])
+locks.original.begin_transaction([(("a",), "write")])
 """
 GIVES_UP = """
 import locks
 print("ready", flush=True)
 while True:
     try:
-        locks.begin_transaction([(("a",), "write")], timeout=0.01)
+        locks.original.begin_transaction([(("a",), "write")], timeout=0.01)
     except locks.LockTimeout:
         pass
 """
