@@ -270,6 +270,7 @@ class Node(metaclass=Shown):
             return agent
         except CannotMonitor as error:
             insist(let_go)
+            self.turn.run(self.counters.take_back)
             raise InvalidOption(
                 f"can't begin a transaction for client {client!r}: {error}", client=repr(client)
             ) from error
