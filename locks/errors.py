@@ -44,7 +44,6 @@ __all__ = [
     "LocksError",
     "MisuseError",
     "NodeNotRunning",
-    "NotAllowed",
     "NotClient",
     "NotHeld",
     "NotMarked",
@@ -193,19 +192,6 @@ class NotHeld(MisuseError, RuntimeError):
         super().__init__(message, lock_id=lock_id)
 
 
-class NotAllowed(MisuseError):
-    """The cookie of this program does not allow the call: with some cookies a program may only look, or not break.
-
-    Attributes:
-        nodes: The lock servers that do not allow it.
-    """
-
-    nodes: tuple[str, ...]
-
-    def __init__(self, message: str, *, nodes: Sequence[str] = ()) -> None:
-        super().__init__(message, nodes=tuple(nodes))
-
-
 class OperatingError(LocksError):
     """The call was right, but a condition at run time prevented it."""
 
@@ -240,7 +226,7 @@ class CannotServe(NodeNotRunning):
 
 
 class LimitExceeded(OperatingError):
-    """This program may have no more of something at a lock server (`locks node --limits`); only this call was refused.
+    """This program may have no more of something at a lock server (`LOCKS_LIMITS`); only this call was refused.
 
     Attributes:
         node: The lock server.
@@ -268,7 +254,7 @@ class LockTimeout(OperatingError, TimeoutError):
         holders: Their holders, as `locks.values.Contender`s, as far as they are known.
         timeout: The time limit, in seconds.
         lost: Locks that the client held and must no longer rely on: they were
-            surrendered in a deadlock, or lost with a node. `locks.ensure_held` reports them, too.
+            surrendered in a deadlock, or lost with a node. `locks.original.ensure_held` reports them, too.
     """
 
     lock_ids: tuple[LockId, ...]

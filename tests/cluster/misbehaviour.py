@@ -33,6 +33,7 @@ from locks.otp.admission.handshake import Handshake, Send
 from locks.otp.bytes import control, etf
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.terms import Atom, Pid, Reference
+from locks.otp.links.budgets import Limits
 from locks.otp.tunnel.messages import RELAY
 from locks.wire.forms import LOCK_SERVER, OURS
 from locks.wire.messages import pack
@@ -42,6 +43,7 @@ from tests.cluster.nodes import Stranger
 NAME = "odd@127.0.0.1"
 CREATION = 77
 HOT = ("hot",)  # what the honest program locks, again and again
+LIMITS = tuple(Limits())
 MODULUS = (1 << 61) - 1  # of Python's hashes of integers
 
 
@@ -269,7 +271,7 @@ def unknown_names(bad: Bad) -> None:
 def large_version(bad: Bad) -> None:
     """Greet with a version that no node ever had."""
     for version in (2**64, 2**62, 2**8192 - 3):
-        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, version, 15.0, [])))
+        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, version, 15.0, [], LIMITS)))
     stay(bad)
 
 
@@ -284,14 +286,14 @@ def raised_version(bad: Bad) -> None:
 
 def greetings(bad: Bad) -> None:
     """Greet again and again."""
-    bad.many(forever(lambda: bad.call((OURS, Atom("greeting"), PROTOCOL, 5, 15.0, []))))
+    bad.many(forever(lambda: bad.call((OURS, Atom("greeting"), PROTOCOL, 5, 15.0, [], LIMITS))))
 
 
 def lies(bad: Bad) -> None:
     """Greet with nodes that are not there, ever more of them."""
     for turn in range(20):
-        names = [(f"lie{turn}-{n}@127.0.0.1", "127.0.0.1", 1) for n in range(1000)]
-        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, 5, 15.0, names)))
+        names = [(f"lie{turn}-{n}@127.0.0.1", "127.0.0.1", 1, 0.0) for n in range(1000)]
+        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, 5, 15.0, names, LIMITS)))
     stay(bad)
 
 

@@ -17,6 +17,7 @@ from locks.node.peers.greeting import PROTOCOL
 from locks.otp.admission.handshake import Established, Failed, Handshake, Named, Send
 from locks.otp.bytes import control
 from locks.otp.bytes.terms import Atom, Pid, Reference
+from locks.otp.links.budgets import Limits
 from locks.otp.links.link import Link
 from locks.otp.options import Options, client_name
 from locks.otp.process.processes import CALL, CAST, parse_call
@@ -118,7 +119,7 @@ class Tx:
 
     Args:
         node: The node.
-        **options: As for `locks.spawn_agent`; it is notified in `told`, and of losses in `losses`.
+        **options: As for `locks.original.spawn_agent`; it is notified in `told`, and of losses in `losses`.
     """
 
     def __init__(self, node: locks.node.Node, **options: Any) -> None:
@@ -149,7 +150,7 @@ class Tx:
     ) -> futures.Future[locks.values.LockResult]:
         """Lock; returns at once."""
         return self.later(
-            lambda: locks.lock(
+            lambda: locks.original.lock(
                 self.agent,
                 lock_id,
                 mode,
@@ -165,11 +166,11 @@ class Tx:
 
     def token(self, lock_id: Any, timeout: float = LIMIT) -> int:
         """The fencing token."""
-        return self.do(lambda: locks.fencing_token(self.agent, lock_id, timeout=timeout))
+        return self.do(lambda: locks.original.fencing_token(self.agent, lock_id, timeout=timeout))
 
     def ensure_held(self, lock_id: Any = None) -> None:
-        """See `locks.ensure_held`."""
-        self.do(lambda: locks.ensure_held(self.agent, lock_id))
+        """See `locks.original.ensure_held`."""
+        self.do(lambda: locks.original.ensure_held(self.agent, lock_id))
 
     def granted(self, lock_id: Any) -> tuple[str, ...]:
         """The nodes where it is granted."""
@@ -180,7 +181,7 @@ class Tx:
 
     def end(self) -> None:
         """End the transaction, and then the client."""
-        self.do(lambda: locks.end_transaction(self.agent))
+        self.do(lambda: locks.original.end_transaction(self.agent))
         self._thread.shutdown()
 
     def die(self) -> None:
@@ -308,8 +309,10 @@ class Peer(Stranger):
     def greet(
         self, *known: Any, version: Any = 1, ticktime: Any = 15.0, protocol: Any = PROTOCOL
     ) -> None:
-        """Greet the lock server."""
-        self.call((OURS, Atom("greeting"), protocol, version, ticktime, list(known)))
+        """Greet the lock server; a node that is named without an age is alive."""
+        entries = [(*each, 0.0) if len(each) == 3 else each for each in known]
+        limits = tuple(Limits())
+        self.call((OURS, Atom("greeting"), protocol, version, ticktime, entries, limits))
 
     def calls(self) -> Iterator[tuple[Pid, Any, Any]]:
         """The calls of that node: caller, tag, request."""

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
@@ -90,6 +90,9 @@ class Servers:
         addresses: As `name@host:port`.
     """
 
+    settings: Mapping[str, str] = {}
+    """More of the environment of each server."""
+
     def __init__(
         self,
         world: World,
@@ -116,6 +119,7 @@ class Servers:
             port=int(port),
             arguments=given,
             net_ticktime=self._net_ticktime,
+            environment=self.settings,
         )
 
     def named(self) -> list[str]:

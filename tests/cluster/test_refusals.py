@@ -16,8 +16,9 @@ from locks.otp.bytes import etf
 from locks.otp.bytes.frames import pack_reg_send, pack_send
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.process.processes import CAST
+from locks.otp.tunnel.messages import TUNNELS
 from locks.wire.forms import LOCK_SERVER, OURS
-from tests.cluster.nodes import A, B, C, Nodes, Stranger, peer
+from tests.cluster.nodes import A, B, C, Nodes, Stranger, link, peer
 from tests.helpers import eventually
 
 BAD = "bad@127.0.0.1"
@@ -222,3 +223,19 @@ def test_a_message_of_a_newer_node_is_answered(
     a.turn.run(a.cluster.processes.send_named, B, LOCK_SERVER, sent)
     eventually(lambda: f"{B} did not understand the message newer" in caplog.text)
     assert a.nodes() == [B]
+
+
+def test_no_answer_for_others(nodes: Nodes) -> None:
+    """A node that answers what another one was asked loses its connection, and the answer is not taken."""
+    a = nodes.start(A)
+    other, forger = nodes.client(a), nodes.client(a)
+    assert a.cluster is not None
+    assert forger.cluster is not None
+    told: list[Any] = []
+    asked = (other.name, TUNNELS, "a question", lambda *answer: told.append(answer), True)
+    reference = a.turn.run(a.cluster.processes.call, *asked)
+    connection = link(forger, A)
+    answer = etf.encode((reference, "forged"))
+    forger.turn.run(forger.cluster.processes.send, a.cluster.processes.me, answer)
+    eventually(lambda: connection.closed)
+    assert not told

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from locks.core.server.counters import TableStatistics
+from locks.core.server.table import TableStatistics
 from locks.core.statistics import (
     MOST_ELECTIONS,
     MOST_OWNERSHIPS,
@@ -42,6 +42,10 @@ class Counters:
         )
         self.leaders: dict[tuple[str, str], Leading] = {}  # by election and instance
         self.workers: dict[object, Callable[[], tuple[str, int, int, int]]] = {}
+
+    def take_back(self) -> None:
+        """The last transaction that ended was refused as it began: it is not counted."""
+        self.ended -= 1
 
     def leading(self, name: str, instance: str, leads: bool, term: int) -> None:
         """Note whether an instance of an election leads, and its term."""
