@@ -91,9 +91,7 @@ class LongWaits:
         self._run_soon(self._tell_end, self._wait_of(entry, seconds), granted, was_logged)
 
     def _run_soon(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
-        try:
-            self._executor.run_soon(function, *args)
-        except RuntimeError:  # the node has stopped
+        if not self._executor.run_soon(function, *args):  # the node has stopped
             self._times.look_by = inf
 
     def _wait_of(self, entry: Entry, seconds: float) -> _Wait:
