@@ -40,10 +40,10 @@ import gevent
 from gevent import monkey
 
 from locks.errors import MisuseError, NodeNotRunning
-from locks.runtime import interrupts
+from locks.runtime import hub_life, interrupts
 from locks.runtime.away import begin_in_thread
 from locks.runtime.native import is_main_thread, native_lock, start_thread
-from locks.runtime.port import REAL, is_simulated, made_in
+from locks.runtime.port import is_simulated
 from locks.runtime.telling import Teller
 from locks.runtime.waiter import (
     Channel,
@@ -174,13 +174,13 @@ class Executor:
 
     def spawn(self, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]) -> None:
         """Start a long function in its own greenlet, which ends with the thread; only in the hub."""
-        REAL.new_greenlet(function, *args).start()
+        hub_life.new_greenlet(function, *args).start()
 
     def spawn_later(
         self, seconds: float, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]
     ) -> None:
         """Likewise after some time."""
-        REAL.new_greenlet(function, *args).start_later(seconds)
+        hub_life.new_greenlet(function, *args).start_later(seconds)
 
     def run_later(
         self, seconds: float, function: Callable[[Unpack[Ts]], object], *args: Unpack[Ts]
@@ -318,8 +318,7 @@ class Executor:
                 logger.exception("a greenlet in the background thread of locks tried to end it")
         # Unwind the greenlets that still wait there: they would keep the whole node in memory, like
         # the hub, and those who wait for them would wait for ever.
-        gevent.killall(list(made_in(hub)), timeout=PATIENCE)
-        hub.destroy()
+        hub_life.end(hub)
         hub.throw(gevent.GreenletExit)
 
 

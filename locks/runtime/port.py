@@ -34,10 +34,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-from weakref import WeakSet
 
 import gevent
 from gevent._hub_local import get_hub_if_exists
+
+from locks.runtime.hub_life import new_greenlet
 
 if TYPE_CHECKING:
     from greenlet import greenlet
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     Ts = TypeVarTuple("Ts")
 
-__all__ = ["REAL", "Place", "World", "is_simulated", "made_in", "stand_in", "world"]
+__all__ = ["REAL", "Place", "World", "is_simulated", "stand_in", "world"]
 
 T = TypeVar("T")
 
@@ -97,9 +98,7 @@ class World:
 
         It is gevent's, or has `start`, `rawlink`, `dead`, `value` and `exception` like gevent's.
         """
-        greenlet = gevent.Greenlet(function, *args)
-        made_in(greenlet.parent).add(greenlet)
-        return greenlet
+        return new_greenlet(function, *args)
 
     def kill(self, subject: greenlet, error: BaseException) -> bool:
         """Soon raise an error in a greenlet of a simulation; return whether the greenlet is one."""
@@ -145,15 +144,8 @@ class World:
         """Raise `MisuseError` if no election can be held on these nodes."""
 
 
-def made_in(hub: Any) -> WeakSet[gevent.Greenlet[..., Any]]:
-    """The greenlets that `new_greenlet` has made in a hub; they end with the hub (`locks.runtime.executor`)."""
-    made: WeakSet[gevent.Greenlet[..., Any]] = hub.__dict__.setdefault(_MADE, WeakSet())
-    return made
-
-
 REAL = World()
 _standing: World | None = None
-_MADE = "_locks_made"  # the attribute of a hub
 
 
 @contextmanager
