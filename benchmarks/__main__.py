@@ -43,7 +43,6 @@ from benchmarks import (
     ownership,
     page,
     placed,
-    scale,
     spokes,
     starts,
     table_lock,
@@ -55,7 +54,7 @@ from benchmarks.harness import Figure, Report, Row, table
 
 MODULES: list[Any] = [
     *(transactions, contention, deadlocks, table_lock, memory, bank, cluster, leader, takeover),
-    *(ownership, mvcc, scale, spokes, placed, machine, tasks, facts, page, beam, starts, imports),
+    *(ownership, mvcc, spokes, placed, machine, tasks, facts, page, beam, starts, imports),
     *(crowd, crowd_hot, crowd_silent, crowd_starts, engines),
 ]
 FIGURES: dict[str, Figure] = {

@@ -4,37 +4,25 @@ Each other node is a process of its own, `python -m locks node`; the client's no
 All goes over loopback, and all processes are pinned (`benchmarks.lab`). The yardstick is a bare echo
 of as many bytes as a request for a lock and its answer have, which are counted. redis-py's `Lock` on
 a Redis without persistence, started here, is measured where both are installed.
-
-    python -m benchmarks.cluster [--only NAME ...] [--shape hub|threads ...] [--quick]
-                                 [--nodes 3 5] [--clients 10 100] [--rounds N] [--seconds S]
-
-measures what `python -m benchmarks --only remote quorum crowd_nodes` does, in the given sizes, and lists the
-targets at the end.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import locks
-from benchmarks.harness import Figure, Report, Row, Runs, Sample, interleave, run_all, table
-from benchmarks.lab import ROOT, Lab, Timed, now, pinnings, timed
+from benchmarks.harness import Figure, Report, Runs, Sample, interleave, run_all
+from benchmarks.lab import Lab, Timed, now, pinnings, timed
 
 __all__ = ["FIGURES"]
 
 IDS = [("bench", n) for n in range(1000)]
 BEGIN = "begin + lock + end"
 WITH = "with transaction() + lock"
-SIZES = "LOCKS_BENCHMARK_SIZES"  # the environment variable that hands sizes to a worker
-Number = TypeVar("Number", int, float)
 Operation = Callable[[], float]
 """Locks and ends once; returns the time at which the lock was there."""
 
@@ -56,9 +44,7 @@ class Sizes(NamedTuple):
 
     @classmethod
     def of(cls, report: Report) -> Sizes:
-        """The sizes that were asked for, or the usual ones."""
-        if SIZES in os.environ:
-            return cls(**json.loads(os.environ[SIZES]))
+        """The usual ones, or few."""
         return cls((3,), (10,), 2, 0.005) if report.quick else cls()
 
 
@@ -293,73 +279,3 @@ FIGURES = [
         ),
     )
 ]
-
-
-# --- The command line ------------------------------------------------------------------------------
-
-
-def positive_int(text: str) -> int:
-    """A number that is at least 1."""
-    return _positive(int(text))
-
-
-def positive_float(text: str) -> float:
-    """A number above 0."""
-    return _positive(float(text))
-
-
-def _positive(number: Number) -> Number:
-    if number <= 0:
-        raise argparse.ArgumentTypeError(f"{number} is not above 0")
-    return number
-
-
-def main() -> int:
-    """Run what the command line says; 1 when a figure could not be measured."""
-    usual = Sizes()
-    names = [figure.name for figure in FIGURES]
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.cluster", description="How fast locks on other nodes are."
-    )
-    parser.add_argument("--only", nargs="+", metavar="NAME", choices=names, default=names)
-    parser.add_argument("--shape", nargs="+", choices=FIGURES[0].contexts, default=["hub"])
-    parser.add_argument("--quick", action="store_true", help="targets are left out")
-    for name, most, text in (
-        ("nodes", "+", "over how many nodes quorum locks"),
-        ("clients", "+", "how many clients crowd_nodes has"),
-        ("rounds", None, "how often everything is measured"),
-        ("seconds", None, "how long one sample takes, about"),
-    ):
-        kind = positive_float if name == "seconds" else positive_int
-        usually = getattr(usual, name)
-        parser.add_argument(f"--{name}", nargs=most, type=kind, default=usually, help=text)
-    arguments = parser.parse_args()
-    sizes = {name: getattr(arguments, name) for name in Sizes._fields}
-    environment = {**os.environ, SIZES: json.dumps(sizes)}
-    rows: list[Row] = []
-    failed = False
-    for figure in [each for each in FIGURES if each.name in arguments.only]:
-        for shape in arguments.shape:
-            command = [sys.executable, "-m", "benchmarks", "--worker", figure.name, shape]
-            command += ["--quick"] if arguments.quick else []
-            done = subprocess.run(
-                command, stdout=subprocess.PIPE, env=environment, cwd=ROOT, check=False
-            )
-            if done.returncode:
-                print(f"{figure.name} ({shape}) ended with {done.returncode}")
-                failed = True
-                continue
-            found = json.loads(done.stdout.splitlines()[-1])
-            found["rows"] = [Row(**row) for row in found["rows"]]
-            rows += found["rows"]
-            print(table(f"{figure.name} ({shape}): {figure.title}", **found), flush=True)
-    targets = [row for row in rows if row.target is not None]
-    if targets:
-        print("Targets")
-        for row in targets:
-            print(f"  {row.case}: {row.ratio:.2f} x {row.yardstick}, {row.verdict()}")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

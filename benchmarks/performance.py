@@ -1,7 +1,9 @@
-"""The tables and plots of `docs/performance.md`, from figures that were measured.
+"""The tables and plots that pages have of figures that were measured, most of them in `docs/performance.md`.
 
-python -m benchmarks --json benchmarks/measured/bench.json        # measures; takes minutes
-python -m benchmarks.performance --write                          # and writes the page anew
+    python -m benchmarks --json benchmarks/measured/bench.json        # measures; takes minutes
+    python -m benchmarks.performance --write                          # and writes the pages anew
+
+A page has a table where it says `<!-- table: NAME -->`.
 """
 
 from __future__ import annotations
@@ -16,11 +18,10 @@ from benchmarks.harness import Row, number
 from benchmarks.messages import markdown, rewritten
 from benchmarks.plot import Line, plot
 
-__all__ = ["PAGE", "main", "pictures", "tables"]
+__all__ = ["main", "pictures", "tables"]
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "performance.md"
-IMAGES = ROOT / "docs" / "img"
+DOCS = ROOT / "docs"
 MEASURED = ROOT / "benchmarks" / "measured"
 
 SECTIONS: dict[str, Sequence[str]] = {
@@ -28,17 +29,22 @@ SECTIONS: dict[str, Sequence[str]] = {
     "the original": ("beam", "starts"),
     "many clients": ("shared", "rings", "table", "nth", "memory"),
     "one machine": ("machine", "neighbours"),
-    "several nodes": ("remote", "quorum", "crowd", "crowd_nodes"),
+    "several nodes": ("remote", "quorum", "crowd_nodes"),
+    "crowd: one hot lock": ("crowd_hot",),
+    "crowd: hand-overs": ("crowd_handover",),
     "elections": ("candidates", "leader", "takeover"),
     "operating": ("facts", "page", "loop", "tasks"),
-    "client nodes": ("clients", "spokes", "scale"),
+    "client nodes": ("clients", "spokes"),
     "tables and tasks": ("mvcc", "store", "owned", "owners"),
     "engines": ("dask", "ray"),
 }
-"""The tables of the page, and the figures in each of them."""
+"""The tables, and the figures in each of them."""
 
 SKIPPED = ("threads: two cores", "threads: one core")  # as hubs do; `make bench` shows them
 HEAD = ("work", "time", "compared with", "ratio", "target")
+
+WAYS = ("same order", "all at once", "any order, surrender", "any order")
+"""How a crowd takes two locks; their places are those of their colours."""
 
 Rows = dict[tuple[str, str, str], Row]
 
@@ -71,11 +77,16 @@ def lines(measured: Rows, figures: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def tables(measured: Rows) -> dict[str, str]:
-    """The tables of the page, as Markdown."""
-    return {
+    """The tables, as Markdown."""
+    made = {
         name: markdown([HEAD, *lines(measured, figures)], {0, 2})
         for name, figures in SECTIONS.items()
     }
+    ways = {way: dict(by_clients(measured, way)) for way in WAYS}
+    costs = [
+        (f"{size:g}", *(f"{number(ways[way][size])} ms" for way in WAYS)) for size in ways[WAYS[0]]
+    ]
+    return made | {"crowd: two locks": markdown([("clients", *WAYS), *costs])}
 
 
 def points(
@@ -92,8 +103,18 @@ def points(
     return sorted(found.items())
 
 
+def by_clients(measured: Rows, way: str) -> list[tuple[float, float]]:
+    """The milliseconds of a transaction with two locks, by the number of clients."""
+    sizes = ("a few: ", "more: ", "many: ")
+    return sorted(
+        point
+        for size in sizes
+        for point in points(measured, "crowd_order", size, f" clients, {way}")
+    )
+
+
 def pictures(measured: Rows) -> dict[str, str]:
-    """The plots of the page, by the names of their files."""
+    """The plots, by the names of their files."""
     other = "gevent.lock.RLock"
     crowds = [
         Line("locks", points(measured, "shared", "hub: ", " clients"), 0),
@@ -103,7 +124,22 @@ def pictures(measured: Rows) -> dict[str, str]:
         Line("locks", points(measured, "rings", "ring of "), 0),
         Line("no deadlock", points(measured, "rings", "ring of ", "", "chain of "), 1),
     ]
+    orders = [Line(way, by_clients(measured, way), kind) for kind, way in enumerate(WAYS)]
+    handed = points(measured, "crowd_handover", "", " waiting tasks in 3 programs: a hand-over")
     return {
+        "crowd_order.svg": plot(
+            orders,
+            "clients that want the same two locks",
+            "ms for each transaction",
+            "Milliseconds for a transaction, against the number of clients that want the same two locks",
+        ),
+        "crowd_handover.svg": plot(
+            [Line("locks", [(size, 1000 * took) for size, took in handed], 0)],
+            "tasks that wait for one majority lock",
+            "µs for each hand-over",
+            "Microseconds for a hand-over, against the number of tasks that wait for the lock",
+            least=100,
+        ),
         "performance-shared.svg": plot(
             [line for line in crowds if line.points],
             "clients that want one lock",
@@ -122,17 +158,21 @@ def pictures(measured: Rows) -> dict[str, str]:
 def main() -> int:
     """Print the tables; with `--write`, write them and the plots into the documents."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.performance", description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write the page and its plots")
+    parser.add_argument("--write", action="store_true", help="write the pages and their plots")
     write = parser.parse_args().write
     measured = read()
+    made = tables(measured)
     if not write:
-        for name, text in tables(measured).items():
+        for name, text in made.items():
             print(name, text, "", sep="\n")
         return 0
-    page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(rewritten(page, tables(measured)), encoding="utf-8")
+    for page in sorted(DOCS.glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        there = {name: each for name, each in made.items() if f"<!-- table: {name} -->" in text}
+        if there:
+            page.write_text(rewritten(text, there), encoding="utf-8")
     for name, text in pictures(measured).items():
-        (IMAGES / name).write_text(text, encoding="utf-8")
+        (DOCS / "img" / name).write_text(text, encoding="utf-8")
     return 0
 
 

@@ -4,16 +4,10 @@ Lock servers are processes of their own, and so are the programs with clients, t
 nodes as are needed (`benchmarks.spokes_program`). Clients of a ring are on nodes of their own, dealt out to
 the programs. Each has its own id, and wants that of the next one. When all but one wait for each other, that one
 asks for the first one's, which closes the ring; from then until all are done counts.
-
-    python -m benchmarks.spokes --only rings --sizes 2 3 10 50 --runs 50
-    python -m benchmarks.spokes --only crowd --connected 500 1000 2000
-
-measures what `python -m benchmarks --only spokes clients` does, in the given sizes.
 """
 
 from __future__ import annotations
 
-import argparse
 import collections
 import json
 import queue
@@ -32,7 +26,7 @@ from typing import Any, NamedTuple
 
 import locks
 from benchmarks.cluster import on_linux
-from benchmarks.harness import Figure, Report, quartiles, table
+from benchmarks.harness import Figure, Report, quartiles
 from benchmarks.lab import COOKIE, HOST, ROOT, end_with_parent, processor_time
 
 __all__ = ["FIGURES", "Outcome", "Sizes", "Spokes"]
@@ -332,11 +326,11 @@ def until(is_so: Callable[[], bool], otherwise: str) -> None:
 SPOKES = {"one": 1, "three": 3}  # worlds of client nodes, and how many servers they have
 
 
-def rings(report: Report, sizes: Sizes | None = None) -> None:
+def rings(report: Report) -> None:
     """The figure of rings."""
     if not on_linux(report):
         return
-    sizes = Sizes.of(report) if sizes is None else sizes
+    sizes = Sizes.of(report)
     with Spokes(sizes.programs) as spokes:
         most = max(sizes.sizes)
         for world, servers in SPOKES.items():
@@ -397,11 +391,11 @@ def _row(
 # --- Many clients --------------------------------------------------------------------------------
 
 
-def crowd(report: Report, sizes: Sizes | None = None) -> None:
+def crowd(report: Report) -> None:
     """The figure of many clients: how they start, and what they cost one server."""
     if not on_linux(report):
         return
-    sizes = Sizes.of(report) if sizes is None else sizes
+    sizes = Sizes.of(report)
     work = {}
     for mesh in (False, True):
         with Spokes(sizes.programs) as spokes:
@@ -480,30 +474,3 @@ FIGURES = [
     ),
     Figure("clients", "what client nodes cost", {"processes": crowd}),
 ]
-
-
-def main() -> int:
-    """Measure in the given sizes."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.spokes",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--only", choices=("rings", "crowd"))
-    for name, default in zip(Sizes._fields, Sizes(), strict=True):
-        if isinstance(default, tuple):
-            parser.add_argument(f"--{name}", type=int, nargs="+", default=default)
-        else:
-            parser.add_argument(f"--{name}", type=type(default), default=default)
-    given = vars(parser.parse_args())
-    only = given.pop("only")
-    for name, figure in (("rings", rings), ("crowd", crowd)):
-        if only in (None, name):
-            report = Report(False)
-            figure(report, Sizes(**given))
-            print(table(name, report.rows, dict.fromkeys(report.skipped)), flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

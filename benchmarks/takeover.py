@@ -7,19 +7,15 @@ the kill until all others agree on the next one, have its state, and it had thei
 * *mesh*: candidates that are all connected with each other; the lock is taken on their own nodes.
 * *mesh, servers*: the same, and three servers, which are the electorate (`policy="majority"`).
 * *clients*: client nodes (`mesh=False`) with three servers as the electorate.
-
-    python -m benchmarks.takeover --candidates 10 --rounds 20
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -31,22 +27,10 @@ from benchmarks.harness import Figure, Report
 from benchmarks.lab import COOKIE, HOST, Lab, Pins, line_of, pinnings, processor_time
 from benchmarks.leader import Election, Group
 
-__all__ = ["FIGURES", "World", "takeovers"]
+__all__ = ["FIGURES"]
 
 SERVERS = 3
 WORLDS = ("mesh", "mesh, servers", "clients")
-
-
-class Sizes(NamedTuple):
-    """How much is measured.
-
-    Attributes:
-        candidates: How many processes with one candidate each.
-        rounds: How often the leader is killed in each world.
-    """
-
-    candidates: int = 10
-    rounds: int = 20
 
 
 class World(Group):
@@ -125,43 +109,37 @@ class Outcome(NamedTuple):
     connections: tuple[float, float]
 
 
-def takeovers(report: Report, sizes: Sizes, worlds: Sequence[str] = WORLDS) -> dict[str, Outcome]:
-    """Measure take-overs in all worlds, in turns."""
-    *_, pins = pinnings(report)
-    found: dict[str, Outcome] = {}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        going = []
-        for name in worlds:
-            lab = stack.enter_context(Lab(report, False))
-            world = World(lab, name, sizes.candidates, pins, folder)
-            elections = world.takeovers()
-            first = next(elections)
-            pids = [*world.pids, *(process.pid for process in world.server_processes)]
-            worked = sum(map(processor_time, pids))
-            found[name] = Outcome([took(first)], worked, world.connections())
-            going.append((name, elections))
-        for _ in range(1, sizes.rounds):
-            for name, elections in going:
-                found[name].seconds.append(took(next(elections)))
-    return found
-
-
 def took(election: Election) -> float:
     """From the kill until all agree."""
     return (election.agreed - election.begun) / 1e9
 
 
 def takeover(report: Report) -> None:
-    """The figure of `python -m benchmarks`."""
+    """Measure take-overs in all worlds, in turns."""
     if not on_linux(report):
         return
-    sizes = Sizes(3, 2) if report.quick else Sizes(10, 5)
-    found = takeovers(report, sizes)
+    candidates, rounds = (3, 2) if report.quick else (10, 5)
+    *_, pins = pinnings(report)
+    found: dict[str, Outcome] = {}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        going = []
+        for name in WORLDS:
+            lab = stack.enter_context(Lab(report, False))
+            world = World(lab, name, candidates, pins, folder)
+            elections = world.takeovers()
+            first = next(elections)
+            pids = [*world.pids, *(process.pid for process in world.server_processes)]
+            worked = sum(map(processor_time, pids))
+            found[name] = Outcome([took(first)], worked, world.connections())
+            going.append((name, elections))
+        for _ in range(1, rounds):
+            for name, elections in going:
+                found[name].seconds.append(took(next(elections)))
     for name, outcome in found.items():
         direct, over = outcome.connections
         report.add(
-            f"{sizes.candidates} candidates, {name}: SIGKILL of the leader's process until agreed",
+            f"{candidates} candidates, {name}: SIGKILL of the leader's process until agreed",
             statistics.median(outcome.seconds) * 1e3,
             "ms",
             note=f"max {max(outcome.seconds) * 1e3:.0f} ms; start {outcome.start:.1f} s of processor time; "
@@ -172,26 +150,3 @@ def takeover(report: Report) -> None:
 FIGURES = [
     Figure("takeover", "elections of client programs, beside a mesh", {"two cores": takeover})
 ]
-
-
-def main() -> None:
-    """Print what came of each world."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.takeover", description=__doc__)
-    parser.add_argument("--candidates", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=20)
-    given = parser.parse_args()
-    begun = time.monotonic()
-    found = takeovers(Report(), Sizes(given.candidates, given.rounds))
-    for name, outcome in found.items():
-        seconds = sorted(outcome.seconds)
-        direct, over = outcome.connections
-        print(
-            f"{name}: {len(seconds)} take-overs, median {statistics.median(seconds) * 1e3:.1f} ms, "
-            f"max {seconds[-1] * 1e3:.1f} ms; start {outcome.start:.2f} s of processor time; connections of each: "
-            f"{direct:.1f}, and {over:.1f} over servers"
-        )
-    print(f"{time.monotonic() - begun:.0f} s")
-
-
-if __name__ == "__main__":
-    main()

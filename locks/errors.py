@@ -44,7 +44,6 @@ __all__ = [
     "LocksError",
     "MisuseError",
     "NodeNotRunning",
-    "NotAllowed",
     "NotClient",
     "NotHeld",
     "NotMarked",
@@ -191,19 +190,6 @@ class NotHeld(MisuseError, RuntimeError):
 
     def __init__(self, message: str, *, lock_id: LockId) -> None:
         super().__init__(message, lock_id=lock_id)
-
-
-class NotAllowed(MisuseError):
-    """The cookie of this program does not allow the call: with some cookies a program may only look, or not break.
-
-    Attributes:
-        nodes: The lock servers that do not allow it.
-    """
-
-    nodes: tuple[str, ...]
-
-    def __init__(self, message: str, *, nodes: Sequence[str] = ()) -> None:
-        super().__init__(message, nodes=tuple(nodes))
 
 
 class OperatingError(LocksError):

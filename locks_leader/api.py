@@ -107,7 +107,7 @@ def start(
 
     Raises:
         InvalidOption: An argument is wrong; nothing was started.
-        MisuseError: The name is taken, or the node was started to be alone, or its cookie may only look (`NotAllowed`).
+        MisuseError: The name is taken, or the node was started to be alone.
         NodeNotRunning: The node was stopped.
     """
     if not (isinstance(behaviour, type) and issubclass(behaviour, Behaviour)):
@@ -132,8 +132,6 @@ def start(
     resource = check_resource(behaviour.__qualname__ if resource is None else resource)
     node = check_node(node) or default_node()
     node.check_running()
-    if node.cluster is not None:
-        node.cluster.check_may_use()
     checked = policy_of(policy, nodes, servers_of(node, resource))
     check_electorate(node, checked)
     made: list[Ref] = []

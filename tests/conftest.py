@@ -54,7 +54,6 @@ SHARED = {
     "all_processes",
     "outputs",
     "mapper",
-    "earlier",
     "erlang",
     "control",
     "dask_cluster",

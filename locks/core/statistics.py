@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from locks.core.server.counters import TableStatistics
+from locks.core.server.table import TableStatistics
 from locks.ranges import Name, Number, Size, Text
 
 __all__ = [

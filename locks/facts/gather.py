@@ -20,14 +20,11 @@ from locks.core.facts import (
     Break,
     Broken,
     ClientPage,
-    DeadlockFact,
     DeadlockPage,
     MarkPage,
-    MemberFact,
     MemberPage,
     NodeFact,
     Question,
-    RequestFact,
     RequestPage,
 )
 from locks.core.statistics import NodeStatistics
@@ -101,24 +98,20 @@ def waits(prefix: Sequence[Any] | None = None, *, timeout: float = PATIENCE) -> 
 def requests(prefix: Sequence[Any] | None = None, *, timeout: float = PATIENCE) -> Gathered:
     """All requests on all lock servers of the program; see `waits`."""
     checked = None if prefix is None else check_lock_id(prefix)
-
-    def rest(page: RequestPage, _: int) -> tuple[Iterable[RequestFact], int | None]:
-        more = page.more and page.requests
-        return page.requests, page.requests[-1].request.number if more else None
-
-    def ask(_: str, after: int) -> Question:
-        return AskRequests(checked, after)
-
-    return _of_servers(_Asking(ask, RequestPage, rest), timeout)
+    asking = _Asking(
+        lambda _, after: AskRequests(checked, after),
+        RequestPage,
+        lambda facts, _: facts[-1].request.number,
+    )
+    return _of_servers(asking, timeout)
 
 
 def deadlocks(*, timeout: float = PATIENCE) -> Gathered:
     """The deadlocks that the lock servers remember, the newest first."""
-
-    def rest(page: DeadlockPage, _: int) -> tuple[Iterable[DeadlockFact], int | None]:
-        return page.deadlocks, page.deadlocks[-1].number if page.more and page.deadlocks else None
-
-    found = _of_servers(_Asking(lambda _, after: AskDeadlocks(after), DeadlockPage, rest), timeout)
+    asking = _Asking(
+        lambda _, after: AskDeadlocks(after), DeadlockPage, lambda facts, _: facts[-1].number
+    )
+    found = _of_servers(asking, timeout)
     newest = sorted(found.facts, key=lambda fact: (fact.now - fact.at, -fact.number))
     return Gathered(tuple(newest), found.silent)
 
@@ -135,11 +128,8 @@ def all_nodes(*, timeout: float = PATIENCE) -> Gathered:
 
 def members(*, timeout: float = PATIENCE) -> Gathered:
     """The members of process groups on the lock servers, and on all client nodes that are connected to them."""
-
-    def rest(page: MemberPage, after: int) -> tuple[Iterable[MemberFact], int | None]:
-        return page.members, after + len(page.members) if page.more and page.members else None
-
-    return _of_all(_Asking(AskMembers, MemberPage, rest), timeout)
+    asking = _Asking(AskMembers, MemberPage, lambda facts, after: after + len(facts))
+    return _of_all(asking, timeout)
 
 
 def look_around(*, timeout: float = PATIENCE) -> Around:
@@ -168,7 +158,7 @@ def memories(*, timeout: float = PATIENCE) -> dict[str, MarkPage]:
     check_timeout(timeout)
     node = default_node()
     questions = {name: AskMarks(NUMBER.most) for name in all_servers(node).nodes}
-    said = ask_all(node, node.cluster, questions, timeout).said
+    said = ask_all(node, questions, timeout).said
     return {name: page for name, page in sorted(said.items()) if isinstance(page, MarkPage)}
 
 
@@ -322,19 +312,19 @@ class _Asking(NamedTuple):
     """How something is requested, page by page.
 
     Attributes:
-        ask: Makes the question to a node, from the state so far.
+        ask: Makes the question to a node, from where its last page ended.
         kind: The type of the answer.
-        rest: Returns the facts in an answer, and the state after it; `None` as state if the answer was the last.
-        first: The first state.
+        after: Where a page ended, from its facts, and from where the one before ended.
+        first: Where the first page begins.
     """
 
     ask: Callable[[str, Any], Question]
-    kind: type[Answer]
-    rest: Callable[[Any, Any], tuple[Iterable[Any], Any]]
+    kind: type[NodeFact | RequestPage | DeadlockPage | ClientPage | MemberPage]
+    after: Callable[[Sequence[Any], Any], Any]
     first: Any = 0
 
 
-_NODES = _Asking(lambda name, _: AskNode(name), NodeFact, lambda fact, _: ([fact], None))
+_NODES = _Asking(lambda name, _: AskNode(name), NodeFact, lambda _, after: after)
 
 
 def _by_ways(
@@ -357,7 +347,7 @@ def _by_ways(
             f"can't ask {name}: {node.name} can't reach any lock server",
             nodes=[name],
         )
-    return ask_by_ways(node, node.cluster, question, ways, timeout, enough)
+    return ask_by_ways(node, question, ways, timeout, enough)
 
 
 def _of_servers(asking: _Asking, timeout: float) -> Gathered:
@@ -380,11 +370,7 @@ def _of_all(asking: _Asking, timeout: float) -> Gathered:
 
 def _client_nodes(timeout: float) -> tuple[dict[str, str], dict[str, str]]:
     """The lock server through which each client node can be asked; and the lock servers that did not answer, with reasons."""
-
-    def rest(page: ClientPage, _: str) -> tuple[Iterable[str], str | None]:
-        return page.clients, page.clients[-1] if page.more and page.clients else None
-
-    asking = _Asking(lambda _, after: AskClients(after), ClientPage, rest, "")
+    asking = _Asking(lambda _, after: AskClients(after), ClientPage, lambda names, _: names[-1], "")
     ways: dict[str, str] = {}
     silent: dict[str, str] = {}
     for server in all_servers(default_node()).nodes:
@@ -416,15 +402,18 @@ def _by_pages(
     known = dict.fromkeys(names, asking.first)
     while known:
         questions = {name: asking.ask(name, after) for name, after in known.items()}
-        answers = ask_all(node, node.cluster, questions, timeout, ways)
+        answers = ask_all(node, questions, timeout, ways)
         silent |= answers.silent
         before, known = known, {}
         for name, page in answers.said.items():
             if not isinstance(page, asking.kind):
                 silent[name] = WRONG
                 continue
-            facts, more = asking.rest(page, before[name])
+            if isinstance(page, NodeFact):
+                found.append(page)
+                continue
+            facts: Any = page[0]  # of every page
             found += facts
-            if more is not None:
-                known[name] = more
+            if page.more and facts:
+                known[name] = asking.after(facts, before[name])
     return Gathered(tuple(found), tuple(silent.items()))

@@ -1,13 +1,10 @@
-"""The metrics, by name: the basis of dashboards and alerts. Nothing here needs `prometheus_client`.
-
-`describe` has the list in `docs/monitoring.md`.
-"""
+"""The metrics, by name: the basis of dashboards and alerts. Nothing here needs `prometheus_client`."""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-__all__ = ["METRICS", "Metric", "describe", "series"]
+__all__ = ["METRICS", "Metric"]
 
 
 class Metric(NamedTuple):
@@ -128,26 +125,3 @@ METRICS = {
     ),
 }
 """The metrics, by name."""
-
-
-def series() -> set[str]:
-    """All names that a query can use; for a histogram, the names of its parts."""
-    names = set()
-    for name, metric in METRICS.items():
-        if metric.kind == "histogram":
-            names |= {f"{name}_{part}" for part in ("bucket", "count", "sum")}
-        else:
-            names.add(name)
-    return names
-
-
-def describe() -> str:
-    """All metrics as text, each with its labels, kind and description."""
-    lines = []
-    for name, metric in METRICS.items():
-        labels = ",".join([*metric.labels, *(["first?"] if metric.by_first else [])])
-        lines += [
-            f"{name}{f'{{{labels}}}' if labels else ''}  ({metric.kind})",
-            f"    {metric.says}",
-        ]
-    return "\n".join(lines)

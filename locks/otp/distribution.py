@@ -41,7 +41,6 @@ from locks.errors import InvalidOption, assert_never
 from locks.otp.admission import handshake as steps
 from locks.otp.admission.door import Door, Stranger, listen, talk, tls_told
 from locks.otp.admission.handshake import FLAGS, FLAGS_HIDDEN, Challenges, Handshake, Peer
-from locks.otp.admission.rights import Right
 from locks.otp.admission.rivals import Rivals
 from locks.otp.admission.secret import Cookie
 from locks.otp.admission.strangers import Refused, Settled
@@ -374,7 +373,7 @@ class Distribution:
 
     def _try_cookies(self, name: str) -> None:
         """Connect to a node by the first of our cookies that it accepts."""
-        *others, last = self.keys.cookies.own
+        *others, last = self.keys.cookies.each
         for cookie in others:
             try:
                 return self._try_cookie(name, cookie)
@@ -482,7 +481,6 @@ class Distribution:
                 case steps.Proven():
                     stranger.leave()
                     try:
-                        self._check_right(event.peer)
                         replaced = self._rivals.judge(event.peer, known)
                         events += shake.admit()
                     except Settled:
@@ -521,26 +519,12 @@ class Distribution:
             if wrong is not None:
                 raise Refused(wrong, cause="certificate")
 
-    def _check_right(self, peer: Peer) -> None:
-        """Raise `Refused` if a node wants to be more than a client, and its cookie does not allow that."""
-        servers = {*self.options.servers, *self.named}
-        if peer.right is not Right.BREAK and (not peer.hidden or peer.name in servers):
-            raise Refused(
-                f"the cookie of {peer.name} has the role {peer.right.word}, which is for client nodes; start it with "
-                "servers=[...], or mesh=False and listen=False",
-                cause="not wanted",
-            )
-
     def _establish(
         self, stream: Stream, event: steps.Established, address: HostAndPort, replaced: Link | None
     ) -> None:
         sock, tls = stream.release()
-        relay, peer = None, event.peer
-        if stream.over is not None:
-            relay = stream.over[1]
-            # Client nodes do not know each other's roles. None of them needs more than to use the other one.
-            peer = peer._replace(right=min(peer.right, Right.USE))
-        self._turn.run(self._connected, peer, sock, tls, event.rest, address, replaced, relay)
+        relay = None if stream.over is None else stream.over[1]
+        self._turn.run(self._connected, event.peer, sock, tls, event.rest, address, replaced, relay)
 
     def _connected(
         self,

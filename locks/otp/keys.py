@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from locks.otp.admission.cookies import Cookies
-from locks.otp.admission.rights import Right
 from locks.otp.admission.secret import Cookie
 from locks.otp.options import TLS
 from locks.runtime.first_use import Unloaded
@@ -72,7 +71,4 @@ class Keys(NamedTuple):
         """For a log: no secret."""
         count = len(self.cookies.each)
         said = "1 cookie" if count == 1 else f"{count} cookies, the first of which it uses itself"
-        limited = [each.right.word for each in self.cookies.each if each.right is not Right.BREAK]
-        if limited:
-            said += f" (with roles: {', '.join(limited)})"
         return said if self.tls is None else f"{said}, and the certificate {self.tls.certificate}"

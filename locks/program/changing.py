@@ -103,7 +103,7 @@ def _ask(
     """Ask servers, by place; return the answers, and why others gave none."""
     places = {name_of(place): place for place in questions}
     said, silent = ask_all(
-        node, node.cluster, {name_of(place): each for place, each in questions.items()}, ANSWER
+        node, {name_of(place): each for place, each in questions.items()}, ANSWER
     )
     facts = {places[name]: fact for name, fact in said.items() if isinstance(fact, RosterFact)}
     why = {places[name]: text for name, text in silent.items()}

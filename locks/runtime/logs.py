@@ -20,8 +20,6 @@ __all__ = [
     "Sparing",
     "audit_event",
     "audit_logger",
-    "describe_events",
-    "describe_loggers",
     "is_audited",
     "log_event",
 ]
@@ -208,18 +206,6 @@ EVENTS = {
         },
         "A node takes locks by another list of servers from now on (`locks servers`).",
     ),
-    "refused": LoggedEvent(
-        "locks.nodes",
-        logging.WARNING,
-        {
-            **_NODE,
-            "peer": "the other node",
-            "address": "the address from which it is connected",
-            "what": "what it sent",
-            "right": "what its cookie allows: `look` or `use`",
-        },
-        "A node sent what its cookie does not allow.",
-    ),
     "elected": LoggedEvent(
         "locks.leader", logging.INFO, {**_LEADER, "term": "its term"}, "An instance leads."
     ),
@@ -232,28 +218,10 @@ EVENTS = {
 }
 """The events, by the value of `event`."""
 
-AUDITED: Final = ("broken", "refused", "server_down", "server_back", "servers_changed")
+AUDITED: Final = ("broken", "server_down", "server_back", "servers_changed")
 """Events of other loggers that `locks.audit` has, too."""
 
 audit_logger: Final = logging.getLogger("locks.audit")
-
-
-def describe_loggers() -> str:
-    """All loggers, as text."""
-    width = max(map(len, LOGGERS))
-    return "\n".join(f"{name:{width}}  {says}" for name, says in LOGGERS.items())
-
-
-def describe_events() -> str:
-    """All events as text: each with its level, logger, meaning and fields."""
-    lines = []
-    for name, what in EVENTS.items():
-        lines += [
-            f"{name}  ({logging.getLevelName(what.level)}, {what.logger})",
-            f"    {what.says}",
-        ]
-        lines += [f"      {field}: {says}" for field, says in what.fields.items()]
-    return "\n".join(lines)
 
 
 def log_event(event: str, text: str, *args: object, **fields: Any) -> None:

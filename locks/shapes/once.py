@@ -295,7 +295,7 @@ class MarkAsker:
             name: AskMark(self._agent.id, self._lock_id, now, since, mark)
             for name, since in grants.items()
         }
-        said, silent = ask_all(self._node, self._node.cluster, questions, ASK)
+        said, silent = ask_all(self._node, questions, ASK)
         now = self._now()
         facts = {
             name: fact._replace(mark=fact.mark and moved(fact.mark, fact.now, now))

@@ -15,13 +15,12 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
 from locks.errors import MisuseError
-from locks.node.observing.inquiries import Inquiries, Witness
+from locks.node.observing.inquiries import Inquiries
 from locks.node.peers.cluster import Cluster, NodeDown, NodeUp
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
-from locks.otp.admission.rights import Right
 from locks.otp.links.budgets import Limits, Share, Traffic
 from locks.otp.process.processes import NOCONNECTION, Local, Processes
 from locks.otp.process.remote import Errors, Remotes
@@ -78,14 +77,12 @@ class _Peer(NamedTuple):
     name: str
     creation: int
     hidden: bool = False
-    right: Right = Right.BREAK
 
 
 class _Connection:
     """A connection to another node, in the place of a `locks.otp.links.link.Link`."""
 
     is_full = False
-    allowed = Right.BREAK
 
     def __init__(
         self, peer: _Peer, send: Callable[[bytes], object], fail: Callable[[Exception], object]
@@ -200,7 +197,6 @@ class SimulatedCluster(Cluster):
         self.node = node
         self.executor = background
         self.members = {}
-        self.limited = {}
         self.limits = {}
         self.distribution = cast(Any, _Distribution(node, servers, refusal))
         self.processes = Processes(
@@ -211,7 +207,6 @@ class SimulatedCluster(Cluster):
             find=lambda number: None,
             number_of=lambda subject: None,
             on_spawn=lambda request: None,
-            admits=lambda link, message: True,
         )
         errors = Errors(pack_attributes, unpack_error)
         self.remotes = Remotes(node.name, self.processes, node.turn, background, errors)
@@ -222,7 +217,7 @@ class SimulatedCluster(Cluster):
         later = partial(node.application.later, node.name)
         self.readers = ViewSender(self, cast(Any, _Slices(later, self.flush)))
         self.views = ViewReader(self)
-        self.inquiries = Inquiries(self, node.name, Witness(node), node.turn)
+        self.inquiries = Inquiries(self)
         self._originals = None
         self._monitors = {}
         self.on_connected = []

@@ -195,8 +195,6 @@ class Transactions:
     def _begin(
         self, news: Callable[[Notification], None], gone: Incoming, options: dict[str, Any]
     ) -> locks.actors.Agent:
-        if self._node.cluster is not None:
-            self._node.cluster.check_may_use()
         agent = self._node.spawn_agent(
             self._client, **options | {"notify": Own(news), "label": self._label}
         )

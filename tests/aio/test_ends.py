@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import gc
 import signal
 import subprocess
@@ -14,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
-from weakref import ref
 
 import pytest
 
@@ -288,31 +286,6 @@ def test_what_blocks_is_refused_in_a_coroutine() -> None:
         assert await asyncio.to_thread(locks.Lock(A).acquire)
 
     run(main)
-
-
-def test_an_idle_bridge_keeps_nothing() -> None:
-    """What a task has had in its context, and the loop, are free when they are done."""
-
-    class Thing:
-        pass
-
-    variable: contextvars.ContextVar[Any] = contextvars.ContextVar("thing")
-
-    async def main() -> ref[Any]:
-        thing = Thing()
-        variable.set(thing)
-        async with aio.Lock(A):
-            pass
-        return ref(thing)
-
-    loop = asyncio.new_event_loop()
-    thing = loop.run_until_complete(loop.create_task(main()))
-    loop.close()
-    known = ref(loop)
-    del loop
-    gc.collect()
-    assert thing() is None
-    assert known() is None
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are newer")

@@ -10,7 +10,7 @@ import pykka
 import pytest
 
 import locks
-from tests.api.clients import PATCHED, Client, Run, many
+from tests.api.clients import PATCHED, Client, Run
 from tests.helpers import eventually
 
 pytestmark = pytest.mark.every_kind
@@ -401,23 +401,6 @@ def test_notification_that_fails(run: Run, caplog: pytest.LogCaptureFixture) -> 
     eventually(lambda: told)
 
 
-def test_agent_is_an_actor(run: Run) -> None:
-    """An agent is a Pykka reference: alive until it is stopped, by whoever has it."""
-    (client,) = run.begin(1)
-    agent = client.agent
-    client.lock(A).get()
-    assert isinstance(agent, pykka.ActorRef)
-    assert agent.is_alive()
-    assert len({agent, agent}) == 1
-    assert "agent-1@node@localhost" in repr(agent)
-    agent.stop()
-    assert not agent.is_alive()
-    assert not locks.queue(A).requests
-    agent.stop()  # once more does no harm
-    with pytest.raises(pykka.ActorDeadError):
-        agent.ask("anything")
-
-
 # --- Watching -------------------------------------------------------------------------------------
 
 
@@ -508,30 +491,6 @@ def test_every_kind_of_client_together(run: Run) -> None:
     run.client()
     answers = [client.do(work) for client in run.clients]
     assert sum(answer.get() for answer in answers) == counter[0] == 200
-
-
-def test_thousands_of_agents(run: Run) -> None:
-    """Many transactions live on one node (10,000 when explored), each with a lock, and end with their client."""
-    number = many(1_000, 10_000)
-    one, two = run.client(), run.client()
-
-    def begin_all() -> list[locks.actors.Agent]:
-        agents = []
-        for i in range(number):
-            agent = locks.spawn_agent()
-            locks.lock(agent, ("row", i))
-            agents.append(agent)
-        return agents
-
-    agents = one.call(begin_all)
-    assert locks.statistics().agents == number
-    assert len(locks.holders(("row",))) == number
-    two.begin()
-    answer = two.lock(("row",))
-    run.until_waiting(two, ("row",))
-    run.stop(one)
-    assert answer.get().status == "have_all_locks"
-    assert not any(agent.is_alive() for agent in agents)
 
 
 # --- The node -------------------------------------------------------------------------------------

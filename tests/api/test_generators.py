@@ -17,7 +17,6 @@ from contextlib import (
 )
 from typing import Any
 
-import gevent
 import pytest
 
 import locks
@@ -176,20 +175,6 @@ def test_a_block_that_nobody_has_parted_ends_with_its_generator_not_with_its_thr
     assert not is_held()
 
 
-def test_a_transaction_of_a_block_is_used_in_any_thread(threads: tuple[Thread, Thread]) -> None:
-    """An endpoint locks more by its dependency's transaction; the thread that has entered it is another client by then."""
-    one, other = threads
-    block = by_transaction()
-    tx = one.do(block.__enter__)
-    assert isinstance(other.do(tx.write_lock, B), int)
-    with pytest.raises(locks.LockTimeout):
-        one.do(locks.Lock(B, timeout=0).__enter__)
-    one.do(tx.ensure_held)
-    one.do(block.__exit__, None, None, None)
-    assert not is_held()
-    assert not is_held(B)
-
-
 def test_a_pool_that_copies_no_context(threads: tuple[Thread, Thread]) -> None:
     """`loop.run_in_executor` has nothing but the generator to call, so its thread is free when that has yielded."""
     with ThreadPoolExecutor(1) as pool, ThreadPoolExecutor(1) as another:
@@ -216,65 +201,6 @@ def test_in_one_thread_a_lock_is_not_re_entrant() -> None:
         with outer, pytest.raises(locks.MisuseError, match=r"owner=locks\.Owner\("), inner:
             pass
         assert not is_held()
-
-
-@pytest.mark.parametrize("spawn", ["thread", "greenlet"])
-def test_a_deadlock_through_blocks_of_generators_is_found(spawn: str) -> None:
-    """Two clients, each with one lock by a generator and one by a transaction: one of them is aborted."""
-    inside = [0]
-    aborted: list[str] = []
-
-    def client(first: tuple[str, ...], second: tuple[str, ...]) -> None:
-        try:
-            with dependency(lambda: locks.Lock(first, timeout=LIMIT)):
-                inside[0] += 1
-                eventually(lambda: inside[0] == 2)
-                with locks.transaction(timeout=LIMIT) as tx:
-                    tx.write_lock(second)
-        except locks.DeadlockAborted:
-            aborted.append(str(first))
-
-    if spawn == "thread":
-        running = [threading.Thread(target=client, args=ids) for ids in ((A, B), (B, A))]
-        for each in running:
-            each.start()
-        for each in running:
-            each.join(LIMIT)
-    else:
-        gevent.joinall([gevent.spawn(client, *ids) for ids in ((A, B), (B, A))], LIMIT)
-    assert len(aborted) == 1
-    assert not is_held()
-    assert not is_held(B)
-
-
-def test_a_wait_of_a_thread_does_not_hold_up_the_block_that_it_has_left(
-    threads: tuple[Thread, Thread],
-) -> None:
-    """A thread has entered the first request's block, and waits for the second request: no deadlock is seen through the first one.
-
-    The client that the second one waits for waits for the first one: were that still the thread's, this would be a circle.
-    """
-    one, _other = threads
-    block = dependency(by_lock)
-    one.do(block.__enter__)
-    with locks.transaction() as tx:
-        tx.write_lock(B)
-
-        def second() -> None:
-            with locks.transaction() as mine:
-                mine.write_lock(B)
-
-        waits = one.begin(second)
-        eventually(lambda: bool(locks.queue(B).waiting))
-        third = Thread()
-        left = third.begin(lambda: eventually(lambda: bool(locks.queue(A).waiting)))
-        gone = third.begin(block.__exit__, None, None, None)
-        tx.write_lock(A)
-        left.result(LIMIT)
-        gone.result(LIMIT)
-        third.end()
-    waits.result(LIMIT)
-    assert not is_held()
 
 
 # --- Tasks --------------------------------------------------------------------------------------
@@ -313,7 +239,6 @@ def test_a_fixture_is_set_up_in_a_task_of_its_own(make: Callable[[], Any]) -> No
         block = make()
         held = await asyncio.create_task(block.__aenter__())
         assert await aio.Lock(A).locked()
-        assert await asyncio.create_task(aio.Lock(A).locked())
         if isinstance(held, aio.Lock):
             assert held.owned()
             assert await held.token()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import locks
-from locks.testing import Simulation, simulate
+from locks.testing import Simulation
 from tests.api.clients import EXPLORE, Run, many
 from tests.helpers import eventually
 
@@ -132,30 +132,6 @@ def test_the_outer_transaction_is_aborted(run: Run) -> None:
         one.call(locks.Lock(lock_id).release)
 
 
-def test_the_outer_transaction_surrenders(run: Run) -> None:
-    """In surrender mode it loses the lock, says so, and the wait of the inner one goes on."""
-    one, two = run.client(), run.client()
-    two.begin()
-    one.call(locks.Lock(C).acquire)
-    one.begin()
-    one.lock(A).get()
-    two.lock(B).get()
-    waits = one.do(lambda: locks.Lock(B).acquire())
-    eventually(lambda: locks.queue(B).waiting)
-    (report,) = two.lock(A).get().deadlocks
-    assert (report.agent, report.action, report.lock_id) == (one.agent.id, "surrendered", A)
-    assert not waits.ready
-    with pytest.raises(locks.LockLost):
-        locks.ensure_held(one.agent, A)
-    two.end()
-    assert waits.get()
-    assert one.await_all().get().deadlocks == (report,)
-    locks.ensure_held(one.agent, A)
-    one.end()
-    for lock_id in (B, C):
-        one.call(locks.Lock(lock_id).release)
-
-
 def test_the_outer_function_is_run_again(run: Run) -> None:
     """Nested `run_transaction`: the transaction whose lock others want is run again, not the inner one."""
     meeting = Meeting(run, 2)
@@ -221,38 +197,6 @@ def test_a_time_limit_after_a_surrender(simulation: Simulation) -> None:
     simulation.client(younger)
     simulation.client(older)
     simulation.run()
-
-
-@pytest.mark.slow
-def test_simulated_clients_with_nested_transactions() -> None:
-    """The product's agents under schedules of `locks.testing`, with deaths: nobody gets stuck."""
-    found = 0
-
-    def scenario(simulation: Simulation) -> None:
-        nonlocal found
-
-        def work(me: int) -> None:
-            chance = random.Random(1000 * simulation.seed + me)
-            for _ in range(3):
-                wanted = [("lock", i) for i in chance.sample(range(4), 3)]
-                while True:
-                    with (
-                        contextlib.suppress(locks.DeadlockAborted),
-                        contextlib.ExitStack() as stack,
-                    ):
-                        for lock_id in wanted:
-                            stack.enter_context(
-                                holding(chance.choice(["lock", "transaction"]), lock_id)
-                            )
-                        break
-
-        for me in range(3):
-            simulation.client(work, me)
-        simulation.run(deaths=simulation.seed % 2)
-        found += len(simulation.deadlocks)
-
-    simulate(scenario, seeds=many(40, 5000))
-    assert found > 40 // 4
 
 
 @pytest.mark.every_kind

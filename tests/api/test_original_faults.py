@@ -11,7 +11,6 @@ import gc
 import itertools
 import json
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -262,36 +261,6 @@ def test_fault_7_a_client_that_also_watches(run: Run) -> None:
     locks.unwatch(b, watcher=views.append)
 
 
-BAD_REQUESTS: list[Callable[[locks.actors.Agent], Any]] = [
-    lambda agent: locks.lock(agent, ("a",), "exclusive"),
-    lambda agent: locks.lock(agent, "a"),
-    lambda agent: locks.lock(agent, ()),
-    lambda agent: locks.lock(agent, ([],)),
-    lambda agent: locks.lock(agent, 17),
-    lambda agent: locks.lock(agent, ("a",), "write", [], "all"),
-    lambda agent: locks.lock(agent, ("a",), "write", None, "most"),
-    lambda agent: locks.lock_objects(agent, [(("b",), "write"), (("a",), "shared")]),
-    lambda agent: locks.unlock(agent, "held"),
-    lambda agent: locks.end_transaction("agent-1"),
-]
-
-
-def test_fault_7_bad_requests_crash_nothing(run: Run) -> None:
-    """A bad request is refused, and neither this transaction nor another one takes notice of it."""
-    one, two = run.begin(2)
-    one.lock(("held",)).get()
-    answer = two.lock(("held",))
-    run.until_waiting(two, ("held",))
-    before = locks.queue(("held",)), locks.lock_info(one.agent)
-    for bad in BAD_REQUESTS:
-        with pytest.raises(locks.MisuseError):
-            one.call(bad, one.agent)
-        assert (locks.queue(("held",)), locks.lock_info(one.agent)) == before
-        assert locks.statistics().table.entries == 2
-    one.end()
-    answer.get()
-
-
 @pytest.mark.parametrize("receiver", ["agent", "server"])
 def test_fault_7_garbage_messages_crash_nothing(run: Run, receiver: str) -> None:
     """Whatever is sent to an agent or to the lock server, it goes on with its work."""
@@ -370,36 +339,6 @@ def test_fault_11_await_all_locks_of_nothing(run: Run) -> None:
     """Waiting for all locks returns at once when none was asked for."""
     (one,) = run.begin(1)
     assert one.await_all().get() == ("no_locks", ())
-
-
-@pytest.mark.every_kind
-def test_fault_11_nobody_else_uses_a_transaction(run: Run) -> None:
-    """Somebody else can neither ask for locks through a transaction nor end it."""
-    if run.owned:
-        pytest.skip("whoever has an owner's transaction acts for it")
-    one, two = run.begin(2)
-    for job in (
-        lambda: locks.lock(one.agent, ("a",)),
-        lambda: locks.lock_nowait(one.agent, ("a",)),
-        lambda: locks.end_transaction(one.agent),
-    ):
-        with pytest.raises(locks.errors.NotClient, match="belongs to"):
-            two.call(job)
-    assert one.agent.is_alive()
-    assert locks.lock_info(one.agent) == []
-
-
-def test_fault_12_an_agent_that_is_killed_takes_nobody_along(run: Run) -> None:
-    """Killing one agent ends that transaction; the others and the lock server go on."""
-    one, two, three = run.begin(3)
-    one.lock(("a",)).get()
-    answer = two.lock(("a",))
-    run.until_waiting(two, ("a",))
-    one.agent.kill("for a test")
-    answer.get()
-    with pytest.raises(locks.TransactionEnded, match="for a test"):
-        one.lock(("b",)).get()
-    assert three.lock(("b",)).get().status == "have_all_locks"
 
 
 def test_fault_13_no_wake_up_is_lost(run: Run) -> None:

@@ -17,7 +17,6 @@ import pykka
 import pytest
 
 import locks
-from locks.node.client.agent import Agent
 from locks.node.client.holders import Holders
 from locks.runtime.monitor import current_client
 from tests.api.clients import many
@@ -200,34 +199,6 @@ def test_another_thread_of_the_owner_begins_first(
     one.release()
     two.release()
     assert not agent.is_alive()
-
-
-def test_who_is_interrupted_before_he_asks_takes_nothing_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What another thread of the owner acquired meanwhile stays its own."""
-
-    class Interrupted(BaseException):
-        """As of a signal handler."""
-
-    def interrupted(*_: Any) -> None:
-        raise Interrupted
-
-    owner = locks.Owner("job")
-    lock = locks.Lock(A, owner=owner)
-    assert locks.Lock(B, owner=owner).acquire()
-    between = Between(monkeypatch, Agent, "lock_by")
-    with monkeypatch.context() as patch:
-
-        def acquired_then_interrupted() -> None:
-            assert lock.acquire()
-            patch.setattr(Agent, "_await", interrupted)
-
-        between.do = acquired_then_interrupted
-        with pytest.raises(Interrupted):
-            lock.acquire()
-    assert lock.owned()
-    owner.end()
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])

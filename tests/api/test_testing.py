@@ -17,7 +17,6 @@ import pytest
 import locks
 import locks.testing
 from locks.core.messages import Request
-from locks.model import SERIAL_BITS
 from locks.node.client import agent as client_agent
 from locks.program.default import default_node
 from locks.testing import Simulation, Violation, seeds, simulate
@@ -113,26 +112,6 @@ def test_same_trace_in_another_process() -> None:
     assert found == {"\n".join(trace_of(17)) + "\n"}
 
 
-def test_other_seeds_other_interleavings() -> None:
-    """Three clients that take one lock take it in each of the six orders."""
-    found = set()
-
-    def scenario(simulation: Simulation) -> None:
-        order: list[int] = []
-
-        def take(number: int) -> None:
-            with locks.Lock(("a",)):
-                order.append(number)
-
-        for number in range(3):
-            simulation.client(take, number)
-        simulation.run()
-        found.add(tuple(order))
-
-    simulate(scenario, seeds=100)
-    assert len(found) == 6
-
-
 def test_any_call_lets_others_go_first() -> None:
     """Also at a call that waits for nothing, another client may go first, or not."""
     found = set()
@@ -192,36 +171,6 @@ def test_transfers(simulation: Simulation) -> None:
     simulation.run()
     assert bank.total == 400
     assert [audit.value for audit in audits] == [400, 400]
-
-
-def test_there_are_deadlocks() -> None:
-    """Schedules bring deadlocks about, and report them; an aborted client keeps its age."""
-    ages: list[set[int]] = []
-    reports: list[locks.values.Deadlock] = []
-
-    def scenario(simulation: Simulation) -> None:
-        bank = Bank(simulation)
-
-        def transfer(source: int, target: int) -> None:
-            mine: set[int] = set()
-            ages.append(mine)
-
-            def move(tx: locks.Transaction) -> None:
-                mine.add(tx.agent.id.created >> SERIAL_BITS)
-                bank.move(tx, source, target)
-
-            locks.run_transaction(move)
-
-        for n in range(4):
-            simulation.client(transfer, n, (n + 1) % 4, name=f"client-{n}")
-        simulation.run()
-        reports.extend(simulation.deadlocks)
-
-    simulate(scenario, seeds=40)
-    assert len(reports) > 2
-    assert {len(report.cycle) for report in reports} == {4}
-    assert all(report.action == "aborted" for report in reports)
-    assert all(len(mine) == 1 for mine in ages)
 
 
 # --- What is wrong with an application is found -------------------------------------------------
@@ -390,23 +339,6 @@ def test_timeout_in_virtual_time(simulation: Simulation) -> None:
     assert 7200 <= simulation.time < 7201
 
 
-@seeds(10)
-def test_timeout_that_does_not_come(simulation: Simulation) -> None:
-    """A timeout is of no account once the lock is there: not in a later wait, nor for the clock."""
-
-    def use() -> float:
-        with locks.transaction() as tx:
-            tx.write_lock(("a",), timeout=50)
-            simulation.sleep(100)
-            tx.write_lock(("b",), timeout=3600)
-            return simulation.time
-
-    client = simulation.client(use)
-    simulation.run()
-    assert 100 < client.value < 110
-    assert simulation.time < 110
-
-
 # --- Deaths -------------------------------------------------------------------------------------
 
 
@@ -487,53 +419,6 @@ def test_deaths() -> None:
 
 
 # --- The whole API ------------------------------------------------------------------------------
-
-
-@seeds(20)
-def test_functions_of_the_original(simulation: Simulation) -> None:
-    """The functions that take an agent do what they do on a real node, answers included."""
-
-    def one() -> None:
-        agent, result = locks.begin_transaction([(("a",), "read"), (("b",), "write")])
-        assert result.status == "have_all_locks"
-        locks.lock_nowait(agent, ("a",))
-        locks.lock_objects(agent, [(("c", 1), "read")])
-        assert locks.await_all_locks(agent).status == "have_all_locks"
-        assert {info.lock_id: info.mode for info in locks.lock_info(agent) if info.held} == {
-            ("a",): "write",
-            ("b",): "write",
-            ("c", 1): "read",
-        }
-        token = locks.fencing_token(agent, ("b",))
-        other = simulation.client(two)
-        while not locks.queue(("b",)).waiting:
-            simulation.sleep(1)
-        assert locks.transaction_status(agent).status == "have_all_locks"
-        (waiting,) = locks.queue(("b",)).waiting
-        assert waiting.client == other.name
-        with pytest.raises(locks.errors.NotClient):
-            locks.unlock(agents[0], ("b",))
-        locks.surrender_nowait(agent, ("b",), waiting.agent)
-        assert locks.holders(("b",))[0].agent == agents[0].id
-        assert locks.await_all_locks(agent).status == "have_all_locks"
-        assert locks.fencing_token(agent, ("b",)) > token
-        locks.unlock(agent, ("b",))
-        assert locks.holders(("b",)) == ()
-        locks.end_transaction(agent)
-        with pytest.raises(locks.TransactionEnded):
-            locks.lock(agent, ("b",))
-
-    agents: list[locks.actors.Agent] = []
-
-    def two() -> None:
-        agents.append(locks.spawn_agent())
-        locks.lock(agents[0], ("b",), timeout=100)
-        simulation.sleep(10)
-        assert locks.statistics().agents == 2
-        locks.end_transaction(agents[0])
-
-    simulation.client(one)
-    simulation.run()
 
 
 @seeds(10)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -214,34 +213,6 @@ def test_terms_that_fall_are_found() -> None:
     node.counters.leading("job", "two", leads=True, term=9)
     with pytest.raises(Violation, match="the leader of job has term 9, and there was one of 9"):
         node.application.check()
-
-
-@pytest.mark.parametrize(
-    "failing",
-    [
-        lambda: locks_leader.start(Failing),
-        lambda: Election("x", on_elected=lambda _: 1 / 0).start(),
-    ],
-)
-def test_a_callback_that_fails_fails_the_run(
-    failing: Callable[[], Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    """What ends an instance, and nobody else is told of, comes out of the run."""
-    caplog.set_level(logging.CRITICAL)
-
-    def scenario(simulation: Simulation) -> None:
-        simulation.client(failing)
-        simulation.run()
-
-    with pytest.raises(ZeroDivisionError):
-        simulate(scenario, 1)
-
-
-class Failing(locks_leader.Behaviour):
-    """Can't lead."""
-
-    def elected(self, election: Any, newcomer: Any) -> None:
-        raise ZeroDivisionError
 
 
 def test_an_instance_of_the_program_is_refused() -> None:

@@ -107,44 +107,6 @@ def test_client_that_the_check_counts_is_not_left_out() -> None:
         assert "3 of 3 clients" in caught.value.__notes__[0]
 
 
-@needs_notes
-def test_story_tells_who_runs_again() -> None:
-    """A transaction that is run again after an abort, and a long story keeps what matters, from the beginning."""
-
-    def scenario(simulation: Simulation) -> None:
-        def transfer(*ids: tuple[str]) -> None:
-            locks.run_transaction(lambda tx: [tx.write_lock(lock_id) for lock_id in ids])
-
-        def look() -> None:
-            simulation.sleep(1000)
-            for number in range(100):
-                with locks.Lock(("other", number)):
-                    pass
-            raise ZeroDivisionError
-
-        simulation.client(transfer, A, B)
-        simulation.client(transfer, B, A)
-        simulation.client(look)
-        simulation.run()
-        raise AssertionError
-
-    seed = next(n for n in range(100) if _deadlocks(scenario, n))
-    _, story = failure_of(scenario, [seed], shrink=False)
-    lines = story.splitlines()
-    assert len(lines) < 60
-    assert any("deadlock of transfer-" in line for line in lines)
-    assert any("runs its transaction again" in line for line in lines)
-    assert any(line.endswith(" more") for line in lines)
-    assert "raises ZeroDivisionError" in lines[-1]
-
-
-def _deadlocks(scenario: Any, seed: int) -> int:
-    made = Simulation(seed)
-    with pytest.raises(ZeroDivisionError):
-        scenario(made)
-    return len(made.deadlocks)
-
-
 def test_traceback_has_the_users_lines_only() -> None:
     """Of what a client raises, none of the lines is ours; of an error that should never come up, all are there."""
 

@@ -74,22 +74,6 @@ def test_each_node_has_a_lock_table(simulation: Simulation) -> None:
     other.run()
 
 
-@seeds(30, nodes=2, expect=("deadlock", "abort"))
-def test_deadlocks_over_nodes(simulation: Simulation) -> None:
-    """A circle over two lock servers is found, and resolved."""
-
-    def work(first: str, second: str) -> None:
-        def take(tx: locks.Transaction) -> None:
-            tx.write_lock(A, nodes=[first])
-            tx.write_lock(A, nodes=[second])
-
-        locks.run_transaction(take)
-
-    simulation.client(work, "n1", "n2")
-    simulation.client(work, "n2", "n1")
-    simulation.run()
-
-
 # --- Cuts ---------------------------------------------------------------------------------------
 
 
@@ -154,20 +138,6 @@ def test_without_enough_nodes(simulation: Simulation) -> None:
     simulation.run()
     assert not refuser.killed
     assert patience.value > 1e6
-
-
-def test_stuck_says_what_is_cut() -> None:
-    """A client that waits for nodes for ever is found, with the reason."""
-    simulation = Simulation(nodes=2)
-
-    def wait() -> None:
-        with locks.transaction(await_nodes=True) as tx:
-            tx.write_lock(A)
-
-    simulation.cut("n1", "n2")
-    simulation.client(wait, name="ann")
-    with pytest.raises(Violation, match=r"stuck: ann\n  n1 and n2 are cut off from each other"):
-        simulation.run()
 
 
 # --- Crashes ------------------------------------------------------------------------------------

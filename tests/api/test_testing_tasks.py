@@ -17,7 +17,7 @@ import pytest
 import locks
 import locks.testing
 from locks import aio
-from locks.testing import Simulation, Violation, seeds, simulate
+from locks.testing import Simulation, seeds, simulate
 from tests.warm import run_program
 
 ROOT = Path(__file__).parents[2]
@@ -135,20 +135,6 @@ def test_between_two_awaits_no_task_goes_first() -> None:
     assert kinds == {True, False}
 
 
-def test_callbacks_keep_their_order(simulation: Simulation) -> None:
-    """Callbacks of the loop are called in the order in which they were given to it, as asyncio promises."""
-    called: list[int] = []
-
-    async def work() -> None:
-        for number in range(20):
-            asyncio.get_running_loop().call_soon(called.append, number)
-        await asyncio.sleep(1)
-
-    simulation.client(work)
-    simulation.run()
-    assert called == list(range(20))
-
-
 # --- What is right ----------------------------------------------------------------------------------
 
 
@@ -158,41 +144,6 @@ def test_transfers(simulation: Simulation) -> None:
     bank = Bank(simulation)
     simulation.run()
     assert bank.total == 300
-
-
-@seeds(20)
-def test_shapes(simulation: Simulation) -> None:
-    """`Lock`, `RLock`, `RWLock` and `Semaphore` let in who may be in at the same time, and nobody else."""
-    inside: dict[str, int] = {"lock": 0, "again": 0, "read": 0, "write": 0, "units": 0}
-    most = dict(inside)
-
-    async def within(kind: str) -> None:
-        inside[kind] += 1
-        most[kind] = max(most[kind], inside[kind])
-        assert not (inside["write"] and inside["read"])
-        await asyncio.sleep(0.1)
-        inside[kind] -= 1
-
-    async def work(number: int) -> None:
-        both = aio.RWLock(("rw",))
-        again = aio.RLock(("again",))
-        async with aio.Lock(A):
-            await within("lock")
-        async with again, again:
-            await within("again")
-        async with both.read_lock():
-            await within("read")
-        async with both.write_lock():
-            await within("write")
-        async with aio.Semaphore(("pool",), 2) as pool:
-            assert pool.unit() in (0, 1)
-            await within("units")
-
-    for number in range(4):
-        simulation.client(work, number)
-    simulation.run()
-    assert (most["lock"], most["again"], most["write"]) == (1, 1, 1)
-    assert most["units"] <= 2
 
 
 @seeds(10)
@@ -437,51 +388,6 @@ def test_what_is_left_is_cancelled(simulation: Simulation) -> None:
 
 
 # --- What is wrong is found -------------------------------------------------------------------------
-
-
-def test_failure_is_raised(simulation: Simulation) -> None:
-    """What a task raises comes out as it is; others are cancelled, and leave their blocks."""
-    ended: list[str] = []
-
-    async def wait() -> None:
-        try:
-            async with aio.Lock(A):
-                await asyncio.sleep(100)
-        finally:
-            ended.append("wait")
-
-    async def also_wait() -> None:
-        async with aio.transaction() as tx:
-            await tx.write_lock(A)
-
-    async def fail() -> None:
-        await asyncio.sleep(10)
-        raise ZeroDivisionError("seventeen")
-
-    for function in (wait, also_wait, fail):
-        simulation.client(function)
-    with pytest.raises(ZeroDivisionError, match="seventeen"):
-        simulation.run()
-    assert ended == ["wait"]
-    assert any("task fail-3 raises ZeroDivisionError" in line for line in simulation.trace)
-
-
-def test_stuck_tasks_are_found(simulation: Simulation) -> None:
-    """Who waits for what never happens is named."""
-
-    async def wait() -> None:
-        async with aio.Lock(A):
-            await asyncio.Event().wait()
-
-    def also_wait() -> None:
-        with locks.Lock(A):
-            pass
-
-    simulation.client(wait, name="first")
-    simulation.client(also_wait, name="second")
-    with pytest.raises(Violation, match="stuck: "):
-        simulation.run(limit=1000)
-    assert simulation.time < 1000
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Hashable
-from fractions import Fraction
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -504,6 +503,3 @@ def wrong(rig: Rig, kind: str, seed: int) -> bytes | None:
         return KINDS[kind](Maker(seed, spot, rig.made.id), rig)
     except locks.LocksError:
         return None
-
-
-assert Fraction  # what places are made of

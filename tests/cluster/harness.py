@@ -23,10 +23,10 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import locks
 from tests.helpers import LIMIT, eventually
@@ -87,10 +87,9 @@ class Process:
         name: The name of its node.
         command: What follows `python -m`.
         skew: How many seconds its clock is ahead (`tests.cluster.skewed`).
-        root: The folder with the version of `locks` and of the tests that it runs.
     """
 
-    def __init__(self, name: str, command: list[str], skew: float = 0, root: Path = ROOT) -> None:
+    def __init__(self, name: str, command: list[str], skew: float = 0) -> None:
         self.name = name
         if skew:
             command = ["tests.cluster.skewed", str(skew), *command]
@@ -98,8 +97,8 @@ class Process:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = Program(
             [sys.executable, "-m", *command],
-            cwd=root,
-            env={**os.environ, "PYTHONPATH": str(root), "PYTHONUNBUFFERED": "1"},
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
             stderr=self._log,
         )
         assert self.process.stdin is not None
@@ -154,10 +153,8 @@ class Server(Process):
 
     web = ""
 
-    def __init__(
-        self, name: str, arguments: Iterable[str], skew: float = 0, root: Path = ROOT
-    ) -> None:
-        super().__init__(name, ["locks", "node", "--name", name, *arguments], skew, root)
+    def __init__(self, name: str, arguments: Iterable[str], skew: float = 0) -> None:
+        super().__init__(name, ["locks", "node", "--name", name, *arguments], skew)
         self._address: Address | None = None
 
     @property
@@ -188,10 +185,9 @@ class Worker(Process):
         name: str,
         patched: bool = False,
         skew: float = 0,
-        root: Path = ROOT,
         **options: Any,
     ) -> None:
-        super().__init__(name, [self.program, *(["--patched"] if patched else [])], skew, root)
+        super().__init__(name, [self.program, *(["--patched"] if patched else [])], skew)
         self._numbers = itertools.count(1)
         self._answers: dict[int, Answer] = {}
         options.setdefault("listen", True)  # without it, and without mesh, it is a client node
@@ -228,6 +224,9 @@ class Worker(Process):
     def peer(self) -> str:
         """How others are told of it."""
         return f"{self.name}:{self.address[1]}"
+
+
+AnyWorker = TypeVar("AnyWorker", bound=Worker)
 
 
 class Proxy:
@@ -474,12 +473,11 @@ class World:
         mesh: bool = True,
         arguments: Iterable[str] = (),
         skew: float = 0,
-        root: Path = ROOT,
     ) -> Server:
         """Start a lock server; it need not be ready when this returns."""
         given = [f"--listen=127.0.0.1:{port}", f"--cookie-file={self.cookie_file}", *arguments]
         given += [f"--net-ticktime={net_ticktime}", *(f"--peer={peer}" for peer in peers)]
-        server = Server(name, given if mesh else [*given, "--no-mesh"], skew, root)
+        server = Server(name, given if mesh else [*given, "--no-mesh"], skew)
         self.processes.append(server)
         return server
 
@@ -491,10 +489,12 @@ class World:
         patched: bool = False,
         net_ticktime: float = 2,
         mesh: bool = True,
+        kind: type[AnyWorker] | None = None,
         **options: Any,
-    ) -> Worker:
+    ) -> AnyWorker:
         """Start a worker; it need not be ready when this returns."""
-        worker = Worker(
+        made: Any = kind or Worker
+        worker: AnyWorker = made(
             name, patched, peers=list(peers), net_ticktime=net_ticktime, mesh=mesh, **options
         )
         self.processes.append(worker)
@@ -519,6 +519,93 @@ class World:
         self._folder.cleanup()
         broken = [name for name, text in texts.items() if "Traceback" in text]
         assert not broken, f"tracebacks: {broken}: {[texts[name] for name in broken]}"
+
+
+class Net:
+    """Lock servers and workers, and a proxy for each link of a worker. Each node comes back where it was.
+
+    Args:
+        world: What ends them.
+        servers: The names of the servers.
+        workers: The names of the workers.
+        net_ticktime: After how many seconds of silence a node counts as down.
+        meshed: Whether workers are connected with each other; otherwise they are client nodes.
+        skews: How many seconds the clocks of some are ahead, by name.
+        patched: Those of them that are monkey-patched.
+        kind: Of the workers.
+
+    Attributes:
+        there: The processes, by name.
+        links: By the names of both ends.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        servers: Sequence[str],
+        workers: Sequence[str],
+        *,
+        net_ticktime: float = 3,
+        meshed: bool = True,
+        skews: Mapping[str, float] | None = None,
+        patched: Iterable[str] = (),
+        kind: type[Worker] = Worker,
+    ) -> None:
+        self.world = world
+        self._kind = kind
+        self.servers, self.workers = list(servers), list(workers)
+        self.there: dict[str, Any] = {}
+        self._ports: dict[str, int] = {}
+        self._ticktime = net_ticktime
+        self._meshed = meshed
+        self._skews = skews or {}
+        self._patched = set(patched)
+        pairs = [*itertools.product(servers, workers)]
+        pairs += itertools.combinations(workers, 2) if meshed else []
+        self.links = {frozenset(pair): world.proxy() for pair in pairs}
+        for name in (*servers, *workers):
+            self.start(name)
+        self.until_whole()
+
+    def start(self, name: str) -> None:
+        """Start a node, again if it has ended; the links that lead to it lead there from now on."""
+        given: dict[str, Any] = {
+            "net_ticktime": self._ticktime,
+            "skew": self._skews.get(name, 0),
+        }
+        if name in self.servers:
+            peers = [f"{other}:{port}" for other, port in self._ports.items() if other != name]
+            port = self._ports.get(name, 0)
+            process = self.there[name] = self.world.server(name, peers, port=port, **given)
+            self._ports[name] = process.address[1]
+            callers = self.workers
+        else:
+            before = self.workers[: self.workers.index(name)] if self._meshed else []
+            callers = self.workers[len(before) + 1 :] if self._meshed else []
+            peers = [self.link(name, other).peer(other) for other in (*self.servers, *before)]
+            listen, patched = self._meshed, name in self._patched
+            process = self.there[name] = self.world.worker(
+                name, peers, mesh=False, listen=listen, patched=patched, kind=self._kind, **given
+            )
+        for other in callers:
+            self.link(name, other).target = process.address
+
+    def link(self, one: str, other: str) -> Proxy:
+        """The link between two nodes."""
+        return self.links[frozenset((one, other))]
+
+    def links_of(self, name: str) -> list[Proxy]:
+        """All links of a node that have a proxy."""
+        return [proxy for pair, proxy in self.links.items() if name in pair]
+
+    def until_whole(self, limit: float = LIMIT) -> None:
+        """Wait until each worker can ask everybody that it is to be connected with."""
+        names = {*self.servers, *(self.workers if self._meshed else ())}
+        for name in self.workers:
+            eventually(
+                lambda name=name: names <= set(self.there[name].do("alive", client="looks")),  # type: ignore[misc]
+                limit,
+            )
 
 
 def until_alive(worker: Worker, *names: str, limit: float = LIMIT) -> None:

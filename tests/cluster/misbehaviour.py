@@ -1,36 +1,49 @@
-"""A node that has the cookie and does its worst: what it does, by name.
+"""Those who disturb: a node that has the cookie and does its worst, strangers at the door, and programs that come and go.
 
-`python -m tests.cluster.misbehaviour WHAT --node a@127.0.0.1 --port 9100 --seconds 5` connects to a node, does
-it for that time, connecting again whenever it is thrown out, and prints one line of JSON: how often it was
-connected. The tests of `test_misbehaviour.py` run it beside an honest program, and so does the benchmark.
+    python -m tests.cluster.misbehaviour WHAT --seconds 5 a@127.0.0.1=127.0.0.1:9100
+
+does it for that time, or until its standard input is closed, and prints a line of JSON for each beginning. WHAT is one of `BEHAVIOURS`;
+`any`, those that need no more than a second, one after the other at one node after the other; `strangers`, who keep idle sockets
+and begin handshakes, with TLS as well, and garbage; `churn`, programs with new names that lock something and go.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
+import os
+import random
+import selectors
+import socket
+import ssl
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+import locks
 from locks.core.messages import RaiseVersion, Request, Unwatch, Watch
 from locks.model import AgentId
 from locks.node.peers.greeting import PROTOCOL
+from locks.otp.admission.handshake import Handshake, Send
 from locks.otp.bytes import control, etf
 from locks.otp.bytes.behaviours import CALL, CAST
 from locks.otp.bytes.terms import Atom, Pid, Reference
-from locks.otp.tunnel.messages import CHUNK, RELAY
+from locks.otp.links.budgets import Limits
+from locks.otp.tunnel.messages import RELAY
 from locks.wire.forms import LOCK_SERVER, OURS
 from locks.wire.messages import pack
-from tests.cluster.harness import COOKIE
+from tests.cluster.harness import COOKIE, Address
 from tests.cluster.nodes import Stranger
 
-NAME = "bad@127.0.0.1"  # `main` gives it another one for each thing that it does: logs are limited by names
+NAME = "odd@127.0.0.1"
 CREATION = 77
 HOT = ("hot",)  # what the honest program locks, again and again
+LIMITS = tuple(Limits())
 MODULUS = (1 << 61) - 1  # of Python's hashes of integers
 
 
@@ -38,18 +51,20 @@ class Bad:
     """One connection of it.
 
     Args:
-        node: The name of the node that it is connected with.
-        port: Where that listens.
+        target: The node that it is connected with.
+        name: What it is called.
         reads: Whether it takes in what that says.
-        cookie: The cookie.
+        seconds: How long it goes on at most.
     """
 
-    def __init__(self, node: str, port: int, reads: bool = True, cookie: str = COOKIE) -> None:
-        self.node = node
-        self.peer = Stranger(("127.0.0.1", port))
-        self.peer.shake_hands(node, NAME, creation=CREATION, cookie=cookie)
-        self.me = Pid(1, NAME, CREATION)
-        self.pids: list[Pid] = []  # of agents that were seen in views
+    def __init__(self, target: Target, name: str, reads: bool, seconds: float = 3600.0) -> None:
+        self.node = target.name
+        self.peer = Stranger(target.address)
+        self.peer.socket.settimeout(seconds + 1)
+        self.peer.shake_hands(target.name, name, creation=CREATION)
+        self.name = name
+        self.me = Pid(1, name, CREATION)
+        self.until = time.monotonic() + seconds
         self._count = 0
         if reads:
             threading.Thread(target=self._read, daemon=True).start()
@@ -69,18 +84,17 @@ class Bad:
 
     def reference(self) -> Reference:
         """A reference that was not given before."""
-        return Reference(NAME, CREATION, (self.count(), 0, 0))
+        return Reference(self.name, CREATION, (self.count(), 0, 0))
 
-    def many(self, frames: Iterator[bytes], seconds: float = 3600.0) -> None:
+    def many(self, frames: Iterator[bytes]) -> None:
         """Send frames as fast as they are taken."""
-        until = time.monotonic() + seconds
         batch = bytearray()
         for frame in frames:
             batch += struct.pack(">I", len(frame)) + frame
             if len(batch) > 60_000:
                 self.peer.send(bytes(batch))
                 batch.clear()
-            if time.monotonic() > until:
+            if time.monotonic() > self.until:
                 break
         self.peer.send(bytes(batch))
 
@@ -98,7 +112,7 @@ class Bad:
 
     def agent(self, number: int) -> AgentId:
         """An agent of it."""
-        return AgentId(number << 12, NAME, 0)
+        return AgentId(number << 12, self.name, 0)
 
     def request(self, number: int, lock_id: Any, mode: Any = "read") -> bytes:
         """One of its agents asks for a lock."""
@@ -116,19 +130,9 @@ def forever(make: Callable[[], bytes]) -> Iterator[bytes]:
 
 def watches(bad: Bad) -> None:
     """Watch a hot id 3,000 times."""
-    pids = (Pid(1000 + n, NAME, CREATION) for n in range(3000))
+    pids = (Pid(1000 + n, bad.name, CREATION) for n in range(3000))
     bad.many(
         control.RegSend(pid, Atom(LOCK_SERVER), (CAST, pack(Watch(pid, HOT)))).pack()
-        for pid in pids
-    )
-    stay(bad)
-
-
-def watches_of_all(bad: Bad) -> None:
-    """Watch a hot id and 3,000 others below it."""
-    pids = [Pid(1000 + n, NAME, CREATION) for n in range(3000)]
-    bad.many(
-        control.RegSend(pid, Atom(LOCK_SERVER), (CAST, pack(Watch(pid, (*HOT, pid.number))))).pack()
         for pid in pids
     )
     stay(bad)
@@ -136,12 +140,12 @@ def watches_of_all(bad: Bad) -> None:
 
 def watches_unread(bad: Bad) -> None:
     """Watch a hot id, and read nothing."""
-    pids = (Pid(1000 + n, NAME, CREATION) for n in range(200))
+    pids = (Pid(1000 + n, bad.name, CREATION) for n in range(200))
     bad.many(
         control.RegSend(pid, Atom(LOCK_SERVER), (CAST, pack(Watch(pid, HOT)))).pack()
         for pid in pids
     )
-    time.sleep(3600)
+    stay(bad)
 
 
 def monitors(bad: Bad) -> None:
@@ -149,20 +153,6 @@ def monitors(bad: Bad) -> None:
     server = Atom(LOCK_SERVER)
     bad.many(control.MonitorP(bad.me, server, bad.reference()).pack() for _ in range(100_000))
     stay(bad)
-
-
-def monitors_that_end(bad: Bad) -> None:
-    """Monitor, and demonitor, and monitor nobody."""
-    server, nobody = Atom(LOCK_SERVER), Atom("nobody")
-
-    def frames() -> Iterator[bytes]:
-        while True:
-            reference = bad.reference()
-            yield control.MonitorP(bad.me, server, reference).pack()
-            yield control.DemonitorP(bad.me, server, reference).pack()
-            yield control.MonitorP(bad.me, nobody, bad.reference()).pack()
-
-    bad.many(frames())
 
 
 def map_with_one_hash(bad: Bad) -> None:
@@ -191,11 +181,6 @@ def agents_in_a_queue(bad: Bad) -> None:
     stay(bad)
 
 
-def colliding_ids(bad: Bad) -> None:
-    """Lock ids that have the same hash."""
-    bad.many(forever(lambda: bad.request(1, ("same", bad.count() * MODULUS))))
-
-
 def views(bad: Bad) -> None:
     """Ask for the queue of an id with 5,000 requests, again and again."""
     bad.many(bad.request(1, ("rows", n)) for n in range(5000))
@@ -208,18 +193,6 @@ def bad_messages(bad: Bad) -> None:
     """Messages of 1 MB that mean nothing."""
     term = (OURS, Atom("nothing"), b"\xff" * 1_000_000)
     bad.many(forever(lambda: bad.cast(term)))
-
-
-def strange_messages(bad: Bad) -> None:
-    """Messages of 1 MB that only the original could mean."""
-    term = (Atom("something"), b"\xff" * 1_000_000)
-    bad.many(forever(lambda: bad.reg(LOCK_SERVER, term)))
-
-
-def long_terms(bad: Bad) -> None:
-    """Messages of 90,000 parts, to somebody who does not mind."""
-    frame = bad.reg("net_kernel", list(range(300, 90_300)))
-    bad.many(forever(lambda: frame))
 
 
 def deep_terms(bad: Bad) -> None:
@@ -237,24 +210,9 @@ def large_maps(bad: Bad) -> None:
     bad.many(forever(lambda: frame))
 
 
-def large_binaries(bad: Bad) -> None:
-    """Messages of 8 MB that are one text each."""
-    frame = bad.reg("net_kernel", "x" * (8 * 2**20))
-    bad.many(forever(lambda: frame))
-
-
-def drips(bad: Bad) -> None:
-    """Small frames, one byte at a time."""
-    frame = bad.reg("net_kernel", None)
-    data = struct.pack(">I", len(frame)) + frame
-    while True:
-        for at in range(len(data)):
-            bad.peer.send(data[at : at + 1])
-
-
 def watches_that_end(bad: Bad) -> None:
     """Watch a hot id and what is below it, and watch it no more, and again."""
-    pids = [Pid(1000 + n, NAME, CREATION) for n in range(500)]
+    pids = [Pid(1000 + n, bad.name, CREATION) for n in range(500)]
 
     def frames() -> Iterator[bytes]:
         for kind in itertools.cycle((Watch, Unwatch)):
@@ -289,7 +247,7 @@ def small_frames(bad: Bad) -> None:
 
 def ticks(bad: Bad) -> None:
     """Ticks by the million."""
-    while True:
+    while time.monotonic() < bad.until:
         bad.peer.send(bytes(60_000))
 
 
@@ -305,41 +263,15 @@ def too_long_frame(bad: Bad) -> None:
     stay(bad)
 
 
-def spawn_requests(bad: Bad) -> None:
-    """Ask for processes to be started."""
-    mfa = (Atom("os"), Atom("cmd"), 1)
-
-    def frame() -> bytes:
-        return control.SpawnRequest(bad.reference(), bad.me, bad.me, mfa, [], [[]]).pack()
-
-    bad.many(forever(frame))
-
-
-def unsupported(bad: Bad) -> None:
-    """Operations that are not offered."""
-    frame = b"p" + etf.encode((99, bad.me))
-    bad.many(forever(lambda: frame))
-
-
-def link_requests(bad: Bad) -> None:
-    """Link itself to processes that are not there."""
-    bad.many(forever(lambda: control.Link(bad.me, Pid(bad.count(), bad.node, 1)).pack()))
-
-
 def unknown_names(bad: Bad) -> None:
     """Call names that nobody has."""
     bad.many(forever(lambda: bad.call(None, f"nobody{bad.count() % 1000}")))
 
 
-def unknown_calls(bad: Bad) -> None:
-    """Ask the lock server what it does not know."""
-    bad.many(forever(lambda: bad.call((OURS, Atom("nothing"), 1))))
-
-
 def large_version(bad: Bad) -> None:
     """Greet with a version that no node ever had."""
     for version in (2**64, 2**62, 2**8192 - 3):
-        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, version, 15.0, [])))
+        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, version, 15.0, [], LIMITS)))
     stay(bad)
 
 
@@ -354,7 +286,15 @@ def raised_version(bad: Bad) -> None:
 
 def greetings(bad: Bad) -> None:
     """Greet again and again."""
-    bad.many(forever(lambda: bad.call((OURS, Atom("greeting"), PROTOCOL, 5, 15.0, []))))
+    bad.many(forever(lambda: bad.call((OURS, Atom("greeting"), PROTOCOL, 5, 15.0, [], LIMITS))))
+
+
+def lies(bad: Bad) -> None:
+    """Greet with nodes that are not there, ever more of them."""
+    for turn in range(20):
+        names = [(f"lie{turn}-{n}@127.0.0.1", "127.0.0.1", 1, 0.0) for n in range(1000)]
+        bad.peer.frame(bad.call((OURS, Atom("greeting"), PROTOCOL, 5, 15.0, names, LIMITS)))
+    stay(bad)
 
 
 def groups(bad: Bad) -> None:
@@ -365,42 +305,28 @@ def groups(bad: Bad) -> None:
 def tunnels(bad: Bad) -> None:
     """Open tunnels to a node that is not there."""
     head = Atom("open")
-    bad.many(forever(lambda: bad.reg(RELAY, (head, NAME, bad.count(), "nobody@127.0.0.1"))))
-
-
-def tunnel_data(bad: Bad) -> None:
-    """Send what is for tunnels that are not there."""
-    data = b"\xff" * CHUNK
-    bad.many(forever(lambda: bad.reg(RELAY, (Atom("data"), NAME, 1, data))))
+    bad.many(forever(lambda: bad.reg(RELAY, (head, bad.name, bad.count(), "nobody@127.0.0.1"))))
 
 
 def stay(bad: Bad) -> None:
     """Do no more, until it is thrown out."""
-    while not bad.peer.is_closed(3600.0):
-        pass
+    bad.peer.is_closed(max(0.01, bad.until - time.monotonic()))
 
 
 BEHAVIOURS: dict[str, Callable[[Bad], None]] = {
     each.__name__: each
     for each in (
         watches,
-        watches_of_all,
         watches_unread,
         monitors,
-        monitors_that_end,
         map_with_one_hash,
         requests,
         agents,
         agents_in_a_queue,
-        colliding_ids,
         views,
         bad_messages,
-        strange_messages,
-        long_terms,
         deep_terms,
         large_maps,
-        large_binaries,
-        drips,
         watches_that_end,
         deadlocks,
         too_deep,
@@ -408,51 +334,156 @@ BEHAVIOURS: dict[str, Callable[[Bad], None]] = {
         ticks,
         half_frame,
         too_long_frame,
-        spawn_requests,
-        unsupported,
-        link_requests,
         unknown_names,
-        unknown_calls,
         large_version,
         raised_version,
         greetings,
+        lies,
         groups,
         tunnels,
-        tunnel_data,
     )
 }
-UNREAD = ("watches_unread", "small_frames", "ticks", "drips", "large_maps", "large_binaries")
+UNREAD = ("watches_unread", "small_frames", "ticks", "large_maps")
+LARGE = ("agents", "agents_in_a_queue", "monitors", "deadlocks", "views")
+"""Those that take seconds, because there is so much of something."""
+
+
+class Target(NamedTuple):
+    """A lock server."""
+
+    name: str
+    address: Address
+
+
+def behave(what: str, target: Target, seconds: float) -> None:
+    """Do one of `BEHAVIOURS` for a while, connecting again whenever it is thrown out."""
+
+    def go_on() -> None:
+        while True:
+            try:
+                bad = Bad(target, f"{what}@127.0.0.1", what not in UNREAD)
+                print(json.dumps({"connected": what}), flush=True)
+                BEHAVIOURS[what](bad)
+            except OSError:
+                time.sleep(0.05)
+
+    threading.Thread(target=go_on, daemon=True).start()
+    time.sleep(seconds)
+
+
+def behave_in_any_way(targets: list[Target], chance: random.Random) -> None:
+    """One thing after the other."""
+    light = [what for what in BEHAVIOURS if what not in LARGE]
+    while True:
+        what = chance.choice(light)
+        with contextlib.suppress(OSError):
+            bad = Bad(chance.choice(targets), "odd@127.0.0.1", what not in UNREAD, chance.random())
+            BEHAVIOURS[what](bad)
+            bad.peer.close()
+        time.sleep(chance.random() * 0.2)
+
+
+# --- Strangers ----------------------------------------------------------------------------------
+
+
+def greeting(name: str, own: str = "crowd@127.0.0.1") -> bytes:
+    """The first words of a node that nobody knows."""
+    (sent,) = Handshake(name=own, creation=5, cookie="x" * 16, challenge=1, peer=name).start()
+    assert isinstance(sent, Send)
+    return sent.data
+
+
+def client_hello() -> bytes:
+    """The first words of TLS."""
+    out, context = ssl.MemoryBIO(), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), out).do_handshake()
+    return out.read()
+
+
+def crowd(targets: list[Target], chance: random.Random, idle: int, half: int) -> None:
+    """Keep idle sockets at each door, and as many that have said something and get no further."""
+    selector = selectors.DefaultSelector()
+
+    def begin(target: Target, speaks: bool) -> None:
+        sock = socket.socket()
+        sock.setblocking(False)
+        sock.connect_ex(target.address)
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if speaks else 0)
+        selector.register(sock, wanted, (target, speaks))
+
+    for target in targets:
+        for number in range(idle + half):
+            begin(target, number >= idle)
+    print(json.dumps({"connected": "strangers"}), flush=True)
+    while True:
+        for key, events in selector.select(1):
+            sock: socket.socket = key.fileobj  # type: ignore[assignment]
+            target, speaks = key.data
+            try:
+                if events & selectors.EVENT_WRITE:
+                    known = greeting(target.name, chance.choice(["w1@127.0.0.1", NAME]))
+                    garbage = chance.randbytes(chance.randrange(1, 3000))
+                    sock.send(chance.choice([known, known, known, client_hello(), garbage, b"GET / HTTP/1.1\r\n\r\n"]))  # fmt: skip
+                    selector.modify(sock, selectors.EVENT_READ, key.data)
+                    continue
+                if sock.recv(4096):  # an answer, which gets none
+                    continue
+            except BlockingIOError:
+                continue
+            except OSError:
+                pass
+            selector.unregister(sock)
+            sock.close()
+            begin(target, speaks)
+
+
+# --- Programs that come and go ------------------------------------------------------------------
+
+
+def come_and_go(targets: list[Target], chance: random.Random) -> None:
+    """Be one program after the other."""
+    names = [target.name for target in targets]
+    peers = [f"{target.name}:{target.address[1]}" for target in targets]
+    for number in itertools.count():
+        name = f"job{os.getpid()}-{number}@127.0.0.1"
+        node = locks.start(name, cookie=COOKIE, peers=peers, listen=chance.random() < 0.7 or False)
+        with contextlib.suppress(locks.LocksError):
+            if node.await_nodes(names[:1], timeout=2):
+                with locks.transaction(timeout=2) as tx:
+                    tx.lock(("job", name), nodes=names, require="majority")
+        locks.stop()
+        time.sleep(chance.random() * 0.5)
 
 
 def main() -> None:
     """Do it for a while."""
-    global NAME
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=BEHAVIOURS)
-    parser.add_argument("--node", required=True)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--cookie", default=COOKIE)
+    parser.add_argument("what", choices=[*BEHAVIOURS, "any", "strangers", "churn"])
+    parser.add_argument("targets", nargs="+")
+    parser.add_argument("--seconds", type=float, default=0.0, help="0: until the input is closed")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--idle", type=int, default=500, help="strangers at each door")
+    parser.add_argument("--half", type=int, default=200, help="those that have said something")
     given = parser.parse_args()
-    NAME = f"{given.what}@127.0.0.1"
-    times = 0
-    connected = threading.Event()
-
-    def go_on() -> None:
-        nonlocal times
-        while True:
-            try:
-                bad = Bad(given.node, given.port, given.what not in UNREAD, given.cookie)
-                times += 1
-                print(json.dumps({"connected": times}), flush=True)
-                connected.set()
-                BEHAVIOURS[given.what](bad)
-            except (OSError, ConnectionError):
-                time.sleep(0.05)
-
-    threading.Thread(target=go_on, daemon=True).start()
-    connected.wait(60)  # the node may be busy with what was done before
-    time.sleep(given.seconds)
+    targets = []
+    for each in given.targets:
+        name, _, place = each.partition("=")
+        host, _, port = place.rpartition(":")
+        targets.append(Target(name, (host, int(port))))
+    chance = random.Random(given.seed)
+    if given.what in BEHAVIOURS:
+        behave(given.what, targets[0], given.seconds)
+        return
+    jobs: dict[str, Callable[[], None]] = {
+        "any": lambda: behave_in_any_way(targets, chance),
+        "strangers": lambda: crowd(targets, chance, given.idle, given.half),
+        "churn": lambda: come_and_go(targets, chance),
+    }
+    threading.Thread(target=jobs[given.what], daemon=True).start()
+    sys.stdin.read()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
-from tests.cluster.harness import ROOT, Server, World
+from tests.cluster.harness import Server, World
 from tests.helpers import free_port
 from tests.warm import Program
 
@@ -25,7 +24,6 @@ class Servers:
         names: Their names.
         net_ticktime: Theirs. A program on a busy machine may need more than the second for a sign of life that follows from two.
         arguments: More arguments of each.
-        roots: The folders with the versions that they run, where these are not this one.
         copies: How many of them have each id; all, if it is `None`.
 
     Attributes:
@@ -38,7 +36,6 @@ class Servers:
         names: Sequence[str] = NAMES,
         net_ticktime: float = 2,
         arguments: Sequence[str] = (),
-        roots: Mapping[str, Path] | None = None,
         copies: int | None = None,
     ) -> None:
         self.world = world
@@ -47,7 +44,6 @@ class Servers:
         self.addresses = [f"{name}:{port}" for name, port in zip(names, ports, strict=True)]
         self._net_ticktime = net_ticktime
         self._arguments = arguments
-        self._roots = dict(roots or {})
         self.processes = [self._start(address) for address in self.addresses]
         for server in self.processes:
             assert server.address
@@ -60,7 +56,6 @@ class Servers:
             port=int(port),
             arguments=given,
             net_ticktime=self._net_ticktime,
-            root=self._roots.get(name, ROOT),
         )
 
     def named(self) -> list[str]:
@@ -77,11 +72,6 @@ class Servers:
         self.processes[index].process.terminate()
         assert self.processes[index].process.wait(LIMIT) == 0
         self.start_again(index)
-
-    def update(self, index: int, root: Path) -> None:
-        """Restart one of them with the version in a folder."""
-        self._roots[self.processes[index].name] = root
-        self.restart(index)
 
     def start_again(self, index: int) -> None:
         """Start one that has ended."""

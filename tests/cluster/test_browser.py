@@ -5,12 +5,8 @@ Pictures of it for the documentation are made by `python -m tests.cluster.screen
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +16,6 @@ from tests.cluster.pages import HOLDER, RING, web
 from tests.cluster.servers import LIMIT, NAMES, Servers
 from tests.cluster.test_looking import CANDIDATE, LEADS, PRINTERS, WORKER
 from tests.cluster.test_operator import running
-from tests.helpers import eventually
 
 PATH = find_browser() or pytest.skip(NO_BROWSER, allow_module_level=True)
 WAITER = """
@@ -30,39 +25,6 @@ with locks.transaction(label="morning") as tx:
     tx.write_lock(("accounts",))
 """
 BROKEN = "    tx.lost.wait(60); tx.ensure_held()"
-MANY = """
-import sys, threading, locks
-with locks.transaction(label="many") as tx:
-    tx.lock_all([("row", n % 100, n) for n in range(10_000)])
-    def wait(n):
-        with locks.transaction(label=f"waiter {n}") as mine:
-            mine.write_lock(("row", n % 100, n))
-    locks_threads = [threading.Thread(target=wait, args=(n,), daemon=True) for n in range(1_000)]
-    threading.stack_size(1 << 18)
-    for each in locks_threads: each.start()
-    print("ready", flush=True)
-    sys.stdin.readline()
-"""
-
-RINGS = """
-import threading, locks
-both = threading.Barrier(2)
-def work(mine, other):
-    with locks.Owner(f"the transfer from {mine} to {other}"):
-        def transfer(tx):
-            tx.write_lock(("accounts of the bank", mine))
-            if first:
-                first.pop()
-                both.wait()
-            tx.write_lock(("accounts of the bank", other))
-        for _ in range(30):
-            first = [True]
-            locks.run_transaction(transfer, learn=False)
-            both.wait()
-threads = [threading.Thread(target=work, args=each) for each in (("ann", "bob"), ("bob", "ann"))]
-for each in threads: each.start()
-"""
-AXE = os.environ.get("LOCKS_AXE", "")  # the file axe.min.js of the npm package axe-core
 
 
 @pytest.fixture(scope="module")
@@ -144,21 +106,6 @@ def test_what_somebody_sees_and_does(processes: Servers, all_processes: Browser)
         browser.open("about:blank")  # so that the page's server need not wait for it
 
 
-@pytest.mark.explore
-def test_without_the_token_the_page_asks_for_it(processes: Servers, all_processes: Browser) -> None:
-    """And goes on when it has it; when nobody serves it any more, it says that what is shown is old."""
-    browser = all_processes
-    with web(processes, "--allow-break") as page:
-        browser.open(f"http://127.0.0.1:{page.port}/")
-        browser.wait("document.querySelector('#ask-token')?.hidden === false")
-        browser.run(f"document.querySelector('#token').value = {json.dumps(page.token)}")
-        browser.run("document.querySelector('#ask-token button').click()")
-        browser.wait_for("#quorum", "1 of 1 lock server")
-        assert browser.run("document.querySelector('#ask-token').hidden")
-    browser.wait_for("#quorum", "not connected")
-    browser.wait_for("#notice", "The page is out of date")
-
-
 @pytest.mark.parametrize("width", [360, 700, 1280])
 @pytest.mark.explore
 def test_no_width_is_too_narrow(processes: Servers, all_processes: Browser, width: int) -> None:
@@ -226,76 +173,3 @@ def test_leaders_and_groups(processes: Servers, all_processes: Browser) -> None:
         browser.wait(f"!document.querySelector('#leaders').innerText.includes('term {term},')")
         browser.wait("/term \\d+, 1 worker/.test(document.querySelector('#leaders').innerText)")
         assert browser.errors == []
-
-
-@pytest.mark.explore
-def test_ten_thousand_locks(processes: Servers, all_processes: Browser) -> None:
-    """With a thousand waiters: few elements are drawn, a search finds one, and drawing anew takes a fraction of a second."""
-    browser = all_processes
-    with web(processes) as page, running(processes, MANY) as (_,):
-        browser.open(page.address)
-        browser.wait_for("#counts", "10,000 locks held, 1,000 waited for")
-        assert browser.run("document.querySelectorAll('*').length") < 2_000
-        assert browser.text("#graph-note") == "60 of 1,001"
-        browser.run("document.querySelector('#tree').scrollTop = 1e9")
-        eventually(lambda: "row-" in browser.run("document.querySelector('.row:last-child').id"))
-        drawn: Any = browser.run(
-            """(() => { const begun = performance.now();
-            const box = document.querySelector('#search'); box.value = 'row/7/ waiter';
-            box.dispatchEvent(new Event('input')); return performance.now() - begun; })()"""
-        )
-        print(f"a search over all took {drawn:.0f} ms")
-        browser.wait_for("#locks-note", "10 found")
-        assert drawn < 2_000
-        browser.run("document.querySelector('#search').value = ''")
-        browser.run("document.querySelector('#search').dispatchEvent(new Event('input'))")
-        assert browser.errors == []
-
-
-@pytest.mark.explore
-def test_deadlocks_push_nothing_away(processes: Servers, all_processes: Browser) -> None:
-    """Of many, the newest are in a panel of one height; a card that is played stays, as all do while the panel is paused.
-
-    The longest waits and who holds up others are seen without scrolling, and each panel has a key.
-    """
-    browser = all_processes
-    holder = HOLDER.format(label="night", lock_id=("accounts", "ann"))
-    with web(processes) as page, running(processes, holder, WAITER):
-        browser.look(1280, 800)
-        browser.open(page.address)
-        browser.wait_for("#waits", "morning")
-        browser.wait_for("#roots", "night")
-        browser.wait_for("#roots", "1 behind it")
-        processes.run(RINGS)
-        browser.wait(
-            "/the last 20 of [3-9]\\d/.test(document.querySelector('#deadlocks-note').innerText)"
-        )
-        assert browser.run("document.querySelectorAll('#deadlocks .deadlock').length") == 20
-        bottom = "document.querySelector('{}').getBoundingClientRect().bottom"
-        for panel in ("#waits", "#roots", "#deadlocks"):
-            assert browser.run(bottom.format(panel)) <= 800, panel
-        assert browser.run("document.documentElement.scrollHeight") < 2_000
-        assert browser.run(
-            """[...document.querySelectorAll('.ring text')].every((each) => {
-            const [text, ring] = [each, each.closest('svg')].map((part) => part.getBoundingClientRect());
-            return text.left >= ring.left - 1 && text.right <= ring.right + 1; })"""
-        )
-        first = browser.run("document.querySelector('.deadlock').dataset.key")
-        browser.run("document.querySelector('#pause').click()")
-        processes.run(RING)
-        browser.wait("/paused, [1-9]/.test(document.querySelector('#deadlocks-note').innerText)")
-        assert browser.run("document.querySelector('.deadlock').dataset.key") == first
-        browser.run("document.querySelector('#pause').click()")
-        browser.wait(f"document.querySelector('.deadlock').dataset.key !== {json.dumps(first)}")
-        for number, panel in enumerate(("waits", "roots", "tree", "deadlocks", "graph"), 1):
-            browser.press(str(number), f"Digit{number}")
-            assert browser.run(
-                f"document.querySelector('#{panel}').contains(document.activeElement)"
-            ), panel
-        assert browser.errors == []
-        if AXE:
-            browser.run(Path(AXE).read_text(encoding="utf-8") + "; 0")
-            browser.run("axe.run().then((found) => { window.found = found.violations; }); 0")
-            browser.wait("window.found !== undefined")
-            found = browser.run("found.map((each) => [each.id, each.nodes.map((n) => n.html)])")
-            assert found == []

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import locks
-from locks.core.agent.machine import AgentMachine
 from locks.core.messages import Knowledge, Released
 from locks.otp.bytes import etf
 from locks.otp.tunnel import channels
@@ -145,22 +144,6 @@ def test_a_channel_is_closed_when_nobody_wants_it(
     assert resolved(again, ring(again, (S1, S2, S3, S1))) == 1
 
 
-def test_a_channel_is_kept_while_it_is_wanted(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was said over it may still matter: its agents wait."""
-    monkeypatch.setattr(channels, "LINGER", 0.01)
-    monkeypatch.setattr(channels, "PERIOD", 0.01)
-    looks: list[None] = []
-    txs, asked = chain(nodes)
-    there = channels_of(txs[1].node)
-    wanted = there._wanted
-    monkeypatch.setattr(there, "_wanted", lambda: (looks.append(None), wanted())[1])
-    eventually(lambda: len(looks) > 5)
-    assert relayed(*nodes.started[:3])
-    close_ring(txs, asked)
-
-
 @pytest.mark.parametrize("how", ["tunnel", "relay"])
 def test_what_was_lost_with_a_channel_is_said_again(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, how: str
@@ -234,44 +217,6 @@ def test_what_must_not_be_said_costs_the_channel_alone(
     close_ring(txs, asked)
 
 
-def test_a_large_message_goes_in_pieces(nodes: Nodes) -> None:
-    """Much more than a window: the other end says what it has taken in."""
-    servers = nodes.meet(A, mesh=False)
-    one, other = (nodes.client(*servers, name=name) for name in CLIENTS[:2])
-    got: list[bytes] = []
-    channels_of(other)._receive = lambda peer, data: got.append(data)
-    one.turn.run(channels_of(one).want, other.name)
-    eventually(lambda: channels_of(one).is_open(other.name))
-    large = bytes(range(256)) * 2000
-    one.turn.run(channels_of(one).send, other.name, large)
-    one.turn.run(channels_of(one).send, other.name, b"x")
-    eventually(lambda: got == [large, b"x"])
-
-
-def test_two_that_open_one_at_the_same_time(nodes: Nodes) -> None:
-    """One of the two is kept, and both can use it."""
-    servers = nodes.meet(A, mesh=False)
-    one, other = (nodes.client(*servers, name=name) for name in CLIENTS[:2])
-    got: list[tuple[str, bytes]] = []
-    for node in (one, other):
-        channels_of(node)._receive = lambda peer, data: got.append((peer, data))
-        channels_of(node)._wanted = lambda: set(CLIENTS[:2])
-    for node, peer in ((one, other), (other, one)):
-        node.turn.run(channels_of(node).want, peer.name)
-
-    def both_have_got_it() -> bool:
-        for node, peer in (
-            (one, other),
-            (other, one),
-        ):  # it may be lost with the one that is not kept
-            if channels_of(node).is_open(peer.name):
-                node.turn.run(channels_of(node).send, peer.name, b"hello")
-        return set(got) == {(one.name, b"hello"), (other.name, b"hello")}
-
-    eventually(both_have_got_it)
-    eventually(lambda: relayed(*servers) == 1)
-
-
 def test_there_is_none_between_nodes_that_are_connected(nodes: Nodes) -> None:
     """When they are connected it is closed, and one that is opened is refused."""
     (server,) = nodes.meet(A, mesh=False)
@@ -283,24 +228,3 @@ def test_there_is_none_between_nodes_that_are_connected(nodes: Nodes) -> None:
     one.turn.run(channels_of(one).want, other.name)
     eventually(lambda: not channels_of(one)._channels)
     assert link(one, other.name).closed is None
-
-
-def test_nobody_is_told_of_channels_of_others(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An agent that has nothing to do with a deadlock is told nothing of it."""
-    txs = spokes(nodes, (S1, S2, S3), [(S1, S2, S3)] * 3)
-    idle = Tx(txs[0].node)
-    idle.lock(("idle",), [S1])
-    told: list[Any] = []
-    for name in ("peer_up", "peer_down"):
-        before = getattr(AgentMachine, name)
-
-        def event(machine: AgentMachine, node: str, before: Any = before) -> Any:
-            told.append(machine.id)
-            return before(machine, node)
-
-        monkeypatch.setattr(AgentMachine, name, event)
-    assert resolved(txs, ring(txs, (S1, S2, S3))) == 1
-    assert idle.agent.id not in told
-    idle.end()

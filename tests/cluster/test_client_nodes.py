@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-from concurrent import futures
-from typing import Any
 
 import pytest
 
 import locks
-from locks.core.agent.machine import AgentMachine
 from locks.otp.options import client_name
 from tests.cluster.harness import COOKIE
 from tests.cluster.nodes import A, B, C, News, Nodes, Tx, link, peer, until_connected, until_members
-from tests.helpers import LIMIT, eventually
+from tests.helpers import eventually
 
 X = ("x",)
 
@@ -54,30 +51,6 @@ def test_a_client_node_locks_on_its_servers(nodes: Nodes) -> None:
     client.stop()
     assert waits.result().status == "have_all_locks"
     other.end()
-
-
-def test_a_client_that_comes_or_goes_is_told_to_no_agent(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At a server with transactions of its own, nobody has work by the clients of others."""
-    told: list[tuple[str, str]] = []
-    for name in ("node_up", "node_down", "peer_up", "peer_down"):
-        before = getattr(AgentMachine, name)
-
-        def event(machine: AgentMachine, node: str, before: Any = before) -> Any:
-            told.append((machine.id.node, node))
-            return before(machine, node)
-
-        monkeypatch.setattr(AgentMachine, name, event)
-    a = nodes.start(A)
-    tx = Tx(a, monitor_nodes=True)
-    tx.lock(X)
-    client = nodes.client(a)
-    client.stop()
-    eventually(lambda: a.nodes(hidden=True) == [])
-    assert told == []
-    assert not {"nodeup", "nodedown"} & {each.kind for each in tx.told}
-    tx.end()
 
 
 def test_a_client_node_is_asked_for_nothing(nodes: Nodes) -> None:
@@ -124,18 +97,6 @@ def test_it_connects_again(nodes: Nodes) -> None:
     eventually(lambda: a.nodes(hidden=True) == [client.name])
 
 
-def test_connect_to_a_client_node_that_is_connected_already(nodes: Nodes) -> None:
-    """Whichever of two client nodes has begun, `connect` says at once that they are connected, until they no longer are."""
-    a = nodes.start(A)
-    one, other = nodes.client(a), nodes.client(a)
-    assert one.connect(other.name, timeout=LIMIT)
-    assert other.connect(one.name, timeout=LIMIT)
-    assert other.connect(one.name, timeout=0)
-    assert other.disconnect(one.name)
-    eventually(lambda: other.name not in one.nodes(hidden=True))
-    assert not one.connect(other.name, timeout=0)
-
-
 def test_without_mesh_who_listens_is_a_lock_server(nodes: Nodes) -> None:
     """Only who neither meshes nor listens is a client."""
     a, b = nodes.start(A), nodes.start(B, mesh=False, listen=True)
@@ -171,31 +132,3 @@ def test_a_host_with_a_strange_name(name: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(socket, "gethostname", lambda: name)
     host = client_name().split("@")[1]
     assert host == ("twowords" if " " in name else "localhost")
-
-
-def test_what_was_lost_with_a_connection_is_said_another_way(nodes: Nodes) -> None:
-    """Two agents of a server tell one of a client what it has to know; their connection takes it along."""
-    a, b = nodes.meet(A, B)
-    proxy = nodes.proxy(a)
-    client = nodes.start(
-        client_name(), mesh=False, listen=False, peers=[f"{A}:{proxy.address[1]}", peer(b)]
-    )
-    until_members(client, A, B)
-    txs = [Tx(a), Tx(a), Tx(client)]
-    for number, tx in enumerate(txs):
-        tx.lock(("ring", number), [B])
-    proxy.stall("both")
-    asked = [tx.ask(("ring", (number + 1) % 3), [B]) for number, tx in enumerate(txs)]
-    link_to = link(a, client.name)
-    eventually(lambda: len(b.view(("ring",)).waiting) == 3)
-    eventually(lambda: any(tx.agent.machine.in_touch for tx in txs[:2]))
-    assert not any(each.done() for each in asked)
-    proxy.cut()
-    eventually(lambda: link_to.closed is not None)
-    left = dict(zip(asked, txs, strict=True))
-    while left:
-        done, _ = futures.wait(left, LIMIT, futures.FIRST_COMPLETED)
-        assert done, "stuck"
-        for each in done:
-            assert each.result().status == "have_all_locks"
-            left.pop(each).end()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 import locks
 from locks.program.default import stand_in
 from locks_lab.worlds.study import all_watchers
-from tests.cluster.nodes import A, B, Nodes, link, peer, until_connected, until_members
+from tests.cluster.nodes import A, B, Nodes, peer, until_connected
 from tests.helpers import eventually
 
 X = ("x",)
@@ -172,22 +171,3 @@ def test_an_actor_that_watches(nodes: Nodes) -> None:
     a.disconnect(B)
     eventually(lambda: b.server.watchers(X) == [])
     eventually(lambda: all_watchers(b.server.machine) == [])
-
-
-def test_views_of_requests_between_others(nodes: Nodes) -> None:
-    """A view is sent whatever places its requests have: one that goes ahead of others, too."""
-    a, b = nodes.meet(A, B)
-    views: list[locks.values.View] = []
-    with program_of(a):
-        locks.watch(X, [B], watcher=views.append)
-    reader, writer = b.spawn_agent(), b.spawn_agent(threading.current_thread())
-    reader.lock_all([(("x", 1), "read", (B,), "all")], 5)
-    writer.ask_for([(X, "write", (B,), "all")])
-    third = b.spawn_agent(threading.current_thread())
-    third.ask_for([(X, "write", (B,), "all")])
-    reader.ask_for([(("x", 1), "write", (B,), "all")])  # ahead of those who wait for it
-    reader.ask_for([(X, "write", (B,), "all")])
-    eventually(lambda: views and len(views[-1].requests) == 5)
-    assert tuple(views[-1].requests) == b.view(X).requests
-    assert link(a, B).closed is None
-    until_members(a, B)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,12 +13,13 @@ import gevent
 import pytest
 from gevent.event import Event
 
+import locks
 from locks.otp.admission import door
 from locks.otp.admission.door import Door
 from locks.otp.notices import Notices
 from tests.cluster.conftest import Certify
-from tests.cluster.harness import ROOT, World, until_alive
-from tests.cluster.nodes import A, B, Nodes, Stranger, peer, until_members
+from tests.cluster.harness import ROOT, Process, World, until_alive
+from tests.cluster.nodes import A, Nodes, Stranger, peer
 from tests.helpers import eventually
 
 S = "s@127.0.0.1"
@@ -29,16 +29,16 @@ needs_openssl = pytest.mark.skipif(
 
 
 @contextmanager
-def crowd(port: int, name: str, *options: str) -> Iterator[None]:
+def crowd(node: locks.node.Node) -> Iterator[None]:
     """A crowd at a door, as a process of its own."""
-    command = [sys.executable, "-m", "tests.cluster.crowd", str(port), name, *options]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline()  # it is there
-            yield
-        finally:
-            process.kill()
+    assert node.address is not None
+    place = f"{node.name}=127.0.0.1:{node.address[1]}"
+    process = Process("crowd", ["tests.cluster.misbehaviour", "strangers", place])
+    try:
+        assert "connected" in process._stdout.readline()
+        yield
+    finally:
+        process.close()
 
 
 # --- A real crowd -------------------------------------------------------------------------------
@@ -50,8 +50,7 @@ def test_newcomers_get_in(nodes: Nodes, certify: Certify, tls: bool) -> None:
     """While 500 sockets idle and a flood of handshakes is left half done, honest nodes get in."""
     given = certify("ours", "127.0.0.1") if tls else None
     a = nodes.start(A, tls=given)
-    assert a.address is not None
-    with crowd(a.address[1], A, *(["--tls"] if tls else [])):
+    with crowd(a):
         for number in range(5):
             newcomer = nodes.start(f"n{number}@127.0.0.1", tls=given, listen=False)
             assert newcomer.connect(peer(a), timeout=60)
@@ -59,45 +58,6 @@ def test_newcomers_get_in(nodes: Nodes, certify: Certify, tls: bool) -> None:
         agent = a.spawn_agent()
         agent.lock_all([(("x",), "write", (A,), "all")], 60)  # and it works
         agent.end_transaction()
-
-
-@pytest.mark.explore
-@pytest.mark.parametrize("hasty", [(), ("--hasty",)], ids=["patient", "hasty"])
-@pytest.mark.parametrize("tls", [False, pytest.param(True, marks=needs_openssl)])
-def test_twenty_of_twenty_newcomers_get_in(
-    world: World, certify: Certify, tls: bool, hasty: tuple[str, ...]
-) -> None:
-    """The same with a server as a process; it prints how long each newcomer took."""
-    given = certify("ours", "127.0.0.1") if tls else None
-    files = [] if given is None else [str(path) for path in given[:3]]
-    server = world.server(S, arguments=["--tls", *files] if tls else [])
-    took = []
-    with crowd(server.address[1], S, *(["--tls"] if tls else []), *hasty):
-        for number in range(20):
-            nodes = Nodes()
-            before = time.monotonic()
-            newcomer = nodes.start(
-                f"n{number}@127.0.0.1", tls=given, listen=False, peers=[server.peer]
-            )
-            assert newcomer.await_nodes([S], timeout=60)
-            took.append(round(time.monotonic() - before, 3))
-            nodes.stop()
-    print("seconds until newcomers were connected:", took)
-
-
-def test_links_and_strangers_of_before(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the room is full, links stay, and so does a stranger that has just been answered."""
-    monkeypatch.setattr(door, "ROOM", 8)
-    a, b = nodes.meet(A, B)
-    idle = [Stranger(a.address) for _ in range(30)]
-    for stranger in idle[:20]:
-        assert stranger.is_closed()
-    assert a.nodes() == [B]
-    c = nodes.start("c@127.0.0.1")
-    assert c.connect(peer(a))
-    until_members(b, A, "c@127.0.0.1")
-    for stranger in idle:
-        stranger.close()
 
 
 def test_no_files_are_left(nodes: Nodes, world: World) -> None:

@@ -9,16 +9,14 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import locks
-from locks.otp import distribution, notices
+from locks.otp import distribution
 from locks.otp.admission import door
 from locks.otp.admission.handshake import Handshake
 from locks.otp.bytes import control, etf
-from locks.otp.bytes.frames import pack_reg_send, pack_send
-from locks.otp.bytes.terms import Atom, Pid, Reference
+from locks.otp.bytes.frames import pack_reg_send
+from locks.otp.bytes.terms import Atom, Pid
 from tests.cluster.harness import World
 from tests.cluster.nodes import (
     A,
@@ -32,7 +30,6 @@ from tests.cluster.nodes import (
     until_members,
 )
 from tests.helpers import LIMIT, eventually
-from tests.otp.strategies import TERMS
 
 BAD = "bad@127.0.0.1"
 
@@ -66,24 +63,6 @@ def test_garbage_instead_of_a_handshake(
     assert b.nodes() == [A]
 
 
-def test_garbage_within_the_handshake(
-    nodes: Nodes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who gives a good name and a bad answer to the challenge is cut off."""
-    monkeypatch.setattr(notices, "PERIOD", 0)
-    (a,) = nodes.meet(A)
-    for answer in (b"\x00\x15r" + bytes(20), b"\x00\x01r", b"\x00\x03nok", b"\x00\x00"):
-        caplog.clear()
-        stranger = Stranger(a.address)
-        shake = Handshake(name=BAD, creation=1, cookie="guess", challenge=1, peer=A)
-        stranger.send(b"".join(event.data for event in shake.start()))  # type: ignore[union-attr]
-        assert stranger.socket.recv(4096)
-        stranger.send(answer)
-        assert stranger.is_closed()
-        eventually(lambda: caplog.text.count("refused a connection") == 1)
-    assert a.nodes() == []
-
-
 @pytest.mark.parametrize(
     "own",
     [A, "bad", "bad@", "@127.0.0.1", "b d@127.0.0.1", "x" * 251 + "@host", "bad@a@b"],
@@ -99,16 +78,6 @@ def test_names_of_strangers(nodes: Nodes, own: str) -> None:
     stranger.send(len(body).to_bytes(2, "big") + body)
     assert stranger.is_closed()
     assert a.nodes() == []
-
-
-def test_the_longest_name(nodes: Nodes) -> None:
-    """A node's name may have 255 bytes."""
-    longest = "x" * (255 - len("@127.0.0.1")) + "@127.0.0.1"
-    a, b = nodes.meet(A, longest)
-    assert a.nodes() == [longest]
-    with pytest.raises(locks.errors.InvalidOption):
-        nodes.start("x" + longest)
-    del b
 
 
 def test_challenges_that_are_passed_on(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
@@ -180,23 +149,6 @@ def _door(node: locks.node.Node) -> door.Door:
     return found
 
 
-def test_a_peer_that_never_answers(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A node that is dialled and does not answer is tried again, and holds nobody up."""
-    monkeypatch.setattr(distribution, "HANDSHAKE_TIME", 0.1)
-    a, b = nodes.start(A), nodes.start(B)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        assert not a.connect(f"{C}:{silent.getsockname()[1]}", timeout=0)
-        calls = [silent.accept()[0] for _ in range(3)]  # it tries again
-        assert a.connect(peer(b))
-        eventually(lambda: "the handshake timed out after 0.1 s" in caplog.text)
-        warnings = [r for r in caplog.records if r.levelno >= logging.WARNING]
-        assert len([r for r in warnings if C in r.getMessage()]) == 1
-        for call in calls:
-            call.close()
-
-
 # --- Peers that are let in, and should not have been --------------------------------------------
 
 FRAMES = {
@@ -244,135 +196,6 @@ def test_a_frame_that_is_too_long(nodes: Nodes, monkeypatch: pytest.MonkeyPatch)
     stranger.send((5001).to_bytes(4, "big"))
     assert stranger.is_closed()
     eventually(lambda: any("5001 bytes" in reason for reason in news.reasons()))
-
-
-def _messages(a: locks.node.Node) -> st.SearchStrategy[bytes]:
-    """Well-formed frames for the processes of a node, most of them nonsense."""
-    assert a.cluster is not None
-    creation = a.cluster.distribution.creation
-    agents = [agent.created for agent in a.agents_by_id]
-    numbers = st.sampled_from([*agents, a.cluster.processes.me.number, 5])
-    pids = numbers.map(lambda number: Pid(number, A, creation))
-    nobodies = st.builds(Pid, st.sampled_from([5, 6]), st.just(A), st.just(creation))
-    theirs = st.integers(1, 3).map(lambda number: Pid(number, BAD, 77))
-    ours = st.sampled_from(
-        [Atom(tag) for tag in ("$locks", "$gen_call", "$gen_cast", "told", "request", "remove",
-                               "release", "surrender", "standing", "inquire", "raise", "raised",
-                               "released", "surrendered", "resolved", "knowledge", "greeting",
-                               "watch", "lock", "end", "unlock", "token", "info", "flag", "view",
-                               "read", "write", "granted", "waiting", "gone", "lock_info")]
-    )  # fmt: skip
-    leaves = TERMS | ours | pids | theirs | st.lists(ours, max_size=2)
-    terms = st.recursive(leaves, lambda inner: st.lists(inner, max_size=6).map(tuple))
-    bodies = st.lists(terms, max_size=6).map(tuple)
-    known = ours.flatmap(lambda tag: bodies.map(lambda body: (Atom("$locks"), tag, *body)))
-    casts = known.map(lambda body: (Atom("$gen_cast"), body))
-    calls = (known | terms).map(
-        lambda body: (Atom("$gen_call"), (Pid(1, BAD, 77), Reference(BAD, 77, (1,))), body)
-    )
-    # Messages that are right but for their contents.
-    records = st.tuples(
-        st.sampled_from([A, BAD]), st.integers(0, 5), pids | theirs, st.just("client"),
-        st.lists(st.sampled_from(["x", "y"]), min_size=1, max_size=2),
-        st.sampled_from([Atom("read"), Atom("write")]),
-        st.sampled_from([Atom("granted"), Atom("waiting"), Atom("gone")]),
-        st.integers(-5, 5) | st.tuples(st.integers(-5, 5), st.integers(1, 5)),
-        st.integers(-5, 5), st.booleans(), st.integers(-5, 5),
-    )  # fmt: skip
-    right = st.one_of(
-        st.tuples(st.just(Atom("told")), st.sampled_from([A, BAD]), st.lists(records, max_size=3)),
-        st.tuples(
-            st.just(Atom("knowledge")), theirs, st.lists(records, max_size=3), st.booleans()
-        ),
-        st.tuples(
-            st.just(Atom("request")), theirs, st.just("client"), st.lists(terms, max_size=2),
-            st.sampled_from([Atom("read"), Atom("write")]), st.booleans(), st.booleans(),
-        ),
-        st.tuples(st.just(Atom("surrender")), theirs, st.just(["x"]),
-                  st.none() | st.tuples(st.integers(0, 5), st.integers(0, 5)),
-                  st.none() | st.tuples(st.integers(0, 5), st.integers(0, 5)), st.none()),
-        st.tuples(st.just(Atom("release")), theirs, st.just(["x"]), st.none()),
-    ).map(lambda body: (Atom("$locks"), *body))  # fmt: skip
-    messages = st.one_of(
-        terms, known, casts, calls, right, right.map(lambda body: (Atom("$gen_cast"), body))
-    ).map(etf.encode)
-    names = st.sampled_from(["locks_server", "net_kernel", "nobody"])
-    references = st.integers(1, 3).map(lambda number: Reference(BAD, 77, (number,)))
-    return st.one_of(
-        st.builds(
-            lambda name, message: pack_reg_send(Pid(1, BAD, 77), Atom(name), message),
-            names,
-            messages,
-        ),
-        st.builds(pack_send, pids, messages),
-        st.builds(
-            lambda pid, other, reference: control.MonitorP(other, pid, reference).pack(),
-            pids | names.map(Atom),
-            theirs,
-            references,
-        ),
-        st.builds(
-            lambda pid, other, reference: control.DemonitorP(other, pid, reference).pack(),
-            pids,
-            theirs,
-            references,
-        ),
-        # Whoever links with an agent may end it: that would be no nonsense.
-        st.builds(lambda pid, other: control.Link(other, pid).pack(), nobodies, theirs),
-        st.builds(lambda pid, other: control.UnlinkId(1, other, pid).pack(), pids, theirs),
-        st.builds(
-            lambda pid, other, reason: control.Exit(other, pid, reason).pack(), pids, theirs, TERMS
-        ),
-        st.builds(
-            lambda to, reference, reason: control.MonitorPExit(
-                Pid(1, BAD, 77), to, reference, reason
-            ).pack(),
-            pids,
-            references,
-            TERMS,
-        ),
-    )
-
-
-@pytest.mark.slow
-def test_nonsense_that_is_well_formed(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    """Messages of any contents to any process cause no error, and lock server and agents live on."""
-    a, b = nodes.meet(A, B)
-    agent = a.spawn_agent()
-    agent.lock_all([(("x",), "write", (A, B), "all")], 5)
-    strangers: list[Stranger] = []
-
-    def stranger() -> Stranger:
-        if not strangers or BAD not in a.nodes():
-            strangers.append(Stranger(a.address))
-            strangers[-1].shake_hands(A, BAD)
-            strangers[-1].socket.settimeout(5)
-        return strangers[-1]
-
-    @given(st.lists(_messages(a), min_size=1, max_size=5))
-    @settings(max_examples=min(settings().max_examples * 4, 1000))
-    def throw(frames: list[bytes]) -> None:
-        try:
-            for frame in frames:
-                stranger().frame(frame)
-        except OSError:
-            strangers.clear()
-        assert "failed to carry out" not in caplog.text
-        assert "crashed" not in caplog.text
-        assert agent.machine.ended is None
-
-    throw()
-    for each in strangers:
-        each.close()
-    until_members(a, B)
-    assert a.view(("x",)).holders[0].agent == agent.id
-    agent.end_transaction()
-    with_new = b.spawn_agent()
-    with_new.lock_all([(("x",), "write", (A, B), "all")], 5)
-    with_new.end_transaction()
-    assert "failed to carry out" not in caplog.text
-    assert "crashed" not in caplog.text
-    assert "a background task failed" not in caplog.text
 
 
 # --- Slow and silent peers ----------------------------------------------------------------------
@@ -434,23 +257,6 @@ def test_who_sends_more_than_is_read_waits(nodes: Nodes, reads: bool) -> None:
     stranger.close()
     sender.join(LIMIT)
     assert len(sent) == 40
-    assert not link.drained
-
-
-def test_who_has_found_that_much_waits_is_told(nodes: Nodes) -> None:
-    """Also if all of it is written at the end of that very turn."""
-    a, _ = nodes.meet(A, B)
-    assert a.cluster is not None
-    link = a.cluster.distribution.links[B]
-    told = threading.Event()
-
-    def find_much() -> None:
-        link.send(control.RegSend(a.cluster.processes.me, Atom("nobody"), "x" * 100_000).pack())  # type: ignore[union-attr]
-        assert link.waiting > 100_000
-        link.drained[told.set] = None
-
-    a.turn.run(find_much)
-    assert told.wait(LIMIT)
     assert not link.drained
 
 

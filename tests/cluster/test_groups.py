@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -118,29 +117,6 @@ def test_members_of_every_kind_leave_when_they_end(alone: locks.node.Node) -> No
         monitor.cancel()
 
 
-def test_who_has_ended_joins_and_leaves_at_once(alone: locks.node.Node) -> None:
-    """The dead are no members; monitors hear of both."""
-    _, told = watch(alone, "g")
-    member = Member.start()
-    member.stop()
-    groups.join("g", member)
-    assert groups.members("g") == []
-    eventually(lambda: len(told) == 2)
-    assert told == [groups.Joined("g", [member]), groups.Left("g", [member])]
-
-
-def test_scopes_are_apart(alone: locks.node.Node) -> None:
-    """A group of one scope has nothing to do with that of another."""
-    one, two = Member.start(), Member.start()
-    groups.join("g", one)
-    groups.join("g", two, scope="pg")
-    assert groups.members("g") == groups.members("g", scope=groups.SCOPE) == [one]
-    assert groups.members("g", scope="pg") == [two]
-    assert groups.which_groups(scope="another") == []
-    for actor in (one, two):
-        actor.stop()
-
-
 def test_what_is_refused(alone: locks.node.Node) -> None:
     """Bad input is refused with the reason, and changes nothing."""
     member = Member.start()
@@ -190,19 +166,6 @@ def test_an_actor_is_told(alone: locks.node.Node) -> None:
         actor.stop()
 
 
-def test_a_group_is_called_as_its_watcher_calls_it(alone: locks.node.Node) -> None:
-    """What a monitor says of its group is what it was given, whatever others call the same group."""
-    member = Member.start()
-    for mine, others in ((b"g", "g"), (Atom("true"), True), (["list"], [b"list"])):
-        monitor, told = watch(alone, mine)
-        groups.join(others, member)
-        eventually(lambda told=told: told)  # type: ignore[misc]
-        assert monitor.group == told[0].group == mine
-        assert type(told[0].group) is type(mine)
-    assert groups.which_groups() == ["g", True, ["list"]]
-    member.stop()
-
-
 def test_a_monitor_that_is_cancelled(alone: locks.node.Node) -> None:
     """Nothing is told after `cancel`, not even what was about to be; other monitors go on."""
     held = threading.Event()
@@ -238,23 +201,6 @@ def test_a_monitor_ends_with_its_actor(alone: locks.node.Node) -> None:
     groups.monitor("g", watcher)
     assert not monitors
     groups.join("g", member)
-    member.stop()
-
-
-def test_a_watcher_that_fails_harms_nobody(
-    alone: locks.node.Node, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A callable that raises is logged, and others are told as ever."""
-
-    def fail(news: Any) -> None:
-        raise ZeroDivisionError("as it must")
-
-    groups.monitor("g", fail)
-    _, told = watch(alone, "g")
-    member = Member.start()
-    groups.join("g", member)
-    eventually(lambda: told == [groups.Joined("g", [member])])
-    assert "as it must" in caplog.text
     member.stop()
 
 
@@ -318,43 +264,6 @@ def test_members_of_several_nodes(nodes: Nodes) -> None:
     mine.stop()
 
 
-def test_members_that_were_there_before(nodes: Nodes) -> None:
-    """Nodes that meet later tell each other what they have."""
-    a, b = nodes.start(A), nodes.start(B)
-    mine, theirs = Member.start(), Member.start()
-    groups.join("g", mine, node=a)
-    groups.join("g", theirs, node=b)
-    assert len(groups.members("g", node=a)) == 1
-    assert a.connect(peer(b))
-    for node in (a, b):
-        eventually(lambda node=node: len(groups.members("g", node=node)) == 2)  # type: ignore[misc]
-    for actor in (mine, theirs):
-        actor.stop()
-
-
-def test_nodes_that_are_cut_off(nodes: Nodes) -> None:
-    """Members of a lost node leave, once; when it is back, those that are there then join."""
-    a, b = nodes.meet(A, B, mesh=False)
-    mine, theirs, new = Member.start(), Member.start(), Member.start()
-    groups.join("g", mine, node=a)
-    _, told = watch(a, "g")
-    groups.join("g", theirs, node=b)
-    eventually(lambda: len(told) == 1)
-    ref = told[0].members[0]
-    a.disconnect(B)
-    assert groups.members("g", node=a) == [mine]
-    eventually(lambda: groups.members("g", node=b) == [theirs])
-    groups.join("g", new, node=b)
-    groups.leave("g", theirs, node=b)
-    assert a.connect(peer(b))
-    eventually(lambda: len(told) == 3)
-    assert told[:2] == [groups.Joined("g", [ref]), groups.Left("g", [ref])]
-    assert [pid(a, member) for member in told[2].members] == [pid(b, new)]
-    eventually(lambda: seen(b, "g") == seen(a, "g"))
-    for actor in (mine, theirs, new):
-        actor.stop()
-
-
 def test_a_node_that_is_stopped(nodes: Nodes) -> None:
     """Its members leave the others; its own watchers see the others leave; then it is quiet."""
     a, b = nodes.meet(A, B)
@@ -388,18 +297,6 @@ def test_a_name_that_is_taken(nodes: Nodes) -> None:
     with pytest.raises(locks.MisuseError, match=r"has it$"):
         a.register("free", actor)
     actor.stop()
-
-
-def test_a_node_that_never_used_groups(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    """It ignores what others say of theirs, and nothing is logged of that."""
-    caplog.set_level(logging.CRITICAL, "locks.waits")
-    a, b = nodes.meet(A, B)
-    mine = Member.start()
-    groups.join("g", mine, node=a)
-    assert b.services._found == {}
-    assert a.nodes() == [B]
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-    mine.stop()
 
 
 def test_what_others_may_not_say(
@@ -562,3 +459,15 @@ def test_random_changes_on_three_nodes(nodes: Nodes, seed: int) -> None:
     for each in members.values():
         for member in each:
             member.stop()
+
+
+def test_scopes_are_apart(alone: locks.node.Node) -> None:
+    """A group of one scope has nothing to do with that of another."""
+    one, two = Member.start(), Member.start()
+    groups.join("g", one)
+    groups.join("g", two, scope="pg")
+    assert groups.members("g") == groups.members("g", scope=groups.SCOPE) == [one]
+    assert groups.members("g", scope="pg") == [two]
+    assert groups.which_groups(scope="another") == []
+    for actor in (one, two):
+        actor.stop()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-import socket
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +13,6 @@ import pytest
 
 from locks.errors import InvalidOption
 from locks.metrics.collecting import Metrics
-from locks.otp.admission.handshake import Established, Failed, Handshake, Named, Send
 from tests.cluster.commands import locks as command
 from tests.cluster.commands import running
 from tests.cluster.conftest import Certify
@@ -118,12 +115,6 @@ def test_the_cookie_is_changed_in_three_commands(machines: Machines) -> None:
     change_the_cookie(machines, 2)
 
 
-@pytest.mark.explore
-def test_the_cookie_is_changed_under_ten_programs(machines: Machines) -> None:
-    """The same with ten programs."""
-    change_the_cookie(machines, 10)
-
-
 BAD: list[tuple[str | None, int, str]] = [
     (None, 0o600, "No such file"),
     ("", 0o600, "1 to 9 cookies, not 0"),
@@ -217,42 +208,6 @@ def test_which_cookies_meet(nodes: Nodes, ours: list[str], theirs: list[str], me
         eventually(
             lambda: "has another cookie; all nodes need the same one" in a.refusals.get(B, "")
         )
-
-
-def test_a_node_that_closes_without_a_word(nodes: Nodes) -> None:
-    """An Erlang node does that if it has another cookie: the next one is tried."""
-    proven = []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            while len(proven) < 2:
-                sock, _ = listener.accept()
-                with sock:
-                    proven.append(accept(sock))
-
-        def accept(sock: socket.socket) -> bool:
-            shake = Handshake(name=B, creation=1, cookie=OLD, challenge=7, peer=None)
-            while data := sock.recv(4096):
-                for event in shake.receive(data):
-                    match event:
-                        case Named():
-                            for answer in shake.decide("ok"):
-                                assert isinstance(answer, Send)
-                                sock.sendall(answer.data)
-                        case Established():
-                            return True
-                        case Failed():
-                            return False
-                        case _:
-                            pass
-            return False
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        port = listener.getsockname()[1]
-        nodes.start(A, cookie=[NEW, OLD], mesh=False, peers=[f"{B}:{port}"])
-        thread.join(LIMIT)
-    assert proven == [False, True]
 
 
 def test_a_program_reads_its_file_again(nodes: Nodes, tmp_path: Path) -> None:

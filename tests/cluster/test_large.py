@@ -99,34 +99,6 @@ def test_a_watch_of_a_table_with_thousands_of_rows(
 
 
 @pytest.mark.explore
-def test_a_queue_of_20000_rows(world: World, nodes: Nodes) -> None:
-    """It is read by pages, and is what the table was at one moment."""
-    place = Place(world, nodes)
-    place.lock(20_000)
-    with program_of(place.me):
-        view = locks.queue(TABLE, node=A, timeout=LIMIT)
-        assert [c.lock_id[1] for c in view.requests] == list(range(20_000))
-        assert len(locks.holders((*TABLE, 7), node=A)) == 1
-    place.check()
-
-
-@pytest.mark.explore
-def test_a_table_lock_over_12000_rows_of_another_program(world: World, nodes: Nodes) -> None:
-    """It waits, and is granted when the rows are released; the holder may have the table, too."""
-    place = Place(world, nodes)
-    place.lock(ROWS)
-    place.agent.lock_all([(TABLE, "write", (A,), "all")], LIMIT)
-    agent = place.me.spawn_agent(threading.current_thread())
-    with pytest.raises(locks.LockTimeout):
-        agent.lock_all([(TABLE, "write", (A,), "all")], 0.5)
-    agent.ask_for([(TABLE, "write", (A,), "all")])
-    place.check()
-    place.agent.end_transaction()
-    assert agent.await_all(LIMIT).status == "have_all_locks"
-    assert place.news.told == []
-
-
-@pytest.mark.explore
 def test_12000_rows_that_are_granted_at_once(world: World, nodes: Nodes) -> None:
     """They waited for the table lock of another program; they are told in parts."""
     place = Place(world, nodes)

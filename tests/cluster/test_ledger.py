@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.harness import ROOT
-from tests.cluster.ledger import BALANCE, BANK_LINE, LINE, Bank, Broken, Ledger, Stale
+from tests.cluster.ledger import LINE, Broken, Ledger, Stale
 from tests.helpers import eventually
 
 WRITES = """
@@ -67,28 +67,3 @@ def test_a_ledger_outlives_who_is_killed_in_the_middle(tmp_path: Path) -> None:
                 child.kill()
         assert path.stat().st_size % LINE == 0
     assert Ledger(path).check() > 60
-
-
-def test_a_bank(tmp_path: Path) -> None:
-    """Money is moved, nobody comes with a token that is too old, and nothing is written over."""
-    bank = Bank(tmp_path / "bank", 3)
-    assert bank.check() == 0
-    before = bank.read({0: 5, 2: 7})
-    assert before == {0: BALANCE, 2: BALANCE}
-    bank.write({0: 5, 2: 7}, before, {0: BALANCE - 1, 2: BALANCE + 1})
-    with pytest.raises(Stale):
-        bank.read({0: 4, 1: 1})
-    with pytest.raises(Broken, match="is there"):
-        bank.write({0: 6, 2: 8}, before, {0: BALANCE - 1, 2: BALANCE + 1})
-    assert bank.read({0: 6, 1: 1}) == {0: BALANCE - 1, 1: BALANCE}
-    assert bank.check() == 1
-
-
-@pytest.mark.parametrize("line", ["1000 1000 999 9 9 9", "1000 1000 1000 9 1 9"])
-def test_a_bank_that_is_broken(tmp_path: Path, line: str) -> None:
-    """Money that is lost is found, and a token that went back."""
-    path = tmp_path / "bank"
-    first = "1000 1000 1000 2 2 2".ljust(BANK_LINE - 1)
-    path.write_text(f"{first}\n{line.ljust(BANK_LINE - 1)}\n")
-    with pytest.raises(Broken):
-        Bank(path, 3).check()

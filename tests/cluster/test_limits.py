@@ -93,17 +93,6 @@ def test_one_transaction_too_many_is_refused(nodes: Nodes) -> None:
     third.lock(("d",), [A])
 
 
-def test_a_burst_of_ends_and_new_transactions(nodes: Nodes) -> None:
-    """What was released is counted as released, even if the release and the next request arrive together."""
-    a = nodes.start(A, limits={"requests": 1, "transactions": 1})
-    client = nodes.client(a)
-    for number in range(50):
-        tx = Tx(client)
-        tx.lock(("x", number % 3), [A])
-        tx.end()
-    assert a.statistics().refused == 0
-
-
 def test_transactions_that_are_over_are_forgotten(nodes: Nodes) -> None:
     """A program that unlocks what it has locked, in one transaction after the other, leaves nothing behind but some numbers."""
     a = nodes.start(A, limits={"transactions": 3})
@@ -189,31 +178,3 @@ def test_watches_that_were_begun_before_the_server_came(
         eventually(lambda: "watched no x/2: this program has 2 watches" in caplog.text)
     eventually(lambda: again.statistics().watches == 2)
     assert link(again, client.name).closed is None
-
-
-def forget_limits(server: locks.node.Node, *clients: locks.node.Node) -> None:
-    """From now on the server takes these clients for programs of an older version."""
-    assert server.cluster is not None
-    for client in clients:
-        eventually(lambda client=client: client.name in server.cluster.limits)
-        del server.cluster.limits[client.name]
-
-
-def test_a_program_of_an_older_version(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    """It does not know the refusal, so its transaction is ended, as by `locks break`, with the reason; its other transactions go on."""
-    a = nodes.start(A, limits={"requests": 2})
-    client = nodes.client(a)
-    forget_limits(a, client)
-    one, two = Tx(client), Tx(client)
-    one.lock(("x",), [A])
-    two.lock(("y",), [A])
-    with caplog.at_level(logging.WARNING), pytest.raises(locks.errors.TransactionBroken) as error:
-        two.ask(("z",), [A]).result(LIMIT)
-    assert "this program has 2 locks and requests at a@127.0.0.1, which allows 2" in str(
-        error.value
-    )
-    assert error.value.by == A
-    one.ensure_held()
-    eventually(lambda: not a.view(("y",)).requests)
-    one.lock(("z",), [A])
-    assert "refused a request of" in caplog.text

@@ -12,8 +12,6 @@ import socket
 import stat
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,13 +67,6 @@ def test_programs_meet_and_domains_do_not(machine: Machine) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_the_page_says_what_works(machine: Machine) -> None:
-    """The first program of the page runs as it stands there."""
-    page = Path(__file__).parents[2] / "docs" / "one_machine.md"
-    code = page.read_text().split("```python\n")[1].split("```")[0]
-    assert machine.run(code) == "no other program of mine on this machine has it\n"
-
-
 SEVERAL = """
 import os, pathlib, sys, locks
 place = pathlib.Path(sys.argv[1])
@@ -111,13 +102,6 @@ def at_the_same_moment(machine: Machine, rounds: int) -> None:
 def test_of_eight_processes_one_starts_the_lock_server(machine: Machine) -> None:
     """No matter which: there is one, nobody sees an error, and one has the lock at a time."""
     at_the_same_moment(machine, 2)
-
-
-@pytest.mark.explore
-def test_of_eight_processes_one_starts_the_lock_server_each_time() -> None:
-    """Likewise 50 times."""
-    with Machine(idle=1) as machine:
-        at_the_same_moment(machine, 50)
 
 
 LOSER = """
@@ -165,45 +149,6 @@ def test_a_killed_lock_server_is_replaced(machine: Machine) -> None:
     assert len(error.splitlines()) == 1
 
 
-MANY = """
-import os, sys, time, locks
-lost = 0
-with open(sys.argv[1], "a") as found:
-    while os.path.exists(sys.argv[2]):
-        try:
-            with locks.transaction(timeout=60) as tx:
-                token = tx.write_lock(("printer",))
-                os.write(found.fileno(), b"%d\\n" % token)
-                tx.ensure_held()
-        except (locks.LockLost, locks.CannotServe):
-            lost += 1
-            time.sleep(0.01)
-print(lost)
-"""
-
-
-@pytest.mark.explore
-def test_no_two_programs_have_one_lock_by_token_when_servers_are_killed() -> None:
-    """8 programs, 10 servers killed in the middle: each grant has a token of its own; how soon the next server is there."""
-    with Machine() as machine:
-        found, go_on = machine.runtime / "found", machine.runtime / "go on"
-        go_on.touch()
-        programs = [machine.program(MANY, found, go_on) for _ in range(8)]
-        times = []
-        for _ in range(10):
-            holder = machine.program(LOSER.replace("printer", "another"))
-            hear(holder)
-            kill_server(machine)
-            times.append(float(hear(holder).split()[1]))
-        go_on.unlink()
-        for program in programs:
-            _, error = program.communicate(timeout=LIMIT)
-            assert all("lost printer" in line for line in error.splitlines()), error
-        tokens = found.read_text().split()
-        print(f"{len(tokens)} grants; the next lock after {min(times):.2f} to {max(times):.2f} s")
-        assert len(set(tokens)) == len(tokens) > 100
-
-
 def test_it_ends_when_nobody_needs_it_and_nothing_of_it_is_left() -> None:
     """After a while without anybody; who comes just then has another one at once."""
     with Machine(idle=0.2) as machine:
@@ -213,30 +158,6 @@ def test_it_ends_when_nobody_needs_it_and_nothing_of_it_is_left() -> None:
         assert not machine.folder().socket.exists()
         assert int(machine.run(ONCE, "local", LIMIT))
         assert machine.log().count("listens") == 2
-
-
-COMES = """
-import random, sys, time, locks
-chance = random.Random(int(sys.argv[1]))
-for _ in range(int(sys.argv[2])):
-    locks.start(servers="local")
-    with locks.transaction(timeout=60) as tx:
-        tx.write_lock(("printer",))
-    locks.stop()
-    time.sleep(0.1 + 0.1 * chance.random())
-"""
-
-
-@pytest.mark.explore
-def test_who_comes_when_it_is_about_to_end_sees_no_error() -> None:
-    """Programs come and go about as often as the lock server ends."""
-    seed = int.from_bytes(os.urandom(4), "big")
-    print("seed", seed)
-    with Machine(idle=0.1) as machine:
-        programs = [machine.program(COMES, seed + number, 50) for number in range(2)]
-        for program in programs:
-            assert program.communicate(timeout=5 * LIMIT) == ("", "")
-        print(machine.log().count("listens"), "lock servers")
 
 
 DAEMON = """
@@ -380,125 +301,11 @@ with locks.transaction(timeout=60) as tx:
     os.waitpid(pid, 0)
 print("end")
 """
-POOL = """
-import multiprocessing, pathlib, sys, locks
-counter = pathlib.Path(sys.argv[2])
-
-def add(number):
-    for _ in range(5):
-        with locks.transaction(timeout=60) as tx:
-            tx.write_lock(("counter",))
-            counter.write_text(str(int(counter.read_text()) + 1))
-
-if __name__ == "__main__":
-    counter.write_text("0")
-    add(0)
-    with multiprocessing.get_context(sys.argv[1]).Pool(8) as pool:
-        pool.map(add, range(8))
-    print(counter.read_text())
-"""
-PATCHED = """
-from gevent import monkey
-monkey.patch_all()
-import gevent, locks
-def work():
-    with locks.transaction(timeout=60) as tx:
-        return tx.write_lock(("printer",))
-ticks = []
-def tick():
-    while True:
-        gevent.sleep(0.01)
-        ticks.append(1)
-gevent.spawn(tick)
-tasks = [gevent.spawn(work) for _ in range(5)]
-gevent.joinall(tasks, raise_error=True)
-print(len({task.value for task in tasks}), len(ticks) > 3)
-"""
 
 
 def test_a_forked_child_meets_its_parent(machine: Machine) -> None:
     """Its locks are those of the machine, as the parent's are."""
     assert machine.run(FORKS) == "not now\nend\n"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "method",
-    ["fork", *(pytest.param(each, marks=pytest.mark.explore) for each in ("forkserver", "spawn"))],
-)
-def test_pools_of_processes_meet(machine: Machine, method: str) -> None:
-    """However `multiprocessing` starts them."""
-    code = machine.code / "pool.py"
-    code.write_text(POOL)
-    program = [sys.executable, code, method, machine.code / "counter"]
-    environment = machine.environment
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=LIMIT)
-    assert (done.stdout, done.stderr) == ("45\n", "")
-
-
-WEB = """
-import locks
-count = 0
-def application(environ, start_response):
-    with locks.transaction(timeout=30) as tx:
-        body = str(tx.write_lock(("counter",))).encode()
-    start_response("200 OK", [("Content-Length", str(len(body)))])
-    return [body]
-locks.start()
-"""
-
-
-@pytest.mark.explore
-@pytest.mark.parametrize("how", ["", "--preload", "-k gevent --preload"])
-def test_gunicorn_is_not_troubled_by_the_lock_server(machine: Machine, how: str) -> None:
-    """Its master starts the lock server, or a worker does; neither takes it for a worker of its own."""
-    (machine.code / "web.py").write_text(WEB)
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port = sock.getsockname()[1]
-    bound = f"127.0.0.1:{port}"
-    command = [
-        sys.executable,
-        "-m",
-        "gunicorn",
-        "-w",
-        "3",
-        "-b",
-        bound,
-        # A worker that is told to end before it has begun does not hear it (gunicorn 27, gevent).
-        "--graceful-timeout=1",
-        *how.split(),
-        "web:application",
-    ]
-    server = subprocess.Popen(
-        command, cwd=machine.code, env=machine.environment, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        tokens = []
-        for _ in range(12):
-            tokens.append(int(eventually(lambda: _get(f"http://{bound}/"))))
-        assert tokens == sorted(set(tokens))
-    finally:
-        server.terminate()
-        _, error = server.communicate(timeout=LIMIT)
-    assert "Traceback" not in error, error
-    assert "Worker exited" not in error, error
-    assert machine.server() is not None
-
-
-def _get(url: str) -> bytes:
-    try:
-        with urllib.request.urlopen(url, timeout=LIMIT) as answer:
-            body: bytes = answer.read()
-            return body
-    except urllib.error.URLError:
-        return b""
-
-
-@pytest.mark.slow
-def test_in_a_patched_program_other_greenlets_run_while_it_is_started() -> None:
-    """To find the lock server, and to start it, takes a thread of its own."""
-    with Machine() as machine:
-        assert machine.run(PATCHED) == "5 True\n"
 
 
 def test_who_clears_the_folder_away_ends_the_lock_server() -> None:
@@ -513,19 +320,6 @@ def test_who_clears_the_folder_away_ends_the_lock_server() -> None:
         assert int(after) > before
         assert int(machine.run(ONCE, "local", LIMIT)) > int(after)
         eventually(lambda: not is_there(pid))
-
-
-def test_a_stale_socket_and_a_cut_off_cookie_are_no_matter() -> None:
-    """What a killed program leaves behind: a socket at which nobody listens, drafts."""
-    with Machine() as machine:
-        folder = machine.folder()
-        folder.path.mkdir(parents=True, mode=0o700)
-        folder.path.parent.chmod(0o700)
-        for name in ("socket", "socket~"):
-            with socket.socket(socket.AF_UNIX) as sock:
-                sock.bind(str(folder.path / name))
-        (folder.path / "cookie-1-abcd").touch()
-        assert int(machine.run(ONCE, "local", LIMIT))
 
 
 # --- The folder -----------------------------------------------------------------------------------

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 import locks
-from locks.core.messages import Inquire, Remove
 from tests.cluster.harness import World, until_alive
-from tests.cluster.nodes import A, B, C, Nodes, Tx, peer, until_connected, until_members
+from tests.cluster.nodes import A, B, C, Nodes, Tx, peer, until_members
 from tests.helpers import eventually
 
 X, Y = ("x",), ("y",)
@@ -135,18 +134,6 @@ def test_readers_share_and_writers_do_not(nodes: Nodes) -> None:
     assert writer.granted(X) == ALL
 
 
-def test_a_table_lock_on_several_nodes(nodes: Nodes) -> None:
-    """A lock covers all that is below it, on each of its nodes."""
-    a, b = nodes.meet(A, B)
-    table, row = Tx(a), Tx(b)
-    table.lock(X, (A, B))
-    waits = row.ask(("x", 1), (A, B))
-    eventually(lambda: len(requests(b)) == 2)
-    assert not waits.done()
-    table.do(lambda: locks.unlock(table.agent, X))
-    assert waits.result(5)
-
-
 def test_a_timeout_withdraws_everywhere(nodes: Nodes) -> None:
     """After a timeout no node has a request left, and the next one finds the way free."""
     a, b, c = nodes.meet(*ALL)
@@ -188,17 +175,6 @@ def test_the_end_of_a_client_releases_everywhere(nodes: Nodes) -> None:
     eventually(lambda: len(requests(a)) == 2)
     b.stop()
     assert waits.result(5)
-
-
-def test_messages_that_are_equal_as_tuples(nodes: Nodes) -> None:
-    """Each message is sent as what it is, also right after one with the same contents."""
-    a, b = nodes.meet(A, B)
-    tx = Tx(a)
-    tx.lock(X, (B,))
-    for message in (Inquire(tx.agent.id), Remove(tx.agent.id)):
-        assert a.cluster is not None
-        a.turn.run(a.cluster.to_server, B, tx.agent.id, message)
-    eventually(lambda: requests(b) == ())
 
 
 # --- Deadlocks ----------------------------------------------------------------------------------
@@ -311,28 +287,6 @@ def test_a_node_that_goes_down_while_it_is_waited_for(nodes: Nodes) -> None:
     assert again.view(X).holders[0].agent == waiter.agent.id
 
 
-def test_monitor_nodes_of_a_transaction(nodes: Nodes) -> None:
-    """A transaction with `monitor_nodes` is notified of lock servers that come and go."""
-    a = nodes.start(A)
-    tx, deaf = Tx(a, monitor_nodes=True), Tx(a)
-    b = nodes.start(B)
-    a.connect(peer(b))
-    until_members(a, B)
-    b.stop()
-
-    def kinds(which: Tx) -> list[Any]:
-        return [(each.kind, each.value) for each in which.told if each.kind.startswith("node")]
-
-    eventually(lambda: kinds(tx) == [("nodeup", B), ("nodedown", B)])
-    assert kinds(deaf) == []
-    tx.do(lambda: locks.change_flag(tx.agent, "monitor_nodes", False))
-    deaf.do(lambda: locks.change_flag(deaf.agent, "monitor_nodes", True))
-    again = nodes.start(B, listen=b.address)
-    again.connect(peer(a))
-    eventually(lambda: kinds(deaf) == [("nodeup", B)])
-    assert len(kinds(tx)) == 2
-
-
 def test_a_restarted_node_has_forgotten(nodes: Nodes) -> None:
     """A new incarnation grants what the old one had granted; nobody is told that it still has it."""
     a, b = nodes.meet(A, B)
@@ -354,47 +308,3 @@ def test_a_restarted_node_has_forgotten(nodes: Nodes) -> None:
         holder.ensure_held()  # until the client was told again
     assert holder.do(lambda: locks.await_all_locks(holder.agent, timeout=5))
     holder.ensure_held()
-
-
-def test_agents_that_can_not_reach_each_other(nodes: Nodes) -> None:
-    """A circle of clients whose nodes are not connected is found all the same, and when they are.
-
-    Lock servers tell each agent of those that it waits for, or that wait for it. Of three in a
-    circle none sees all of it, unless one of them tells another one: the lock server hands that on.
-    """
-    server = nodes.start("s@127.0.0.1", mesh=False)
-    made = [nodes.start(name, mesh=False, peers=[peer(server)]) for name in ALL]
-    until_members(server, *ALL)
-    for node in made:
-        until_members(node, server.name)
-    txs = [Tx(node) for node in made]
-    for number, tx in enumerate(txs):
-        tx.lock(("ring", number), (server.name,))
-    asked = [tx.ask(("ring", (n + 1) % 3), (server.name,)) for n, tx in enumerate(txs)]
-    eventually(lambda: all(len(requests(server, ("ring", n))) == 2 for n in range(3)))
-    for node, other in ((0, 1), (1, 2), (2, 0)):
-        made[node].connect(peer(made[other]))
-    assert asked[1].result(5)
-    txs[1].end()
-    assert asked[0].result(5)
-    txs[0].end()
-    assert asked[2].result(5)
-
-
-def test_a_cut_within_a_deadlock(nodes: Nodes) -> None:
-    """When a node of a circle is cut off, its claims are taken out, and the others go on."""
-    a, b, c = nodes.meet(*ALL, mesh=False)
-    txs = [Tx(a), Tx(b), Tx(c)]
-    txs[0].lock(X, (A,))
-    txs[1].lock(Y, (B,))
-    waits = txs[0].ask(Y, (B,))
-    eventually(lambda: len(requests(b, Y)) == 2)
-    third = txs[2].ask(Y, (B,))
-    eventually(lambda: len(requests(b, Y)) == 3)
-    c.disconnect(B)
-    with pytest.raises(locks.CannotServe):
-        third.result(5)
-    eventually(lambda: len(requests(b, Y)) == 2)
-    txs[1].end()
-    assert waits.result(5)
-    until_connected(c, A)

@@ -21,8 +21,7 @@ from locks.program.default import stand_in
 from locks.wire.forms import LOCK_SERVER
 from locks.wire.messages import pack
 from tests.cluster.harness import World
-from tests.cluster.nodes import A, B, C, Nodes, Tx, peer, until_connected, until_members
-from tests.cluster.peers import Peer
+from tests.cluster.nodes import A, B, C, Nodes, Peer, Tx, peer, until_connected, until_members
 from tests.cluster.servers import LIMIT, Servers
 from tests.helpers import SEED, eventually
 
@@ -60,52 +59,6 @@ def test_a_lost_lock_is_told(nodes: Nodes) -> None:
     assert a.statistics().table.entries == 0  # the other one was released
 
 
-def test_an_error_of_the_block_goes_on(nodes: Nodes) -> None:
-    """An exception of the block is not hidden by the loss that it was about."""
-    a, b = nodes.meet(A, B)
-
-    def block() -> None:
-        with locks.transaction(timeout=5) as tx:
-            tx.lock(X, nodes=[B])
-            b.stop()
-            assert tx.lost.wait(5)
-            raise ZeroDivisionError
-
-    with stand_in(a), pytest.raises(ZeroDivisionError):
-        block()
-
-
-def test_a_loss_that_is_none(nodes: Nodes) -> None:
-    """A requirement that is met without the node that is gone is no loss."""
-    a, _, c = nodes.meet(*ALL)
-    tx = Tx(a)
-    tx.lock(X, ALL, "majority")
-    eventually(lambda: tx.granted(X) == ALL)
-    c.stop()
-    until_members(a, B)
-    tx.ensure_held()
-    assert not tx.agent.lost.is_open
-    assert tx.losses == []
-    assert tx.granted(X) == (A, B)
-    tx.end()
-
-
-def test_a_lost_majority(nodes: Nodes) -> None:
-    """When the second of three nodes goes, the majority is lost."""
-    a, b, c = nodes.meet(*ALL)
-    tx = Tx(a)
-    tx.lock(X, ALL, "majority")
-    eventually(lambda: tx.granted(X) == ALL)
-    b.stop()
-    c.stop()
-    assert tx.agent.lost.wait(5)
-    eventually(lambda: tx.losses)
-    assert set(tx.losses[0].nodes) <= {B, C}
-    with pytest.raises(locks.LockLost):
-        tx.ensure_held()
-    assert not tx.agent.is_alive()
-
-
 def test_await_nodes_after_a_loss(nodes: Nodes) -> None:
     """With `await_nodes` the transaction goes on: the lock is claimed anew when the node is back."""
     a, b = nodes.meet(A, B)
@@ -124,37 +77,6 @@ def test_await_nodes_after_a_loss(nodes: Nodes) -> None:
     eventually(lambda: [each.kind for each in tx.told].count("have_all_locks") == 2)
     tx.ensure_held()
     tx.end()
-
-
-def test_a_cut_is_a_loss(nodes: Nodes) -> None:
-    """A connection that breaks takes the locks with it, though the node is there at once again."""
-    a, b = nodes.start(A, mesh=False), nodes.start(B, mesh=False)
-    proxy = nodes.proxy(b)
-    assert a.connect(proxy.peer(B))
-    until_members(a, B)
-    tx = Tx(a, await_nodes=True)
-    tx.lock(X, (B,))
-    proxy.cut()
-    proxy.heal()
-    assert tx.agent.lost.wait(5)
-    until_members(a, B)
-    assert tx.do(lambda: locks.await_all_locks(tx.agent, timeout=5))
-    tx.ensure_held()
-
-
-def test_a_surrender_is_a_loss_for_a_while(nodes: Nodes) -> None:
-    """Who has surrendered a lock in a deadlock does not hold it until it was told so again."""
-    a, b = nodes.meet(A, B)
-    older, younger = Tx(a), Tx(b)
-    older.lock(X, (A,))
-    younger.lock(Y, (B,))
-    first, second = older.ask(Y, (B,)), younger.ask(X, (A,))
-    first.result(5)
-    with pytest.raises(locks.LockLost):
-        younger.agent.ensure_held(Y)
-    older.end()
-    second.result(5)
-    younger.ensure_held()
 
 
 # --- Fencing tokens -----------------------------------------------------------------------------
@@ -235,17 +157,6 @@ def test_no_token_where_two_may_have_it(nodes: Nodes, require: Any) -> None:
         tx.token(X)
     with pytest.raises(locks.errors.NotHeld):
         tx.token(Y)
-
-
-def test_a_token_is_refused_after_a_loss(nodes: Nodes) -> None:
-    """Who has lost a lock is given no token for it."""
-    a, b = nodes.meet(A, B)
-    tx = Tx(a, await_nodes=True)
-    tx.lock(X, (A, B))
-    b.stop()
-    assert tx.agent.lost.wait(5)
-    with pytest.raises(locks.LockLost):
-        tx.token(X)
 
 
 def test_a_token_waits_for_nodes_that_confirm_it(nodes: Nodes) -> None:

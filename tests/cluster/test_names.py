@@ -66,26 +66,6 @@ def test_an_unproven_name_stops_nobody(nodes: Nodes, dials: str) -> None:
 
 
 @pytest.mark.parametrize("own", [A, C])
-def test_an_unproven_name_ends_no_attempt(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, own: str
-) -> None:
-    """Who claims the name of a node that is dialled just then does not end that attempt."""
-    a, b = nodes.start(own), nodes.start(B)
-    proxy = nodes.proxy(b)
-    proxy.stall()
-    assert a.cluster is not None
-    assert not a.connect(proxy.peer(B), timeout=0)
-    attempts = a.cluster.distribution._rivals._attempts
-    attempt = eventually(lambda: attempts.get(B))
-    assert attempt is not None
-    stranger = _claim(a, B)
-    proxy.heal()
-    until_members(a, B)
-    assert not attempt.given_up
-    stranger.close()
-
-
-@pytest.mark.parametrize("own", [A, C])
 def test_a_proven_name_is_not_kept_out_by_an_attempt(nodes: Nodes, own: str) -> None:
     """A node gets in though it is dialled in vain, at an address where somebody else says nothing."""
     a, b = nodes.start(own), nodes.start(B)
@@ -180,22 +160,6 @@ def test_it_is_logged_once(world: World) -> None:
     until_alive(second, S)
 
 
-@pytest.mark.explore
-def test_two_programs_for_ten_seconds(world: World) -> None:
-    """The first one locks again and again while the second one tries, and never loses a lock."""
-    server = world.server(S)
-    first = world.worker(X, [server.peer])
-    until_alive(first, S)
-    second = world.worker(X, [server.peer])
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        assert first.do("begin", objects=[[["k"], "write", [S]]]) == "have_all_locks"
-        with pytest.raises(locks.CannotServe):
-            second.do("begin", objects=[[["k"], "write", [S]]])
-        first.do("ensure_held", lock_id=["k"])
-        first.do("end")
-
-
 def test_heartbeats_leave_no_long_gap() -> None:
     """Whenever something was sent last: when there are `LOOKS` looks after it, something is sent again."""
     sent: list[bytes] = []
@@ -235,22 +199,6 @@ def test_heartbeats_leave_no_long_gap() -> None:
     waits = min(max(NET_TICKTIME / rivals.PART, rivals.SIGNS[0]), rivals.SIGNS[1])
     assert waits * 0.7 > NET_TICKTIME / distribution.CHECKS
     assert rivals.SIGNS[1] < distribution.HANDSHAKE_TIME - 2  # the newcomer is still there
-
-
-@pytest.mark.explore
-def test_a_program_that_computes_keeps_its_name(nodes: Nodes, world: World) -> None:
-    """A program that gives way to nobody still ticks: it is not taken for dead."""
-    server = nodes.start(S, net_ticktime=10)
-    first = world.worker(X, [peer(server)], patched=True, net_ticktime=10)
-    until_members(server, X)
-    news = News(server)
-    spinning = first.ask("spin", seconds=5)
-    second = nodes.start(X, net_ticktime=10)
-    assert not second.connect(peer(server), timeout=0)
-    eventually(lambda: "another program" in second.refusals.get(S, ""))
-    assert news.told == []
-    spinning.get()
-    assert first.do("alive") == [S, X]
 
 
 # --- A program that comes back ------------------------------------------------------------------
@@ -324,24 +272,6 @@ def test_the_same_program_connects_anew(nodes: Nodes, monkeypatch: pytest.Monkey
 
 
 # --- How long a node was silent ---------------------------------------------------------------------
-
-
-def test_silence_is_counted_in_seconds(nodes: Nodes) -> None:
-    """Checks come seldomer when a node has gone that wanted frequent ticks: those before count for what they were."""
-    a, _ = nodes.meet(A, B)
-    assert a.cluster is not None
-    distribution = a.cluster.distribution
-
-    def judge(*intervals: float) -> None:
-        for interval in intervals:
-            distribution._judge_silence(interval)
-
-    known = link(a, B)
-    often, seldom = 2.0 / 24, NET_TICKTIME / 24
-    a.turn.run(judge, *[often] * 30, seldom)  # 3.1 seconds, in one turn: nothing arrives meanwhile
-    assert known.closed is None
-    a.turn.run(judge, *[often] * 30, *[seldom] * 24)
-    assert known.closed == f"it was silent for {NET_TICKTIME:g} s"
 
 
 # --- Who asks is held up himself ----------------------------------------------------------------

@@ -75,32 +75,6 @@ def test_both_connect_at_the_same_time(nodes: Nodes, mapper: int, own: str) -> N
         assert link(ours, E) is kept
 
 
-@pytest.mark.slow
-def test_erlang_is_started_again(nodes: Nodes, mapper: int) -> None:
-    """An Erlang node that was killed and started again has its name back at once."""
-    port = free_port()
-    ours = nodes.start(SMALLER, epmd=True)
-    news = News(ours)
-    program = f"net_kernel:connect_node('{SMALLER}'), receive never -> ok end."
-    for count in (1, 2, 3):
-        with _erlang(mapper, port, program):
-            eventually(lambda: _answers(ours))
-        eventually(lambda count=count: news.brief == [("up", E), ("down", E)] * count)  # type: ignore[misc]
-
-
-def test_an_erlang_node_keeps_its_name(
-    nodes: Nodes, mapper: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A program of ours with the name of an Erlang node that is connected is refused; it is alive."""
-    ours = nodes.start(SMALLER, epmd=True, mesh=False)
-    with _erlang(mapper, port := free_port(), "receive never -> ok end."):
-        assert ours.connect(f"{E}:{port}", timeout=0) or eventually(lambda: _answers(ours))
-        second = nodes.start(E, mesh=False)
-        assert not second.connect(peer(ours), timeout=0.3)
-        eventually(lambda: f"another program has been connected as {E}" in second.refusals[SMALLER])
-        assert _answers(ours)
-
-
 def test_an_erlang_node_with_a_name_that_is_taken(nodes: Nodes, mapper: int) -> None:
     """An Erlang node with the name of a program that is connected is refused, and goes on."""
     ours, first = nodes.start(SMALLER, epmd=True), nodes.start(E, mesh=False)

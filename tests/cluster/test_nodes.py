@@ -75,60 +75,6 @@ def test_a_peer_that_is_not_there_yet(nodes: Nodes) -> None:
     until_connected(a, B)
 
 
-def test_waits_that_were_given_up_leave_nothing(nodes: Nodes) -> None:
-    """Who has waited in vain for nodes, again and again, has them forgotten; others wait on."""
-    a, b = nodes.start(A), nodes.start(B)
-    assert a.cluster is not None
-    waits = threading.Thread(target=a.await_nodes, args=([B],), kwargs={"timeout": 60})
-    waits.start()
-    eventually(lambda: a.cluster.arrivals._waiting)  # type: ignore[union-attr]
-    for number in range(20):
-        assert not a.await_nodes([f"n{number}@127.0.0.1"], timeout=0.001)
-        assert not a.await_nodes([B], timeout=0.001)
-    eventually(lambda: len(a.cluster.arrivals._waiting[B]) == 1)  # type: ignore[union-attr]
-    assert set(a.cluster.arrivals._waiting) == {B}
-    assert a.connect(peer(b))
-    waits.join(60)
-    assert not waits.is_alive()
-    assert a.cluster.arrivals._waiting == {}
-
-
-def test_peers_are_connected_at_the_start(nodes: Nodes) -> None:
-    """What is given as `peers` is connected without being asked for."""
-    b = nodes.start(B)
-    a = nodes.start(A, peers=[peer(b)])
-    until_members(a, B)
-
-
-def test_a_wrong_cookie(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    """Who has another cookie stays out, both are told why, and no cookie is in the log."""
-    a, b = nodes.start(A), nodes.start(B, cookie="another-cookie-of-the-tests")
-    assert not a.connect(peer(b), timeout=0.3)
-    assert a.nodes() == b.nodes() == []
-    eventually(lambda: "cookie" in caplog.text)
-    assert COOKIE not in caplog.text
-    assert "another-secret" not in caplog.text
-
-
-def test_the_own_name(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    """A node does not connect to itself, and no other node may have its name."""
-    a = nodes.start(A)
-    with pytest.raises(locks.errors.InvalidOption, match="itself"):
-        a.connect(peer(a))
-    double = nodes.start(A)
-    assert not double.connect(peer(a).replace(A, B), timeout=0.2)  # who is there is not b
-    assert a.nodes() == double.nodes() == []
-    eventually(lambda: "refused a connection" in caplog.text)
-
-
-def test_who_is_there_must_have_the_name(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    """A node that listens where another one is expected is not taken for that one."""
-    a, b = nodes.start(A), nodes.start(B)
-    assert not a.connect(peer(b).replace(B, C), timeout=0.3)
-    assert a.nodes() == []
-    eventually(lambda: f"can't connect to {C}" in caplog.text)
-
-
 def test_a_node_that_is_alone() -> None:
     """Without a cookie a node has nothing to do with others, and says how to change that."""
     node = locks.node.Node("alone@localhost")
@@ -204,30 +150,6 @@ def test_disconnect(nodes: Nodes) -> None:
     expected = [("down", A), ("down", B), ("up", A), ("up", B)]
     eventually(lambda: sorted(news.brief) == expected)
     assert any("on purpose" in reason for reason in news.reasons())
-
-
-def test_disconnect_is_not_logged_for_ever(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    """A node that was turned away tries again; it is logged once by each side."""
-    a, b = nodes.start(A), nodes.start(B)
-    assert b.connect(peer(a))
-    a.disconnect(B)
-    dials = _count_dials(b)
-    eventually(lambda: len(dials) > 3)
-    assert caplog.text.count("not_allowed") <= 2
-
-
-def _count_dials(node: locks.node.Node) -> list[str]:
-    """Note each attempt of a node to connect to another one."""
-    assert node.cluster is not None
-    distribution = node.cluster.distribution
-    dial, made = distribution._dial, []
-
-    def noted(name: str) -> None:
-        made.append(name)
-        dial(name)
-
-    distribution._dial = noted  # type: ignore[method-assign]
-    return made
 
 
 # --- News ---------------------------------------------------------------------------------------
@@ -323,20 +245,6 @@ def test_a_node_that_is_replaced(nodes: Nodes) -> None:
     assert link(a, B).peer.creation == again.cluster.distribution.creation  # type: ignore[union-attr]
 
 
-def test_a_stopped_node_frees_its_port(nodes: Nodes) -> None:
-    """A node can be started where another one has just been stopped; that is down at once."""
-    a = nodes.start(A)
-    address = a.address
-    for _ in range(10):
-        b = nodes.start(B)
-        b.connect(peer(a))
-        until_connected(a, B)
-        a.stop()
-        until_connected(b)
-        b.stop()
-        a = nodes.start(A, listen=address)
-
-
 # --- The mesh -----------------------------------------------------------------------------------
 
 
@@ -358,16 +266,6 @@ def test_a_stopped_node_is_forgotten(nodes: Nodes) -> None:
         return not any(ref() for ref in refs)
 
     eventually(are_gone)
-
-
-def test_nodes_tell_each_other_of_nodes(nodes: Nodes) -> None:
-    """Who is connected to one node of a mesh gets to know all of them."""
-    a, b, c = nodes.start(A), nodes.start(B), nodes.start(C)
-    assert b.connect(peer(a))
-    until_connected(b, A)
-    assert c.connect(peer(b))
-    for node, others in ((a, (B, C)), (b, (A, C)), (c, (A, B))):
-        until_members(node, *others)
 
 
 def test_nodes_that_come_at_the_same_time(nodes: Nodes) -> None:
@@ -522,20 +420,3 @@ def test_hearsay_is_forgotten(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> 
     assert {"peer@127.0.0.1", B} <= a.cluster.distribution.addresses.keys()
     assert a.nodes() == [B]
     assert b.nodes() == [A]
-
-
-def test_dialling_each_other_is_no_news_but_one(nodes: Nodes) -> None:
-    """Nodes that dial each other at the same time are connected once: none is lost on the way."""
-    for number in range(30):
-        one, other = nodes.start(f"one{number}@127.0.0.1"), nodes.start(f"two{number}@127.0.0.1")
-        news = News(one, other)
-        pairs = ((one, other), (other, one))
-        dialling = [threading.Thread(target=a.connect, args=(peer(b),)) for a, b in pairs]
-        for each in dialling:
-            each.start()
-        for each in dialling:
-            each.join()
-        eventually(lambda news=news: len(news.brief) >= 2)
-        assert sorted(news.brief) == [("up", one.name), ("up", other.name)], news.reasons()
-        one.stop()
-        other.stop()

@@ -1,9 +1,4 @@
-"""Once for each lock id, with real processes: `locks run --once`, `locks.once`, servers that are killed and restarted.
-
-    python -m tests.cluster.test_once 5 100 1
-
-runs five storms of 100 starts, from seed 1 on, and says what became of them.
-"""
+"""Once for each lock id, with real processes: `locks run --once`, `locks.once`, servers that are killed and restarted."""
 
 from __future__ import annotations
 
@@ -21,13 +16,12 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.changing import Changing, drawn
 from tests.cluster.commands import locks
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, NAMES, Servers
 from tests.cluster.test_run import READY, begin, python, run
-from tests.helpers import EXPLORE, SEED, eventually
-from tests.warm import Program, run_program
+from tests.helpers import SEED, eventually
+from tests.warm import run_program
 
 
 @pytest.fixture
@@ -132,25 +126,6 @@ def test_servers_that_have_lost_their_memory_say_so(servers: Servers) -> None:
         servers.restart(index)
     eventually(lambda: remember(servers), limit=LIMIT)
     assert run(servers, "--once", "job", "--", "true")[0] == 0
-
-
-def test_the_mark_is_lost_with_a_majority_after_the_work(servers: Servers) -> None:
-    """The work is done, and two servers are gone: the program is told that it may run again."""
-    code = """
-    import locks, sys
-    try:
-        with locks.once(("job",)):
-            print("ready", flush=True)
-            sys.stdin.readline()
-    except locks.errors.NotMarked as error:
-        print(type(error.__cause__).__name__, error.lock_id, flush=True)
-    """
-    program = servers.program("\n".join(line[4:] for line in code.splitlines()))
-    assert program.stdout.readline() == "ready\n"
-    for index in (0, 1):
-        servers.processes[index].kill()
-    out, _ = program.communicate("\n", timeout=LIMIT)
-    assert out == "LockLost ('job',)\n"
 
 
 BETWEEN = """
@@ -292,8 +267,6 @@ while True:
 def storm(servers: Servers, book: Path, starts: int, seed: int) -> Counter[str]:
     """Start the same work again and again, while runners and servers are killed; return what became of the starts.
 
-    If the list of servers can change, somebody begins to change it again and again, and half of those are killed.
-
     Raises:
         AssertionError: It was run after a success, or was left out.
     """
@@ -301,7 +274,6 @@ def storm(servers: Servers, book: Path, starts: int, seed: int) -> Counter[str]:
     eventually(lambda: remember(servers), limit=LIMIT)
     program = servers.program(STARTER, arguments=[str(book)])
     pids: list[int] = []
-    changers: list[Program] = []
     for number in range(starts):
         program.stdin.write(f"{number} {rng.randrange(1 << 30)}\n")
         program.stdin.flush()
@@ -311,15 +283,7 @@ def storm(servers: Servers, book: Path, starts: int, seed: int) -> Counter[str]:
             victim = rng.choice(pids[-8:])
             if Path(f"/proc/{victim}").exists():
                 os.kill(victim, signal.SIGKILL)
-        if isinstance(servers, Changing) and number % 4 == 1:
-            if changers and rng.random() < 0.5:
-                changers[-1].kill()
-            shown = servers.show()["servers"]
-            now = [row["server"].split(":")[0] for row in shown if row["list"] != "new"]
-            changers.append(servers.begin_changing(*drawn(rng, now, servers)))
-        if number % max(4, starts // 6) == 2 and isinstance(servers, Changing):
-            servers.kill(rng.choice(sorted(servers.list)))
-        elif number % max(4, starts // 6) == 2:
+        if number % max(4, starts // 6) == 2:
             index = rng.randrange(3)
             servers.processes[index].kill()
             if rng.random() < 0.5:
@@ -329,8 +293,6 @@ def storm(servers: Servers, book: Path, starts: int, seed: int) -> Counter[str]:
     program.stdin.close()
     program.stdin = None
     program.communicate(timeout=MANY)
-    for changer in changers:
-        changer.communicate(timeout=MANY)
     last = servers.program(STARTER, arguments=[str(book)])
     last.communicate("".join(f"{starts + number} {number}\n" for number in range(8)), timeout=MANY)
     return judged(book.read_text().splitlines())
@@ -369,24 +331,6 @@ def test_a_storm_of_starts(servers: Servers, tmp_path: Path) -> None:
     assert told["done"] > 0
 
 
-@pytest.mark.slow
-def test_a_storm_while_the_list_changes(tmp_path: Path) -> None:
-    """The same while servers are added, removed and replaced, and those who do that are killed."""
-    with World() as world:
-        for number in range(20 if EXPLORE else 1):
-            servers = Changing(world)
-            told = storm(servers, tmp_path / f"{number}", 100 if EXPLORE else 16, SEED + number)
-            assert told["done"] > 0
-
-
-@pytest.mark.skipif(not EXPLORE, reason="takes an hour: LOCKS_EXPLORE=1")
-@pytest.mark.explore
-@pytest.mark.parametrize("number", range(50))
-def test_fifty_storms(servers: Servers, tmp_path: Path, number: int) -> None:
-    """The same with 100 starts."""
-    storm(servers, tmp_path / "book", 100, SEED + number)
-
-
 @pytest.mark.parametrize(
     ("lines", "wrong"),
     [
@@ -400,17 +344,3 @@ def test_the_judge_of_storms(lines: list[str], wrong: str) -> None:
     """It catches what must not be."""
     with pytest.raises(AssertionError, match=wrong):
         judged(lines)
-
-
-def main(storms: int, starts: int, seed: int) -> None:
-    """Run storms, each with servers of its own."""
-    for number in range(storms):
-        with World() as world:
-            book = world.cookie_file.with_name(f"book{number}")
-            print(
-                seed + number, dict(storm(Servers(world), book, starts, seed + number)), flush=True
-            )
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))

@@ -8,10 +8,7 @@ The transcript in `docs/commands.md` is of what happens here; the test compares 
 from __future__ import annotations
 
 import json
-import os
 import re
-import select
-import signal
 import subprocess
 import sys
 import time
@@ -27,8 +24,8 @@ from locks.__main__ import COMMANDS
 from locks.cli.parser import Parser
 from locks_leader.command import COMMANDS as ELECTIONS
 from tests.cluster.commands import SCHEMA, locks, process, running, validator
-from tests.cluster.harness import COOKIE, ROOT, World
-from tests.cluster.pages import RING, Reader, web
+from tests.cluster.harness import ROOT, World
+from tests.cluster.pages import RING
 from tests.cluster.servers import LIMIT, NAMES, Servers
 from tests.helpers import eventually
 from tests.warm import Program
@@ -73,7 +70,6 @@ FILTERS: list[tuple[list[str], list[str]]] = [
     (["--older", "1h"], []),
     (["--older", "0s", "--limit", "1"], ["monthly report"]),
 ]
-OLD = "import locks.node.observing.inquiries; locks.node.observing.inquiries.is_question = lambda term: False"
 REASON = "sleeps since midnight, ticket 17"
 
 
@@ -205,6 +201,31 @@ def test_deadlocks_are_remembered(processes: Servers) -> None:
     assert f"is aborted: {told['rule']}. The others continue." in text
 
 
+FORGED = "x\n2026-11-26 03:00:00 WARNING locks.nodes forged \x1b[31m"
+
+
+def test_a_name_that_looks_like_a_line_of_the_log(processes: Servers) -> None:
+    """It is shown in one line, without what is for terminals; and servers log none of it as their own."""
+    code = f"""
+import sys, threading, locks
+sys.argv[0] = "forger.py"
+def work():
+    tx = locks.begin_transaction([(("forged",), "write")])
+    print("ready", flush=True)
+    sys.stdin.readline()
+thread = threading.Thread(name={FORGED!r}, target=work)
+thread.start()
+thread.join()
+"""
+    with running(processes, code) as (forger,):
+        said = locks(processes, "ps", "--program", "forger.py").out
+        assert "\x1b" not in said
+        assert not any(line.startswith("2026-11-26 03:00:00") for line in said.splitlines())
+        assert str(forger.pid) in said
+    for server in processes.processes:
+        assert "\n2026-11-26 03:00:00" not in server.errors()
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
@@ -256,32 +277,6 @@ def test_status_when_too_few_are_there() -> None:
         assert locks(servers, "why", "nothing").status == 1
 
 
-def test_programs_that_do_not_know_the_questions(processes: Servers) -> None:
-    """An older client can't be told to end, and an older lock server tells nothing: both is said, and harms nobody."""
-    with running(processes, SLEEPER.format(patch=OLD)) as programs:
-        (row,) = ps(processes)
-        done = locks(processes, "break", row["agent"], "--reason", "old")
-        assert done.status == 3
-        assert "older version" in done.error
-        assert ps(processes)[0]["agent"] == row["agent"]
-        assert programs[0].poll() is None
-    old = f"""{OLD}
-import sys, locks
-node = locks.start("old@127.0.0.1", cookie={COOKIE!r}, listen=0, servers=locks.HERE)
-print("ready", node.address[1], flush=True)
-sys.stdin.readline()
-"""
-    program = processes.program(old, servers=[])
-    port = program.stdout.readline().split()[1]
-    done = locks(processes, "ps", "--servers", f"old@127.0.0.1:{port}")
-    program.communicate("\n", timeout=LIMIT)
-    assert done.status == 3
-    assert "older version" in done.error
-
-
-WAITS = "import locks, sys; print('ready', flush=True); locks.facts.waits(); print('3 of 3', flush=True); input()"
-
-
 @pytest.mark.slow
 def test_every_json_document_is_described(processes: Servers) -> None:
     """`docs/commands.schema.json` has each command that can print JSON, and allows just the fields that it prints."""
@@ -315,51 +310,6 @@ def test_no_standard_output(processes: Servers, arguments: list[str]) -> None:
         timeout=LIMIT,
     )
     assert (done.returncode, done.stderr) == (0, "")
-
-
-@contextmanager
-def observer(servers: Servers, kind: str) -> Iterator[int]:
-    """While somebody looks on, that has seen all lock servers; gives the number of its process."""
-    if kind == "web":
-        with web(servers) as page, Reader(page) as reader:
-            reader.until(lambda picture: len(picture["servers"]) == 3)
-            yield page.pid
-        return
-    with running(servers, WAITS) as (program,):
-        while not program.stdout.readline().startswith("3 of 3"):
-            assert program.poll() is None
-        yield program.pid
-
-
-@pytest.mark.explore
-@pytest.mark.parametrize("kind", ["waits", "web"])
-def test_an_observer_that_is_stopped_delays_nobody(kind: str) -> None:
-    """It asks, and is stopped; a leader is killed: the next one leads while the observer still counts as connected."""
-    elect = [sys.executable, "-m", "locks_leader.command", "elect", "chief", "--"]
-    lead = [sys.executable, "-c", "print('ready', flush=True); input()"]
-    with World() as world:
-        servers = Servers(world, net_ticktime=60)  # silence alone ends no connection here
-        with observer(servers, kind) as stopped:
-            os.kill(stopped, signal.SIGSTOP)
-            candidates = [
-                Program([*elect, *lead], env=servers.environment(), stderr=None) for _ in range(2)
-            ]
-            try:
-                ready, _, _ = select.select([each.stdout for each in candidates], [], [], LIMIT)
-                first = 0 if candidates[0].stdout in ready else 1
-                candidates[first].kill()
-                later = candidates[1 - first].stdout
-                assert later is not None
-                assert select.select([later], [], [], LIMIT / 2)[0]
-                assert later.readline() == "ready\n"
-                told = json.loads(locks(servers, "status", "--json").out)
-                # It, the candidate, and the command itself.
-                assert [node["clients"] for node in told["nodes"]] == [3, 3, 3]
-            finally:
-                for each in candidates:
-                    each.kill()
-                    each.communicate(timeout=LIMIT)
-                os.kill(stopped, signal.SIGCONT)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import locks
 import locks_leader
 from tests.cluster.harness import COOKIE
 from tests.cluster.nodes import A, B, Nodes
-from tests.helpers import eventually, free_port
+from tests.helpers import eventually
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"cookie": None, "listen": 9100}, "needs a cookie"),
@@ -158,30 +158,3 @@ def test_names_of_nodes_are_checked(nodes: Nodes) -> None:
     for servers in ([f"{A}:9100", B], [f"{A}:9100"]):
         with pytest.raises(locks.errors.InvalidOption, match="has a port"):
             locks_leader.Election("x", policy="majority", nodes=servers).start()
-
-
-def test_start_again_with_another_majority() -> None:
-    """A program that needs all of its servers is not given a node that needs a majority of them."""
-    servers = [f"{name}:{free_port()}" for name in (A, B)]
-    node = locks.start(A, cookie=COOKIE, servers=servers)
-    try:
-        assert locks.start(servers=servers, require="majority") is node
-        with pytest.raises(locks.MisuseError, match="already"):
-            locks.start(servers=servers, require="all")
-    finally:
-        locks.stop()
-
-
-def test_peers_that_connect_refuses(nodes: Nodes) -> None:
-    """`connect` and `disconnect` check what they are given before they do anything."""
-    a = nodes.start(A)
-    for wrong in ("b@127.0.0.1", "b:1", "", None, 17):
-        with pytest.raises(locks.errors.InvalidOption, match="peer"):
-            a.connect(wrong)  # type: ignore[arg-type]
-    with pytest.raises(locks.errors.InvalidOption, match="allow_plaintext"):
-        a.connect("b@192.0.2.1:9100")
-    with pytest.raises(locks.errors.InvalidOption, match="timeout"):
-        a.connect("b@127.0.0.1:9100", timeout=-1)
-    assert a.cluster is not None
-    assert a.cluster.distribution.addresses == {}
-    assert not a.disconnect("nobody@127.0.0.1")

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from benchmarks.placed import ids_apart
-from locks.node.peers.agreement import Agreement, pack_servers, unpack_servers
+from locks.node.peers.agreement import Agreement
 from locks.node.ports import Servers as Known
-from locks.otp.bytes.fields import BadMessage
-from locks.values import Atom
 from tests.cluster.commands import locks, running
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, Servers
@@ -82,66 +80,6 @@ def test_an_id_is_locked_on_its_servers_alone(nine: Servers) -> None:
         assert nine.run(TRY.format(id=names[1], call="read_lock")) == "1 1 1 False\n"
         assert nine.run(TRY.format(id="else", call="write_lock")) == "held\n0 0 False\n"
     eventually(lambda: not rows(nine), limit=LIMIT)
-
-
-RING = """
-import sys, locks
-with locks.transaction(timeout=60, on_deadlock="surrender") as tx:
-    tx.write_lock(({own!r},))
-    print("ready", flush=True)
-    sys.stdin.readline()
-    tx.write_lock(({next!r},))
-    print(len(tx.deadlocks), flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_a_ring_through_three_groups_is_resolved(nine: Servers) -> None:
-    """Each of three programs has a lock of one group, and waits for one of the next: one of them gives way, and all go on."""
-    names = ids_apart(NINE, 3, "ring")
-    codes = [
-        RING.format(own=own, next=after)
-        for own, after in zip(names, names[1:] + names[:1], strict=True)
-    ]
-    for _ in range(3):
-        with running(nine, *codes) as programs:
-            for program in programs:
-                print(file=program.stdin, flush=True)
-            counts = [int(program.stdout.readline()) for program in programs]
-            assert any(counts)
-    assert locks(nine, "deadlocks").out.count("gives up ring") >= 3
-
-
-WAIT = """
-import locks
-with locks.transaction(timeout=60, label={label!r}) as tx:
-    tx.write_lock(({own!r},))
-    print("ready", flush=True)
-    tx.write_lock(({next!r},))
-    input()
-"""
-
-
-def test_a_wait_over_groups_is_explained(nine: Servers) -> None:
-    """`locks why` follows it from group to group; `locks break` ends its root."""
-    last, one, two = ids_apart(NINE, 3, "why")
-    root = HOLD.format(ids=[two]).replace("timeout=60", "timeout=60, label='root'")
-    middle = WAIT.format(label="middle", own=one, next=two)
-    with running(nine, root, middle, WAIT.format(label="last", own=last, next=one)):
-
-        def explained() -> bool:
-            said = locks(nine, "why", one).out
-            return "last" in said and "middle" in said and "root" in said
-
-        def holders() -> list[dict[str, Any]]:
-            return [row for row in rows(nine, two) if row["state"] == "granted"]
-
-        eventually(explained, limit=LIMIT)
-        (held,) = holders()
-        assert locks(nine, "break", held["agent"], "--reason", "a test").status == 0
-        eventually(
-            lambda: [row["label"].split(" ")[0] for row in holders()] == ["middle"], limit=LIMIT
-        )
 
 
 ELECT = """
@@ -309,20 +247,6 @@ def test_servers_go_down_and_come_back() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_said_of_copies_is_checked() -> None:
-    """Fewer than there are servers; a set without copies is said as ever, and its form is read without them."""
-    said = pack_servers(FIVE)
-    assert unpack_servers(said) == FIVE
-    assert said[1] == Atom("placement")
-    whole = FIVE._replace(copies=0)
-    assert pack_servers(whole) == (said[0], Atom("servers"), *said[2:4])
-    assert unpack_servers(pack_servers(whole)) == whole
-    for copies in (0, 5, 6, -1, True, "3", None, 1.5):
-        with pytest.raises(BadMessage):
-            unpack_servers((*said[:4], copies))
-
-
-@pytest.mark.slow
 def test_copies_are_a_part_of_the_set() -> None:
     """For a server that was told, and for one that hears of it from the first program."""
     agreement = Agreement(FIVE)
@@ -332,3 +256,35 @@ def test_copies_are_a_part_of_the_set() -> None:
     agreement = Agreement(None)
     assert agreement.take_scope("x@h", FIVE) is None
     assert agreement.take_scope("y@h", FIVE._replace(copies=0)) == FIVE
+
+
+WAIT = """
+import locks
+with locks.transaction(timeout=60, label={label!r}) as tx:
+    tx.write_lock(({own!r},))
+    print("ready", flush=True)
+    tx.write_lock(({next!r},))
+    input()
+"""
+
+
+def test_a_wait_over_groups_is_explained(nine: Servers) -> None:
+    """`locks why` follows it from group to group; `locks break` ends its root."""
+    last, one, two = ids_apart(NINE, 3, "why")
+    root = HOLD.format(ids=[two]).replace("timeout=60", "timeout=60, label='root'")
+    middle = WAIT.format(label="middle", own=one, next=two)
+    with running(nine, root, middle, WAIT.format(label="last", own=last, next=one)):
+
+        def explained() -> bool:
+            said = locks(nine, "why", one).out
+            return "last" in said and "middle" in said and "root" in said
+
+        def holders() -> list[dict[str, Any]]:
+            return [row for row in rows(nine, two) if row["state"] == "granted"]
+
+        eventually(explained, limit=LIMIT)
+        (held,) = holders()
+        assert locks(nine, "break", held["agent"], "--reason", "a test").status == 0
+        eventually(
+            lambda: [row["label"].split(" ")[0] for row in holders()] == ["middle"], limit=LIMIT
+        )

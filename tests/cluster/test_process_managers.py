@@ -56,19 +56,6 @@ from web import app
 {HOLD}
 app.post("/hold")(hold_it)
 """
-HOLDING_API = f"""
-import os, time, locks
-from api import app
-from starlette.responses import PlainTextResponse
-{HOLD}
-app.add_route("/hold", lambda request: PlainTextResponse(hold_it()), methods=["POST"])
-"""
-HOLDING_TASKS = f"""
-import os, time, locks
-from tasks import app
-{HOLD}
-hold = app.task(acks_late=True, reject_on_worker_lost=True, name="hold")(hold_it)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +63,6 @@ def processes() -> Iterator[Servers]:
     """The lock servers."""
     with World() as world:
         yield Servers(world)
-
-
-def pids(folder: Path) -> set[str]:
-    """The processes that have written into the book."""
-    return {line.split()[2] for line in (folder / "invoices.txt").read_text().splitlines()}
 
 
 # --- The recipes ----------------------------------------------------------------------------------------
@@ -101,34 +83,20 @@ def cases(*managers: str, quick: str) -> list[object]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "eager",
-    [
-        pytest.param(False, id="later", marks=pytest.mark.explore),
-        pytest.param(True, id="before the fork"),
-    ],
-)
-@pytest.mark.parametrize(
     "command", cases("gunicorn", "uvicorn", "uwsgi", quick="gunicorn --preload -w 3 web:app")
 )
-def test_web_servers(processes: Servers, tmp_path: Path, command: str, eager: bool) -> None:
-    """No request of four clients gets the number of another one, whenever the program uses its first lock."""
+def test_web_servers(processes: Servers, tmp_path: Path, command: str) -> None:
+    """No request of four clients gets the number of another one, though the program has used a lock before its manager forks."""
     if command.startswith("uwsgi") and not Path(sys.executable).with_name("uwsgi").exists():
         pytest.skip("uWSGI is not installed")
-    if eager and command.startswith("uwsgi") and "--lazy-apps" not in command:
-        pytest.skip("refused, see below")
-    if eager:
+    if not command.startswith("uwsgi") or "--lazy-apps" in command:  # others are refused, see below
         module = "api" if "api:app" in command else "web"
         (tmp_path / "eager.py").write_text(EAGER.format(module=module))
         command = command.replace(f"{module}:app", "eager:app")
-    check_web(command, tmp_path, processes.environment())
-
-
-def check_web(command: str, folder: Path, environment: dict[str, str]) -> None:
-    """Four clients ask a web server at the same time; see that each request has its number."""
-    with web(command, folder, environment) as (_, url):
+    with web(command, tmp_path, processes.environment()) as (_, url):
         got = answers(f"{url}/invoices", CLIENTS, EACH)
     assert sorted(int(str(number)) for number in got) == ALL
-    assert numbers(folder) == ALL
+    assert numbers(tmp_path) == ALL
 
 
 @pytest.mark.parametrize("command", cases("python", quick="python actors.py"))
@@ -143,14 +111,6 @@ def check_program(command: str, folder: Path, environment: dict[str, str]) -> No
         assert program.process.wait(LIMIT) == 0
     assert program.log == ""
     assert numbers(folder) == ALL
-
-
-@pytest.mark.explore
-@pytest.mark.parametrize("command", recipes("gunicorn", "uvicorn"))
-def test_web_servers_of_one_machine(tmp_path: Path, command: str) -> None:
-    """Nothing is there when its workers begin: the first one starts the lock server of the machine."""
-    with Machine() as machine:
-        check_web(command, tmp_path, machine.environment)
 
 
 @pytest.mark.explore
@@ -215,12 +175,10 @@ WORKER = "celery -A tasks worker --concurrency 4"
 
 
 @contextmanager
-def celery(processes: Servers, folder: Path, module: str = "tasks") -> Iterator[Managed]:
+def celery(processes: Servers, folder: Path) -> Iterator[Managed]:
     """Celery's worker at work."""
     (folder / "queue").mkdir()
-    (folder / "holding.py").write_text(HOLDING_TASKS)
-    (folder / "eager.py").write_text(EAGER.format(module="holding"))
-    with managed(WORKER.replace("tasks", module), folder, processes.environment()) as worker:
+    with managed(WORKER, folder, processes.environment()) as worker:
         try:
             yield worker
         finally:
@@ -245,10 +203,9 @@ def send(processes: Servers, folder: Path, *tasks: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["tasks", pytest.param("eager", marks=pytest.mark.explore)])
-def test_celery(processes: Servers, tmp_path: Path, module: str) -> None:
-    """Tasks in four processes, whose parent has used locks or not: each invoice has its number."""
-    with celery(processes, tmp_path, module):
+def test_celery(processes: Servers, tmp_path: Path) -> None:
+    """Tasks in four processes: each invoice has its number."""
+    with celery(processes, tmp_path):
         send(processes, tmp_path, *["tasks.write_invoice"] * 40)
         eventually(lambda: len(numbers(tmp_path)) == 40, LIMIT)
     assert numbers(tmp_path) == ALL
@@ -261,57 +218,6 @@ def held_by(folder: Path, number: int = 1) -> int:
     return int(held.read_text().splitlines()[-1])
 
 
-def until_another_waits(processes: Servers) -> None:
-    """Until somebody waits for the lock who does not have it."""
-    code = """
-import locks, time
-while len(locks.queue(("invoices",)).requests) < 2:
-    time.sleep(0.05)
-"""
-    assert processes.run(code) == ""
-
-
-@pytest.mark.slow
-def test_celery_process_is_killed(processes: Servers, tmp_path: Path) -> None:
-    """SIGKILL in the middle of a task: the next task has the lock."""
-    with celery(processes, tmp_path, "holding"):
-        kill_holder(processes, tmp_path)
-
-
-@pytest.mark.explore
-def test_celery_does_a_task_again(processes: Servers, tmp_path: Path) -> None:
-    """The task whose process was killed is done by another one; Celery takes ten seconds until it says so."""
-    with celery(processes, tmp_path, "holding"):
-        killed = kill_holder(processes, tmp_path)
-        assert held_by(tmp_path, 2) != killed
-
-
-def kill_holder(processes: Servers, folder: Path) -> int:
-    """Kill the process of a task that has the lock, for which another task waits; return its id."""
-    send(processes, folder, "hold")
-    holder = held_by(folder)
-    send(processes, folder, "tasks.write_invoice")
-    until_another_waits(processes)
-    os.kill(holder, signal.SIGKILL)
-    eventually(lambda: numbers(folder) == [1])
-    return holder
-
-
-@pytest.mark.explore
-def test_celery_is_asked_to_end(processes: Servers, tmp_path: Path) -> None:
-    """SIGTERM: the task that has the lock and those that wait for it are done, then the worker ends."""
-    with celery(processes, tmp_path, "holding") as worker:
-        send(processes, tmp_path, "hold")
-        held_by(tmp_path)
-        send(processes, tmp_path, "tasks.write_invoice")
-        until_another_waits(processes)
-        worker.process.terminate()
-        eventually(lambda: "Warm shutdown" in worker.log)
-        (tmp_path / "release").touch()
-        assert worker.process.wait(LIMIT) == 0
-        assert numbers(tmp_path) == [1]
-
-
 # --- Workers come and go ----------------------------------------------------------------------------------
 
 
@@ -320,7 +226,7 @@ def holding(
     processes: Servers, folder: Path, command: str
 ) -> Iterator[tuple[Managed, str, Callable[[str], Future[str | None]]]]:
     """A web server where a request has the lock, until the file `release` is there; gives a function that posts."""
-    (folder / "holding.py").write_text(HOLDING_API if "Uvicorn" in command else HOLDING_WEB)
+    (folder / "holding.py").write_text(HOLDING_WEB)
     with (
         web(f"{command} holding:app", folder, processes.environment()) as (server, url),
         ThreadPoolExecutor() as pool,
@@ -335,21 +241,8 @@ def holding(
             (folder / "release").touch()
 
 
-KINDS = [
-    pytest.param("gunicorn --preload -w 2"),
-    *(
-        pytest.param(command, marks=pytest.mark.explore)
-        for command in (
-            "gunicorn -w 2 -k gthread --threads 2",
-            "gunicorn -w 2 -k gevent",
-            "gunicorn -w 2 -k uvicorn_worker.UvicornWorker",
-        )
-    ),
-]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("command", KINDS)
+@pytest.mark.parametrize("command", ["gunicorn --preload -w 2"])
 def test_a_worker_is_killed(processes: Servers, tmp_path: Path, command: str) -> None:
     """SIGKILL of a worker whose request has the lock: a request at another worker has it at once."""
     with holding(processes, tmp_path, command) as (_, _, ask):
@@ -361,73 +254,7 @@ def test_a_worker_is_killed(processes: Servers, tmp_path: Path, command: str) ->
         assert str(first) not in (tmp_path / "invoices.txt").read_text()
 
 
-@pytest.mark.explore
-@pytest.mark.parametrize("command", KINDS)
-def test_workers_are_replaced(processes: Servers, tmp_path: Path, command: str) -> None:
-    """HUP while a request has the lock: it is served to its end, and those of new workers wait for it."""
-    with holding(processes, tmp_path, command) as (server, _, ask):
-        hold = ask("hold")
-        first = held_by(tmp_path)
-        server.process.send_signal(signal.SIGHUP)
-        eventually(lambda: "Hang up" in server.log or "HUP" in server.log)
-        other = ask("invoices")
-        until_another_waits(processes)
-        (tmp_path / "release").touch()
-        assert hold.result(LIMIT) == "released"
-        assert other.result(LIMIT) == "1\n"
-        eventually(lambda: not Path(f"/proc/{first}").exists())
-
-
-@pytest.mark.explore
-@pytest.mark.parametrize("command", KINDS)
-def test_a_worker_takes_too_long(processes: Servers, tmp_path: Path, command: str) -> None:
-    """gunicorn ends a worker that takes longer than its `timeout` (SIGABRT): its lock is free."""
-    if "-k" in command:
-        pytest.skip("its workers say that they live while a request is served")
-    with holding(processes, tmp_path, f"{command} --timeout 1") as (server, _, ask):
-        hold = ask("hold")
-        first = held_by(tmp_path)
-        eventually(
-            lambda: ask("invoices").result(LIMIT) == "1\n"
-        )  # who waited for it took too long, too
-        assert hold.result(LIMIT) in (None, "500")
-        assert f"WORKER TIMEOUT (pid:{first})" in server.log
-
-
-@pytest.mark.explore
-@pytest.mark.parametrize("command", KINDS)
-def test_workers_are_recycled(processes: Servers, tmp_path: Path, command: str) -> None:
-    """`max_requests`: many workers come and go, each with a node of its own, and all numbers are there."""
-    with holding(processes, tmp_path, f"{command} --max-requests 3") as (_, url, _):
-        eventually(
-            lambda: answers(f"{url}/invoices", CLIENTS, 2) and len(pids(tmp_path)) >= 5, LIMIT
-        )
-    assert numbers(tmp_path) == list(range(1, len(numbers(tmp_path)) + 1))
-
-
 # --- What is refused, and what is said -------------------------------------------------------------------
-
-NAMED = """
-import locks
-locks.start("web@127.0.0.1")
-from web import app
-"""
-TELLS = "can't use node web@127.0.0.1 here: it belongs to the parent process; call locks.start(...) here"
-
-
-@pytest.mark.explore
-def test_a_name_is_one_process_only(processes: Servers, tmp_path: Path) -> None:
-    """Workers of a program that has named its node are told to start one of their own; a hook that does so helps."""
-    (tmp_path / "named.py").write_text(NAMED)
-    command = "gunicorn --preload -w 2 named:app"
-    with web(command, tmp_path, processes.environment()) as (server, url):
-        assert post(f"{url}/invoices") == "500"
-        eventually(lambda: TELLS in server.log)
-    (tmp_path / "gunicorn.conf.py").write_text(
-        'import locks\ndef post_worker_init(worker): locks.start(f"web{worker.age}@127.0.0.1")\n'
-    )
-    with web(command, tmp_path, processes.environment()) as (_, url):
-        assert [post(f"{url}/invoices") for _ in range(3)] == ["1\n", "2\n", "3\n"]
 
 
 @pytest.mark.explore

@@ -10,7 +10,7 @@ import pykka
 import pytest
 
 import locks
-from tests.cluster.nodes import A, B, Nodes, link, peer, until_connected, until_members
+from tests.cluster.nodes import A, B, Nodes, peer, until_connected, until_members
 from tests.helpers import LIMIT, eventually
 
 
@@ -102,17 +102,6 @@ def test_tell_and_ask(nodes: Nodes) -> None:
     assert ref.is_alive()
 
 
-def test_an_actor_of_pykka(nodes: Nodes) -> None:
-    """Pykka's own actors can be reached, too."""
-    a, b = nodes.meet(A, B)
-    plain = Plain.start()
-    b.register("plain", plain)
-    assert a.remote("plain", B).ask(1, timeout=5) == ("plain", 1)
-    plain.stop()
-    with pytest.raises(pykka.ActorDeadError):
-        a.remote("plain", B).ask(1, timeout=5)
-
-
 def test_references_in_messages(nodes: Nodes) -> None:
     """References can be sent: there they lead back, and who gets its own back has itself."""
     a, b = nodes.meet(A, B)
@@ -188,22 +177,6 @@ def test_who_takes_its_time_holds_up_nobody_else(nodes: Nodes, capfd: Any) -> No
     assert "by zero" not in capfd.readouterr().err
 
 
-def test_what_can_not_be_sent(nodes: Nodes) -> None:
-    """What has no term is refused where it is sent, and nothing is sent of it."""
-    a, b = nodes.meet(A, B)
-    actor = Echo.start()
-    b.register("echo", actor)
-    ref = a.remote("echo", B)
-    cycle: list[Any] = []
-    cycle.append(cycle)
-    for wrong in (object(), {1, 2}, float("nan"), "\ud800", cycle, (1, lambda: 0)):
-        with pytest.raises(locks.MisuseError):
-            ref.tell(wrong)
-        with pytest.raises(locks.MisuseError):
-            ref.ask(wrong, timeout=5)
-    assert ref.ask("told", timeout=5) == []
-
-
 def test_names(nodes: Nodes) -> None:
     """A name is taken while its actor lives, and only by one; those of locks' own are not given."""
     a, b = nodes.meet(A, B)
@@ -261,18 +234,6 @@ def test_monitors(nodes: Nodes) -> None:
         eventually(lambda: b.cluster.processes.registered("echo") is None)  # type: ignore[union-attr]
 
 
-def test_monitors_of_what_is_not_there(nodes: Nodes) -> None:
-    """Who does not exist is down at once, and so is who can't be reached."""
-    a, b = nodes.meet(A, B)
-    nobody = _down(a.remote("nobody", B))
-    eventually(lambda: nobody)
-    assert nobody[0][1] == "noproc"
-    nowhere = _down(a.remote("nobody", "nowhere@127.0.0.1"))
-    eventually(lambda: nowhere)
-    assert nowhere[0][1] == "noconnection"
-    del b
-
-
 def test_a_lost_connection_is_down(nodes: Nodes) -> None:
     """Whoever is behind a connection that breaks is down; a later monitor asks anew."""
     a, b = nodes.meet(A, B, mesh=False)
@@ -314,21 +275,6 @@ def test_a_pid_of_an_earlier_incarnation(nodes: Nodes) -> None:
     a_actor.stop()
 
 
-def test_a_monitor_that_is_cancelled(nodes: Nodes) -> None:
-    """Who has cancelled its monitor is told nothing."""
-    a, b = nodes.meet(A, B)
-    actor = Echo.start()
-    b.register("echo", actor)
-    ref = a.remote("echo", B)
-    told: list[Any] = []
-    cancelled = locks.actors.monitor(ref, told.append)
-    kept = _down(ref)
-    cancelled.cancel()
-    actor.stop()
-    eventually(lambda: kept)
-    assert told == []
-
-
 # --- Links --------------------------------------------------------------------------------------
 
 
@@ -353,24 +299,6 @@ def test_links(nodes: Nodes, dies: str) -> None:
     assert ends_here[0][1] == ends_there[0][1] == expected
 
 
-def test_a_normal_end_leaves_the_other(nodes: Nodes) -> None:
-    """Who ends normally takes nobody along."""
-    a, b = nodes.meet(A, B)
-    actor = Echo.start()
-    mine = Echo.start()
-    b.register("echo", actor)
-    a.register("mine", mine)
-    b.remote("mine", A).tell(actor)
-    (ref,) = eventually(lambda: mine.ask("told", timeout=5))
-    a.link(mine, ref)
-    assert ref.ask(1, timeout=5) == 1
-    reasons = _down(ref)
-    actor.stop()
-    eventually(lambda: reasons)
-    assert mine.ask("alive?", timeout=5) == "alive?"
-    mine.stop()
-
-
 def test_links_that_can_not_be(nodes: Nodes) -> None:
     """A thread can't be stopped, and so not be linked; nor can who is known by its name only."""
     a, _ = nodes.meet(A, B)
@@ -380,40 +308,6 @@ def test_links_that_can_not_be(nodes: Nodes) -> None:
     with pytest.raises(locks.errors.InvalidOption, match="can't link"):
         a.link(threading.current_thread(), a.remote("echo", B))
     mine.stop()
-
-
-def test_killing_from_another_node(nodes: Nodes) -> None:
-    """A reference with a pid can be killed and stopped; one with a name can't be."""
-    a, b = nodes.meet(A, B)
-    actor = Echo.start()
-    mine = Echo.start()
-    a.register("mine", mine)
-    b.remote("mine", A).tell(actor)
-    (ref,) = eventually(lambda: mine.ask("told", timeout=5))
-    reasons = _down(ref)
-    locks.actors.kill(ref, "enough")
-    eventually(lambda: reasons)
-    assert reasons == [(ref, "enough")]
-    with pytest.raises(locks.MisuseError, match="only its name is known"):
-        locks.actors.kill(a.remote("echo", B), "enough")
-    mine.stop()
-
-
-def test_nothing_is_left_of_what_is_over(nodes: Nodes) -> None:
-    """Calls and monitors that are over leave nothing behind on either side."""
-    a, b = nodes.meet(A, B)
-    actor = Echo.start()
-    b.register("echo", actor)
-    for number in range(20):
-        ref = a.remote("echo", B)
-        assert ref.ask(number, timeout=5) == number
-        locks.actors.monitor(ref, print).cancel()
-        with pytest.raises(pykka.ActorDeadError):
-            a.remote("nobody", B).ask(1, timeout=5)
-    here, there = (node.cluster.processes for node in (a, b))  # type: ignore[union-attr]
-    eventually(lambda: not here._calls and not here._monitors)
-    eventually(lambda: not there._monitored and not there._links)
-    assert link(a, B).closed is None
 
 
 def test_a_call_of_what_stays_is_not_monitored(nodes: Nodes) -> None:
@@ -441,3 +335,20 @@ def test_a_call_of_what_stays_is_not_monitored(nodes: Nodes) -> None:
     b.stop()
     eventually(lambda: len(told) == 2)
     assert told[1] == (False, "noconnection")
+
+
+def test_killing_from_another_node(nodes: Nodes) -> None:
+    """A reference with a pid can be killed and stopped; one with a name can't be."""
+    a, b = nodes.meet(A, B)
+    actor = Echo.start()
+    mine = Echo.start()
+    a.register("mine", mine)
+    b.remote("mine", A).tell(actor)
+    (ref,) = eventually(lambda: mine.ask("told", timeout=5))
+    reasons = _down(ref)
+    locks.actors.kill(ref, "enough")
+    eventually(lambda: reasons)
+    assert reasons == [(ref, "enough")]
+    with pytest.raises(locks.MisuseError, match="only its name is known"):
+        locks.actors.kill(a.remote("echo", B), "enough")
+    mine.stop()

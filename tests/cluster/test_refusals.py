@@ -6,7 +6,6 @@ import logging
 import shutil
 import socket
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,14 +13,12 @@ import pytest
 import locks
 from locks.otp.admission.strangers import LONGEST
 from locks.otp.bytes import etf
-from locks.otp.bytes.control import RegSend
 from locks.otp.bytes.frames import pack_reg_send, pack_send
 from locks.otp.bytes.terms import Atom, Pid, Reference
 from locks.otp.process.processes import CAST
+from locks.otp.tunnel.messages import TUNNELS
 from locks.wire.forms import LOCK_SERVER, OURS
-from locks.wire.messages import NOT_UNDERSTOOD
-from tests.cluster.nodes import A, B, C, Nodes, Stranger, Tx, peer
-from tests.cluster.peers import Peer
+from tests.cluster.nodes import A, B, C, Nodes, Stranger, link, peer
 from tests.helpers import eventually
 
 BAD = "bad@127.0.0.1"
@@ -96,30 +93,6 @@ def test_the_own_name(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
         lambda: _warnings(caplog, f"{A} can't connect to {B}: it answered not_allowed: {said}")
     )
     eventually(lambda: any(said in line for line in _warnings(caplog, f"{A} refused")))
-
-
-def test_who_has_disconnected_is_told_so(nodes: Nodes) -> None:
-    """The other node runs, and it is this program itself that keeps apart from it, until it connects again."""
-    a, b = nodes.meet(A, B)
-    tx = Tx(a)
-    assert a.disconnect(B)
-    with pytest.raises(
-        locks.CannotServe, match=f"{A} was told by disconnect\\(\\) to stay disconnected from {B}"
-    ):
-        tx.lock(("x",), [B])
-    assert a.connect(peer(b))
-    assert a.refusals == {}
-    tx.lock(("x",), [B])
-    tx.end()
-
-
-def test_disconnected_on_purpose(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    """A node that is kept apart is told so."""
-    a, b = nodes.start(A), nodes.start(B)
-    assert b.connect(peer(a))
-    a.disconnect(B)
-    said = f"it answered not_allowed: {A} was told by disconnect() to stay disconnected from {B}"
-    eventually(lambda: _warnings(caplog, f"{B} can't connect to {A}: {said}"))
 
 
 @pytest.mark.parametrize(
@@ -252,26 +225,17 @@ def test_a_message_of_a_newer_node_is_answered(
     assert a.nodes() == [B]
 
 
-def test_a_message_of_a_newer_node_to_an_agent_is_answered(nodes: Nodes) -> None:
-    """Likewise; that a message was not understood is not answered, or two nodes might never end."""
+def test_no_answer_for_others(nodes: Nodes) -> None:
+    """A node that answers what another one was asked loses its connection, and the answer is not taken."""
     a = nodes.start(A)
+    other, forger = nodes.client(a), nodes.client(a)
     assert a.cluster is not None
-    agent = a.spawn_agent()
-    newer = Peer(a.address, A)
-    to_agent = Pid(agent.id.created, A, a.cluster.distribution.creation)
-    answer = (OURS, NOT_UNDERSTOOD, Atom("newest"))
-    newer.frame(pack_send(to_agent, etf.encode((OURS, Atom("newest"), 1))))
-    newer.cast(answer[1:])
-    newer.cast((Atom("last"),))
-    answers = (message.message for message in newer.messages() if isinstance(message, RegSend))
-    told = [term[1] for term in answers_until(answers, Atom("last")) if term[0] == CAST]
-    assert told == [answer, (OURS, NOT_UNDERSTOOD, Atom("last"))]
-    agent.end_transaction()
-
-
-def answers_until(answers: Iterator[Any], last: Atom) -> Iterator[Any]:
-    """What a node says, up to its answer to a message of a kind."""
-    for term in answers:
-        yield term
-        if term[0] == CAST and term[1][-1] == last:
-            return
+    assert forger.cluster is not None
+    told: list[Any] = []
+    asked = (other.name, TUNNELS, "a question", lambda *answer: told.append(answer), True)
+    reference = a.turn.run(a.cluster.processes.call, *asked)
+    connection = link(forger, A)
+    answer = etf.encode((reference, "forged"))
+    forger.turn.run(forger.cluster.processes.send, a.cluster.processes.me, answer)
+    eventually(lambda: connection.closed)
+    assert not told

@@ -16,7 +16,7 @@ from locks.node.ports import Servers as Known
 from locks.otp.bytes.fields import BadMessage
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, NAMES, Servers
-from tests.helpers import eventually, free_port
+from tests.helpers import eventually
 from tests.warm import run_program
 
 HOLDER = """
@@ -69,31 +69,6 @@ def test_the_obvious_program_locks_for_all(processes: Servers) -> None:
         )
         assert int(after) > first
     finally:
-        holder.communicate(timeout=LIMIT)
-
-
-TRY = """
-import locks
-with locks.transaction() as tx:
-    try:
-        print(tx.write_lock(("accounts", "ann"), timeout=0))
-    except locks.LockTimeout:
-        print("not now")
-print(locks.Lock(("accounts", "ann")).acquire(blocking=False))
-"""
-
-
-def test_to_try_is_to_hear_what_the_servers_say(processes: Servers) -> None:
-    """Who does not want to wait gets what is free, though the servers are elsewhere, and nothing else."""
-    token, held = processes.run(TRY).split()
-    assert int(token)
-    assert held == "True"
-    holder = processes.program(HOLDER)
-    try:
-        holder.stdout.readline()
-        assert processes.run(TRY) == "not now\nFalse\n"
-    finally:
-        holder.kill()
         holder.communicate(timeout=LIMIT)
 
 
@@ -154,23 +129,6 @@ def test_what_is_watched_while_a_server_is_down(world: World) -> None:
         program.communicate(timeout=LIMIT)
 
 
-NAMED = """
-import os, warnings, locks
-warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on, of forks where there are threads
-locks.start("x@127.0.0.1")
-pid = os.fork()
-if pid == 0:
-    try:
-        locks.Lock(("a",)).acquire()
-    except locks.MisuseError as error:
-        print(error, flush=True)
-    locks.start("y@127.0.0.1")
-    print(locks.Lock(("a",)).acquire(), flush=True)
-    os._exit(0)
-os.waitpid(pid, 0)
-"""
-
-
 STAYS = """
 import sys, time, locks
 
@@ -227,59 +185,6 @@ def test_a_lost_server_is_a_warning_at_the_others(world: World) -> None:
     assert servers.processes[1].errors().count("lost the connection") == 1
 
 
-def test_a_forked_child_does_not_take_the_name_of_its_parent(processes: Servers) -> None:
-    """A name that the program gave itself is the parent's: the child is told to start a node of its own."""
-    told, acquired = processes.run(NAMED).splitlines()
-    assert told.startswith(
-        "can't use node x@127.0.0.1 here: it belongs to the parent process; call locks.start("
-    )
-    assert acquired == "True"
-
-
-@pytest.mark.slow
-def test_a_lock_needs_a_majority(processes: Servers) -> None:
-    """With one of three servers stopped it is granted; with two stopped it is not."""
-    one, two, _ = processes.processes
-    one.stop()
-    try:
-        assert processes.run(once()) == "held\n"
-        two.stop()
-        try:
-            assert "CannotServe" in processes.run(once(timeout=1))
-        finally:
-            two.go_on()
-    finally:
-        one.go_on()
-
-
-@pytest.mark.parametrize("some", [1, 2])
-def test_programs_with_other_servers_are_refused(processes: Servers, some: int) -> None:
-    """Two that share servers share all of them: otherwise each could have a majority of its own."""
-    said = processes.run(once(), processes.addresses[:some])
-    assert said.startswith("CannotServe")
-    there, here = ("", "") if some == 2 else (" and require='majority'", " and require='all'")
-    assert f"has the servers {', '.join(NAMES)}{there}, but" in said
-    assert f"started with the servers {', '.join(NAMES[:some])}{here}. Start" in said
-
-
-def test_a_wrong_cookie_is_said(processes: Servers, tmp_path: Path) -> None:
-    """The client's exception says which cookie is wrong, and where."""
-    other = tmp_path / "cookie"
-    other.touch(0o600)
-    other.write_text("another cookie of sixteen".replace(" ", "_"))
-    text = f"locks.start(cookie={other.read_text()!r})\n"
-    said = processes.run(once().replace("import locks\n", "import locks\n" + text))
-    assert said.startswith("CannotServe")
-    assert "cookie" in said
-
-
-def test_a_wrong_port_is_said(processes: Servers) -> None:
-    """A server that listens elsewhere is one that does not run, as far as the client can see."""
-    said = processes.run(once(timeout=5), [f"{NAMES[0]}:{free_port()}"])
-    assert said.startswith("CannotServe")
-    assert NAMES[0] in said
-
-
 def test_the_configuration_is_shown(processes: Servers, tmp_path: Path) -> None:
     """`locks config` says what is used, and from where; the environment comes before the file."""
     (tmp_path / "locks.toml").write_text('name = "x@127.0.0.1"\nservers = ["y@127.0.0.1:9"]\n')
@@ -305,18 +210,6 @@ def test_a_local_lock_among_others_is_logged_once(caplog: pytest.LogCaptureFixtu
         assert caplog.text.count(text) == 1
         assert "servers=[...]" in caplog.text
         assert "locks.HERE" in caplog.text
-    finally:
-        locks.stop()
-
-
-def test_a_local_lock_on_purpose_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """`servers=locks.HERE` says it once for the program."""
-    try:
-        node = locks.start("x@127.0.0.1", cookie="x" * 16, servers=locks.HERE)
-        with locks.Lock(("a",)):
-            pass
-        node.executor.call(bool)
-        assert "own lock table" not in caplog.text
     finally:
         locks.stop()
 

@@ -166,18 +166,3 @@ def test_a_fork_that_imports_locks_later_is_refused() -> None:
     """So do the processes of RQ, Airflow and PySpark: the parent never imports `locks`, and each child would have locks of its own."""
     done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=True)
     assert "it was forked from process" in done.stdout
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_children_of_multiprocess(tmp_path: Path, method: str) -> None:
-    """The copy of `multiprocessing` that pathos and mpire use: its children have their parent's servers, or are refused."""
-    pytest.importorskip("multiprocess", reason="not installed: pip install multiprocess")
-    code = HANDED.replace("import multiprocessing, sys", "import multiprocess, sys").replace(
-        "pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(method))",
-        "pool = multiprocess.get_context(method).Pool(1)",
-    )
-    code = code.replace("pool.submit(use, thing).result()", "pool.apply(use, (thing,))")
-    for servers, expected in (("local", "False"), ("", "no process would see the locks")):
-        lines = said(tmp_path, method, servers, code)
-        assert len(lines) == 6
-        assert all(expected in line for line in lines[:4])

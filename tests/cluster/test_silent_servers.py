@@ -229,20 +229,6 @@ def test_an_election_does_without_a_server_that_is_stopped(servers: Servers, ind
         assert sorted(hear(program) for program in programs) == ["following", "leader"]
 
 
-@first
-def test_a_leader_is_followed_while_a_server_is_stopped_later(servers: Servers, index: int) -> None:
-    """It may have relayed between the programs: these are connected by way of another one."""
-    programs = [servers.program(CANDIDATE) for _ in range(3)]
-    with running(list(programs)):
-        for program in programs:
-            say(program)
-        roles = [hear(program) for program in programs]
-        assert sorted(roles) == ["following", "following", "leader"]
-        with stopped(servers, index):
-            programs.pop(roles.index("leader")).kill()
-            assert sorted(hear(program) for program in programs) == ["following", "leader"]
-
-
 @pytest.mark.slow
 @first
 def test_commands_name_the_server_that_is_stopped(servers: Servers, index: int) -> None:

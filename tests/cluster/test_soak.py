@@ -8,15 +8,14 @@ from __future__ import annotations
 import random
 import socket
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from tests.cluster import soak
 from tests.cluster.harness import Address, Proxy
-from tests.cluster.soak_checks import Hold, Pause, overlaps, percentiles, violations
-from tests.helpers import eventually
-
-TICKTIME = 3.0
+from tests.cluster.soak import Hold, Pause, overlaps, violations
+from tests.helpers import EXPLORE, SEED, eventually
 
 
 def held(owner: str, token: int, begin: float, end: float, lock_id: int = 0) -> Hold:
@@ -28,32 +27,25 @@ def wrong(*holds: Hold, pauses: tuple[Pause, ...] = ()) -> list[str]:
     """What is wrong with these."""
     mixed = list(holds)
     random.Random(1).shuffle(mixed)
-    return violations(mixed, pauses, TICKTIME)
-
-
-def test_what_is_right() -> None:
-    """Tokens that rise, gaps between them, and several ids with tokens of their own."""
-    assert not wrong(held("a", 5, 1, 2), held("b", 9, 3, 4), held("a", 2, 1, 2, lock_id=1))
-    assert not wrong(held("a", 5, 1, 2), held("b", 9, 1.5, 3))  # a was cut off for a moment
+    return list(violations(mixed, pauses))
 
 
 @pytest.mark.parametrize(
     ("holds", "words"),
     [
+        ([held("a", 5, 1, 2), held("b", 9, 3, 4), held("a", 2, 1, 2, lock_id=1)], ""),
+        ([held("a", 5, 1, 2), held("b", 9, 1.5, 3)], ""),  # a was cut off for a moment
         ([held("a", 5, 1, 2), held("b", 4, 3, 4)], "with token 4; a had released it"),
-        ([held("a", 5, 1, 2), held("b", 5, 3, 4)], "with token 5; a had released it"),
         ([held("a", 5, 1, 9), held("b", 5, 3, 4)], "had token 5"),
         ([held("a", 5, 1, 2), held("b", 9, 3, 4), held("c", 7, 5, 6)], "b had released it"),
-        (
-            [held("a", 5, 1, 20), held("b", 6, 3, 21)],
-            "was told that it holds the lock 17.00 s after",
-        ),
+        ([held("a", 5, 1, 20), held("b", 6, 3, 21)], "that it holds the lock 17.00 s after"),
     ],
-    ids=["falls", "same", "same at once", "third", "two holders"],
+    ids=["two ids", "right", "falls", "same at once", "third", "two holders"],
 )
 def test_what_is_wrong_is_found(holds: list[Hold], words: str) -> None:
     """Each promise that is broken, in whatever order the holds are put down."""
-    assert any(words in each for each in wrong(*holds)), wrong(*holds)
+    found = wrong(*holds)
+    assert any(words in each for each in found) if words else not found, found
 
 
 def test_a_holder_that_was_paused() -> None:
@@ -64,53 +56,42 @@ def test_a_holder_that_was_paused() -> None:
     assert [round(seconds, 2) for *_, seconds in overlaps(two)] == [17.0]
 
 
-def test_percentiles() -> None:
-    """Of nothing there is nothing to say."""
-    assert percentiles([]) == {"count": 0}
-    assert percentiles(float(n) for n in range(1000)) == {
-        "count": 1000,
-        "p50": 500.0,
-        "p99": 990.0,
-        "max": 999.0,
-    }
-
-
 def test_the_faults_of_a_seed() -> None:
     """The same seed makes the same faults."""
 
     def drawn(seed: int) -> list[str]:
         made = soak.Soak.__new__(soak.Soak)
-        made.servers, made.workers = {"s1": 0.0, "s2": 0.0}, {"w1": 0.0}
-        pairs = [frozenset((server, "w1")) for server in made.servers]
-        made.links = dict.fromkeys(pairs)  # type: ignore[arg-type]
+        made.servers, made.workers = ["s1", "s2"], ["w1"]
+        links = {frozenset((server, "w1")): None for server in made.servers}
+        made.net = SimpleNamespace(links=links)  # type: ignore[assignment]
         chance = random.Random(seed)
         return [chance.choice(soak.FAULTS)(made, chance)[1] for _ in range(50)]
 
     assert drawn(3) == drawn(3) != drawn(4)
 
 
+@pytest.mark.slow
+def test_a_short_soak(capsys: pytest.CaptureFixture[str]) -> None:
+    """Some seconds of everything, with three servers and a mesh."""
+    given = ["--minutes", "0.1", "--servers", "3", "--strangers", "20", "--seed", str(SEED)]
+    assert soak.main(given) == 0
+    assert capsys.readouterr().out.count(" 0 violations") == 1
+
+
 @pytest.mark.explore
 def test_a_longer_soak(capsys: pytest.CaptureFixture[str]) -> None:
-    """Some seconds of everything, with three servers and with five."""
-    assert soak.main(["--minutes", "0.4", "--strangers", "100"]) == 0
-    assert capsys.readouterr().out.count("0 violations") == 2
-
-
-@pytest.mark.explore
-def test_a_bank_of_client_nodes(capsys: pytest.CaptureFixture[str]) -> None:
-    """Client nodes that are connected with three servers alone move money, for some seconds of faults."""
-    given = ["--minutes", "0.3", "--servers", "3", "--bank", "8", "--strangers", "20"]
-    assert soak.main(given) == 0
-    assert " 0 violations" in capsys.readouterr().out
+    """Longer, also with five servers and client nodes."""
+    minutes = "20" if EXPLORE else "0.5"
+    assert soak.main(["--minutes", minutes, "--seed", str(SEED)]) == 0
+    assert capsys.readouterr().out.count(" 0 violations") == 2
 
 
 @pytest.mark.explore
 def test_a_cheat_is_found(capsys: pytest.CaptureFixture[str]) -> None:
     """The soak can fail: one client that writes without a lock is found, with what was done when."""
-    given = ["--minutes", "0.1", "--servers", "3", "--strangers", "5", "--cheat"]
-    assert soak.main(given) == 1
+    assert soak.main(["--minutes", "0.1", "--servers", "3", "--strangers", "5", "--cheat"]) == 1
     found = capsys.readouterr().out
-    assert "cheat had token" in found or "/cheat" in found
+    assert "/cheat" in found
     assert "what was done when" in found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import resource
 import shutil
 import signal
 import sys
@@ -135,39 +134,6 @@ def test_a_file_with_a_wrong_byte_is_refused_or_has_all(file: Path) -> None:
     assert refused > 20
 
 
-WRITER = """
-import sys
-from pathlib import Path
-from locks.node.state import State
-from locks.core.facts import Mark
-state = State(Path(sys.argv[1]), "a@127.0.0.1")
-for number in range(len(state.marks), 1 << 30):
-    mark = Mark(("job", number, (1.5, b"x")), number + 1, 7, 1 << 60, "ann")
-    state.write([mark], ("a@127.0.0.1", "b@127.0.0.1", "c@127.0.0.1"), 0)
-    print(number, flush=True)
-"""
-
-
-def test_what_was_said_to_be_written_survives_kill_9(tmp_path: Path) -> None:
-    """At random moments, also while the file is made: all that was answered is there, in order, and the next one goes on."""
-    rng = random.Random(SEED)
-    file = tmp_path / "a.state"
-    last = -1
-    for _ in range(60 if EXPLORE else 6):
-        command = [sys.executable, "-c", WRITER, str(file)]
-        with Program(command) as writer:
-            for _ in range(rng.randrange(1, 30)):
-                last = int(writer.stdout.readline())
-            writer.kill()
-            said = writer.stdout.read().split()
-        last = int(said[-1]) if said else last
-        marks, servers = found(file)
-        assert marks == [mark(number) for number in range(len(marks))]
-        assert len(marks) in (last + 1, last + 2), "the last one may be there, and not be answered"
-        assert servers == SERVERS
-        last = len(marks) - 1
-
-
 def test_a_torn_journal(file: Path) -> None:
     """A write that was cut at any byte of the journal leaves what was there before, or the file is refused."""
     before = found(file)
@@ -289,31 +255,6 @@ def test_no_room_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert [each.lock_id for each in found(tmp_path / "a.state")[0]] == [("job",), long]
 
 
-@pytest.mark.explore
-def test_a_full_disk(servers: Keeping) -> None:
-    """Servers that can't write set no marks, and say so; locks go on; when there is room again, so does the work."""
-    eventually(lambda: remember(servers), limit=LIMIT)
-    limit = resource.RLIMIT_FSIZE
-    before = resource.getrlimit(limit)
-    assert run(servers, "--once", "job", "--", "true")[0] == 0
-    for index in (0, 1):
-        resource.prlimit(servers.processes[index].process.pid, limit, (4096, before[1]))
-    status, out, error = run(servers, "--once", "late", "--", "echo", "ran")
-    assert (status, out) == (123, "ran\n"), "nobody could know it before"
-    assert "can't write its state file" in error
-    status, out, error = run(servers, "--once", "--timeout", "1", "next", "--", "echo", "never")
-    assert (status, out) == (125, "")
-    assert "can't write its state file" in error
-    assert run(servers, "next", "--", "echo", "a lock")[:2] == (0, "a lock\n")
-    said = command(servers, "status").out
-    assert "a@127.0.0.1 can't write its state file, so it" in said
-    for index in (0, 1):
-        resource.prlimit(servers.processes[index].process.pid, limit, before)
-    eventually(lambda: run(servers, "--once", "again", "--", "true")[0] in (0, 122), limit=LIMIT)
-    assert run(servers, "--once", "job", "--", "echo", "never")[:2] == (122, "")
-    assert "can't write" not in command(servers, "status").out
-
-
 @pytest.mark.slow
 def test_a_server_with_a_damaged_file_does_not_start(servers: Keeping, tmp_path: Path) -> None:
     """It says what to do, with status 2; a client has no such file."""
@@ -328,3 +269,36 @@ def test_a_server_with_a_damaged_file_does_not_start(servers: Keeping, tmp_path:
         assert len(done.stderr.splitlines()) == 1
     code = f"import locks; locks.start(state={str(tmp_path / 'x')!r})"
     assert "is for lock servers, and this node is only a client" in servers.run(code)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from locks.node.state import State
+from locks.core.facts import Mark
+state = State(Path(sys.argv[1]), "a@127.0.0.1")
+for number in range(len(state.marks), 1 << 30):
+    mark = Mark(("job", number, (1.5, b"x")), number + 1, 7, 1 << 60, "ann")
+    state.write([mark], ("a@127.0.0.1", "b@127.0.0.1", "c@127.0.0.1"), 0)
+    print(number, flush=True)
+"""
+
+
+def test_what_was_said_to_be_written_survives_kill_9(tmp_path: Path) -> None:
+    """At random moments, also while the file is made: all that was answered is there, in order, and the next one goes on."""
+    rng = random.Random(SEED)
+    file = tmp_path / "a.state"
+    last = -1
+    for _ in range(60 if EXPLORE else 6):
+        command = [sys.executable, "-c", WRITER, str(file)]
+        with Program(command) as writer:
+            for _ in range(rng.randrange(1, 30)):
+                last = int(writer.stdout.readline())
+            writer.kill()
+            said = writer.stdout.read().split()
+        last = int(said[-1]) if said else last
+        marks, servers = found(file)
+        assert marks == [mark(number) for number in range(len(marks))]
+        assert len(marks) in (last + 1, last + 2), "the last one may be there, and not be answered"
+        assert servers == SERVERS
+        last = len(marks) - 1

@@ -1,4 +1,4 @@
-"""Commands in a terminal: who waits; narrow tables."""
+"""Commands in a terminal: a line says who waits for what; narrow tables."""
 
 from __future__ import annotations
 

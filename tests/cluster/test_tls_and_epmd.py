@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import ssl
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,17 +14,15 @@ from typing import IO, Any
 import pytest
 
 import locks
-from locks.metrics.collecting import Metrics
 from locks.otp.admission.handshake import Handshake
 from locks.otp.bytes.etf import encode
 from locks.otp.bytes.terms import Atom
-from locks.otp.links.tls import Tls
 from locks.otp.process.processes import Local
 from tests.cluster.conftest import Certify
-from tests.cluster.harness import COOKIE, ROOT, World, until_alive
-from tests.cluster.nodes import A, B, Nodes, Stranger, peer, until_connected, until_members
+from tests.cluster.harness import COOKIE, World, until_alive
+from tests.cluster.nodes import A, B, Nodes, peer, until_connected, until_members
 from tests.helpers import eventually, free_port
-from tests.otp.erlang import answers, port_mapper, running
+from tests.otp.erlang import port_mapper, running
 
 needs_openssl = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="no `openssl` command to make certificates with"
@@ -93,32 +89,6 @@ def test_a_certificate_for_another_host(nodes: Nodes, certify: Certify) -> None:
 
 
 @needs_openssl
-def test_a_newcomer_with_the_certificate_of_another_host(
-    nodes: Nodes, certify: Certify, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A certificate for one address does not do for a node of another one, unless one says otherwise."""
-    good = certify("ours", "127.0.0.1")
-    a = nodes.start(A, tls=good)
-    lenient = certify("ours", "elsewhere.example")._replace(check_hostname=False)
-    b = nodes.start(B, tls=lenient)
-    assert not b.connect(peer(a), timeout=0.4)
-    assert a.nodes() == []
-    eventually(lambda: "a certificate for elsewhere.example" in caplog.text)
-    c = nodes.start("c@127.0.0.1", tls=good._replace(check_hostname=False))
-    assert nodes.start("d@127.0.0.1", tls=lenient).connect(peer(c))
-
-
-@needs_openssl
-@pytest.mark.parametrize("plain_dials", [True, False])
-def test_tls_and_plain(nodes: Nodes, certify: Certify, plain_dials: bool) -> None:
-    """A node with TLS and one without do not get together, whoever dials."""
-    plain, secured = nodes.start(A), nodes.start(B, tls=certify("ours", "127.0.0.1"))
-    one, other = (plain, secured) if plain_dials else (secured, plain)
-    assert not one.connect(peer(other), timeout=0.4)
-    assert plain.nodes() == secured.nodes() == []
-
-
-@needs_openssl
 def test_no_certificate(nodes: Nodes, certify: Certify) -> None:
     """Who has the cookie, but no certificate, is not let in."""
     tls = certify("ours", "127.0.0.1")
@@ -138,55 +108,6 @@ def test_no_certificate(nodes: Nodes, certify: Certify) -> None:
     with pytest.raises(ssl.SSLError, match="certificate"):
         greet()
     assert a.nodes() == []
-
-
-@needs_openssl
-def test_the_first_words_come_with_the_end_of_the_tls_handshake(
-    nodes: Nodes, certify: Certify
-) -> None:
-    """What a peer sends along with the last bytes of its TLS handshake is not overlooked."""
-    tls = certify("ours", "127.0.0.1")
-    a = nodes.start(A, tls=tls)
-    stranger = Stranger(a.address)
-    side = Tls(tls.contexts()[0], False, "127.0.0.1")
-    data = b""
-    while not side.handshake(data):
-        stranger.send(side.outgoing())
-        data = stranger.socket.recv(16384)
-    shake = Handshake(name=B, creation=1, cookie=COOKIE, challenge=1, peer=A, length_size=4)
-    side.encrypt(shake.start()[0].data)  # type: ignore[union-attr]
-    stranger.send(side.outgoing())  # both in one
-    stranger.socket.settimeout(2)
-    answer = b""
-    while not answer:
-        answer = side.decrypt(stranger.socket.recv(16384))
-    assert answer.startswith(b"\0\0\0\x03sok")  # four bytes of length, as in OTP
-    stranger.close()
-
-
-@needs_openssl
-def test_other_addresses_demand_tls(nodes: Nodes, certify: Certify) -> None:
-    """A node may listen on all addresses with TLS, or with an explicit word."""
-    with pytest.raises(locks.errors.InvalidOption, match="open to the network"):
-        nodes.start(A, listen="0.0.0.0:0")
-    secured = nodes.start(A, listen="0.0.0.0:0", tls=certify("ours", "127.0.0.1"))
-    assert secured.address is not None
-    assert secured.address[0] == "0.0.0.0"
-    secured.stop()
-    assert nodes.start(A, listen=("0.0.0.0", 0), allow_plaintext=True).address
-
-
-@needs_openssl
-def test_when_a_certificate_expires(nodes: Nodes, certify: Certify) -> None:
-    """The node knows it of its own certificate, as OpenSSL reads it; there is a metric for it."""
-    tls = certify("ours", "127.0.0.1")
-    command = ["openssl", "x509", "-in", str(tls.certificate), "-noout", "-enddate"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    node = nodes.start(A, tls=tls)
-    assert node.cluster is not None
-    assert node.cluster.distribution.keys.expires == ssl.cert_time_to_seconds(said.strip()[9:])
-    samples = {name: value for name, _, value in Metrics(False, lambda: node)._samples(node)}
-    assert samples["locks_certificate_expires_seconds"] == node.cluster.distribution.keys.expires
 
 
 @needs_openssl
@@ -211,15 +132,6 @@ ECHO = """
         Loop()
     end,
     Loop().
-"""
-PING = """
-    Ping = fun Ping() ->
-        case net_adm:ping('{}') of
-            pong -> io:format("~p~n", [nodes()]);
-            pang -> timer:sleep(50), Ping()
-        end
-    end,
-    io:put_chars("ready\\n"), Ping(), receive after infinity -> ok end.
 """
 
 
@@ -264,22 +176,6 @@ def test_we_connect_to_otp_with_tls(
                 assert heard.pop() == (Atom("echo"), size * "x")
 
 
-@needs_openssl
-@needs_epmd
-@needs_otp_with_tls
-def test_otp_connects_to_us_with_tls(
-    nodes: Nodes, certify: Certify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A node of OTP with TLS (`inet_tls`) finds us and connects."""
-    tls = certify("ours", "127.0.0.1")
-    with port_mapper() as mapper:
-        monkeypatch.setenv("ERL_EPMD_PORT", str(mapper))
-        a = nodes.start(A, tls=tls, epmd=True, mesh=False)
-        with erlang_with_tls(tmp_path, tls, PING.format(A)) as (_, output):
-            assert output.readline() == b"['a@127.0.0.1']\n"
-            until_connected(a, "otp@127.0.0.1")
-
-
 # --- With epmd ----------------------------------------------------------------------------------
 
 
@@ -301,67 +197,8 @@ def test_epmd(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
         until_members(a, B)
 
 
-@needs_epmd
-def test_epmd_that_goes_away(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node registers again with an epmd that comes back."""
-    port = free_port()
-    monkeypatch.setenv("ERL_EPMD_PORT", str(port))
-    monkeypatch.setattr("locks.otp.names.port_mapper.PAUSE", 0.05)
-    command = ["epmd", "-address", "127.0.0.1", "-port", str(port)]
-    with running(command):
-        eventually(lambda: answers(port))
-        nodes.start(B, epmd=True)
-    with running(command):
-        eventually(lambda: answers(port))
-        a = nodes.start(A, epmd=True)
-        assert a.connect(B)
-
-
 def test_no_epmd(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an epmd a node that wants one does not start, and says what to do."""
     monkeypatch.setenv("ERL_EPMD_PORT", str(free_port()))
     with pytest.raises(locks.errors.OperatingError, match="epmd -daemon"):
         nodes.start(A, epmd=True)
-
-
-FORK = """
-import os, locks
-locks.start("forks@127.0.0.1", cookie="cookie-of-the-tests", epmd=True)
-child = os.fork()
-if child == 0:
-    os.read(0, 1)
-    os._exit(0)
-print(child, flush=True)
-os.read(0, 1)
-os._exit(0)
-"""
-
-
-@needs_epmd
-def test_a_forked_child_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that was killed gives its name free, though a forked child of it still runs."""
-    with port_mapper() as port:
-        environment = {**os.environ, "ERL_EPMD_PORT": str(port)}
-        program = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORK]
-        with subprocess.Popen(
-            program,
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline()  # there is a child
-            process.kill()
-            process.wait(10)
-            monkeypatch.setenv("ERL_EPMD_PORT", str(port))
-
-            def start() -> locks.node.Node | None:
-                try:
-                    return locks.start("forks@127.0.0.1", cookie="cookie-of-the-tests", epmd=True)
-                except locks.errors.OperatingError:
-                    return None
-
-            assert eventually(start)
-            locks.stop()

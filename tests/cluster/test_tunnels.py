@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
-import sys
-import threading
 from typing import Any
 
 import pykka
@@ -13,7 +10,7 @@ import pytest
 
 import locks
 from locks.otp.admission.handshake import Handshake, Send
-from locks.otp.bytes import control, etf
+from locks.otp.bytes import control
 from locks.otp.bytes.terms import Atom, Pid
 from locks.otp.options import NET_TICKTIME
 from locks.otp.tunnel import wishes
@@ -28,11 +25,9 @@ from locks.otp.tunnel.messages import (
     encode,
     unpack,
 )
-from tests.cluster.conftest import Certify
 from tests.cluster.harness import COOKIE
-from tests.cluster.nodes import A, B, Nodes, Stranger, Tx, link, peer
+from tests.cluster.nodes import A, B, Nodes, Stranger, link
 from tests.helpers import eventually
-from tests.warm import run_program
 
 X, Y, BAD = "x@127.0.0.1", "y@127.0.0.1", "bad@127.0.0.1"
 
@@ -95,63 +90,6 @@ def test_all_that_works_over_a_connection_works_over_a_tunnel(nodes: Nodes) -> N
     eventually(lambda: tunnels(server) == ends(x) == 0)
 
 
-def test_a_tunnel_changes_nothing_about_locks(nodes: Nodes) -> None:
-    """Client nodes at its ends are still in nobody's sight as lock servers."""
-    server = nodes.start(A)
-    x, y = pair(nodes, server)
-    assert x.alive == {X, A}
-    assert y.alive == {Y, A}
-    tx, other = Tx(x), Tx(y)
-    tx.lock(("k",), [A])
-    waits = other.ask(("k",), [A])
-    tx.end()
-    assert waits.result().status == "have_all_locks"
-    other.end()
-
-
-@pytest.mark.explore
-def test_many_clients_and_messages_at_one_time(nodes: Nodes) -> None:
-    """Six clients, each connected with each, ask each other from threads; nothing is mixed up."""
-    servers = nodes.meet(A, B)
-    made = [nodes.client(*servers, name=f"c{number}@127.0.0.1") for number in range(6)]
-    for number, one in enumerate(made):
-        one.register("echo", Echo.start())
-        for other in made[:number]:
-            assert one.connect(other.name)
-    wrong: list[Any] = []
-
-    def ask(one: locks.node.Node, other: locks.node.Node) -> None:
-        there = one.remote("echo", other.name)
-        for number in range(20):
-            message = (one.name, number, "x" * (number * 4000))
-            if there.ask(message) != message:
-                wrong.append(message)
-
-    threads = [
-        threading.Thread(target=ask, args=(one, other))
-        for one in made
-        for other in made
-        if one is not other
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-    assert sum(map(tunnels, servers)) == 15
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="no `openssl` command")
-def test_with_tls_to_the_server(nodes: Nodes, certify: Certify) -> None:
-    """TLS is between each end and the server."""
-    tls = certify("ours", "127.0.0.1")
-    server = nodes.start(A, tls=tls)
-    x, y = nodes.client(server, name=X, tls=tls), nodes.client(server, name=Y, tls=tls)
-    assert x.connect(Y)
-    y.register("echo", Echo.start())
-    assert x.remote("echo", Y).ask("hello") == "hello"
-
-
 # --- Finding a way --------------------------------------------------------------------------------
 
 
@@ -172,28 +110,6 @@ def test_when_the_server_is_lost_there_is_a_tunnel_over_another_one(nodes: Nodes
     assert x.remote("echo", Y).ask("hello") == "hello"
 
 
-def test_a_server_that_only_one_of_them_can_reach_is_no_way(nodes: Nodes) -> None:
-    """The one that both can reach is found."""
-    one, two, three = nodes.meet(A, B, "c@127.0.0.1")
-    x, _ = nodes.client(one, two, name=X), nodes.client(two, three, name=Y)
-    assert x.connect(Y)
-    assert link(x, Y).relay == B
-
-
-def test_no_way_is_told(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    """By `refusals`, with what each server says; not in the log, for the node may just not be there."""
-    one, two = nodes.start(A, mesh=False), nodes.start(B, mesh=False)
-    x = nodes.client(one, name=X)
-    nodes.client(two, name=Y)
-    assert not x.connect(Y, timeout=0.3)
-    why = x.refusals[Y]
-    assert "no server of this node relays to it" in why
-    assert f"{A}: it is not connected to the relay" in why
-    assert "no server of this node relays to it" not in caplog.text
-    assert x.connect(peer(two))
-    eventually(lambda: Y in x.nodes(hidden=True))
-
-
 def test_over_two_servers(nodes: Nodes) -> None:
     """If the two have none in common, their servers lead to each other; the loss of either ends it."""
     one, two = nodes.meet(A, B)
@@ -210,24 +126,6 @@ def test_over_two_servers(nodes: Nodes) -> None:
     eventually(lambda: len(downs) == 1)
     eventually(lambda: tunnels(one) == ends(x) == 0)
     echo.stop()
-
-
-def test_others_need_an_address(nodes: Nodes) -> None:
-    """Only client nodes open tunnels: from a server, a name without a port is still an error."""
-    server = nodes.start(A)
-    with pytest.raises(locks.errors.InvalidOption, match="name@host:port"):
-        server.connect(Y)
-
-
-def test_disconnecting_closes_the_tunnel_and_keeps_apart(nodes: Nodes) -> None:
-    """As with any connection; until `connect` is called again."""
-    server = nodes.start(A)
-    x, y = pair(nodes, server)
-    assert x.disconnect(Y)
-    eventually(lambda: y.nodes(hidden=True) == [] and tunnels(server) == 0)
-    assert not y.connect(X, timeout=0.3)
-    assert "stay disconnected" in y.refusals[X]
-    assert x.connect(Y)
 
 
 def test_silence_is_judged_by_the_server(nodes: Nodes) -> None:
@@ -279,21 +177,6 @@ def test_a_wish_connects_and_its_end_disconnects(
     eventually(lambda: x.nodes(hidden=True) == y.nodes(hidden=True) == [])
     assert Y not in x.cluster.distribution.addresses
     eventually(lambda: tunnels(server) == 0)
-
-
-def test_whom_the_program_has_named_stays_connected(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """When a wish ends, too."""
-    monkeypatch.setattr(wishes, "LINGER", 0.01)
-    server = nodes.start(A)
-    x, _ = pair(nodes, server)
-    assert x.cluster is not None
-    made = x.cluster.wishes
-    x.turn.run(made.set, "one", {Y, "z@127.0.0.1"})
-    x.turn.run(made.set, "one", ())
-    eventually(lambda: "z@127.0.0.1" not in x.refusals and not made._asked)
-    assert x.nodes(hidden=True) == [Y]
 
 
 # --- Those who do what they must not ----------------------------------------------------------------
@@ -382,63 +265,4 @@ def test_a_crowd_of_tunnels_is_refused(nodes: Nodes) -> None:
         logging.getLogger("locks").setLevel(logging.NOTSET)
 
 
-def test_client_nodes_do_not_relay(nodes: Nodes) -> None:
-    """Nobody is served there."""
-    server = nodes.start(A)
-    x, y = pair(nodes, server)
-    assert x.cluster is not None
-    assert y.cluster is not None
-    x.turn.run(x.cluster.processes.send_named, Y, RELAY, encode(Open(X, 9, A)))
-    y.register("echo", Echo.start())
-    assert x.remote("echo", Y).ask("hello") == "hello"
-    assert tunnels(y) == 0
-
-
-def test_a_stray_message_is_ignored(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    """It is of a kind that is not known here."""
-    server = nodes.start(A)
-    x, _ = pair(nodes, server)
-    assert x.cluster is not None
-    x.turn.run(x.cluster.processes.send_named, A, RELAY, etf.encode((Atom("x"), 1)))
-    eventually(lambda: "is not about a tunnel" in caplog.text)
-    assert x.nodes(hidden=True) == [Y]
-
-
 # --- Fork -------------------------------------------------------------------------------------------
-
-FORK = """
-import os, sys, time, locks
-server, other = sys.argv[1:]
-node = locks.start("forks@127.0.0.1", cookie="cookie-of-the-tests", peers=[server], mesh=False)
-assert node.await_nodes([server.split(":")[0]], timeout=30)
-assert node.connect(other, timeout=30)
-read, write = os.pipe()
-child = os.fork()
-if child == 0:
-    found = []
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            found.append(os.readlink(f"/proc/self/fd/{fd}"))
-        except OSError:
-            continue
-    os.write(write, repr([each for each in found if each.startswith("socket:")]).encode())
-    os._exit(0)
-print(os.read(read, 10000).decode())
-assert node.remote("echo", other).ask("hello") == "hello", "the parent's connection was closed"
-locks.stop()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("patched", [False, True])
-def test_a_forked_child_holds_no_tunnel(nodes: Nodes, patched: bool) -> None:
-    """A forked child lets go of all sockets; those of the parent go on."""
-    server = nodes.start(A)
-    y = nodes.client(server, name=Y)
-    y.register("echo", Echo.start())
-    script = ("from gevent import monkey; monkey.patch_all()\n" if patched else "") + FORK
-    done = run_program(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script, peer(server), Y]
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[]"

@@ -10,7 +10,6 @@ import pykka
 import pytest
 
 import locks
-from locks.core.messages import ToAgent
 from locks.node.peers import cluster as cluster_module
 from locks.otp.bytes import etf
 from locks.otp.bytes.etf import EncodeError
@@ -94,27 +93,6 @@ def test_a_name_that_no_process_can_have(nodes: Nodes, name: str) -> None:
     check_alive(a, b, news)
 
 
-def test_asking_an_actor_elsewhere_to_exit(nodes: Nodes) -> None:
-    """Whatever is given as the reason."""
-    a, b = nodes.meet(A, B)
-    news = News(a, b)
-    actor = Client.start()
-    b.register("client", actor)
-    sent: list[Any] = []
-    receiver = Client.start()
-    a.register("receiver", receiver)
-    for reason in (WRONG, object(), ["x" * 10**6] * 20, b"x" * 2**24):
-        b.remote("receiver", A).tell(actor)
-        sent = eventually(lambda: receiver.ask(lambda self: list(self.told)))
-        ref = sent[-1]
-        assert isinstance(ref, locks.node.RemoteRef)
-        ref.kill(reason)
-        eventually(lambda actor=actor: not actor.is_alive())  # type: ignore[misc]
-        actor = Client.start()
-        receiver.ask(lambda self: self.told.clear())
-    check_alive(a, b, news)
-
-
 def test_a_message_to_an_actor_that_is_too_large(nodes: Nodes) -> None:
     """The sender is told so; the connection, and all locks over it, stay."""
     a, b = nodes.meet(A, B)
@@ -176,31 +154,6 @@ def test_a_message_that_can_not_be_sent_all_the_same(
     eventually(lambda: "can't be sent" in caplog.text)
     waiting.end()
     bystander.end()
-    check_alive(a, b, news)
-
-
-def test_an_effect_that_can_not_be_sent(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    """It is dropped and logged; whoever has the turn, and has nothing to do with it, is not told."""
-    a, b = nodes.meet(A, B)
-    news = News(a, b)
-    dispatch = a._dispatch
-
-    def fails(agent: Any, message: Any) -> None:
-        raise EncodeError("it has no term")
-
-    assert a.cluster is not None
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(a.cluster, "to_agent", fails)
-        tx = Tx(b)
-        with pytest.raises(locks.LockTimeout):
-            tx.lock(X, [A], timeout=0.5)
-        own = Tx(a)
-        own.lock(("y",), [A], timeout=20)
-        own.end()
-    tx.end()
-    assert not dispatch.torn
-    eventually(lambda: ": it has no term" in caplog.text)
-    assert ToAgent.__name__ in caplog.text
     check_alive(a, b, news)
 
 

@@ -6,18 +6,16 @@ import random
 import threading
 from typing import Any
 
-import gevent
 import pytest
 
 import locks
-from locks.api import watch_on
 from locks.node.views import sender as view_sender
 from locks.otp.bytes.control import RegSend, Send
 from locks.otp.bytes.terms import Atom, Pid
 from locks.wire import pages
 from tests.cluster.nodes import A, B, C, News, Nodes, Stranger, until_connected
 from tests.cluster.test_clients import program_of
-from tests.helpers import LIMIT, SEED, eventually
+from tests.helpers import SEED, eventually
 
 TABLE = ("t",)
 CAST, OURS = Atom("$gen_cast"), Atom("$locks")
@@ -128,40 +126,6 @@ def test_a_reader_that_takes_nothing_in_costs_little(nodes: Nodes) -> None:
     reader.close()
 
 
-def test_readers_of_one_id_share_the_work(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For 50 watchers each request, and each page of changes, is encoded once."""
-    counted = {"terms": 0, "pages": 0}
-    term, content = pages.contender_term, pages.pack_content
-
-    def counting_term(contender: Any) -> Any:
-        counted["terms"] += 1
-        return term(contender)
-
-    def counting_content(*args: Any) -> Any:
-        counted["pages"] += 1
-        return content(*args)
-
-    monkeypatch.setattr(pages, "contender_term", counting_term)
-    monkeypatch.setattr(pages, "pack_content", counting_content)
-    b = nodes.start(B)
-    agent = b.spawn_agent()
-    agent.lock_all(wanted(*range(250)), 20)
-    reader = Reader(b)
-    for number in range(5, 55):
-        reader.watch("t", number=number)
-    eventually(lambda: len(readings(b)) == 50 and all(each.sent == 1 for each in readings(b)))
-    for number in (1, 2, 3):
-        for reading in readings(b):
-            reader.cast(Atom("taken"), reading.id, number)
-        eventually(lambda n=number: all(each.sent >= min(n + 1, 3) for each in readings(b)))  # type: ignore[misc]
-    assert counted["terms"] == 250
-    before = counted["pages"]
-    agent.lock_all(wanted("one more"), 20)
-    eventually(lambda: all(not each.due for each in readings(b)))
-    assert counted == {"terms": 251, "pages": before + 1}
-    reader.close()
-
-
 def test_watchers_of_one_node_share_a_reading(nodes: Nodes) -> None:
     """There is one for each id that is watched there; each watcher is told, also the late ones."""
     a, b = nodes.meet(A, B)
@@ -184,21 +148,6 @@ def test_watchers_of_one_node_share_a_reading(nodes: Nodes) -> None:
     eventually(lambda: readings(b) == [])
     assert [len(views) for views in told[1:]] == [2] * 4
     assert b.server.watchers(TABLE) == []
-
-
-def test_who_watches(nodes: Nodes) -> None:
-    """`watchers` names those on other nodes, too."""
-    a, b = nodes.meet(A, B)
-    own: list[locks.values.View] = []
-    with program_of(a):
-        locks.watch(TABLE, [B], watcher=print)
-    eventually(lambda: readings(b))
-    with program_of(b):
-        locks.watch(TABLE, watcher=own.append)
-        here, there = locks.watchers(TABLE)
-        assert here == own.append
-        assert isinstance(there, Pid)
-        assert there.node == A
 
 
 @pytest.mark.parametrize("items", [1, 3, 100])
@@ -300,55 +249,3 @@ def test_a_queue_that_is_not_answered(nodes: Nodes, monkeypatch: pytest.MonkeyPa
         thread.join()
         assert isinstance(done[0], locks.errors.NodeNotRunning)
         assert a.cluster.views._once == {}
-
-
-def test_whether_a_lock_is_wanted_elsewhere(nodes: Nodes) -> None:
-    """Nobody asks for it, one does, or more than fit into an answer; a node that is lost is not asked."""
-    a, b = nodes.meet(A, B)
-    assert a.cluster is not None
-    views = a.cluster.views
-
-    def ask() -> bool | None:
-        told: list[bool | None] = []
-        a.turn.run(views.ask_whether_wanted, B, TABLE, told.append)
-        return eventually(lambda: told)[0]
-
-    assert ask() is False
-    agent = b.spawn_agent()
-    agent.lock_all(wanted(0), 20)
-    assert ask() is True
-    agent.lock_all(wanted(*range(150)), 20)
-    assert ask() is True
-    b.stop()
-    until_connected(a)
-    with pytest.raises(locks.errors.NodeNotRunning):
-        a.turn.run(views.ask_whether_wanted, B, TABLE, print)
-
-
-def test_a_page_that_comes_while_its_reader_stops(
-    nodes: Nodes, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is left unread without a word: the node's worker takes it in when no more work is accepted."""
-    a, b = nodes.meet(A, B)
-    views: list[locks.values.View] = []
-    watch_on(a, TABLE, (B,), views.append)
-    eventually(lambda: views)
-    arrived, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        arrived.set()
-        while not go_on.is_set():
-            gevent.sleep(0.001)
-
-    a.executor.run_soon(hold)
-    assert arrived.wait(LIMIT)
-    queued = len(a.executor._work)
-    b.spawn_agent().lock_all(wanted(1), LIMIT)
-    eventually(lambda: len(a.executor._work) > queued)
-    stopping = threading.Thread(target=a.stop)
-    stopping.start()
-    eventually(lambda: a.executor._stopping)
-    go_on.set()
-    stopping.join(LIMIT)
-    assert len(views) == 1
-    assert "a background task failed" not in caplog.text

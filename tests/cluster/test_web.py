@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
@@ -28,12 +27,6 @@ from tests.warm import Program
 MINE = ("accounts", "ann")
 
 
-def memory(process: int) -> int:
-    """How many MiB of memory a process has."""
-    (line,) = re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
-    return int(line) // 1024
-
-
 @pytest.fixture(scope="module")
 def processes() -> Iterator[Servers]:
     """A lock server: what several of them say together, explore tests look at, and those of commands."""
@@ -46,37 +39,6 @@ def all_processes(processes: Servers) -> Iterator[Web]:
     """A page that may end transactions."""
     with web(processes, "--allow-break", "--host", "locks.example.org") as page:
         yield page
-
-
-@pytest.mark.explore
-def test_a_page_shows_locks_and_deadlocks_as_they_come(world: World) -> None:
-    """By default: on loopback, without a token, read-only. Who holds is there, then gone; a deadlock stays."""
-    processes = Servers(world)
-    with web(processes) as page, Reader(page) as reader:
-        assert page.token == ""
-        first = reader.next()
-        assert first["state"]["cluster"]["enough"]
-        assert list(first["servers"]) == list(NAMES)
-        assert not first["locks"]
-        with running(processes, HOLDER.format(label="night", lock_id=MINE)) as (program,):
-            (row,) = reader.until(lambda picture: bool(picture["locks"]))["locks"].values()
-            assert (row["id"], row["mode"], row["held"]) == (list(MINE), "write", True)
-            agent = reader.picture["agents"][row["agent"]]
-            assert (agent["label"], agent["pid"]) == ("night", program.pid)
-            status, said = page.ask("POST", "/break", {"agent": row["agent"], "reason": "tired"})
-            assert (status, "can't end transactions" in said["error"]) == (403, True)
-            assert program.poll() is None
-        reader.until(lambda picture: not picture["locks"])
-        processes.run(RING)
-        reader.until(lambda picture: bool(picture["deadlocks"]))
-        card = [*reader.picture["deadlocks"].values()][-1]
-        assert {edge["waiter"]["client"].split(" (")[0] for edge in card["cycle"]} == {
-            "wants x",
-            "wants y",
-        }
-        told = re.sub(r" \(-c, pid \d+\)", "", locks(processes, "deadlocks").out)
-        assert card["steps"]
-        assert all(step in told for step in card["steps"])
 
 
 def test_a_transaction_is_ended_by_the_page(processes: Servers, all_processes: Web) -> None:
@@ -150,31 +112,6 @@ def test_a_page_that_reads_nothing_delays_nobody(all_processes: Web) -> None:
         with Reader(all_processes) as reader:
             for _ in range(2):
                 reader.next()
-
-
-@pytest.mark.explore
-def test_nothing_is_kept_for_pages_that_read_nothing(processes: Servers) -> None:
-    """Thirty of them, while a thousand locks come and go: the page's program does not grow, and another page is served."""
-    churn = """
-import locks
-print("ready", flush=True)
-while True:
-    with locks.transaction() as tx:
-        tx.lock_all([("row", n, "x" * 100) for n in range(1000)])
-"""
-    with ExitStack() as stack:
-        page = stack.enter_context(web(processes))
-        reader = stack.enter_context(Reader(page))
-        stack.enter_context(running(processes, churn))
-        for _ in range(30):
-            lazy = stack.enter_context(socket.create_connection(("127.0.0.1", page.port)))
-            lazy.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        sizes = []
-        for _ in range(25):
-            reader.next()
-            sizes.append(memory(page.pid))
-        print("MiB", sizes)
-        assert max(sizes[15:]) < sizes[14] + 20
 
 
 def test_too_many_pages_are_refused(processes: Servers, all_processes: Web) -> None:
@@ -337,3 +274,34 @@ def test_what_strangers_send_fills_no_log(
         assert sock.recv(12) == b"HTTP/1.1 400"
     assert [each for each in caplog.records if each.levelname != "DEBUG"] == []
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.explore
+def test_a_page_shows_locks_and_deadlocks_as_they_come(world: World) -> None:
+    """By default: on loopback, without a token, read-only. Who holds is there, then gone; a deadlock stays."""
+    processes = Servers(world)
+    with web(processes) as page, Reader(page) as reader:
+        assert page.token == ""
+        first = reader.next()
+        assert first["state"]["cluster"]["enough"]
+        assert list(first["servers"]) == list(NAMES)
+        assert not first["locks"]
+        with running(processes, HOLDER.format(label="night", lock_id=MINE)) as (program,):
+            (row,) = reader.until(lambda picture: bool(picture["locks"]))["locks"].values()
+            assert (row["id"], row["mode"], row["held"]) == (list(MINE), "write", True)
+            agent = reader.picture["agents"][row["agent"]]
+            assert (agent["label"], agent["pid"]) == ("night", program.pid)
+            status, said = page.ask("POST", "/break", {"agent": row["agent"], "reason": "tired"})
+            assert (status, "can't end transactions" in said["error"]) == (403, True)
+            assert program.poll() is None
+        reader.until(lambda picture: not picture["locks"])
+        processes.run(RING)
+        reader.until(lambda picture: bool(picture["deadlocks"]))
+        card = [*reader.picture["deadlocks"].values()][-1]
+        assert {edge["waiter"]["client"].split(" (")[0] for edge in card["cycle"]} == {
+            "wants x",
+            "wants y",
+        }
+        told = re.sub(r" \(-c, pid \d+\)", "", locks(processes, "deadlocks").out)
+        assert card["steps"]
+        assert all(step in told for step in card["steps"])

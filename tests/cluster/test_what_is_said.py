@@ -224,13 +224,3 @@ def test_what_is_said_otherwise_in_commands_is_said_somewhere() -> None:
         if path.name != "printing.py"
     )
     assert [text for text in IN_OPTIONS if text not in code] == []
-
-
-def test_the_old_option_for_servers_still_works(processes: Servers) -> None:
-    """`--server`, repeated, is `--servers` with commas; a warning says so."""
-    name = "x@127.0.0.1"
-    given = [f"--server={name}:{free_port()}", f"--server=y@127.0.0.1:{free_port()}"]
-    server = processes.world.server(name, arguments=given)
-    assert server.address
-    both = ",".join(each.partition("=")[2] for each in given)
-    assert f"locks node: --server is deprecated: use --servers {both};" in server.errors()

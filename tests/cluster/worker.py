@@ -18,19 +18,25 @@ if PATCHED:
 
     monkey.patch_all()
 
+import contextlib
 import json
 import logging
 import os
 import queue
+import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gevent
 
 import locks
-from tests.cluster.ledger import Ledger
+from tests.cluster.ledger import Broken, Ledger, Stale
+
+STUCK = 60.0  # seconds after which a client of the soak is stuck
 
 _printing = threading.Lock()
 _started = threading.Event()
@@ -178,9 +184,110 @@ class Client:
         """Nothing runs in the hub of the program's node for a while."""
         _node[0].executor.run_soon(time.sleep, seconds)
 
-    def work(self, path: str, until: float, **terms: Any) -> dict[str, int]:
-        """Read a number from the ledger under a lock, and write it back increased; over and over."""
-        return Ledger(path).work(until, **terms)
+    # --- The soak (`tests.cluster.soak`)
+
+    def toil(
+        self, folder: str, until: float, nodes: list[str], ids: int, seed: int, cheats: bool = False
+    ) -> dict[str, int]:
+        """Lock one or two of some ids by majority, increase their numbers with the tokens, release them; over and over.
+
+        Args:
+            folder: Where the numbers are, and where each hold is put down.
+            until: When to end, by `time.monotonic()`.
+            nodes: The lock servers.
+            ids: How many ids there are.
+            seed: For what is random.
+            cheats: Whether to take no lock, and somebody else's token: what is checked must find it.
+
+        Returns:
+            How often what has happened.
+        """
+        chance, counts = random.Random(seed), Counter[str]()
+        with Path(folder, f"holds-{os.getpid()}-{id(self)}").open("a") as file:
+            while time.monotonic() < until:
+                numbers = chance.sample(range(ids), chance.choice((1, 1, 2)))
+                hold = _cheat if cheats else _hold
+                for each in hold(chance, numbers, Path(folder), nodes, counts):
+                    file.write(json.dumps(each) + "\n")
+                    file.flush()
+                gevent.sleep(chance.random() * 0.05)
+        return dict(counts)
+
+    def lead(self, folder: str, nodes: list[str]) -> None:
+        """Stand for election from now on, and as the leader increase a number with the term."""
+        import locks_leader
+
+        name, ledger = f"{_node[0].name}/{os.getpid()}", Ledger(Path(folder, "led"))
+
+        def work(leadership: locks_leader.Leadership) -> None:
+            while not leadership.lost.wait(0.02):
+                with contextlib.suppress(locks.LocksError, Stale):
+                    leadership.ensure_leading()
+                    term = leadership.term
+                    ledger.write(term, name, ledger.read(term, name))
+
+        def stand() -> None:
+            while True:
+                election = locks_leader.Election("chief", policy="majority", nodes=nodes)
+                with contextlib.suppress(locks.LocksError):
+                    election.run(work)
+
+        threading.Thread(target=stand, daemon=True).start()
+
+
+def _hold(
+    chance: random.Random, numbers: list[int], folder: Path, nodes: list[str], counts: Counter[str]
+) -> list[dict[str, Any]]:
+    """Hold locks once; returns what to put down of each."""
+    asked, patience = time.monotonic(), chance.choice((1.0, STUCK))
+    node, owner = _node[0].name, ""
+    holds: list[dict[str, Any]] = []
+    try:
+        with locks.transaction(timeout=patience, await_nodes=chance.random() < 0.5) as tx:
+            had = {}
+            for number in numbers:
+                tx.lock(["soak", number], nodes=nodes, require="majority")
+                had[number] = time.monotonic()
+                gevent.sleep(chance.random() * 0.01)
+            tokens = {number: tx.token(["soak", number]) for number in numbers}
+            tx.ensure_held()
+            owner, sure = f"{node}/{tx.agent.id.created}", time.monotonic()
+            holds = [
+                {"lock_id": each, "owner": owner, "process": node, "token": tokens[each], "asked": asked, "had": had[each], "sure": sure}
+                for each in numbers
+            ]  # fmt: skip
+            for number in numbers:
+                ledger = Ledger(folder / f"ledger-{number}")
+                value = ledger.read(tokens[number], owner)
+                gevent.sleep(chance.random() * 0.01)
+                ledger.write(tokens[number], owner, value)
+            tx.ensure_held()
+            for hold in holds:
+                hold["sure"] = time.monotonic()
+        counts["held"] += 1
+    except locks.LocksError as error:
+        counts[type(error).__name__] += 1
+        if isinstance(error, locks.LockTimeout) and patience == STUCK:
+            return [{"broken": f"{node} has waited for {STUCK:g} s: {error}"}]
+    except Stale:
+        counts["refused"] += 1
+    except Broken as error:
+        return [{"broken": f"{owner}, ids {numbers}: {error}"}]
+    return [{**hold, "gone": time.monotonic()} for hold in holds]
+
+
+def _cheat(
+    chance: random.Random, numbers: list[int], folder: Path, nodes: list[str], counts: Counter[str]
+) -> list[dict[str, Any]]:
+    """Pretend to have locks, with the last token that was seen."""
+    now, node, found = time.monotonic(), _node[0].name, []
+    for number in numbers:
+        path = folder / f"ledger-{number}"
+        lines = path.read_text().splitlines() if path.exists() else []
+        token = max((int(line.split()[2]) for line in lines), default=1)
+        times = dict.fromkeys(("asked", "had", "sure", "gone"), now)
+        found.append({"lock_id": number, "owner": f"{node}/cheat", "process": node, "token": token, **times})  # fmt: skip
+    return found
 
 
 def main(kind: type[Client] = Client) -> None:

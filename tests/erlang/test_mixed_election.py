@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.erlang.test_election import ERLANG, PUT, Theirs
 
 import locks
 import locks_leader
 from locks.values import Atom
 from locks_leader import Behaviour, Caller, ElectionState
 from tests.erlang.erlang import Erlang
-from tests.erlang.test_election import ERLANG, PUT, Theirs
 from tests.helpers import eventually
 
 _elections = itertools.count(1)

@@ -8,7 +8,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import gevent
 import pytest
 
 from examples.kv_store import (
@@ -22,8 +21,8 @@ from examples.kv_store import (
     TxnLockTimeout,
 )
 from examples.kv_store.keys import LONGEST_KEY
-from examples.kv_store.storage import SMALL, Storage, checksum
-from locks.errors import InvalidOption, LocksError, MisuseError
+from examples.kv_store.storage import SMALL
+from locks.errors import InvalidOption, MisuseError
 from tests.examples.kv_oracle import LIMIT, content, put, waits
 from tests.helpers import EXPLORE, SEED, eventually
 
@@ -162,41 +161,6 @@ def test_each_part_of_a_row_is_checked(tmp_path: Path, statement: str) -> None:
         Store(path)
 
 
-@pytest.mark.parametrize("read", [lambda tx: tx.get("a"), lambda tx: tx.scan()])
-def test_values_are_checked_when_they_are_read(tmp_path: Path, read: object) -> None:
-    """Also after the file was opened; then nothing more is done with it."""
-    assert callable(read)
-    store = Store(str(tmp_path / "store.db"))
-    put(store, a="1")
-    store.storage._run("UPDATE versions SET value = '2'")
-    with pytest.raises(StoreFailed, match=r"'a' at .* is not as it was written"):
-        store.run(read)
-    with pytest.raises(StoreFailed, match="damaged"):
-        put(store, b="1")
-    store.close()
-
-
-def test_files_of_another_format_are_refused(tmp_path: Path) -> None:
-    """The first one had no checksums."""
-    path = str(tmp_path / "store.db")
-    with Store(path) as store:
-        store.storage._run("PRAGMA user_version = 0")
-    with pytest.raises(InvalidOption, match="format 0 and not 2"):
-        Store(path)
-
-
-def test_checksums_tell_rows_apart() -> None:
-    """No value is not the empty one; key and value are not run together."""
-    sums = [
-        checksum("a", None, 1),
-        checksum("a", "", 1),
-        checksum("", "a", 1),
-        checksum("a", "", 2),
-    ]
-    assert len(set(sums)) == 4
-    assert checksum("a", "b", 5) == checksum("a", "b", 2) + 3
-
-
 # --- Time limits ----------------------------------------------------------------------------------
 
 
@@ -219,17 +183,6 @@ def test_wait_has_a_limit(tmp_path: Path) -> None:
         other.put("a", "2")
         other.commit()
         assert content(store) == {"a": "2"}
-
-
-def test_run_does_not_repeat_what_has_waited_too_long(store: Store) -> None:
-    """It would only wait again."""
-    store.lock_timeout = 0.0
-    holder = store.begin()
-    holder.put("a", "1")
-    with pytest.raises(TxnLockTimeout):
-        store.run(lambda tx: tx.put("a", "2"))
-    assert list(store.active.values()) == [holder]
-    holder.commit()
 
 
 def test_transaction_has_a_limit() -> None:
@@ -260,27 +213,6 @@ def test_forgotten_transaction_is_aborted_by_who_waits_for_it(pool: ThreadPoolEx
             forgotten.get("b")
         other.commit()
         assert content(store) == {"a": "2"}
-
-
-def test_wait_ends_with_the_transaction(store: Store, pool: ThreadPoolExecutor) -> None:
-    """The time of the waiting one is over: it is told so, and not that a lock took too long."""
-    holder = store.begin()
-    holder.put("a", "1")
-    store.timeout = 0.05
-    tx = store.begin()
-    with pytest.raises(TransactionTimeout):
-        tx.put("a", "2")
-    with pytest.raises(TransactionTimeout):
-        tx.commit()
-    holder.commit()
-
-
-@pytest.mark.parametrize("limit", ["lock_timeout", "timeout"])
-@pytest.mark.parametrize("value", [-1, "1", float("nan")])
-def test_limits_are_times(limit: str, value: object) -> None:
-    """Anything else is refused before a file is touched."""
-    with pytest.raises(InvalidOption, match="not a number of seconds"):
-        Store("/no/such/folder/store.db", **{limit: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(10 if EXPLORE else 1))
@@ -338,27 +270,3 @@ def test_run_within_run_is_refused(store: Store) -> None:
     assert content(store) == {}
     store.run(lambda tx: tx.put("a", "3"))
     assert content(store) == {"a": "3"}
-
-
-def test_other_threads_greenlets_and_stores_may_run_meanwhile(
-    store: Store, pool: ThreadPoolExecutor
-) -> None:
-    """What is refused is only what waits for itself."""
-
-    def outer(tx: Transaction) -> None:
-        pool.submit(store.run, lambda other: other.put("b", "1")).result(LIMIT)
-        gevent.spawn(store.run, lambda other: other.put("c", "1")).get(timeout=LIMIT)
-        with Store() as second:
-            second.run(lambda other: other.put("d", "1"))
-        tx.put("a", "1")
-
-    store.run(outer)
-    assert content(store) == {"a": "1", "b": "1", "c": "1"}
-
-
-def test_storage_errors_are_ours() -> None:
-    """One root for all of them."""
-    for error in (StoreFailed, TransactionTimeout, TxnLockTimeout, InvalidOption):
-        assert issubclass(error, LocksError)
-    assert issubclass(TransactionTimeout, TimeoutError)
-    Storage(":memory:").close()

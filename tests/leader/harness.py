@@ -1,4 +1,4 @@
-"""Elections over nodes that are processes.
+"""Elections, and workers that share out groups, over nodes that are processes.
 
 A `Cluster` has a pool of processes, started when they are first needed and used by one test after the
 other. `Cluster.meet` gives a test so many of them, connected with each other and with nobody else.
@@ -11,32 +11,19 @@ import itertools
 import json
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from tests.cluster.harness import Answer, Worker, World
+from tests.cluster.ledger import Ledger
 from tests.helpers import LIMIT, eventually
 
-__all__ = [
-    "Cluster",
-    "Member",
-    "agreed",
-    "error_of",
-    "everybody",
-    "frames",
-    "frames_within",
-    "have",
-    "nobody_leads",
-    "settled_after",
-    "store",
-    "the_leader",
-    "until_quiet",
-]
-
+GROUPS = 12
 Info = dict[str, Any]
 
 
 class Member(Worker):
-    """A process with a node, and instances of elections."""
+    """A process with a node, instances of elections, and workers."""
 
     program = "tests.leader.worker"
 
@@ -51,9 +38,7 @@ def error_of(answer: Answer, kind: str) -> str:
 
 
 class Cluster:
-    """Processes that can be connected and parted; of a `kind`."""
-
-    kind = Member
+    """Processes that can be connected and parted."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -78,8 +63,7 @@ class Cluster:
         return self._members[:number]
 
     def _start(self, name: str) -> Member:
-        member = self.kind(name, peers=[], mesh=False, net_ticktime=2)
-        member.ask("watch")
+        member = Member(name, peers=[], mesh=False, net_ticktime=2)
         self.world.processes.append(member)
         return member
 
@@ -149,6 +133,11 @@ class Cluster:
         resource = resource or self.resource()
         _all([member.ask("stand", resource=resource, **options) for member in members])
         return resource
+
+    def hire(self, members: Sequence[Member], folder: Path, **options: Any) -> None:
+        """Two workers on each, which have shared out all groups when this returns."""
+        _all([member.ask("hire", path=str(folder), **options) for member in members])
+        even(members, 2 * len(members))
 
 
 def everybody(members: Iterable[Member], do: str, **arguments: Any) -> list[Any]:
@@ -229,31 +218,102 @@ def store(member: Member, key: str, value: Any = 1, timeout: float = 30) -> None
     assert member.do("leader_call", request=["store", key, value], timeout=timeout) == "ok"
 
 
-def settled_after(members: Sequence[Member], since: float) -> float:
-    """Seconds from a moment to the last change of who leads; members agree by now."""
-    journals = everybody(members, "journal")
-    last: float = max(event[0] for journal in journals for event in journal["events"])
-    return max(0.0, last - since)
-
-
 def frames(members: Sequence[Member]) -> int:
     """How many messages they have sent to other nodes."""
     return sum(everybody(members, "frames"))
 
 
-def frames_within(members: Sequence[Member], seconds: float) -> int:
-    """How many messages they send to other nodes within some time."""
-    before = frames(members)
-    time.sleep(seconds)  # what is measured is a rate
-    return frames(members) - before
-
-
-def until_quiet(members: Sequence[Member], seconds: float = 0.1, limit: float = LIMIT) -> None:
+def until_quiet(members: Sequence[Member], seconds: float = 0.5, limit: float = LIMIT) -> None:
     """Wait until none of them sends anything to another node for so long."""
-    eventually(lambda: frames_within(members, seconds) == 0, limit)
+    said = [-1, time.monotonic()]
+
+    def quiet() -> bool:
+        if said[0] != (now := frames(members)):
+            said[:] = [now, time.monotonic()]
+        return time.monotonic() - said[1] > seconds
+
+    eventually(quiet, limit)
 
 
 def show(members: Sequence[Member], values: Sequence[Any]) -> str:
     """What each one says."""
     each = {member.name: value for member, value in zip(members, values, strict=True)}
     return json.dumps(each, indent=1)
+
+
+# --- Workers that share out groups ------------------------------------------------------------
+
+
+def even(
+    members: Iterable[Member], workers: int | None = None, limit: float = LIMIT
+) -> dict[str, dict[str, int]]:
+    """Wait until the workers of these, so many, own all groups evenly; returns who owns what."""
+    members = list(members)
+    found: dict[str, dict[str, int]] = {}
+
+    def shared() -> bool:
+        found.clear()
+        for each in everybody(members, "owned"):
+            found.update(each)
+        groups = sorted(int(group) for owned in found.values() for group in owned)
+        counts = [len(owned) for owned in found.values()]
+        return (
+            groups == list(range(GROUPS))
+            and max(counts) - min(counts) <= 1
+            and workers in (None, len(found))
+        )
+
+    try:
+        eventually(shared, limit)
+    except AssertionError:
+        raise AssertionError(f"not even within {limit} s: {found}") from None
+    return found
+
+
+def leading(members: Sequence[Member]) -> tuple[Member, list[Member]]:
+    """The process in which the leader is, and the others."""
+
+    def find() -> Member | None:
+        leads = everybody(members, "leads")
+        return members[leads.index(True)] if leads.count(True) == 1 else None
+
+    leader = eventually(find)
+    assert leader is not None
+    return leader, [member for member in members if member is not leader]
+
+
+def written(members: Sequence[Member]) -> dict[str, Any]:
+    """What all workers of these processes have done."""
+    return {name: done for each in everybody(members, "done") for name, done in each.items()}
+
+
+def counted(done: dict[str, Any]) -> dict[str, int]:
+    """How writes went, all in all."""
+    found: dict[str, int] = {}
+    for _, counts in done.values():
+        for what, number in counts.items():
+            found[what] = found.get(what, 0) + number
+    return found
+
+
+def overlaps(done: dict[str, Any]) -> list[tuple[str, str, int]]:
+    """Pairs of workers that had a task of the same group at hand at the same time."""
+    tasks = sorted(
+        (begun, ended, group, name)
+        for name, (own, _) in done.items()
+        for begun, ended, group in own
+    )
+    found = []
+    last: dict[int, tuple[float, str]] = {}
+    for begun, ended, group, name in tasks:
+        until, other = last.get(group, (0.0, name))
+        if begun < until and other != name:
+            found.append((other, name, group))
+        if ended >= until:
+            last[group] = (ended, name)
+    return found
+
+
+def check_files(folder: Path) -> int:
+    """No write was lost, and tokens rise; returns how many writes there were."""
+    return sum(Ledger(folder / str(group)).check() for group in range(GROUPS))

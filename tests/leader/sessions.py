@@ -21,7 +21,7 @@ from locks.runtime.monitor import current_client
 from locks_leader.ownership import Participant
 from locks_leader.shell.agreements import Agreed
 from locks_leader.wire.ownership_messages import pack
-from tests.leader.owners import Diary
+from tests.leader.members import Diary
 
 __all__ = ["GROUPS", "World"]
 

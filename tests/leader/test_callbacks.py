@@ -51,27 +51,6 @@ class Sees(GDict):
         return super().handle_call(request, caller, election)
 
 
-class Noticing(GDict):
-    """Counts the messages that several notices in a row make."""
-
-    def handle_call(self, request: Any, caller: Any, election: ElectionState) -> Any:
-        if request != "notice":
-            return super().handle_call(request, caller, election)
-        instance: Any = election._instance
-        before = len(instance.actor_inbox)
-        for _ in range(3):
-            instance._notice()
-        return len(instance.actor_inbox) - before
-
-
-def test_one_notice_is_enough(nodes: Nodes) -> None:
-    """What happens before an instance looks needs no other notice; after that, the next one counts again."""
-    (node,) = nodes.meet(NAMES[0])
-    member = start_member(node, Noticing)
-    agreed([member])
-    assert [locks_leader.call(member.ref, "notice") for _ in range(3)] == [1, 1, 1]
-
-
 def monitored(by: locks.node.Node, member: Member) -> bool:
     """Whether a node monitors an instance of another one."""
     assert by.cluster is not None

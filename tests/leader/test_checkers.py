@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.leader.gdict import Journal
 from tests.leader.harness import leader_of
-from tests.leader.worker import Fence
 
 
 class Named:
@@ -66,17 +64,3 @@ def test_wrong_orders_of_callbacks(wrong: list[str]) -> None:
         journal.add(what, 1)
     with pytest.raises(AssertionError):
         journal.check()
-
-
-def test_the_fence(tmp_path: Path) -> None:
-    """It takes no smaller term than the last one, and none of two nodes."""
-    fence = Fence(str(tmp_path / "fence"))
-    writes = [(5, "a"), (5, "a"), (5, "b"), (4, "a"), (7, "b"), (5, "a")]
-    assert [fence.write(term, node) for term, node in writes] == [
-        "written",
-        "written",
-        "double",
-        "late",
-        "written",
-        "late",
-    ]

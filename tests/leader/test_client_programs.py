@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +12,10 @@ import locks_leader
 from locks.otp.admission.strangers import NoWay
 from locks.otp.tunnel import wishes
 from locks.otp.tunnel.tunnels import Tunnels
-from tests.cluster.harness import Server, WorkerError, World
+from tests.cluster.harness import Net, World
 from tests.cluster.nodes import Nodes, peer
 from tests.helpers import LIMIT, eventually
 from tests.leader.harness import Member as Program
-from tests.leader.harness import agreed as all_agree
-from tests.leader.harness import have as all_have
-from tests.leader.harness import store, the_leader
 from tests.leader.members import Member, agreed, have, nobody_leads, start_member
 
 SERVERS = [f"s{number}@127.0.0.1" for number in range(3)]
@@ -92,7 +87,7 @@ def test_the_new_leader_asks_for_the_states_of_client_programs(nodes: Nodes) -> 
     assert not third.journal.errors
 
 
-@pytest.mark.parametrize("lost", [0, 1, 2])
+@pytest.mark.parametrize("lost", [0, 2])
 def test_the_loss_of_one_server_changes_nothing_in_the_end(nodes: Nodes, lost: int) -> None:
     """Tunnels over it are made anew over the others; there is one leader, and the state is kept."""
     party = Party(nodes, 3)
@@ -106,7 +101,7 @@ def test_the_loss_of_one_server_changes_nothing_in_the_end(nodes: Nodes, lost: i
 
 
 def _written(member: Member, key: str) -> bool:
-    """Like `_stored`, by a member in this process."""
+    """Write something; a leader that is cut off meanwhile may have done it or not, and to write twice does no harm."""
     try:
         member.store(key)
     except locks_leader.LeaderDied:
@@ -263,124 +258,31 @@ def test_workers_on_client_nodes_share_groups_out(nodes: Nodes) -> None:
 # --- Processes --------------------------------------------------------------------------------------
 
 
-class Programs:
-    """Three servers and some client programs, each in a process of its own."""
-
-    def __init__(self, world: World, number: int, net_ticktime: float = 2) -> None:
-        self.world = world
-        self._ticktime = net_ticktime
-        self._count = 0
-        self.servers: list[Server] = []
-        for name in SERVERS:
-            peers = [server.peer for server in self.servers]
-            self.servers.append(world.server(name, peers, net_ticktime=net_ticktime))
-        self.members = [self.start() for _ in range(number)]
-
-    def start(self) -> Program:
-        """One more program."""
-        self._count += 1
-        made = Program(
-            f"c{self._count}@127.0.0.1",
-            peers=[server.peer for server in self.servers],
-            mesh=False,
-            listen=False,
-            net_ticktime=self._ticktime,
-        )
-        self.world.processes.append(made)
-        eventually(lambda: set(made.do("alive")) >= set(SERVERS))
-        return made
-
-    def stand(self, members: Iterable[Program]) -> None:
-        """Let them stand for election."""
-        for answer in [
-            member.ask("stand", resource="r", policy="majority", nodes=SERVERS)
-            for member in members
-        ]:
-            answer.get()
-
-
-@pytest.fixture
-def programs() -> Iterator[Programs]:
-    """Three servers and ten client programs."""
-    with World() as world:
-        yield Programs(world, 10)
-
-
-@pytest.mark.explore
-def test_the_leader_is_killed_again_and_again(programs: Programs, tmp_path: Path) -> None:
-    """SIGKILL of the leader's process, 20 times, with a new program each time: no state is lost, terms rise."""
-    path = str(tmp_path / "fence")
-    members = programs.members
-    programs.stand(members)
-    for member in members:
-        member.do("write", path=path)
-    content: dict[str, int] = {}
-    for number in range(20):
-        _, others = the_leader(members)
-        content[f"k{number}"] = 1
-        store(others[0], f"k{number}")
-        leader, members = the_leader(members)
-        leader.kill()
-        new = programs.start()
-        programs.stand([new])
-        new.do("write", path=path)
-        members = [*members, new]
-        all_agree(members)
-        all_have(members, **content)
-    assert Path(path + ".refused").read_text() == ""
-
-
-@pytest.mark.explore
-@pytest.mark.parametrize("lost", [0, 2])
-def test_a_server_is_killed(programs: Programs, lost: int) -> None:
-    """One of three: a leader is there, and all have what was written, before and after."""
-    members = programs.members
-    programs.stand(members)
-    all_agree(members)
-    store(members[0], "a")
-    programs.servers[lost].kill()
-    eventually(lambda: _stored(members[1], "b"))
-    all_agree(members)
-    all_have(members, a=1, b=1)
-
-
-def _stored(member: Program, key: str) -> bool:
-    """Write something; a leader that is cut off meanwhile may have done it or not, and to write twice does no harm."""
-    try:
-        store(member, key)
-    except WorkerError as error:
-        if "LeaderDied" not in str(error):
-            raise
-        return False
-    return True
-
-
-@pytest.mark.explore
+@pytest.mark.slow
 def test_a_stopped_program_delays_nobody(world: World) -> None:
-    """SIGSTOP of a candidate that stands last: leaders that are killed meanwhile are replaced at once.
+    """SIGSTOP of a candidate that stands last, and of a program that only looks on: leaders that are killed are replaced at once.
 
-    For `net_ticktime`, longer here than anybody waits, everybody still believes that it is there.
+    For `net_ticktime`, longer here than anybody waits, everybody still believes that they are there.
     """
-    programs = Programs(world, 6, net_ticktime=600)
-    *members, last = programs.members
+    names = [f"c{number}@127.0.0.1" for number in range(5)]
+    net = Net(world, SERVERS, names, net_ticktime=600, meshed=False, kind=Program)
+    *members, last, looks_on = (net.there[name] for name in names)
 
     def leads() -> list[Program]:
-        return [each for each in members if (led := each.do("led")) and led[-1][1]]
+        return [each for each in members if (led := each.do("led")) and led[-1]]
 
     for count, member in enumerate((*members, last), 1):  # each stands behind those before it
         member.do("run_for", name="job", nodes=SERVERS)
         eventually(
             lambda count=count: members[0].do("standing", name="job", nodes=SERVERS) == count  # type: ignore[misc]
         )
+    looks_on.stop()
     last.stop()
-    took = []
     while len(members) > 1:
         (leader,) = eventually(leads)
         members.remove(leader)
-        at = leader.kill()
-        (new,) = eventually(leads)
-        took.append(new.do("led")[-1][0] - at)
-    print(f"took {took}")
+        leader.kill()
+        eventually(leads)
     last.go_on()
     members.pop().kill()
     members.append(last)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import sys
 from typing import Any
 
-import gevent.event
 import pytest
 
 import locks
@@ -21,7 +19,7 @@ from locks_leader import (
     SurrenderTo,
     quorum,
 )
-from tests.cluster.nodes import Nodes, peer
+from tests.cluster.nodes import Nodes
 from tests.helpers import eventually
 from tests.leader.gdict import GDict
 from tests.leader.members import NAMES, Ref, agreed, have, join, nobody_leads, part, start_member
@@ -159,15 +157,6 @@ def test_what_followers_are_told(nodes: Nodes, outcome: Any, new: str, old: list
 # --- Several instances on a node ----------------------------------------------------------------
 
 
-def test_local_dict(nodes: Nodes) -> None:
-    """Three candidates on one node that is alone: what is written through one is found at each."""
-    node = nodes.start(NAMES[0])
-    members = [start_member(node) for _ in range(3)]
-    for number, member in enumerate(members):
-        member.store("a", number)
-        have(members, a=number)
-
-
 def test_several_candidates_and_workers_on_each_node(nodes: Nodes) -> None:
     """One leads, whatever their number; when it ends another one does, of the same node or not."""
     made = nodes.meet(*NAMES[:2], mesh=False)
@@ -187,29 +176,6 @@ def test_several_candidates_and_workers_on_each_node(nodes: Nodes) -> None:
         members.remove(leader)
     agreed([*members, *workers])
     have([*members, *workers], a=1)
-
-
-@pytest.mark.explore
-def test_many_newcomers_at_once(nodes: Nodes) -> None:
-    """A hundred who come while the leader is in `elected` are led one after the other, not one in another."""
-    node = nodes.start(NAMES[0])
-    all_there = gevent.event.Event()
-
-    class Waits(GDict):
-        def elected(self, election: ElectionState, newcomer: Ref | None) -> Any:
-            if newcomer is not None:
-                all_there.wait(10)
-            return ("content", {})
-
-    leader = start_member(node, Waits)
-    workers = [start_member(node, Waits, role="worker") for _ in range(120)]
-    limit = sys.getrecursionlimit()
-    try:
-        sys.setrecursionlimit(250)
-        node.executor.call(all_there.set)
-        agreed([leader, *workers])
-    finally:
-        sys.setrecursionlimit(limit)
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
@@ -235,16 +201,6 @@ def test_nothing_is_left_behind(nodes: Nodes, end: str) -> None:
         eventually(lambda node=node: locks.groups.which_groups(node=node) == [])  # type: ignore[misc]
 
 
-def test_elections_do_not_disturb_each_other(nodes: Nodes) -> None:
-    """Instances of different resources know nothing of each other, not even of prefixes."""
-    node = nodes.start(NAMES[0])
-    resources: list[Any] = ["r", ("r", 1), ("r",), 17, locks.values.Atom("r")]
-    members = [start_member(node, resource=resource) for resource in resources]
-    for member in members:
-        leader, _ = agreed([member])
-        assert leader.info.candidates == []
-
-
 def test_a_node_that_is_alone(nodes: Nodes) -> None:
     """An instance leads alone, and its node takes its end: calls to it fail, others are not needed."""
     node = nodes.start(NAMES[0])
@@ -255,51 +211,6 @@ def test_a_node_that_is_alone(nodes: Nodes) -> None:
 
 
 # --- Links that are lost at the wrong moment ----------------------------------------------------
-
-
-def test_a_link_that_is_lost_while_states_are_merged(nodes: Nodes) -> None:
-    """Whoever could not be asked for its state is not led before it was asked: nothing is lost.
-
-    The second node is the only one left that has the data; the first one is elected, and when it asks
-    for them the link is lost, and comes back before `elected` has returned.
-    """
-    first, second, third = (nodes.start(name, mesh=False) for name in NAMES[:3])
-    flaps: list[Ref | None] = []
-
-    class Flaps(GDict):
-        def elected(self, election: ElectionState, newcomer: Ref | None) -> Any:
-            if flaps:
-                return super().elected(election, newcomer)
-            flaps.append(newcomer)
-            first.disconnect(second.name)
-            second.disconnect(first.name)
-            outcome = super().elected(election, newcomer)
-            second.connect(peer(first), timeout=0)
-            first.connect(peer(second), timeout=0)
-            assert first.await_nodes([second.name], timeout=5)
-            return outcome
-
-    class GivesWay(GDict):
-        def elected(self, election: ElectionState, newcomer: Ref | None) -> Any:
-            outcome = super().elected(election, newcomer)
-            heirs = [ref for ref in election.candidates if getattr(ref, "node", "") == first.name]
-            return SurrenderTo(heirs[0]) if heirs else outcome
-
-    options: dict[str, Any] = {"policy": "majority", "nodes": NAMES[:3]}
-    assert third.connect(peer(second))
-    members = [start_member(node, GivesWay, **options) for node in (second, third)]
-    agreed(members)
-    members[0].store("k")
-    have(members, k=1)
-    third.stop()
-    nobody_leads(members[:1])
-    members[1] = start_member(first, Flaps, **options)
-    join(members[:1], members[1:])
-    eventually(lambda: flaps)
-    agreed(members)
-    have(members, k=1)
-    for member in members:
-        member.journal.check()
 
 
 # --- Who leads, seen from outside -----------------------------------------------------------------

@@ -11,10 +11,10 @@ import pytest
 import locks
 import locks_leader
 from locks.ownership import Backlog, NotOwner, OwnershipEnded
-from locks_leader import Ownership, quorum
+from locks_leader import Ownership
 from tests.cluster.nodes import Nodes
 from tests.helpers import eventually
-from tests.leader.owners import (
+from tests.leader.members import (
     GROUPS,
     NAMES,
     Diary,
@@ -54,13 +54,6 @@ def lost(*workers: Ownership) -> list[int]:
 
 
 # --- Coming and going -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_groups_are_shared_evenly(nodes: Nodes, policy: dict[str, Any]) -> None:
-    """Two workers on each of three nodes own two of twelve groups each."""
-    workers = staff(nodes, each=2, **policy)
-    assert [len(worker.owned()) for worker in workers] == [2] * 6
 
 
 def test_an_agreement_for_each_who_comes_or_goes(nodes: Nodes) -> None:
@@ -269,28 +262,6 @@ def test_a_task_at_hand_outlives_the_leader(nodes: Nodes) -> None:
     diary.check()
 
 
-def test_a_group_that_was_asked_back_by_a_leader_that_died(nodes: Nodes) -> None:
-    """The successor asks for it anew, if it is to move; it is let go once, after the task at hand."""
-    diary = Diary()
-    met = nodes.meet(*NAMES[:4], mesh=False)
-    first = hire(met[0], **diary.callbacks(0))
-    eventually(lambda: shared([first]))
-    second = hire(met[1], **diary.callbacks(1))
-    eventually(lambda: shared([first, second]))
-    assert leader_of([first, second]) is first
-    hands = [Hand(second, group) for group in sorted(second.owned())]
-    third = hire(met[2], **diary.callbacks(2))
-    eventually(lambda: len(second.owned()) == 4)  # two are asked back, and at hand
-    kill(first)
-    eventually(lambda: len(second.owned()) + len(third.owned()) == GROUPS)
-    for hand in hands:
-        hand.put_down()
-    eventually(lambda: shared([second, third]))
-    diary.events = [event for event in diary.events if event[0] > 0]
-    assert [what for worker, what, group in diary.events if worker == 1].count("lost") == 0
-    diary.check()
-
-
 def test_nothing_is_begun_without_a_leader(nodes: Nodes) -> None:
     """Cut off from all others, a worker begins nothing under "majority"; what it has at hand goes on."""
     workers = staff(nodes, **MAJORITY)
@@ -354,14 +325,6 @@ def test_workers_on_nodes_that_do_not_count(nodes: Nodes) -> None:
     eventually(lambda: not workers[3].owned())
     join(nodes.started[:3], nodes.started[3:])
     eventually(lambda: shared(workers))
-
-
-def test_a_quorum(nodes: Nodes) -> None:
-    """With `quorum(2)` a part of one begins nothing."""
-    workers = staff(nodes, policy=quorum(2))
-    part(nodes.started[:1], nodes.started[1:])
-    eventually(lambda: shared(workers[1:]))
-    eventually(lambda: not workers[0].owned())
 
 
 # --- What is refused ------------------------------------------------------------------------------

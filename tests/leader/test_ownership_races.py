@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from locks.errors import OperatingError
-from tests.helpers import EXPLORE, SEED
 from tests.leader.sessions import GROUPS, Place, World
 
 CHOICES = st.lists(st.integers(0, 1 << 16), max_size=150)
-PLAYS = 2_000 if EXPLORE else 120
 
 
 def play(choices: list[int], cuts: bool) -> None:
@@ -53,16 +50,6 @@ def test_tokens_tell_owners_apart(choices: list[int]) -> None:
     In the end each group has one owner, whose token is the largest that was ever used for it.
     """
     play(choices, cuts=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("turn", range(10 if EXPLORE else 1))
-@pytest.mark.parametrize("cuts", [False, True])
-def test_long_plays(cuts: bool, turn: int) -> None:
-    """The same for longer plays, which chance makes."""
-    chance = random.Random(SEED + turn)
-    for _ in range(PLAYS):
-        play([chance.randrange(1 << 16) for _ in range(chance.randrange(400))], cuts)
 
 
 # --- One by one -----------------------------------------------------------------------------------
@@ -114,41 +101,6 @@ def test_nobody_goes_on_before_all_have_reported() -> None:
     world.check_settled()
 
 
-def test_who_is_gone_is_not_waited_for() -> None:
-    """A candidate that dies before it has reported: the others go on without it."""
-    world = World()
-    for _ in range(3):
-        world.join()
-    world.elect("w0")
-    world.deliver("w0", "w1")
-    world.deliver("w1", "w0")
-    world.kill("w2")
-    assert not any(world.owned().values())
-    arrive(world)
-    world.check_settled()
-
-
-def test_a_release_on_its_way_to_a_leader_that_dies() -> None:
-    """It is lost with the leader, and the group was not reported: the next leader grants it."""
-    world, (_, second, _) = took_part(3)
-    for group in list(second.part.member.owned):
-        assert world.begin("w1", group)
-    world.join()
-    arrive(world)
-    (asked_back,) = second.part.member.leaving
-    world.end(second, asked_back)
-    world.take_in(second)
-    assert [what[1][0] for what in world.on_the_way("w1", "w0")] == ["groups_released"]
-    world.kill("w0")
-    world.elect("w2")
-    arrive(world)
-    world.diary.check()
-    world.check_settled()
-    assert ("lost", asked_back) in [
-        (what, group) for who, what, group in world.diary.events if who == 1
-    ]
-
-
 def test_what_an_older_session_says_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     """A grant, an order to let go, and a release that name a session which is over change nothing."""
     world, (first, second, _) = took_part(3)
@@ -188,27 +140,6 @@ def test_a_strange_message_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     assert world.owned() == before
 
 
-def test_without_a_session_no_message_is_acted_on() -> None:
-    """Whoever follows nobody is granted nothing, whatever session the message names."""
-    world = World()
-    world.join()
-    (place,) = world.places.values()
-    place.participant.handle_cast(("grant", None, 1, 0, [0], 7), place.election)
-    place.participant.handle_cast(("welcome", None, 1, 0), place.election)
-    assert world.owned() == {"w0": []}
-
-
-def test_a_leader_that_has_stepped_down_takes_its_workers_along() -> None:
-    """Those who followed it begin nothing until somebody leads them."""
-    world, (first, *_) = took_part(3)
-    world.step_down(first)
-    arrive(world)
-    assert not any(world.owned().values())
-    world.elect("w1")
-    arrive(world)
-    world.check_settled()
-
-
 @pytest.mark.parametrize("next_leader", ["w1", "w2"])
 def test_a_leaver_tells_the_next_leader(next_leader: str) -> None:
     """It has a task at hand when its leader dies: its other groups need not wait for that task.
@@ -245,17 +176,6 @@ def test_a_callback_of_the_leader_that_fails() -> None:
         world.take_in(leader)
     sent = [message[1][0] for other in ("w1", "w2") for message in world.on_the_way("w0", other)]
     assert "revoke" in sent
-
-
-def test_who_loses_sight_of_the_leader_begins_nothing() -> None:
-    """It goes on when it is led again."""
-    world, (_, second) = took_part(2)
-    world.cut("w0", "w1")
-    world.deliver("w0", "w1")
-    assert not second.part.member.owned
-    world.heal("w0", "w1")
-    arrive(world)
-    world.check_settled()
 
 
 def test_an_agreement_that_is_older_than_a_report() -> None:

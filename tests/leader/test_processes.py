@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.ledger import Ledger
 from tests.helpers import eventually
 from tests.leader.harness import (
     Cluster,
@@ -16,10 +17,12 @@ from tests.leader.harness import (
     agreed,
     error_of,
     everybody,
+    frames,
     have,
     nobody_leads,
     store,
     the_leader,
+    until_quiet,
 )
 
 
@@ -34,7 +37,7 @@ def settle(cluster: Cluster, number: int, **options: Any) -> list[Member]:
 # --- The original's cases -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [2, 3, 4, 5])
+@pytest.mark.parametrize("number", [2, 5])
 def test_gdict_all_nodes(cluster: Cluster, number: int) -> None:
     """All nodes see what one of them has written."""
     members = cluster.meet(number)
@@ -43,17 +46,7 @@ def test_gdict_all_nodes(cluster: Cluster, number: int) -> None:
     have(members, a=1)
 
 
-def test_gdict_simple_netsplit(cluster: Cluster) -> None:
-    """Each of two nodes that are parted elects its own leader; when they meet there is one again."""
-    a, b = members = settle(cluster, 2)
-    cluster.part([a], [b])
-    agreed([a])
-    agreed([b])
-    cluster.join(members)
-    agreed(members)
-
-
-@pytest.mark.parametrize("number", [3, 4, 5])
+@pytest.mark.parametrize("number", [3, 5])
 def test_gdict_netsplit(cluster: Cluster, number: int) -> None:
     """Two nodes and the others begin apart, and write; when they meet, both writes are everywhere."""
     members = cluster.meet(number)
@@ -71,7 +64,7 @@ def test_gdict_netsplit(cluster: Cluster, number: int) -> None:
     have(members, a=1, b=2)
 
 
-@pytest.mark.parametrize("number", [2, 3, 4, 5])
+@pytest.mark.parametrize("number", [4])
 def test_start_incremental(cluster: Cluster, number: int) -> None:
     """Nodes join one by one: each time all agree, and see what the first one has written."""
     members = cluster.meet(number)
@@ -103,18 +96,6 @@ def test_late_join(cluster: Cluster) -> None:
     have(members, seed="early", late=1)
 
 
-def test_a_fourth_node_that_led_alone(cluster: Cluster) -> None:
-    """A node that has its own leader and data joins three: the data of both are everywhere."""
-    members = cluster.meet(4)
-    cluster.part(members[:3], [members[3]])
-    cluster.stand(members)
-    store(members[0], "three")
-    store(members[3], "one")
-    cluster.join(members)
-    agreed(members)
-    have(members, three=1, one=1)
-
-
 # --- Ends ---------------------------------------------------------------------------------------
 
 
@@ -131,22 +112,6 @@ def test_a_killed_process(cluster: Cluster) -> None:
     have(others, a=1)
     store(others[0], "b")
     have(others, a=1, b=1)
-
-
-@pytest.mark.explore
-def test_leader_after_leader_is_killed(cluster: Cluster) -> None:
-    """As long as there is a node left it leads, with all that was written."""
-    members = settle(cluster, 4)
-    content = {}
-    for number in range(4):
-        agreed(members)
-        store(members[-1], f"k{number}")
-        content[f"k{number}"] = 1
-        have(members, **content)
-        if number < 3:
-            leader, members = the_leader(members)
-            leader.kill()
-            cluster.forget(leader)
 
 
 def test_a_restarted_member(cluster: Cluster) -> None:
@@ -186,57 +151,45 @@ def test_the_end_of_a_leader(cluster: Cluster, end: str) -> None:
 
 @pytest.mark.slow
 def test_a_stopped_process(cluster: Cluster, tmp_path: Path) -> None:
-    """SIGSTOP of a leader that needs a majority: the others elect; it steps down when it goes on.
-
-    All leaders write their terms into a file that takes no smaller term than the last one. What they
-    have written is in the order of the elections, and nobody is refused who was elected later.
-    """
+    """SIGSTOP of a leader that needs a majority: the others elect; it steps down when it goes on. Terms fence what all leaders write."""
     members = cluster.meet(3)
     names = [member.name for member in members]
     cluster.stand(members, policy="majority", nodes=names)
     leader, others = the_leader(members)
-    path = tmp_path / "fence"
+    ledger = Ledger(path := tmp_path / "fence")
     everybody(members, "write", path=str(path))
-    eventually(lambda: path.exists() and path.read_text())
+    eventually(ledger.check)
     first = agreed(members)["term"]
     leader.stop()
     second = agreed(others)
     assert second["term"] > first
-    eventually(lambda: path.read_text().endswith(f"{second['term']} {second['leader_node']}\n"))
+    own = f" {second['term']} {second['leader_node']}"
+    eventually(lambda: path.read_text().rstrip().endswith(own))
     leader.go_on()
     agreed(members)  # they dial each other again
     journal = leader.do("journal")
     assert [what for _, what, _ in journal["events"]][-2:] == ["stepped_down", "surrendered"]
     everybody(members, "end_all")
-    lines = [(int(term), by) for term, by in map(str.split, path.read_text().splitlines())]
-    assert lines == sorted(lines, key=lambda line: line[0])
-    by_term: dict[int, str] = {}
-    for term, by in lines:
-        assert by_term.setdefault(term, by) == by, f"two leaders in term {term}"
-    assert list(by_term.values())[:2] == [leader.name, second["leader_node"]]
-    refused = [line.split() for line in Path(f"{path}.refused").read_text().splitlines()]
-    assert all(what == "late" and by == leader.name for what, _, by in refused), refused
+    ledger.check()
 
 
-def test_a_majority_lost_and_found(cluster: Cluster) -> None:
-    """A majority of five: a part of two has no leader, a part of three has; all have when they meet."""
+def test_nobody_talks_without_a_quorum(cluster: Cluster) -> None:
+    """Nodes that can't have a leader say nothing to each other, nor do those that have settled."""
     members = cluster.meet(5)
-    names = [member.name for member in members]
-    cluster.stand(members, policy="majority", nodes=names)
+    cluster.stand(members, policy="majority", nodes=[member.name for member in members])
     leader, others = the_leader(members)
-    store(leader, "a")
-    have(members, a=1)
     small, large = [leader, others[0]], others[1:]
     cluster.part(small, large)
     nobody_leads(small)
-    waits = small[1].ask("leader_call", client="waits", request=["store", "b", 1])
     agreed(large)
-    store(large[0], "c")
-    assert not waits.ready
+    until_quiet(members)
+    said = frames(small)
+    store(large[0], "a")
+    have(large, a=1)
+    assert frames(small) == said
     cluster.join(members)
-    assert waits.get() == "ok"
     agreed(members)
-    have(members, a=1, b=1, c=1)
+    have(members, a=1)
 
 
 # --- Workers ------------------------------------------------------------------------------------

@@ -1,24 +1,31 @@
-"""A program with a node and instances of elections, for the tests (see `tests.cluster.worker`)."""
+"""A program with a node, instances of elections, and workers that share out groups, for the tests (see `tests.cluster.worker`).
+
+Each worker is a thread. It does one task after the other on each group that is its own: it reads a
+number from the group's file, waits a little, and writes it back increased. The file fences.
+"""
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import logging
+import os
 import threading
 import time
-from pathlib import Path
+from collections import Counter
 from typing import Any, NamedTuple
 
 import locks
 import locks_leader
 from locks.node.observing.elections import LOCKS_LEADER
 from locks.otp.links.link import Link
+from locks.ownership import NotOwner, OwnershipEnded
+from locks_leader import Ownership
+from tests.cluster.ledger import Ledger, Stale
 from tests.cluster.worker import Client, main
 from tests.leader.gdict import GDict, Journal
 
-_ups: list[float] = []  # when nodes were connected
 _elections: list[locks_leader.Election] = []
-_led: list[tuple[float, int]] = []
+_led: list[int] = []
 _frames = [0]  # how many were sent to other nodes, but for those that only say "I am there"
 
 
@@ -30,8 +37,6 @@ class Instance(NamedTuple):
 
 
 _instances: dict[str, Instance] = {}
-
-__all__ = ["Candidate", "Fence"]
 
 
 def _count_frames() -> None:
@@ -46,15 +51,6 @@ def _count_frames() -> None:
 
 class Candidate(Client):
     """A client that can stand for election, and use it. `key` says which instance is meant."""
-
-    def watch(self) -> None:
-        """Note when nodes are connected."""
-        self._node().monitor_nodes(self._seen)
-
-    @staticmethod
-    def _seen(news: Any) -> None:
-        if isinstance(news, locks.node.NodeUp):
-            _ups.append(time.monotonic())
 
     def meet(self, peers: list[str]) -> None:
         """Connect to these nodes, and stay connected."""
@@ -82,10 +78,10 @@ class Candidate(Client):
         """Take part in an election with `Election`, by a majority of nodes if there are some; when it leads, and no more, is noted."""
 
         def elected(leadership: locks_leader.Leadership) -> None:
-            _led.append((time.monotonic(), leadership.term))
+            _led.append(leadership.term)
 
         def lost(leadership: locks_leader.Leadership) -> None:
-            _led.append((time.monotonic(), 0))
+            _led.append(0)
 
         _elections.append(
             locks_leader.Election(
@@ -99,8 +95,8 @@ class Candidate(Client):
         lock_id = (LOCKS_LEADER, name)
         return max(len(locks.queue(lock_id, node=node).requests) for node in nodes)
 
-    def led(self) -> list[tuple[float, int]]:
-        """When it has led: the time and the term; 0 when it led no more."""
+    def led(self) -> list[int]:
+        """The terms in which it has led; 0 when it led no more."""
         return _led
 
     def info(self, key: str = "a") -> dict[str, Any]:
@@ -145,15 +141,70 @@ class Candidate(Client):
         _instances.pop(key).ref.stop()
 
     def end_all(self) -> None:
-        """End all instances, as well as they let themselves."""
+        """End all instances and workers, as well as they let themselves."""
+        for hired in _hired.values():
+            hired.worker.stop()
+        while _hired:
+            _hired.popitem()[1].end()
         for key in list(_instances):
             ref = _instances.pop(key).ref
             if ref.is_alive():
                 ref.stop()
 
-    def up(self) -> float:
-        """When a node was connected last."""
-        return max(_ups, default=0.0)
+    # --- Workers that share out groups
+
+    def hire(
+        self, path: str, count: int = 2, pause: float = 0.003, groups: int = 12, **options: Any
+    ) -> list[str]:
+        """So many more workers; returns their names."""
+        names = [f"{self._node().name[:2]}.{len(_hired) + number}" for number in range(count)]
+        for name in names:
+            _hired[name] = Hired(name, path, pause, groups=groups, **options)
+        return names
+
+    def dismiss(self, name: str) -> float:
+        """Let a worker leave; returns when it was told so."""
+        at = time.monotonic()
+        _hired[name].worker.stop()
+        return at
+
+    def owned(self) -> dict[str, dict[str, int]]:
+        """What each worker owns: tokens by group."""
+        return {
+            name: {str(group): token for group, token in hired.worker.owned().items()}
+            for name, hired in _hired.items()
+            if hired.worker.joined
+        }
+
+    def at_hand(self) -> int:
+        """How many tasks are at hand."""
+        return sum(hired.worker.statistics().at_hand for hired in _hired.values())
+
+    def moves(self) -> list[int]:
+        """How many groups all have gained and lost."""
+        found = [hired.worker.statistics() for hired in _hired.values()]
+        return [sum(each.gained for each in found), sum(each.lost for each in found)]
+
+    def agreements(self) -> int:
+        """How many they know of."""
+        return max(hired.worker.statistics().agreements for hired in _hired.values())
+
+    def leads(self) -> bool:
+        """Whether one of the workers leads."""
+        participants: list[Any] = [
+            h.worker._participant
+            for h in _hired.values()
+            if h.worker.joined and h.worker._participant
+        ]
+        return any(locks_leader.info(participant).role == "leader" for participant in participants)
+
+    def done(self) -> dict[str, Any]:
+        """What each worker has done, and how its writes went."""
+        return {name: [hired.tasks, dict(hired.counts)] for name, hired in _hired.items()}
+
+    def last_gain(self) -> float:
+        """When a group was granted last."""
+        return max((at for hired in _hired.values() for at, _ in hired.gained), default=0.0)
 
     def frames(self) -> int:
         return _frames[0]
@@ -166,46 +217,75 @@ class Candidate(Client):
         threading.Thread(target=_write, args=(path, key, self._node().name), daemon=True).start()
 
 
-class Fence:
-    """A file that takes writes in the order of their terms only.
-
-    Each line is a term and a node. A write with a smaller term than that of the last line is refused;
-    so is one of another node with the same term, which there must not be.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._file = Path(path).open("a+")  # noqa: SIM115
-
-    def write(self, term: int, node: str) -> str:
-        """Write, if it is allowed; returns `written`, `late` or `double`."""
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        try:
-            self._file.seek(0)
-            lines = self._file.read().splitlines()
-            last, by = lines[-1].split() if lines else ("0", node)
-            if term < int(last):
-                return "late"
-            if term == int(last) and node != by:
-                return "double"
-            self._file.write(f"{term} {node}\n")
-            self._file.flush()
-            return "written"
-        finally:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
-
-
 def _write(path: str, key: str, name: str) -> None:
-    fence = Fence(path)
-    refused = Path(path + ".refused").open("a", buffering=1)  # noqa: SIM115
-    instance = _instances[key]
+    ledger, instance = Ledger(path), _instances[key]
     while key in _instances:
         events = instance.journal.events
         if instance.journal.leads():
             term = events[-1][2]
-            outcome = fence.write(term, name)
-            if outcome != "written":
-                refused.write(f"{outcome} {term} {name}\n")
+            with contextlib.suppress(Stale):
+                ledger.write(term, name, ledger.read(term, name))
         time.sleep(0.002)
+
+
+class Hired:
+    """A worker, what it has done, and what it was told.
+
+    Attributes:
+        tasks: When each task was begun and ended, and its group.
+        gained: When it was granted a group, and which.
+        counts: How many writes were taken, and how many refused.
+    """
+
+    def __init__(self, name: str, path: str, pause: float, **options: Any) -> None:
+        self.name = name
+        self.tasks: list[tuple[float, float, int]] = []
+        self.gained: list[tuple[float, int]] = []
+        self.counts: Counter[str] = Counter()
+        self._stores = [Ledger(f"{path}/{group}") for group in range(options["groups"])]
+        self._owner = f"{name}/{os.getpid()}"
+        self._pause = pause
+        self.worker = Ownership("tests", group_for=int, on_gained=self._gained, **options)
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _gained(self, group: int, token: int) -> None:
+        self.gained.append((time.monotonic(), group))
+
+    def _work(self) -> None:
+        with self.worker:
+            while self.worker.joined:
+                groups = list(self.worker.owned())
+                for group in groups:
+                    self._do(group)
+                if not groups:
+                    time.sleep(0.002)
+
+    def _do(self, group: int) -> None:
+        store = self._stores[group]
+        try:
+            with self.worker.hold(group) as token:
+                begun = time.monotonic()
+                try:
+                    number = store.read(token, self._owner)
+                    time.sleep(self._pause)
+                    store.write(token, self._owner, number)
+                    self.counts["written"] += 1
+                except Stale:
+                    self.counts["refused"] += 1
+                except Exception as error:  # for the test to see
+                    self.counts[repr(error)] += 1
+                self.tasks.append((begun, time.monotonic(), group))
+        except (NotOwner, OwnershipEnded):
+            self.counts["not owner"] += 1
+
+    def end(self) -> None:
+        """Leave."""
+        self.worker.stop()
+        self._thread.join(10)
+
+
+_hired: dict[str, Hired] = {}
 
 
 if __name__ == "__main__":

@@ -110,25 +110,6 @@ def test_what_users_do_around_a_split(policy: PolicyName, uses: Uses) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_without_a_split() -> None:
-    """Two candidates start; casts are made, and an agent ends, at any moment: each cast is carried out."""
-    plan = ElectionPlan(NODES, eager=ONE_WIRE, uses=Uses(cast=2, lose=1))
-    outcome = explore(plan.world())
-    print(outcome)
-    assert outcome.elections == 2
-
-
-@pytest.mark.slow
-@policies
-def test_two_splits(policy: PolicyName) -> None:
-    """The connection is cut twice."""
-    plan = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=2)
-    world = plan.world()
-    settle(world)
-    print(f"{policy}: {explore(world)}")
-
-
-@pytest.mark.slow
 @policies
 @pytest.mark.parametrize(
     "eager",
@@ -169,17 +150,6 @@ def test_a_split_and_a_heal_in_every_order(policy: PolicyName, eager: frozenset[
     settle(world)
     world.split(["n1"])
     print(f"{policy}, {sorted(eager)}: {explore(world)}")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", [pytest.param("island", marks=pytest.mark.explore), *BOTH])
-def test_a_heal_while_mailboxes_take_their_time(policy: PolicyName) -> None:
-    """Candidates that have been parted are connected again, and instances take their time."""
-    world = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=MAILBOXES).world()
-    world.split(["n1"])
-    settle(world)
-    world.heal()
-    print(f"{policy}: {explore(world)}")
 
 
 @explored

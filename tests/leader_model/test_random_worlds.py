@@ -9,8 +9,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from locks_lab.leader.node import UseKind, Uses
-from locks_lab.leader.plan import Grain, PolicyName, draw, node_names, policy_for
+from locks_lab.leader.plan import Grain, PolicyName, draw
 from locks_lab.leader.rules import RULES, MachineRule
 from locks_lab.leader.runs import replay, run_seeds, storm
 from locks_lab.leader.schedule import in_order, run, settle
@@ -63,26 +62,6 @@ def test_random_worlds_of_client_programs(clients: int, grain: Grain) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", POLICIES)
-def test_three_candidates_on_three_nodes(policy: PolicyName) -> None:
-    """The same for one candidate on each of three nodes, with a cut and a crash in most worlds."""
-    names = node_names(3)
-    for seed in range(SEED, SEED + 30 * MORE):
-        plan = ElectionPlan(
-            names,
-            policy=policy_for(policy, names),
-            eager=frozenset(),
-            cuts=3,
-            crashes=1,
-            uses=Uses(call=4),
-        )
-        try:
-            run(plan.world(), random.Random(seed), fault_rate=0.05)
-        except Exception as error:
-            raise AssertionError(f"{policy}, seed {seed}: {error}") from error
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "part", [0, *(pytest.param(part, marks=pytest.mark.explore) for part in (1, 2, 3))]
 )
@@ -106,13 +85,6 @@ def test_random_netsplits_of_twenty_nodes_with_losses() -> None:
     world = storm(SEED, nodes=20, rounds=1000 if EXPLORE else 100, losses=0.01)
     assert world.network.lost > 100
     assert len(world.history.elections) > 20
-
-
-def test_a_storm_with_losses() -> None:
-    """Fewer nodes, and fewer steps; messages are lost, and whoever was killed comes back."""
-    for seed in range(SEED, SEED + 3 * MORE):
-        world = storm(seed, nodes=5, rounds=20, losses=0.05)
-        assert world.network.lost, f"storm(seed={seed})"
 
 
 @pytest.mark.slow
@@ -226,15 +198,6 @@ def test_what_does_not_happen_is_found() -> None:
     assert ("leader", "lost") in ALL - seen
 
 
-def test_uses_are_counted_by_their_names() -> None:
-    """What is left of what users may do has a field for each kind of it."""
-    assert set(Uses._fields) == members(UseKind)
-    left = Uses(*range(1, 1 + len(Uses._fields)))
-    for kind in Uses._fields:
-        assert sum(left) - sum(left.after((kind, None))) == 1
-    assert left.after(("deliver", None)) == left
-
-
 def test_a_seed_says_everything() -> None:
     """The same seed gives the same world and the same schedule."""
     ends = []
@@ -246,26 +209,3 @@ def test_a_seed_says_everything() -> None:
         ends.append(schedule)
     assert ends[0] == ends[1]
     assert replay(drawn.plan, ends[0]).choices(free=False) == []
-
-
-@pytest.mark.parametrize("policy", ["majority", "quorum"])
-def test_while_nobody_can_win_nothing_is_sent(policy: PolicyName) -> None:
-    """Five nodes that are all cut off from each other: nobody leads, and all is quiet at once."""
-    names = node_names(5)
-    world = ElectionPlan(names, policy=policy_for(policy, names)).world()
-    settle(world)
-    world.split(*([name] for name in names))
-    before = world.sent.total()
-    settle(world)
-    assert [each.ref for each in world.instances if each.machine.role == "leader"] == []
-    assert world.sent.total() - before <= len(names) ** 2
-    assert world.choices(free=False) == []
-
-
-@pytest.mark.parametrize("nodes", [2, 3, 5, 10])
-def test_messages_to_agree_at_the_start(nodes: int) -> None:
-    """How many messages it takes when all nodes start at once: some for each pair of nodes."""
-    world = ElectionPlan(node_names(nodes)).world()
-    settle(world)
-    print(f"{nodes} nodes: {world.sent.total()} messages, {dict(world.sent)}")
-    assert world.sent.total() < 10 * nodes**2

@@ -262,21 +262,6 @@ def test_who_sleeps_goes_on_with_a_search_that_nobody_waits_for(crew: Crew, asks
     assert table._searcher is None
 
 
-def test_statistics_say_who_waited_for_what(crew: Crew) -> None:
-    """With the clock of the table, asked directly or by a message; first under way, then over."""
-    table, guard, answer = one_asleep(crew)
-    seen: Any = table.ask(("statistics",))
-    (key,), (txn,) = seen.contended_keys, seen.contended_transactions
-    assert (key.of, key.waits, txn.of, txn.longest.over) == ("a", 1, T2.id, False)
-    eventually(lambda: table.statistics().contended_keys[0].seconds > key.seconds)
-    table.update_locks("a", Aborted(T1))
-    answer.get()
-    table.dequeue(guard)
-    (key,) = table.statistics().contended_keys
-    assert (key.longest.txn, key.longest.holder, key.longest.over) == (T2, T1, True)
-    assert key.seconds == table.statistics().contended_keys[0].seconds > 0
-
-
 # --- Pushes -------------------------------------------------------------------------------------
 
 

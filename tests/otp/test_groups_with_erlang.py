@@ -236,26 +236,6 @@ def test_the_dead_leave_on_both_sides(node: locks.node.Node, otp: Otp) -> None:
     eventually(lambda: told[-2:] == [("Left", [theirs]), ("Left", [ours, ours])])
 
 
-def test_members_can_be_talked_to(node: locks.node.Node, otp: Otp) -> None:
-    """What one side knows of a member of the other is enough to send it messages and to watch it."""
-    otp.start_scope()
-    assert node.connect(OTP)
-    ours, theirs = Member.start(), otp.spawn()
-    groups.join("g", ours, node=node)
-    otp.join("g", theirs)
-    until_same(node, otp, "g", pid(node, ours), theirs)
-    assert otp.call("erlang", "send", otp.members("g")[0], "one") == "one"
-    assert otp.call("erlang", "send", otp.members("g")[1], "one") == "one"
-    eventually(lambda: ours.ask("told") == ["one"])
-    downs: list[locks.actors.Down] = []
-    (ref,) = [ref for ref in groups.members("g", node=node) if ref is not ours]
-    locks.actors.monitor(ref, downs.append)
-    locks.actors.kill(ref, "enough")
-    eventually(lambda: downs)
-    until_same(node, otp, "g", pid(node, ours))
-    ours.stop()
-
-
 def test_a_lost_connection(node: locks.node.Node, otp: Otp) -> None:
     """Nodes that are cut off lose each other's members, and get the present ones when they are back."""
     otp.start_scope()

@@ -6,7 +6,6 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from random import Random
 from typing import Any
 
 import pytest
@@ -45,13 +44,11 @@ from locks.otp.bytes.etf import encode
 from locks.otp.bytes.terms import Atom, ImproperList, Pid, Reference, Term
 from locks.otp.names.epmd import (
     NotRegistered,
-    Refused,
     alive2_request,
     parse_alive2_response,
     parse_port2_response,
     port_please2_request,
 )
-from tests.helpers import eventually
 from tests.otp.erlang import COOKIE, ERLANG, MISSING, Erlang, erlang_node, port_mapper
 from tests.otp.strategies import TERMS, exact
 
@@ -161,19 +158,6 @@ def test_every_term_survives_erlang(erlang: Erlang, term: Any) -> None:
     """Erlang can read whatever we encode, and we what it makes of that."""
     expected = as_erlang_has_it(term)
     assert exact(as_erlang_has_it(erlang.call("erlang", "hd", [term]))) == exact(expected)
-
-
-def test_pids_are_ordered_as_in_erlang(erlang: Erlang) -> None:
-    """200 random pids, sorted by Erlang and by Python, stand in the same order."""
-    seed = 4
-    random = Random(seed)
-    nodes = ["a@h", "b@h", "a@i", "aa@h", "Z@h", "nonode@nohost"]
-    numbers = [random.randrange(2**64) for _ in range(20)] + [1, 2, 1 << 32, 2 << 32, (1 << 32) + 1]
-    pids = [
-        Pid(random.choice(numbers), random.choice(nodes), random.choice([1, 2, 2**31, 2**32 - 1]))
-        for _ in range(200)
-    ]
-    assert erlang.call("lists", "sort", pids) == sorted(pids), f"seed {seed}"
 
 
 # --- Nodes --------------------------------------------------------------------------------------
@@ -321,18 +305,6 @@ def connected(port: int, name: str, **options: Any) -> Iterator[Connection]:
         yield Connection(sock, name, **options)
 
 
-def test_epmd_registers_and_finds_nodes(mapper: int) -> None:
-    """A real epmd understands our requests, and we its answers."""
-    assert look_up("python", mapper) is None
-    sock, creation = register("python", 4711, mapper)
-    with sock:
-        assert 0 < creation < 1 << 32
-        assert look_up("python", mapper) == 4711
-        with pytest.raises(Refused, match="already running"):
-            register("python", 4712, mapper)
-    eventually(lambda: look_up("python", mapper) is None)
-
-
 def test_we_connect_to_otp(node: int) -> None:
     """A node of OTP lets us in, knows us as a node, and its processes talk with ours."""
     with connected(node, "one@127.0.0.1") as connection:
@@ -367,14 +339,6 @@ def test_otp_connects_to_us(node: int, mapper: int) -> None:
             assert second.events[0] == Named(OTP)
             assert second.peer.creation == first.peer.creation
             assert first.answer("connect_node") is True
-
-
-def test_otp_refuses_another_cookie(node: int) -> None:
-    """With another cookie OTP closes the connection; with a good one of the same name it does not."""
-    with connected(node, "spy@127.0.0.1", cookie="wrong") as connection:
-        assert connection.events == [Status("ok"), "closed"]
-    with connected(node, "spy@127.0.0.1") as connection:
-        assert connection.peer.name == OTP
 
 
 def test_control_messages_to_otp(node: int) -> None:

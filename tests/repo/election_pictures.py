@@ -5,7 +5,6 @@ in which messages arrive in the order of sending. They draw each message where i
 
     election    two candidates start on two connected nodes
     succession  three candidates on three nodes; the leader's node crashes
-    heal        two separated nodes, each with a leader, are connected again
 
 A candidate and its agents are one party. A node's lock server and its process groups are one party,
 too. Messages that contain nothing new, or only keep knowledge up to date, are left out.
@@ -59,19 +58,9 @@ def _succession(scene: _Scene) -> None:
     scene.settle()
 
 
-def _heal(scene: _Scene) -> None:
-    scene.settle()
-    scene.do(("cut", ("n1", "n2")))
-    scene.settle()
-    scene.begin()
-    scene.do(("mend", ("n1", "n2")))
-    scene.settle()
-
-
 STORIES: dict[str, tuple[int, Callable[[_Scene], None]]] = {
     "election": (2, _election),
     "succession": (3, _succession),
-    "heal": (2, _heal),
 }
 
 
@@ -113,9 +102,6 @@ class _Scene:
                 self.drawn.append(f"    {sender}->>{receiver}: {escape(label)}")
         elif kind == "crash":
             self.drawn.append(_note(_node(what), "crashes, with its candidate"))
-        elif kind == "connect":
-            pair = ",".join(map(_node, what))
-            self.drawn.append(_note(pair, "the connection is there again"))
         self.world.do(choice)
         if kind == "notice" and what[1] not in self.world.nodes[what[0]].up:
             self.drawn.append(_note(_node(what[0]), f"{what[1]} is gone"))

@@ -35,10 +35,7 @@ class Layer(NamedTuple):
 
 SANS_IO = (
     "bytes*",
-    *(
-        f"admission.{name}"
-        for name in ("rights", "secret", "challenges", "strangers", "introductions")
-    ),
+    *(f"admission.{name}" for name in ("secret", "challenges", "strangers", "introductions")),
     *("admission.handshake", "admission.certificates"),
     *("names.epmd", "names.addresses", "tunnel.messages", "tunnel.relay", "links.backlog"),
 )

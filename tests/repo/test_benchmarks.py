@@ -15,7 +15,7 @@ FIGURES = [
     *("transaction", "nth", "shared", "rings", "table", "memory", "handover", "bank"),
     *("remote", "quorum", "crowd_nodes"),
     *("candidates", "leader", "takeover"),
-    *("owned", "owners", "mvcc", "store", "scale", "spokes", "clients", "placed", "placed_rings"),
+    *("owned", "owners", "mvcc", "store", "spokes", "clients", "placed", "placed_rings"),
     *("machine", "neighbours"),
     *("task", "tasks", "loop", "facts", "page", "beam", "starts", "import"),
     *("crowd_order", "crowd_chosen", "crowd_web", "crowd_handover"),

@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import logging
 import re
 import shlex
 from collections.abc import Callable
@@ -32,8 +33,8 @@ from examples.exercises.scores import main as scores
 from examples.kv_store.__main__ import main as kv_store
 from examples.lock_table_picture import main as lock_table_picture
 from locks.__main__ import main
-from locks.metrics.names import describe as describe_metrics
-from locks.runtime.logs import describe_events, describe_loggers
+from locks.metrics.names import METRICS
+from locks.runtime.logs import EVENTS, LOGGERS
 from tests.repo.election_pictures import main as election_pictures
 from tests.repo.layers import main as layers
 
@@ -61,6 +62,36 @@ def print_measured(names: list[str]) -> int:
     """Print what a program has printed that measures: it is run by hand, and recorded."""
     print((ROOT / "benchmarks" / "measured" / names[0]).read_text(encoding="utf-8"))
     return 0
+
+
+def describe_loggers() -> str:
+    """All loggers, as text."""
+    width = max(map(len, LOGGERS))
+    return "\n".join(f"{name:{width}}  {says}" for name, says in LOGGERS.items())
+
+
+def describe_events() -> str:
+    """All events as text: each with its level, logger, meaning and fields."""
+    lines = []
+    for name, what in EVENTS.items():
+        lines += [
+            f"{name}  ({logging.getLevelName(what.level)}, {what.logger})",
+            f"    {what.says}",
+        ]
+        lines += [f"      {field}: {says}" for field, says in what.fields.items()]
+    return "\n".join(lines)
+
+
+def describe_metrics() -> str:
+    """All metrics as text, each with its labels, kind and description."""
+    lines = []
+    for name, metric in METRICS.items():
+        labels = ",".join([*metric.labels, *(["first?"] if metric.by_first else [])])
+        lines += [
+            f"{name}{f'{{{labels}}}' if labels else ''}  ({metric.kind})",
+            f"    {metric.says}",
+        ]
+    return "\n".join(lines)
 
 
 LISTS = {

@@ -39,23 +39,6 @@ def test_work_runs_in_order_in_one_greenlet(executor: Executor) -> None:
     assert next(iter(where))[1] is executor.hub
 
 
-def test_work_may_come_from_any_thread(executor: Executor) -> None:
-    """Four threads give work at once; nothing is lost, each thread's order is kept."""
-    ran: list[tuple[int, int]] = []
-
-    def give(sender: int) -> None:
-        for number in range(1000):
-            executor.run_soon(ran.append, (sender, number))
-
-    threads = [threading.Thread(target=give, args=(sender,)) for sender in range(4)]
-    for thread in threads:
-        thread.start()
-    eventually(lambda: len(ran) == 4000)
-    for sender in range(4):
-        assert [n for s, n in ran if s == sender] == list(range(1000))
-    assert executor.stop(5)
-
-
 @pytest.mark.parametrize("error", [ValueError, SystemExit, gevent.Timeout])
 def test_failed_work_is_logged(
     executor: Executor, error: type[BaseException], caplog: pytest.LogCaptureFixture
@@ -90,15 +73,6 @@ def test_stop_does_what_is_queued_and_ends(executor: Executor) -> None:
         executor.run_soon(ran.append, 5)
     if executor.is_own_thread:
         assert len(before) - len(set(threading.enumerate()) & before) == 1
-
-
-def test_the_work_may_stop_its_home(executor: Executor) -> None:
-    """`stop` called by the work itself doesn't wait for itself."""
-    results: list[bool] = []
-    executor.run_soon(lambda: results.append(executor.stop(5)))
-    eventually(lambda: results)
-    assert results == [False]
-    assert executor.stop(5)
 
 
 def test_the_work_outlives_a_worker_that_is_killed(executor: Executor) -> None:

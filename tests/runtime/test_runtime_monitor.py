@@ -313,27 +313,6 @@ def test_a_raw_greenlet_is_told_when_it_is_collected() -> None:
     assert [down.reason for down in downs] == ["normal"]
 
 
-def test_ten_thousand_monitors_of_one_subject() -> None:
-    """All of them are told exactly once; those that were cancelled are not."""
-    subject = gevent.spawn(gevent.sleep, 100)
-    counts = [0] * 10_000
-
-    def counter(number: int) -> Callable[[Down], None]:
-        def count(_: Down) -> None:
-            counts[number] += 1
-
-        return count
-
-    monitors = [monitor(subject, counter(number)) for number in range(10_000)]
-    assert subject.has_links() == 1
-    for one in monitors[::2]:
-        one.cancel()
-        one.cancel()
-    subject.kill()
-    eventually(lambda: sum(counts) == 5000)
-    assert counts == [0, 1] * 5000
-
-
 @pytest.mark.slow
 def test_cancelled_monitors_leave_nothing_behind() -> None:
     """After many monitors came and went, callbacks and subjects can be collected."""

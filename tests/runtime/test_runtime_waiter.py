@@ -164,20 +164,6 @@ def test_a_wait_keeps_its_loop_alive(run_script: Callable[[str], str]) -> None:
     assert run_script(script) == "True\n"
 
 
-def test_an_idle_wait_does_not_keep_its_loop_alive(run_script: Callable[[str], str]) -> None:
-    """A hub in which only idle greenlets are left ends its main greenlet's wait as gevent does."""
-    script = """
-        import gevent, gevent.event
-        from locks.runtime.waiter import Channel
-        gevent.spawn(Channel().receive)
-        try:
-            gevent.event.Event().wait()
-        except gevent.exceptions.LoopExit:
-            print("LoopExit")
-    """
-    assert run_script(script) == "LoopExit\n"
-
-
 def test_ctrl_c_ends_a_wait(run_script: Callable[[str], str]) -> None:
     """SIGINT ends a wait in a main thread without a hub and in one with a hub."""
     script = """

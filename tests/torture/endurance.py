@@ -78,9 +78,6 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.torture.endurance")
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument(
-        "--transactions", type=int, default=0, help="go on until there were so many"
-    )
     parser.add_argument("--seconds", type=float, default=5.0, help="for each round")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", action="append", choices=ROUNDS, help="kinds of storms")
@@ -89,7 +86,7 @@ def main() -> None:
     sys.setswitchinterval(0.0005)
     end = time.monotonic() + 60 * options.minutes
     steps = number = 0
-    while time.monotonic() < end or steps < options.transactions:
+    while time.monotonic() < end:
         faulthandler.dump_traceback_later(options.seconds + HANG, exit=True)
         scenario = rounds[number % len(rounds)]
         storm = Storm(options.seed + number, options.seconds)

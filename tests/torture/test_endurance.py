@@ -12,9 +12,6 @@ import pytest
 from tests.helpers import EXPLORE, ROOT
 from tests.torture.endurance import Round, growing
 
-MINUTES = float(os.environ.get("LOCKS_ENDURANCE", "10"))
-long = pytest.mark.skipif(not EXPLORE, reason="takes ten minutes: set LOCKS_EXPLORE=1")
-
 
 def endure(*arguments: str) -> list[Round]:
     """Play rounds in a process of its own; nothing may go wrong or grow."""
@@ -32,18 +29,10 @@ def endure(*arguments: str) -> list[Round]:
 
 @pytest.mark.explore
 @pytest.mark.skipif(not EXPLORE, reason="takes long: set LOCKS_EXPLORE=1")
-def test_a_minute_of_storms_leaves_nothing() -> None:
-    """One minute: no type of object becomes more, and memory is flat."""
-    endure("--minutes", "1", "--seconds", "3")
-
-
-@pytest.mark.explore
-@pytest.mark.skipif(not EXPLORE, reason="takes long: set LOCKS_EXPLORE=1")
-@long
-def test_a_million_transactions_leave_nothing() -> None:
-    """Ten minutes (`LOCKS_ENDURANCE` says how many), and a million transactions at least."""
-    rounds = endure("--minutes", str(MINUTES), "--transactions", str(int(MINUTES * 100_000)))
-    assert rounds[-1].steps >= MINUTES * 100_000
+def test_storms_leave_nothing() -> None:
+    """For a minute (`LOCKS_ENDURANCE` says how many): no type of object becomes more, and memory is flat."""
+    rounds = endure("--minutes", os.environ.get("LOCKS_ENDURANCE", "1"), "--seconds", "3")
+    assert rounds[-1].steps > 100
 
 
 def test_growth_is_noticed() -> None:

@@ -193,21 +193,6 @@ def test_a_task_in_the_middle_of_another_one(act: Callable[[Stage], None], step:
     in_thread(play)
 
 
-def test_a_block_may_be_entered_within_itself() -> None:
-    """One object of `hold` in two blocks: two tasks, each over with its own block."""
-    stage = Stage()
-    again = stage.worker.hold("a")
-    with again:
-        with again:
-            assert stage.part.member.at_hand == 2
-        assert stage.part.member.at_hand == 1
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(again)
-        stack.enter_context(again)
-        assert stage.part.member.at_hand == 2
-    assert stage.part.member.at_hand == 0
-
-
 def test_tasks_begin_and_end_while_groups_come_and_go() -> None:
     """Threads hold without pause: no group is let go with a task at hand, and none is waited for without one."""
     stage, over = Stage(), threading.Event()
@@ -284,11 +269,4 @@ def judge(tries: int | None) -> None:
 
 def test_a_worker_whose_block_is_torn_has_left(node: locks.node.Node) -> None:
     """At a few positions of joining and leaving: nobody takes part, and the next one gets the groups."""
-    in_thread(lambda: judge(150))
-
-
-@pytest.mark.explore
-@pytest.mark.skipif(not EXPLORE, reason="takes long: set LOCKS_EXPLORE=1")
-def test_a_worker_whose_block_is_torn_anywhere_has_left(node: locks.node.Node) -> None:
-    """At each position."""
-    in_thread(lambda: judge(None if EXPLORE else 2000))
+    in_thread(lambda: judge(None if EXPLORE else 150))

@@ -29,7 +29,6 @@ EXAMPLES: list[LocksError] = [
     locks.errors.InvalidLockId("wrong", lock_id="''"),
     locks.errors.InvalidOption("wrong", value="7"),
     locks.errors.ConflictingRequest("again", lock_id=ID),
-    locks.errors.NotAllowed("may only look", nodes=["b@x"]),
     locks.errors.NotClient("not yours", agent=ME),
     locks.errors.WaitsForItself("itself", lock_id=ID, holder=OTHER),
     locks.errors.ReentrantCall("within"),

@@ -180,16 +180,6 @@ def asks(net: Net, lines: Lines, agent: AgentMachine, mode: Mode) -> int:
     return sum(isinstance(each, Request) for each in net.sent[before:])
 
 
-def test_readers_ask_all_servers_unless_a_writer_waits() -> None:
-    """Who shares the lock with those ahead need not wait for the gate first."""
-    net = Net(*ALL)
-    lines = Lines()
-    agents = [net.agent() for _ in range(4)]
-    modes: tuple[Mode, ...] = ("read", "read", "write", "read")
-    assert [asks(net, lines, *each) for each in zip(agents, modes, strict=True)] == [3, 3, 1, 1]
-    assert asks(net, lines, net.agent(), "read") == 1  # behind a reader that waits
-
-
 def test_a_lost_gate_has_the_next_node_asked() -> None:
     """Who has asked the gate alone asks the next one when the gate is lost; if none is up, it asks those that come."""
     net = Net(*ALL)

@@ -30,11 +30,8 @@ from locks.model import (
     RequestRecord,
     View,
 )
-from locks.node.original.agents import OriginalAgents, OriginalWatcher
-from locks.node.original.forms import read_info
 from locks.otp.bytes import etf
 from locks.otp.bytes.terms import Atom, Pid
-from locks.otp.process.reasons import reason_term
 from locks.otp.process.remote import Errors
 from locks.ranges import (
     LONGEST_TEXT,
@@ -51,10 +48,7 @@ from locks.wire import pages
 from locks.wire.messages import pack, unpack_to_agent, unpack_to_server
 from locks.wire.refusals import pack_attributes, unpack_error
 from locks.wire.values import (
-    About,
-    pack_about,
     pack_view,
-    unpack_about,
     unpack_view,
 )
 
@@ -199,74 +193,6 @@ def test_errors(kind: str) -> None:
     assert again.nodes == (THERE,)
     assert again.lock_ids == lost[: len(again.lock_ids)]
     assert bool(again.lock_ids) == (kind != "long")
-
-
-@pytest.mark.parametrize(
-    "reason",
-    [
-        "x" * 10_000,
-        "\ud800",
-        ValueError("\ud800" * 10_000),
-        type("X" * 1000, (Exception,), {})(),
-        ["x" * 10_000_000],
-        [0] * 200_000,
-        object(),
-        {"a": object()},
-        1 << 100_000,
-    ],
-    ids=range(9),
-)
-def test_reasons_of_an_end(reason: Any) -> None:
-    """Each has a term, and a small one: it may be due in the turn of somebody else."""
-    assert len(etf.encode(reason_term(reason))) < 2**17
-    sent(reason_term(reason))
-
-
-class Unwritten(Exception):
-    """It can't be written."""
-
-    def __str__(self) -> str:
-        raise RuntimeError
-
-
-def test_a_reason_whose_text_fails() -> None:
-    """Then the name of its class says what it is."""
-    assert reason_term(Unwritten()) == (Atom("Unwritten"), "<Unwritten>")
-
-
-@pytest.mark.parametrize("kind", IDS)
-def test_what_lock_servers_know_about_agents_of_the_original(kind: str) -> None:
-    """The records of one part, and who they are about."""
-    (part, *_) = in_parts(to_agent(messages.RequestStates, kind), ME)
-    about = About(NOW, (OTHER,) * 400, part.records)  # type: ignore[union-attr]
-    assert unpack_about(sent(pack_about(about, HERE)), HERE) == about
-
-
-@pytest.mark.parametrize("waiting", [False, True])
-@pytest.mark.parametrize("kind", ["small", "long"])
-def test_queues_for_the_original(kind: str, waiting: bool) -> None:
-    """Of 5,000 requests the first 2,000, and always the own ones."""
-    agents = [AgentId(n << 12, THERE, 0) for n in range(1, 5_001)]
-    mine = agents[-1]
-    lock_id = IDS[kind]
-    told = OriginalAgents(Pid(1, HERE, 1), lambda agent: Pid(agent[0], agent[1], 1), lambda _: None)
-    pid = Pid(mine.created, mine.node, 1)
-    told.cast((Atom("lock"), list(lock_id), pid, pid, Atom("read")), THERE)
-    view = View(
-        lock_id,
-        HERE,
-        tuple(
-            Contender(each, CLIENT, lock_id, "read", not waiting or n == 0, NOW, n, n)
-            for n, each in enumerate(agents)
-        ),
-        NOW,
-    )
-    (command,) = told.told(OriginalWatcher(pid, lock_id), view)
-    info = read_info(sent(command.term))  # type: ignore[union-attr]
-    assert info is not None
-    entries = [entry for group in info.queue for entry in group.entries]
-    assert 2000 <= len(entries) <= 2002
-    assert info.has(mine)
 
 
 def group_messages() -> Iterator[Message]:

@@ -30,13 +30,11 @@ from locks_leader.core.events import (
     MemberDown,
     MemberJoined,
     MergeTold,
-    NodeLost,
     Noticed,
     NotSent,
     Origin,
     Received,
     Reply,
-    Resync,
     SendToMember,
     Started,
     TokenTold,
@@ -234,16 +232,6 @@ def test_it_looks_when_elected_has_returned() -> None:
     assert not [effect for effect in done if isinstance(effect, SendToMember)]
 
 
-def test_a_node_that_was_lost_and_is_back() -> None:
-    """It is told of as lost, and then as there again: a round whose gate it was begins anew."""
-    world = World(core(A, B))
-    world.alive = frozenset({A, B})
-    world.feed(Started())
-    assert world.feed(NodeLost(A)) == [EndContest(1), BeginContest(2, frozenset({B}))]
-    assert world.core.machine.alive == {A, B}
-    assert world.feed(NodeLost("unknown")) == []
-
-
 # --- What can't be sent -------------------------------------------------------------------------
 
 
@@ -267,23 +255,6 @@ def test_an_answer_that_cannot_be_sent_becomes_the_error() -> None:
 
 
 # --- Calls, followers ---------------------------------------------------------------------------
-
-
-def test_a_follower_that_is_not_sure_is_told_again() -> None:
-    """As if it were new, under the merge lock. If the leader steps down before, it is told that."""
-    world = leader()
-    world.feed(MemberJoined("x", A, "candidate"), MergeTold(2, held=True))
-    assert world.feed(Resync("stranger")) == []
-    assert world.feed(Resync("x")) == [BeginMerge(3, frozenset({A}))]
-    assert world.feed(MergeTold(3, held=True)) == [
-        Elect("x"),
-        SendToMember("x", Announce(3, "state")),
-        EndMerge(3),
-    ]
-    world.feed(Resync("x"))
-    world.standing = LOST
-    told = [e.message for e in world.feed(Noticed()) if isinstance(e, SendToMember)]
-    assert [type(message).__name__ for message in told] == ["Resign"]
 
 
 # --- Whether one may rely on its leading --------------------------------------------------------

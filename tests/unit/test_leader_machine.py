@@ -101,16 +101,6 @@ def test_the_lock_is_asked_for_at_one_gate_first() -> None:
     assert won == [BeginMerge(1, frozenset({A, B, C})), AskToken(1)]
 
 
-def test_a_newcomer_begins_where_others_were_before() -> None:
-    """On a node of those who may lead, though others are first by name; but only in its first round."""
-    m = machine(A, B, C)
-    assert m.start(frozenset({B, C})) == [BeginContest(1, frozenset({B}))]
-    assert m.contest(1, ContestStanding(grants(b=3), held=True)) == [
-        IncludeNodes(1, frozenset({A, C}))
-    ]
-    assert m.agent_gone(1) == [EndContest(1), BeginContest(2, frozenset({A}))]
-
-
 @pytest.mark.parametrize("first", ["token", "merge"])
 def test_term_and_merge_lock_come_in_any_order(first: str) -> None:
     """It is elected with both, and not before."""

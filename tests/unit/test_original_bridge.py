@@ -157,30 +157,6 @@ def test_those_who_wait_stand_behind(world: World) -> None:
     assert world.queue(TWO, "a") == ["r 102 103", f"w {OURS.created}"]
 
 
-def test_clients_are_told_by_their_own_pids(world: World) -> None:
-    """The client of an entry is the process that began the transaction, not its agent."""
-    mine = world.clients[OURS] = Pid(77, P, 3)
-    world.serve(Request(OURS, "mine", ("a",), "write"))
-    world.cast(*lock(ONE, ["a"]))
-    assert world.clients_in(ONE, "a") == [mine, CLIENT]
-    world.cast(Atom("watch"), ["a"], THREE)
-    world.cast(*lock(TWO, ["a"]))
-    assert world.clients_in(THREE, "a") == [mine, CLIENT, CLIENT]
-
-
-def test_tables_and_rows(world: World) -> None:
-    """Who has something above or below is in the way, and said to be indirect."""
-    world.cast(*lock(ONE, ["t", 1]))
-    world.cast(*lock(TWO, ["t", 2]))
-    world.cast(*lock(THREE, ["t"]))
-    # Of several writers the original would think that none is in the way.
-    assert world.queue(THREE, "t") == ["r (101) (102)", "w 103"]
-    assert world.queue(ONE, "t", 1) == ["w 101", "w (103)"]
-    assert world.queue(TWO, "t", 2) == ["w 102", "w (103)"]
-    world.perform(world.agents.down(ONE))
-    assert world.queue(THREE, "t") == ["w (102)", "w 103"]
-
-
 # --- Surrender
 
 
@@ -194,18 +170,6 @@ def test_surrender(world: World) -> None:
     assert [each.term[3] for each in sent] == [(Atom("surrender"), ONE, version)] * 2
     world.cast(*lock(THREE, ["a"]))
     assert world.infos[TWO, ("a",)].surrender is None
-
-
-def test_surrender_of_what_has_changed(world: World) -> None:
-    """With another version nothing is done: the agent has been told of the change, or will be."""
-    world.cast(*lock(ONE, ["a"]))
-    version = world.infos[ONE, ("a",)].version
-    world.cast(*lock(TWO, ["a"]))
-    for outdated in (version, 0, 10**30):
-        assert world.cast(Atom("surrender"), ["a"], outdated, ONE) == []
-    assert world.cast(Atom("surrender"), ["b"], version, ONE) == []
-    assert world.cast(Atom("surrender"), ["a"], version, THREE) == []
-    assert world.queue(ONE, "a") == ["w 101", "w 102"]
 
 
 # --- Who goes

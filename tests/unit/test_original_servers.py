@@ -12,19 +12,12 @@ from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
     AnswerWait,
     Ended,
-    Knowledge,
-    Remove,
-    Request,
     ToAgent,
     ToServer,
 )
-from locks.core.server.machine import ServerMachine
-from locks.errors import ConflictingRequest
-from locks.lock_ids import counted
 from locks.model import AgentId, Contender, LockId, LockResult
-from locks.node.original.agents import around
-from locks.node.original.forms import CastServer, SendTerm, lock_id_of, pack_request
-from locks.node.original.servers import OFTEN, OriginalServers
+from locks.node.original.forms import CastServer, SendTerm, pack_request
+from locks.node.original.servers import OriginalServers
 from locks.otp.bytes.etf import decode, encode
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid
@@ -155,14 +148,6 @@ def test_waiting(world: World) -> None:
     assert world.held == [True]
 
 
-def test_infos_that_are_outdated(world: World) -> None:
-    """Of two infos of a lock the one with the larger version counts, whatever comes last."""
-    world.ask(A)
-    world.arrives(info(A, 6, ("w", MINE)))
-    world.arrives(info(A, 5, ("w", HER), ("w", MINE)))
-    assert world.held == [True]
-
-
 # --- What the original can't do
 
 
@@ -191,47 +176,6 @@ def test_yielding(world: World) -> None:
     world.arrives(info(A, 10, ("w", (MINE, 8))))
     assert world.answers[-1].status == "have_all_locks"
     assert len(world.surrenders()) == 1
-
-
-def test_a_surrender_that_came_too_late(world: World) -> None:
-    """The queue had changed: the change is the answer, and another surrender follows."""
-    deadlock(world)
-    world.arrives(info(A, 8, ("w", (MINE, 5)), ("w", (HER, 7)), ("w", (HIM, 8))))
-    assert not world.machine.deadlocks
-    assert world.surrenders() == [(["a"], 7), (["a"], 8)]
-    world.arrives(info(A, 9, ("w", HER), ("w", HIM), ("w", MINE), surrendered=(MINE, 8)))
-    assert len(world.machine.deadlocks) == 1
-
-
-def test_an_upgrade_is_asked_for_again(world: World) -> None:
-    """The original forgets an upgrade that waits when its agent surrenders."""
-    world.ask(A, "read")
-    world.arrives(info(A, 5, ("r", (MINE, 5), (HER, 4))))
-    world.ask(A, "write")
-    world.arrives(info(A, 6, ("r", (MINE, 5), (HER, 4)), ("w", (HER, 5)), ("w", (MINE, 6))))
-    assert world.surrenders() == [(["a"], 6)]
-    before = len(world.casts)
-    world.arrives(info(A, 7, ("r", HER), ("w", HER), ("r", (MINE, 7)), surrendered=(MINE, 6)))
-    again = (E, Atom("lock"), ["a"], MINE, CLIENT, Atom("write"))
-    assert world.casts[before:] == [again]
-    world.arrives(info(A, 8, ("r", MINE), ("w", (MINE, 8))))
-    world.arrives(info(A, 9, ("w", (MINE, 8))))
-    assert world.held == [True]
-
-
-def test_who_surrenders_too_often_is_answered_later(world: World) -> None:
-    """Two of ours may undo what the other one does, over and over: then one of them pauses."""
-    deadlock(world)
-    version = 7
-    for _ in range(OFTEN + 1):
-        assert world.surrenders()[-1] == (["a"], version)
-        version += 2
-        note = (MINE, version - 2)
-        world.arrives(info(A, version, ("w", (MINE, version)), ("w", HER), surrendered=note))
-    assert world.machine.status() == "waiting"
-    assert len(world.surrenders()) == OFTEN + 1
-    world.commands(world.servers.interview(ME, []))
-    assert len(world.surrenders()) == OFTEN + 2
 
 
 # --- What an agent is told again
@@ -273,54 +217,6 @@ def test_records_of_our_servers_are_exact(world: World) -> None:
 
 
 # --- Interviews
-
-
-def test_an_interview(world: World) -> None:
-    """Those of the original that it is entangled with are asked, as by a `gen_server` call."""
-    world.ask(A)
-    world.arrives(info(A, 5, ("w", (MINE, 5)), ("w", (HIM, 4))))
-    world.ask(B)
-    world.arrives(info(B, 6, ("w", (HER, 4)), ("w", (MINE, 6))))
-    entangled = world.servers.entangled(ME, world.machine.outlook())
-    assert set(entangled) == {agent_of(HER), agent_of(HIM)}
-    world.commands(world.servers.interview(ME, entangled))
-    assert {to for to, _ in world.sent} == {pid_of(agent_of(pid), 3) for pid in (HER, HIM)}
-    for to, term in world.sent:
-        assert term == (Atom("$gen_call"), (MINE, (Atom("lock_info"), to)), Atom("lock_info"))
-    assert world.surrenders() == []
-    # She knows for whom she waits: that closes the circle.
-    known = row((["c"], Atom(F)), 3, ("w", (HIM, 2)), ("w", (HER, 3)), node=F)
-    mine = row((["b"], Atom(E)), 99, ("w", (HER, 4)))  # what the lock server tells itself counts
-    world.arrives(((Atom("lock_info"), HER), ([], [known, mine])))
-    assert world.surrenders() == [(["a"], 5)]
-    assert world.held == [True, False]
-
-
-def test_what_a_lock_server_of_ours_knows_about_them(world: World) -> None:
-    """It is taken in as far as it is newer; what it does not say of an agent is not there."""
-    machine = ServerMachine(P, 100)
-    her, him = agent_of(HER), agent_of(HIM)
-    for agent in (her, him, OLDER):
-        machine.handle(Request(agent, "name", B, "write", True, True))
-    machine.handle(Request(OLDER, "name", ("c",), "write"))
-    found, records = around(machine.table, P, [her], {E, F}.__contains__)
-    assert found == [her, him]  # he waits for her
-    assert {(r.agent, r.lock_id, r.state) for r in records} == {
-        (her, B, "granted"),
-        (him, B, "waiting"),
-        (OLDER, B, "waiting"),
-    }
-    (told,) = world.servers.informed(ME, P, machine.version, found, records)
-    assert isinstance(told, ToAgent)
-    assert told.message == Knowledge(her, tuple(records))
-    assert world.servers.informed(ME, P, machine.version, found, records) == []
-    machine.handle(Remove(her))
-    found, records = around(machine.table, P, [her, him], {E, F}.__contains__)
-    assert world.servers.informed(ME, P, 1, found, ()) == []  # outdated: it says nothing
-    (told,) = world.servers.informed(ME, P, machine.version, found, records)
-    assert isinstance(told, ToAgent)
-    states = {(r.agent, r.state) for r in told.message.records}  # type: ignore[union-attr]
-    assert states == {(her, "gone"), (him, "granted")}
 
 
 # --- Who is no more
@@ -374,19 +270,3 @@ def test_garbage_is_refused(path: list[int], part: Any, answer: bool) -> None:
         world.arrives(mutated(term, path, part))
     except BadMessage:
         assert world.told == []
-
-
-def test_counted_locks_are_refused() -> None:
-    """The original has none: our agents are told so, and it is cast nothing; nor can it ask for one here."""
-    world = World()
-    world.ask(counted(("pool",), 3))
-    assert world.casts == []
-    (answer,) = world.answers
-    assert isinstance(answer, ConflictingRequest)
-    assert (
-        f"can't request the counted lock pool*3 on {E}: that node runs the Erlang original"
-        in str(answer)
-    )
-    assert world.held == []
-    with pytest.raises(BadMessage, match="counted lock"):
-        lock_id_of(["pool", ("$units", 3)])

@@ -22,7 +22,6 @@ from locks.otp.links.silence import (
     Suspects,
 )
 from locks_lab.explorer.freezing import UNORDERED, freeze
-from locks_lab.worlds.study import study
 from tests.helpers import SEED
 from tests.unit.net import ALL, N1, N2, N3, A, B, Net
 from tests.unit.test_gate import Contest, queue
@@ -101,20 +100,6 @@ def test_a_try_is_answered_by_those_that_speak() -> None:
     assert everywhere.is_answered("all"), "a silent one is not waited for"
 
 
-def test_all_silent_is_as_none() -> None:
-    """Then nothing can be had, and the first node is the gate."""
-    net = Mute(*ALL)
-    net.mute |= {node: [] for node in ALL}
-    agent = net.agent()
-    net.do(agent, agent.ask(A, "write", ALL, "majority", "wait"))
-    for node in ALL:
-        net.hush(node)
-    assert study(agent).gates == {A: N1}
-    for node in ALL:
-        net.speak(node)
-    assert answer(net, "wait") == "have_all_locks"
-
-
 def test_who_waits_at_the_gate_waits_at_the_next_one() -> None:
     """In a queue there; the lock is handed on without the silent one."""
     net = Mute(*ALL)
@@ -144,20 +129,6 @@ def test_a_surrender_that_a_silent_node_does_not_answer_holds_up_nothing_else() 
     assert answer(net, "more") == "have_all_locks"
     net.speak(N1)
     assert agent.status() == "have_all_locks"
-
-
-def test_it_is_forgotten_with_the_node() -> None:
-    """A node that is lost and comes back is a gate again, until it is silent again."""
-    net = Mute(*ALL)
-    agent = net.agent(await_nodes=True)
-    net.do(agent, agent.ask(A, "write", (N1, N2, N3), "majority"))
-    net.do(agent, agent.node_silent(N1))
-    net.down(N1)
-    net.up(N1)
-    other = net.agent()
-    net.do(agent, agent.ask(B, "write", ALL, "majority"))
-    del other
-    assert agent.save()["_ledger"].silent == frozenset()
 
 
 class Muttering(Contest):

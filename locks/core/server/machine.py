@@ -34,10 +34,9 @@ from locks.core.messages import (
     ViewChange,
     Watch,
 )
-from locks.core.server.counters import TableStatistics
 from locks.core.server.notifier import News, Notifier
 from locks.core.server.saving import SavedServer, load_table, save_server
-from locks.core.server.table import LockTable
+from locks.core.server.table import LockTable, TableStatistics
 from locks.core.server.tree import Entry, EntryOwner
 from locks.core.server.watchers import Watchers
 from locks.errors import assert_never

@@ -12,13 +12,11 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from locks.core.server.notifier import Notifier
-from locks.core.server.table import LockTable
+from locks.core.server.table import COUNTERS, LockTable
 from locks.core.server.tree import Entry, EntryOwner, place_of
 from locks.model import AgentId, LockId, Mode, Place
 
 __all__ = ["SavedServer", "load_table", "save_server"]
-
-COUNTERS = ("_requests", "_grants", "_waits", "_surrenders", "_refused")  # of a `LockTable`
 
 
 class SavedOwner(NamedTuple):

@@ -43,8 +43,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import NamedTuple
 
-from locks.core.server.counters import TableStatistics
 from locks.core.server.tree import (
     WHOLE,
     Entry,
@@ -62,11 +62,43 @@ from locks.core.server.tree import (
 )
 from locks.core.server.units import give_unit, is_full_for, next_in_line
 from locks.model import COVERING, HELD_UP, RIVALS, AgentId, LockId, Mode, units_of
-from locks.ranges import PLACE_BITS
+from locks.ranges import PLACE_BITS, Number
 
-__all__ = ["LockTable"]
+__all__ = ["COUNTERS", "LockTable", "TableStatistics"]
 
 ROOM_BITS = PLACE_BITS - 160  # leaves room for two more numbers of 64 bits
+
+
+class TableStatistics(NamedTuple):
+    """Counters of a lock table since it was made, and its size now.
+
+    Entries that stand for hold-ups (`locks.core.agent.hold_ups`) are not in the size.
+
+    Attributes:
+        requests: Requests taken in.
+        grants: Grants, those after a surrender included.
+        waits: Requests that were not granted at once.
+        surrenders: Surrenders carried out.
+        refused_surrenders: Surrenders whose edge no longer existed.
+        entries: Requests in the table now.
+        waiting: Of these, how many wait.
+        agents: Agents with requests in the table now.
+        version: The last version assigned.
+    """
+
+    requests: Number
+    grants: Number
+    waits: Number
+    surrenders: Number
+    refused_surrenders: Number
+    entries: Number
+    waiting: Number
+    agents: Number
+    version: Number
+
+
+COUNTERS = tuple(f"_{name}" for name in TableStatistics._fields[:-4])
+"""The attributes of a `LockTable` that count, one for each of the first fields of its statistics."""
 
 
 class LockTable:
@@ -94,7 +126,9 @@ class LockTable:
         self.root = Slot((), None)
         self._entries: dict[int, Entry] = {}
         self.last_place = 0
-        self._requests = self._grants = self._waits = self._surrenders = self._refused = 0
+        self._requests = self._grants = self._waits = self._surrenders = (
+            self._refused_surrenders
+        ) = 0
 
     # --- Changes --------------------------------------------------------------------------------
 
@@ -193,11 +227,11 @@ class LockTable:
         """
         owner = self.owners.get(agent)
         if owner is None or not self.edge_stands(owner, waiter, holder):
-            self._refused += 1
+            self._refused_surrenders += 1
             return []
         given_up = sorted(self.own_related(owner, lock_id), key=order_of)
         if not given_up:
-            self._refused += 1
+            self._refused_surrenders += 1
             return []
         self._surrenders += 1
         for entry in given_up:
@@ -219,7 +253,7 @@ class LockTable:
         """
         owner = self.owners.get(agent)
         if owner is None or not self.edge_stands(owner, waiter, holder, spare=True):
-            self._refused += 1
+            self._refused_surrenders += 1
             return []
         self._surrenders += 1
         own: list[Entry] = []
@@ -427,18 +461,15 @@ class LockTable:
         """Counters and present size."""
         held_up = self.root.children.get(HELD_UP)
         hidden = () if held_up is None else tuple(held_up.subtree())
-        return TableStatistics(
-            self._requests,
-            self._grants,
-            self._waits,
-            self._surrenders,
-            self._refused,
+        counted: list[int] = [getattr(self, name) for name in COUNTERS]
+        sizes = (
             len(self._entries) - sum(1 for slot in hidden for _ in slot.entries()),
             sum(owner.waiting for owner in self.owners.values())
             - sum(slot.waiting() for slot in hidden),
             len(self.owners),
             self.version,
         )
+        return TableStatistics._make([*counted, *sizes])
 
     # --- Place ----------------------------------------------------------------------------------
 

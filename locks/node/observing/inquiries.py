@@ -8,7 +8,7 @@ node. A `Break` is logged by both nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -34,19 +34,18 @@ from locks.core.facts import (
     Untold,
     node_of,
 )
-from locks.errors import NotAllowed, TransactionBroken, assert_never
+from locks.errors import TransactionBroken, assert_never
 from locks.node.client.clients import this_program
 from locks.node.client.refusals import check_may_wait
 from locks.node.marks import Memory, memory_of
-from locks.node.peers.entrance import right_to_ask
 from locks.node.peers.local_node import Connections, LocalNode
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom, Pid
 from locks.otp.links.budgets import MOST_CALLS, check_budget
+from locks.otp.links.link import Link
 from locks.otp.names.addresses import place
 from locks.otp.process.calls import BlockingCalls
 from locks.ranges import one_line
-from locks.runtime.inline import Turn
 from locks.runtime.logs import log_event
 from locks.runtime.port import world
 from locks.version import __version__
@@ -71,18 +70,18 @@ class Witness:
     def __init__(self, node: LocalNode) -> None:
         self._node = node
 
-    def answer(self, question: Question, cluster: Connections | None = None) -> Answer:
+    def answer(self, question: Question) -> Answer:
         """The answer to a question that is for this node."""
-        record = self._node.server.record
+        record, cluster = self._node.server.record, self._node.cluster
         match question:
             case AskRequests(prefix, after):
-                return record.requests(prefix, after, partial(_address, cluster))
+                return record.requests(prefix, after, partial(_address, self._node))
             case AskDeadlocks(after):
                 return record.reports(after)
             case AskNode():
-                return self._about(cluster)
+                return self._about()
             case AskClients(after):
-                return _clients(cluster, after)
+                return _clients(self._node, after)
             case AskMembers(_, after):
                 return self._node.services.members(self._node.name, self._program, after)
             case AskMark():
@@ -106,10 +105,9 @@ class Witness:
         """The text for the program behind the names of the node's clients."""
         return self._node.program or this_program()
 
-    def _about(self, cluster: Connections | None) -> NodeFact:
+    def _about(self) -> NodeFact:
         node = self._node
         record = node.server.record
-        links = [] if cluster is None else list(cluster.distribution.links.values())
         return NodeFact(
             node.name,
             __version__,
@@ -117,7 +115,7 @@ class Witness:
             record.started,
             record.now(),
             tuple(sorted(node.alive)),
-            sum(link.peer.hidden for link in links),
+            sum(link.peer.hidden for link in _links(node)),
             node.statistics(),
         )
 
@@ -134,15 +132,20 @@ class Witness:
         return Broken(True)
 
 
-def _address(cluster: Connections | None, node: str) -> str:
-    """The address from which a node is connected; empty if it is not."""
-    return "" if cluster is None else cluster.distribution.address_of(node) or ""
+def _address(node: LocalNode, name: str) -> str:
+    """The address from which another node is connected; empty if it is not."""
+    return "" if node.cluster is None else node.cluster.distribution.address_of(name) or ""
 
 
-def _clients(cluster: Connections | None, after: str) -> ClientPage:
+def _links(node: LocalNode) -> Collection[Link]:
+    """The connections with other nodes."""
+    return () if node.cluster is None else node.cluster.distribution.links.values()
+
+
+def _clients(node: LocalNode, after: str) -> ClientPage:
     """A page of the names of connected client nodes."""
-    links = [] if cluster is None else cluster.distribution.links.values()
-    names = sorted(link.peer.name for link in links if link.peer.hidden and link.peer.name > after)
+    peers = [link.peer for link in _links(node)]
+    names = sorted(peer.name for peer in peers if peer.hidden and peer.name > after)
     return ClientPage(tuple(names[:MOST_CLIENTS]), len(names) > MOST_CLIENTS)
 
 
@@ -158,16 +161,12 @@ class Inquiries:
 
     Args:
         cluster: The node's relations with others.
-        name: The node's name.
-        witness: Answers for this node.
-        turn: The node's turn.
     """
 
-    def __init__(self, cluster: Connections, name: str, witness: Witness, turn: Turn) -> None:
+    def __init__(self, cluster: Connections) -> None:
         self._cluster = cluster
-        self._turn = turn
-        self._name = name
-        self._witness = witness
+        self._node = cluster.node
+        self._witness = Witness(cluster.node)
         self._passed_on = 0
 
     def take_call(self, caller: Pid, tag: Any, request: Any) -> bool:
@@ -182,11 +181,11 @@ class Inquiries:
         if isinstance(question, AskMark) and question.agent.node != caller.node:
             raise BadMessage(f"{caller.node} can't ask for {question.agent}")
         name = node_of(question)
-        if name is not None and name != self._name:
+        if name is not None and name != self._node.name:
             self._pass_on(caller, tag, question, name)
         else:
             # After this step, in which earlier messages, such as a release, are carried out.
-            self._turn.post(self._answer, caller, tag, question)
+            self._node.turn.post(self._answer, caller, tag, question)
         return True
 
     def _answer(self, caller: Pid, tag: Any, question: Question) -> None:
@@ -196,7 +195,7 @@ class Inquiries:
         if isinstance(question, AskMark):
             self._witness.memory.answer_when_kept(question, tell)
         else:
-            tell(self._witness.answer(question, self._cluster))
+            tell(self._witness.answer(question))
 
     def _pass_on(self, caller: Pid, tag: Any, question: Question, name: str) -> None:
         """Pass a question on to another node, and its answer back."""
@@ -208,13 +207,13 @@ class Inquiries:
             answer(pack_answer(Broken(False, why[:1000]) if is_break else Untold(why[:1000])))
 
         if name not in links or caller.node not in links:
-            unanswered(f"{name} is not connected with {self._name}")
+            unanswered(f"{name} is not connected with {self._node.name}")
             return
         check_budget(self._passed_on + 1, MOST_CALLS, "questions to forward")
         if isinstance(question, Break):
             text = "%s (%s) requests the end of transaction %s: %s"
-            where = _address(self._cluster, caller.node)
-            log = partial(_log_break, self._name, question, where, text)
+            where = _address(self._node, caller.node)
+            log = partial(_log_break, self._node.name, question, where, text)
             by, reason = one_line(question.by), one_line(question.reason)
             self._cluster.executor.run_soon(log, by, caller.node, question.agent, reason)
 
@@ -275,7 +274,6 @@ class Answers(NamedTuple):
 
 def ask_all(
     node: LocalNode,
-    cluster: Connections | None,
     questions: Mapping[str, Question],
     timeout: float,
     ways: Mapping[str, str] | None = None,
@@ -286,19 +284,17 @@ def ask_all(
 
     Args:
         node: This node.
-        cluster: Its relations with others.
         questions: The questions, by node.
         timeout: Seconds to wait at most.
         ways: The lock servers through which to query nodes that are not connected; each question
             must name its node (`node_of`).
     """
     asked = {name: ((ways or {}).get(name, name), each) for name, each in questions.items()}
-    return _ask(node, cluster, asked, timeout, lambda _: False)
+    return _ask(node, asked, timeout, lambda _: False)
 
 
 def ask_by_ways(
     node: LocalNode,
-    cluster: Connections | None,
     question: Question,
     ways: Iterable[str],
     timeout: float,
@@ -308,26 +304,24 @@ def ask_by_ways(
 
     Args:
         node: This node.
-        cluster: Its relations with others.
         question: The question.
         ways: The node itself, or lock servers that pass the question on. The answers are keyed by
             these.
         timeout: Seconds to wait at most.
         enough: Whether an answer is enough, so that others are not needed.
     """
-    return _ask(node, cluster, {way: (way, question) for way in ways}, timeout, enough)
+    return _ask(node, {way: (way, question) for way in ways}, timeout, enough)
 
 
 def _ask(
     node: LocalNode,
-    cluster: Connections | None,
     asked: Mapping[str, tuple[str, Question]],
     timeout: float,
     enough: Callable[[Answer], bool],
 ) -> Answers:
     """Send questions, each with a name and the node to which it is sent."""
     check_may_wait()
-    clock = world().clock()
+    clock, cluster = world().clock(), node.cluster
     deadline = clock() + timeout
     said: dict[str, Answer] = {}
     silent: dict[str, str] = {}
@@ -339,16 +333,9 @@ def _ask(
             if way == node.name and target is not None:
                 way = target  # a client of this node's
             if way == node.name:
-                said[name] = node.turn.run(Witness(node).answer, question, cluster)
+                said[name] = node.turn.run(Witness(node).answer, question)
             elif cluster is None or way not in cluster.distribution.links:
-                silent[name] = _unreachable(way, cluster, node.refusals.get(way, ""))
-            elif cluster.distribution.links[way].allowed < right_to_ask(question):
-                may = cluster.distribution.links[way].allowed.word
-                raise NotAllowed(
-                    f"{way} does not allow {type(question).__name__}: the cookie of this program may only {may} there. Use "
-                    "another cookie",
-                    nodes=(way,),
-                )
+                silent[name] = _unreachable(way, node)
             else:
                 node.turn.run(calls.begin_call, name, way, LOCK_SERVER, pack_question(question))
         satisfied = any(map(enough, said.values()))
@@ -369,11 +356,12 @@ def _ask(
     return Answers(said, silent)
 
 
-def _unreachable(name: str, cluster: Connections | None, refusal: str) -> str:
+def _unreachable(name: str, node: LocalNode) -> str:
     """Why a node can't be asked: where it was looked for, and what happened there."""
+    cluster = node.cluster
     known = None if cluster is None else cluster.distribution.book.known.get(name)
     at = "" if known is None or known.address is None else f" at {place(known.address)}"
-    why = refusal or ("" if known is None else known.failure[0])
+    why = node.refusals.get(name, "") or ("" if known is None else known.failure[0])
     return f"can't be reached{at}{why and ': '}{why}"
 
 

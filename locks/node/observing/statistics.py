@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from locks.core.server.counters import TableStatistics
+from locks.core.server.table import TableStatistics
 from locks.core.statistics import (
     MOST_ELECTIONS,
     MOST_OWNERSHIPS,

@@ -74,13 +74,12 @@ class Agreement:
         self._own = own
         self._said: dict[str, Servers] = {}
 
-    def take_scope(self, name: str, said: Servers, binds: bool = True) -> Servers | None:
+    def take_scope(self, name: str, said: Servers) -> Servers | None:
         """Take in another node's set of servers.
 
         Args:
             name: The node.
             said: Its set.
-            binds: Whether the set counts for others; not that of a node that may only look.
 
         Returns:
             `None` if it agrees with the known set; otherwise the known set.
@@ -90,8 +89,7 @@ class Agreement:
         if known != said:
             self._said.pop(name, None)
             return known
-        if binds:
-            self._said[name] = said
+        self._said[name] = said
         return None
 
     def lost(self, name: str) -> None:
@@ -220,8 +218,8 @@ class Agreements:
     def _again(self, pause: float, link: Link) -> None:
         self._executor.run_later(pause, self._node.turn.run, self.connected, link)
 
-    def take_servers(self, name: str, term: tuple[Any, ...], binds: bool) -> Any:
-        """Take in another node's set of servers, which may bind others (see `take_scope`).
+    def take_servers(self, name: str, term: tuple[Any, ...]) -> Any:
+        """Take in another node's set of servers.
 
         Returns:
             The answer.
@@ -237,8 +235,8 @@ class Agreements:
             assert self._own is not None
             known = self._own if rosters.roster.is_changing or said != self._own else None
         else:
-            known = self._others.take_scope(name, said, binds)
-        if known is None and binds:
+            known = self._others.take_scope(name, said)
+        if known is None:
             rosters.serves(name)
         if known is not None:
             if not rosters.roster.number:  # otherwise it was just informed
@@ -247,13 +245,13 @@ class Agreements:
             return pack_servers(known)
         return OK
 
-    def take_report(self, name: str, term: tuple[Any, ...], binds: bool) -> Any:
+    def take_report(self, name: str, term: tuple[Any, ...]) -> Any:
         """Take in what another node knows of the list, and answer.
 
         Raises:
             BadMessage: It is malformed.
         """
-        return OK if self._rosters.take_report(name, term, binds) else self._rosters.report()
+        return OK if self._rosters.take_report(name, term) else self._rosters.report()
 
     def lost(self, name: str) -> None:
         """A node is gone."""

@@ -22,7 +22,7 @@ import pykka
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.agent.refusals import refusal
-from locks.core.facts import Break, RosterQuestion
+from locks.core.facts import RosterQuestion
 from locks.core.messages import (
     AgentMessage,
     Knowledge,
@@ -40,17 +40,16 @@ from locks.core.messages import (
 from locks.core.parts import in_parts
 from locks.core.rosters import RosterFact
 from locks.core.statistics import TrafficStatistics
-from locks.errors import LocksError, MisuseError, NotAllowed, TransactionEnded
+from locks.errors import LocksError, MisuseError, TransactionEnded
 from locks.lock_ids import shown, size_of
 from locks.model import AgentId, LockId, View, agent_numbered
 from locks.node.client.agent import Agent
 from locks.node.client.refusals import not_from_elsewhere
 from locks.node.marks import memory_of
-from locks.node.observing.inquiries import Inquiries, Witness
+from locks.node.observing.inquiries import Inquiries
 from locks.node.observing.news import are_servers, log_node_down, log_node_up
 from locks.node.peers.agreement import PLACEMENT, SERVERS, Agreements
 from locks.node.peers.arrivals import Arrivals
-from locks.node.peers.entrance import Entrance, right_of
 from locks.node.peers.greeter import Greeter
 from locks.node.peers.greeting import GREETING
 from locks.node.peers.guests import Guests
@@ -59,7 +58,6 @@ from locks.node.peers.rosters import ROSTER, Rosters
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
 from locks.node.views.slices import Slices
-from locks.otp.admission.rights import Right
 from locks.otp.bytes import etf
 from locks.otp.bytes.control import BadMessage, SpawnRequest, StrangeMessage, brief, check_speaker
 from locks.otp.bytes.terms import Atom, Pid
@@ -75,13 +73,11 @@ from locks.otp.process.remote import Errors, RemoteRef, Remotes
 from locks.otp.tunnel.channels import Channels
 from locks.otp.tunnel.tunnels import Tunnels
 from locks.otp.tunnel.wishes import Wishes
-from locks.ranges import LONGEST_TEXT
 from locks.runtime.addressed import OfAnotherNode
 from locks.runtime.executor import Executor
 from locks.runtime.identity import Listener
 from locks.runtime.monitor import Client
 from locks.wire import pages
-from locks.wire.facts import pack_question
 from locks.wire.forms import LOCK_SERVER, OURS, agent_of, is_ours, pid_of, to_lock_id
 from locks.wire.messages import NOT_UNDERSTOOD, pack, unpack_to_agent, unpack_to_server
 from locks.wire.refusals import pack_attributes, unpack_error
@@ -138,8 +134,6 @@ class Cluster:
         tunnels: The tunnels of this node, and those that it relays.
         rosters: The list of servers.
         wishes: The client nodes with which it needs connections.
-        entrance: Refuses what other nodes may not do here.
-        limited: What this node may do at nodes where it may not do everything.
         limits: What it may have at the lock servers of connected nodes, as far as they said.
     """
 
@@ -170,7 +164,6 @@ class Cluster:
             find=self._find,
             number_of=self._number_of,
             on_spawn=self._spawn,
-            admits=lambda link, message: self.entrance.admits(link, message),
         )
         self.silence = Silence(
             self.distribution.links,
@@ -205,8 +198,6 @@ class Cluster:
         self.remotes = Remotes(
             node.name, self.processes, node.turn, executor, Errors(pack_attributes, unpack_error)
         )
-        self.entrance: Entrance = Entrance(self)
-        self.limited: dict[str, Right] = {}
         self.limits: dict[str, Limits] = {}
         self.greeter = Greeter(
             node,
@@ -239,7 +230,7 @@ class Cluster:
         self.arrivals = Arrivals(node, self.members, self.distribution.book.has_failed)
         self.views = ViewReader(self)
         self.readers = ViewSender(self, Slices(self.distribution.line, executor))
-        self.inquiries = Inquiries(self, node.name, Witness(node), node.turn)
+        self.inquiries = Inquiries(self)
         self._monitors: dict[Listener, None] = {}
         self._lost_servers: set[str] = set()  # until they are back
         self.on_connected: list[Callable[[str], object]] = []
@@ -293,12 +284,9 @@ class Cluster:
         """Greet a lock server that is not there, in a while."""
         self.greeter.greet_again(link)
 
-    def _has_greeted(self, link: Link, limits: Limits | None) -> None:
+    def _has_greeted(self, link: Link, limits: Limits) -> None:
         """Take in the greeting of another Python node; a client node has no lock server for others."""
-        if limits is not None:
-            self.limits[link.peer.name] = limits
-        if link.allowed is not Right.BREAK:
-            self.limited[link.peer.name] = link.allowed
+        self.limits[link.peer.name] = limits
         name = link.peer.name
         if link.peer.hidden:
             self.node.refusals[name] = (
@@ -379,7 +367,6 @@ class Cluster:
     def _disconnected(self, link: Link, reason: str) -> None:
         name = link.peer.name
         self.greeter.disconnected(name)
-        self.limited.pop(name, None)
         self.limits.pop(name, None)
         self.arrivals.left(name)
         if name not in self.members:
@@ -474,7 +461,7 @@ class Cluster:
         original = self.members.get(name)
         if original:
             self.original_peers.to_server(name, agent, message)
-        elif original is not None and not (self.limited and self._lacks(name, agent, message)):
+        elif original is not None:
             last, encoded = self._last
             # Several nodes get the same message, so the last one is kept encoded. Compare the
             # types, too: messages of different classes may be equal as tuples.
@@ -578,27 +565,6 @@ class Cluster:
         if ours is not None:
             self.node.turn.post(ours.event, ours.machine.end_transaction, error)
 
-    def _lacks(self, name: str, agent: AgentId, message: ServerMessage) -> bool:
-        """Whether this node may not send a message to a lock server; then the agent is ended."""
-        right = self.limited.get(name)
-        if right is None or right_of(message) <= right:
-            return False
-        self._end(agent, self._not_allowed(name, right))
-        return True
-
-    def check_may_use(self) -> None:
-        """Raise `NotAllowed` if this program may only look at a server that it is connected with."""
-        for name, right in list(self.limited.items()):
-            if right < Right.USE:
-                raise self._not_allowed(name, right)
-
-    def _not_allowed(self, name: str, right: Right) -> NotAllowed:
-        return NotAllowed(
-            f"{self.node.name} can't take locks at {name}: the cookie of this program may only {right.word} there. Give "
-            "it another cookie",
-            nodes=(name,),
-        )
-
     def could_not_send(self, error: Exception) -> bool:
         """Whether an error means that a message can't be sent."""
         return isinstance(error, etf.EncodeError)
@@ -700,26 +666,20 @@ class Cluster:
             self.node.deliver(self.node.server, message)
 
     def _refuse(self, name: str, agent: AgentId, answer: Refused) -> None:
-        """Refuse a request of a node that is at a limit; an older version would not understand, and has the transaction ended."""
+        """Refuse a request of a node that is at a limit."""
         here, text = self.node.name, str(refusal(answer))
         warning = "%s refused a request of %s: %s"
         self.node.notices.warn("limit", name, warning, here, name, text)
-        if name in self.limits:
-            self.node.perform(self.node.server, [ToAgent(agent, answer)])
-        else:
-            end = pack_question(Break(agent, text[:LONGEST_TEXT], here))
-            self.node.turn.post(self.processes.call, name, LOCK_SERVER, end, lambda *_: None)
+        self.node.perform(self.node.server, [ToAgent(agent, answer)])
 
     def _answer(self, name: str, request: Any) -> Any:
         """The answer to a call of the lock server."""
         if is_ours(request) and request[1] == GREETING:
             return self.greeter.take_greeting(name, request)
         if is_ours(request) and request[1] in (SERVERS, PLACEMENT, ROSTER):
-            link = self.distribution.links.get(name)
-            binds = link is not None and link.peer.right is not Right.LOOK
             agreements = self.agreements
             take = agreements.take_report if request[1] == ROSTER else agreements.take_servers
-            return take(name, request, binds)
+            return take(name, request)
         if is_ours(request) and request[1] == ABOUT and len(request) == 3:
             return self.original_peers.about(request[2])
         return (Atom("error"), Atom("unknown_request"))  # as the original does

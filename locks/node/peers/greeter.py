@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from locks.errors import InvalidOption
 from locks.node.peers.greeting import Greeting, pack_greeting, unpack_greeting
-from locks.otp.admission.rights import Right
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
 from locks.otp.links.budgets import Limits
@@ -65,7 +64,7 @@ class Greeter:
         processes: Processes,
         *,
         is_ours: Callable[[str], bool],
-        on_greeted: Callable[[Link, Limits | None], object],
+        on_greeted: Callable[[Link, Limits], object],
         on_answered: Callable[[Link, bool, Any], object],
     ) -> None:
         self._node = node
@@ -108,7 +107,6 @@ class Greeter:
             self._node.server.machine.version,
             options.net_ticktime or NET_TICKTIME,
             known if options.mesh else [],
-            link.peer.right,
             self._distribution.options.limits,
         )
         self._unanswered[link.peer.name] = link
@@ -162,13 +160,11 @@ class Greeter:
             link.tick_due = 0.0
             distribution.pace_changed()
         link.ticktime = distribution.options.net_ticktime or NET_TICKTIME
-        link.allowed = greeting.right
-        if distribution.options.mesh and link.peer.right is Right.BREAK:
+        if distribution.options.mesh:
             self._hear(name, greeting.known)
             if any(news.name == name for news in greeting.known):
                 self._came(name)
-        if link.peer.right is not Right.LOOK:
-            self._node.server.raise_to(taken_over(greeting.version))
+        self._node.server.raise_to(taken_over(greeting.version))
         self._on_greeted(link, greeting.limits)
 
     def _hear(self, source: str, known: list[News]) -> None:

@@ -1,7 +1,7 @@
 """The form of a greeting, the first message of a node on a new connection.
 
 A greeting is a call of the other's lock server: `{'$locks', greeting, Protocol, Version, Ticktime,
-Known, Right, Limits}`. It is checked completely before it has any effect. Each field has a type, a range and a
+Known, Limits}`. It is checked completely before it has any effect. Each field has a type, a range and a
 size:
 
 * Protocol: the integer `PROTOCOL`.
@@ -9,10 +9,8 @@ size:
 * Ticktime: after how many seconds of silence the sender takes the receiver for dead, a float.
 * Known: a list of at most `NAMES` nodes that the sender was connected with, and the sender itself.
   Each is `{Name, Host, Port, Age}`: where it listens, and how many seconds ago it was last known to
-  be alive. Without an age, `{Name, Host, Port}`, it is alive now.
-* Right: what the receiver may do at the sender, `look`, `use` or `break`.
-* Limits: what the receiver may have at the sender's lock server, the numbers of `Limits`. Versions that send no limits don't
-  understand that a request is refused because of one.
+  be alive.
+* Limits: what the receiver may have at the sender's lock server, the numbers of `Limits`.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ from typing import Any, NamedTuple
 from locks.errors import InvalidOption
 from locks.model import check_node_name
 from locks.otp import distribution
-from locks.otp.admission.rights import Right
 from locks.otp.bytes.control import brief
 from locks.otp.bytes.fields import BadMessage
 from locks.otp.bytes.terms import Atom
@@ -34,7 +31,7 @@ from locks.wire.versions import check_version
 
 __all__ = ["GREETING", "Greeting", "pack_greeting", "to_node_name", "unpack_greeting"]
 
-PROTOCOL = 4  # spare requests are new since 3; since 4 agents of nodes that are not connected talk over tunnels
+PROTOCOL = 1
 GREETING = Atom("greeting")
 TICKTIMES = (0.1, 86_400.0)  # seconds
 LONGEST_HOST = 255  # characters
@@ -48,23 +45,17 @@ class Greeting(NamedTuple):
         version: The last version of the sender's lock table.
         ticktime: After how many seconds of silence the sender takes another node for dead.
         known: The nodes that it names.
-        right: What the receiver may do at the sender.
-        limits: What the receiver may have at the sender's lock server; `None` from an older version.
+        limits: What the receiver may have at the sender's lock server.
     """
 
     version: int
     ticktime: float
     known: list[News]
-    right: Right = Right.BREAK
-    limits: Limits | None = None
+    limits: Limits
 
 
 def pack_greeting(
-    version: int,
-    ticktime: float,
-    known: Iterable[News],
-    right: Right = Right.BREAK,
-    limits: Limits | None = None,
+    version: int, ticktime: float, known: Iterable[News], limits: Limits
 ) -> tuple[Any, ...]:
     """The term of a greeting.
 
@@ -72,14 +63,12 @@ def pack_greeting(
         version: The last version of the sender's lock table.
         ticktime: Its ticktime; a value out of range is replaced by the nearest one in range.
         known: The nodes that it names.
-        right: What the receiver may do.
         limits: What it may have.
     """
     shortest, longest = TICKTIMES
     ticktime = float(min(max(ticktime, shortest), longest))
     entries = [(name, host, port, float(age)) for name, (host, port), age in known]
-    told = (Atom(right.word), tuple(limits or Limits()))
-    return (OURS, GREETING, PROTOCOL, version, ticktime, entries, *told)
+    return (OURS, GREETING, PROTOCOL, version, ticktime, entries, tuple(limits))
 
 
 def unpack_greeting(term: Any) -> Greeting:
@@ -88,14 +77,15 @@ def unpack_greeting(term: Any) -> Greeting:
     Raises:
         BadMessage: A field has a wrong type, range or size.
     """
-    if type(term) is not tuple or len(term) < 6:
-        raise BadMessage("a greeting has 6 parts or more")
-    _, _, protocol, version, ticktime, known = term[:6]
+    protocol = term[2] if type(term) is tuple and len(term) > 2 else None
     if type(protocol) is not int or protocol != PROTOCOL:
         raise BadMessage(
             f"it uses protocol {brief(protocol)}, but this node uses {PROTOCOL}; install the same "
             "version of locks on both"
         )
+    if len(term) != 7:
+        raise BadMessage("a greeting has 7 parts")
+    version, ticktime, known, limits = term[3:]
     check_version(version)
     shortest, longest = TICKTIMES
     if type(ticktime) is not float or not shortest <= ticktime <= longest:
@@ -106,10 +96,7 @@ def unpack_greeting(term: Any) -> Greeting:
         raise BadMessage(f"{brief(known)} should be a list of nodes")
     if len(known) > NAMES:
         raise BadMessage(f"a greeting has {len(known)} nodes, more than {NAMES}")
-    word = term[6].name if len(term) > 6 and type(term[6]) is Atom else ""
-    right = next((each for each in Right if each.word == word), Right.BREAK)
-    limits = _limits(term[7]) if len(term) > 7 else None
-    return Greeting(version, ticktime, [_news(entry) for entry in known], right, limits)
+    return Greeting(version, ticktime, [_news(entry) for entry in known], _limits(limits))
 
 
 def to_node_name(term: Any) -> str:
@@ -124,9 +111,9 @@ def to_node_name(term: Any) -> str:
 
 def _news(entry: Any) -> News:
     """One node that is named."""
-    if type(entry) is not tuple or not 3 <= len(entry) <= 4:
+    if type(entry) is not tuple or len(entry) != 4:
         raise BadMessage(f"{brief(entry)} should be a node's name, host, port and age")
-    name, host, port, age = entry if len(entry) == 4 else (*entry, 0.0)
+    name, host, port, age = entry
     to_node_name(name)
     if type(host) is not str or not 0 < len(host) <= LONGEST_HOST or not _is_plain(host):
         raise BadMessage(f"{brief(host)} is not a host: text of at most {LONGEST_HOST} characters")
@@ -138,10 +125,10 @@ def _news(entry: Any) -> News:
 
 
 def _limits(term: Any) -> Limits:
-    """What a node may have; newer versions may have further limits."""
+    """What a node may have."""
     size = len(Limits._fields)
-    numbers = term[:size] if type(term) is tuple else ()
-    if len(numbers) < size or any(type(each) is not int or each < 1 for each in numbers):
+    numbers = term if type(term) is tuple else ()
+    if len(numbers) != size or any(type(each) is not int or each < 1 for each in numbers):
         raise BadMessage(f"{brief(term)} should be {size} limits, whole numbers from 1 on")
     return Limits(*numbers)
 

@@ -45,6 +45,10 @@ class LocalNode(NodePort, Protocol):
     agents_by_id: dict[AgentId, Agent]
 
     @property
+    def cluster(self) -> Connections | None:
+        """Its relations with other nodes, if there may be any."""
+
+    @property
     def notices(self) -> Notices:
         """Logs warnings about others."""
 

@@ -37,7 +37,6 @@ from locks.node.marks import Memory, memory_of
 from locks.node.peers.local_node import Connections
 from locks.node.ports import Servers
 from locks.node.state import sync_folder
-from locks.otp.admission.rights import Right
 from locks.otp.bytes import etf
 from locks.otp.bytes.etf_decode import constant
 from locks.otp.bytes.fields import BadMessage
@@ -242,13 +241,12 @@ class Rosters:
         """What this node knows, as a term."""
         return pack_report(Report(self.roster, self.joined))
 
-    def take_report(self, name: str, term: tuple[Any, ...], binds: bool) -> bool:
+    def take_report(self, name: str, term: tuple[Any, ...]) -> bool:
         """Take in what another node knows.
 
         Args:
             name: The node.
             term: Its report.
-            binds: Whether it may use the server, and not only look.
 
         Returns:
             Whether it is served now; otherwise the answer is this node's report.
@@ -257,23 +255,20 @@ class Rosters:
             BadMessage: The report is malformed.
         """
         roster, joined = unpack_report(term)
-        if binds:
-            self.learn(roster)
+        self.learn(roster)
         if roster.number < self.roster.number or not self.may_serve(joined):
             return False
-        if binds:
-            self._users[name] = joined
+        self._users[name] = joined
         return True
 
     def take_news(self, link: Link, term: tuple[Any, ...]) -> None:
-        """A server informs this node of the list; or a program does, which may not only look.
+        """A server informs this node of the list; or a program does.
 
         Raises:
             BadMessage: It is malformed.
         """
         roster, _ = unpack_report(term)
-        if self._options.hidden or link.peer.right is not Right.LOOK:
-            self.learn(roster)
+        self.learn(roster)
 
     def may_serve(self, joined: int) -> bool:
         """Whether a node may be served that has joined the roster of this number."""

@@ -3,9 +3,6 @@
 A node usually knows one cookie. While the cookie is changed it knows two: it proves itself with the first one, and accepts both. A
 file has one cookie in each line.
 
-A line may begin with a role: `look: SECRET`. A node that proves itself with this cookie may then only look here. The node itself
-never proves itself with such a cookie.
-
 Kubernetes and systemd give secrets to a program in files that belong to root and that the program's group, or an access list (which
 shows as rights of the group), may read. Such a file is accepted, too: root has chosen its readers, and can read everything anyway.
 """
@@ -20,7 +17,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from locks.errors import InvalidOption, OperatingError
-from locks.otp.admission.rights import Right
 from locks.otp.admission.secret import Cookie
 
 __all__ = ["Cookies", "make_cookie", "open_to_others", "read_cookies"]
@@ -32,7 +28,7 @@ class Cookies(NamedTuple):
     """The cookies that a node knows.
 
     Attributes:
-        each: The cookies. All are accepted.
+        each: The cookies. All are accepted; the node proves itself with them, in this order.
         given: The value that they were read from: a text, several texts, or the path of a file.
         shortest: How many characters each must have.
     """
@@ -55,25 +51,11 @@ class Cookies(NamedTuple):
         try:
             if not 0 < len(each) <= MOST:
                 raise InvalidOption(f"a node can know 1 to {MOST} cookies, not {len(each)}")
-            cookies = cls(
-                tuple(cookie.with_right().check(shortest) for cookie in each), given, shortest
-            )
-            if cookies.own[:1] != cookies.each[:1]:
-                raise InvalidOption(
-                    f"the first cookie has the role {cookies.each[0].right.word}, but the node proves itself with this "
-                    "one: put a cookie without a role first. The program that may only "
-                    f"{cookies.each[0].right.word} has the cookie alone in its file, without the role"
-                )
-            return cookies
+            return cls(tuple(cookie.check(shortest) for cookie in each), given, shortest)
         except InvalidOption as error:
             if path is None:
                 raise
             raise InvalidOption(f"{path}: {error}", path=str(path)) from None
-
-    @property
-    def own(self) -> tuple[Cookie, ...]:
-        """Those by which the node proves itself, in this order."""
-        return tuple(cookie for cookie in self.each if cookie.right is Right.BREAK)
 
     def again(self) -> Cookies:
         """The same, as they are in the file now.

@@ -375,7 +375,6 @@ class Handshake:
             said = f"{OTHER_COOKIE}; all nodes need the same one"
             return self._turn_away(f"{self._peer.name} {said}", f"{self._name} {said}", "cookie")
         self._cookie = cookie
-        self._peer = self._peer._replace(right=cookie.right)
         self._step, self._answer = "admit", self._digest(challenge)
         return [Proven(self._peer)] if self._asks else self.admit()
 

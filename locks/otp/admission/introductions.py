@@ -10,7 +10,6 @@ from __future__ import annotations
 from enum import IntFlag
 from typing import NamedTuple
 
-from locks.otp.admission.rights import Right
 from locks.otp.admission.strangers import Cause
 
 __all__ = [
@@ -96,13 +95,11 @@ class Peer(NamedTuple):
         name: Its name.
         flags: The flags that it offers (`Flag`); those of both nodes are used.
         creation: Its incarnation.
-        right: What it may do here.
     """
 
     name: str
     flags: int
     creation: int
-    right: Right = Right.BREAK
 
     @property
     def hidden(self) -> bool:

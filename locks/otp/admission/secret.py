@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from locks.errors import InvalidOption
-from locks.otp.admission.rights import Right
 from locks.otp.bytes.terms import LONGEST_ATOM
 
 __all__ = ["SHORTEST", "Cookie"]
@@ -26,16 +25,12 @@ class Cookie:
     Args:
         given: The value given as a cookie, of any type; or a `Cookie`. It may also be several cookies, or the path of a file
             with them (`locks.otp.admission.cookies`).
-
-    Attributes:
-        right: What a node may do here that proves itself with it.
     """
 
-    __slots__ = ("_text", "right")
+    __slots__ = ("_text",)
 
     def __init__(self, given: Any) -> None:
         self._text: Any = given._text if type(given) is Cookie else given
-        self.right: Right = given.right if type(given) is Cookie else Right.BREAK
 
     def __repr__(self) -> str:
         return "<cookie>"
@@ -53,16 +48,6 @@ class Cookie:
         if type(self._text) in (list, tuple):
             return tuple(map(Cookie, self._text))
         return (self,)
-
-    def with_right(self) -> Cookie:
-        """The cookie of a line that may begin with a right: `look: SECRET`."""
-        for right in Right:
-            role = f"{right.word}: "
-            if type(self._text) is str and self._text.startswith(role):
-                found = Cookie(self._text[len(role) :].strip())
-                found.right = right
-                return found
-        return self
 
     def check(self, shortest: int = 1) -> Cookie:
         """Return it if it is a valid cookie.
@@ -86,8 +71,7 @@ class Cookie:
         if any(each.isspace() or not each.isprintable() for each in text):
             return (
                 "the cookie contains white space or an unprintable character; if it was read from a "
-                "file, remove the end of the line with strip(). Only the roles look:, use: and break: may stand "
-                "before a cookie, each with a space"
+                "file, remove the end of the line with strip()"
             )
         if len(text) < shortest:
             return (
@@ -102,9 +86,8 @@ class Cookie:
         return encoded
 
     def is_same(self, other: Cookie) -> bool:
-        """Whether both are the same secret, with the same right."""
-        same = hmac.compare_digest(self.encoded(), other.encoded())
-        return same and self.right is other.right
+        """Whether both are the same secret."""
+        return hmac.compare_digest(self.encoded(), other.encoded())
 
     def digest(self, challenge: int) -> bytes:
         """The answer to a challenge, by which a node proves that it knows the cookie."""

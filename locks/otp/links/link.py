@@ -26,7 +26,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from locks.otp.admission.handshake import Peer
-from locks.otp.admission.rights import Right
 from locks.otp.links.backlog import LARGE, Backlog
 from locks.otp.links.budgets import LONG, SLICE, Pace, Traffic
 from locks.otp.links.line import Line
@@ -87,7 +86,6 @@ class Link:
         closed: Why it was closed; `None` while it is open.
         ticktime: How long the peer may be silent, in seconds.
         wanted: How long this node may be silent, as demanded by the peer.
-        allowed: What this node may do at the peer, as far as that has said so.
         tick_due: When the next tick is due.
         silent: For how many seconds checks have found no input.
         heard: How often input has arrived.
@@ -111,7 +109,7 @@ class Link:
             "_turn",
             "_unsent",
         ),
-        *("_verdict", "_waits_to_flush", "_writer", "address", "allowed"),
+        *("_verdict", "_waits_to_flush", "_writer", "address"),
         *("closed", "drained", "heard"),
         *("peer", "quiet", "relay", "silent", "since", "tick_due", "ticktime", "wanted"),
     )
@@ -142,7 +140,6 @@ class Link:
         self.closed: str | None = None
         self.ticktime = ticktime
         self.wanted = ticktime
-        self.allowed = Right.BREAK
         self.tick_due = 0.0
         self.silent = 0.0
         self.heard = 0

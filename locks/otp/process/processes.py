@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from locks.errors import assert_never
-from locks.otp.admission.rights import Right
 from locks.otp.admission.strangers import plain
 from locks.otp.bytes import control, etf
 from locks.otp.bytes.behaviours import CALL, CAST, parse_call, parse_cast
@@ -56,7 +55,6 @@ __all__ = [
 NOCONNECTION: Final = "noconnection"
 NOPROC: Final = "noproc"
 NOBODY: Final = Atom("$locks_nobody")
-EVERYTHING: Final = Right.BREAK  # Python 3.10 finds the members of an enumeration slowly
 Target = Pid | str
 OnDown = Callable[[Any], object]
 
@@ -73,8 +71,6 @@ class Processes:
         number_of: Returns the number of such a process; `None` for any other client.
         on_spawn: Called with a request to spawn. If it is granted, returns what to do after the
             answer; otherwise `None`.
-        admits: Called with a link and a message of a node that may not do everything; returns whether it may send this. If
-            not, it has been refused.
 
     Attributes:
         me: The pid of the node itself: the sender of calls and monitors.
@@ -92,7 +88,6 @@ class Processes:
         find: Callable[[int], Local | None],
         number_of: Callable[[Client], int | None],
         on_spawn: Callable[[control.SpawnRequest], Callable[[], object] | None],
-        admits: Callable[[Link, control.Message], bool],
     ) -> None:
         self._distribution = distribution
         self._turn = turn
@@ -101,7 +96,6 @@ class Processes:
         self._find_elsewhere = find
         self._number_elsewhere = number_of
         self._on_spawn = on_spawn
-        self._admits = admits
         self._serial = itertools.count(1)
         self._names: dict[str, Local] = {}
         self._locals: dict[int, Local] = {}
@@ -315,8 +309,7 @@ class Processes:
         """Take in a message from a node; if it is wrong, the link is lost."""
         self.speaker = link.peer.name
         try:
-            if link.peer.right is EVERYTHING or self._admits(link, message):
-                self._take(link, message)
+            self._take(link, message)
         except BadMessage as error:
             self.refuse(link, "wrong message", f"it sent an invalid message: {error}")
         except OverBudget as error:
