@@ -220,7 +220,7 @@ class Node(metaclass=Shown):
             client: Its client; the caller by default.
             created: The time in its reference, in nanoseconds since 1970; now by default.
             keep: Called with the agent; from then on the caller must end it if anything fails.
-            **options: See `locks.spawn_agent`.
+            **options: See `locks.original.spawn_agent`.
         """
         if not self.running:
             self.check_running()
@@ -270,6 +270,7 @@ class Node(metaclass=Shown):
             return agent
         except CannotMonitor as error:
             insist(let_go)
+            self.turn.run(self.counters.take_back)
             raise InvalidOption(
                 f"can't begin a transaction for client {client!r}: {error}", client=repr(client)
             ) from error

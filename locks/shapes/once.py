@@ -173,7 +173,7 @@ class Once(ClientBlock, metaclass=Shown):
         return self._tx.lost
 
     def ensure_held(self) -> None:
-        """Check that the lock is still held; see `locks.ensure_held`."""
+        """Check that the lock is still held; see `locks.original.ensure_held`."""
         self._tx.ensure_held()
 
     # --- The block ------------------------------------------------------------------------------

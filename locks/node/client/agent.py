@@ -88,7 +88,7 @@ ANSWERED_WITHIN = (
 class Agent(InlineActor, metaclass=Shown):
     """A transaction's agent.
 
-    `locks.begin_transaction` and `locks.spawn_agent` make them. An agent is a Pykka actor
+    `locks.original.begin_transaction` and `locks.original.spawn_agent` make them. An agent is a Pykka actor
     reference: it can be monitored, and it stops when it is stopped.
 
     Attributes:
