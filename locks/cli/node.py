@@ -13,7 +13,6 @@ import json
 import logging
 import math
 import signal
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,6 @@ def add_command(commands: Any, about: str) -> None:
         parser,
         "name@host:port of all servers that programs share, including this one, comma-separated",
     )
-    parser.add_argument("--server", action="append", default=[], help=argparse.SUPPRESS)
     add_credentials(parser)
     parser.add_argument(
         "--listen",
@@ -202,13 +200,6 @@ def _run(options: argparse.Namespace) -> int:
         if name is None or not (options.cookie_file or "cookie_file" in said):
             missing = "name: pass --name" if name is None else "cookie: pass --cookie-file"
             raise InvalidOption(f"the lock server has no {missing}")
-        if options.server:
-            text = ",".join(options.server)
-            print(
-                f"locks node: --server is deprecated: use --servers {text}; the next release no longer has the old option",
-                file=sys.stderr,
-            )
-            options.servers = options.servers or text
         is_spare = False
         reloading = Reloading(settings, _given(options))
         servers = servers_in(options) or said.get("servers")
