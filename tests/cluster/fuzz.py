@@ -218,7 +218,6 @@ SPECIAL: dict[Any, Callable[[Maker], Any]] = {
             RECEIVER if each is AgentId else each
             for each in get_type_hints(messages.Surrender, include_extras=True).values()
         ],
-        messages.Surrender,
     ),
 }
 ORIGINAL_ID = _Special()  # a map in it, say, is no mistake
