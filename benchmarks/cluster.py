@@ -57,9 +57,9 @@ def begin_lock_end(
     plans = cycle([[(lock_id, "write", nodes, require)] for lock_id in ids])
 
     def operation() -> float:
-        agent, _ = locks.begin_transaction(next(plans))
+        agent, _ = locks.original.begin_transaction(next(plans))
         granted = now()
-        locks.end_transaction(agent)
+        locks.original.end_transaction(agent)
         return granted
 
     return operation

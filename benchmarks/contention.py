@@ -33,11 +33,11 @@ class Transactions:
     __slots__ = ("agent",)
 
     def __enter__(self) -> None:
-        self.agent, _ = locks.begin_transaction()
-        locks.lock(self.agent, ONE)
+        self.agent, _ = locks.original.begin_transaction()
+        locks.original.lock(self.agent, ONE)
 
     def __exit__(self, *_: object) -> None:
-        locks.end_transaction(self.agent)
+        locks.original.end_transaction(self.agent)
 
 
 class Crew:
@@ -220,8 +220,8 @@ class Handover:
 
 
 def _begin() -> locks.actors.Agent:
-    agent, _ = locks.begin_transaction()
-    locks.lock(agent, ONE)
+    agent, _ = locks.original.begin_transaction()
+    locks.original.lock(agent, ONE)
     return agent
 
 
@@ -229,7 +229,7 @@ def handover_in_hub(report: Report) -> None:
     """Figure 7 with greenlets."""
     times, rounds = (5, 2) if report.quick else (40, 21)
     lock = gevent.lock.RLock()
-    actors = Handover(True, _begin, locks.end_transaction, times)
+    actors = Handover(True, _begin, locks.original.end_transaction, times)
     bare = Handover(True, lock.acquire, lambda _: lock.release(), times)
     runs = interleave({"locks": actors.run, "gevent.lock.RLock": bare.run}, rounds)
     report.compare(runs, "locks", "gevent.lock.RLock", label="end_transaction to grant")
@@ -242,7 +242,7 @@ def handover_in_threads(report: Report) -> None:
     native = threading.Lock()
     condition = threading.Condition()
     samples = {
-        "locks": Handover(False, _begin, locks.end_transaction, times),
+        "locks": Handover(False, _begin, locks.original.end_transaction, times),
         "threading.Lock": Handover(False, native.acquire, lambda _: native.release(), times),
         "threading.Condition": Handover(False, *_by_condition(condition), times),
     }

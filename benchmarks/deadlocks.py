@@ -53,13 +53,13 @@ class Ring:
         return took
 
     def _client(self, i: int, ready: list[None], go: Any) -> None:
-        agent, _ = locks.begin_transaction()
-        locks.lock(agent, ("ring", i))
+        agent, _ = locks.original.begin_transaction()
+        locks.original.lock(agent, ("ring", i))
         ready.append(None)
         go.wait()
         if self.closed or i < self.size - 1:
-            locks.lock(agent, ("ring", (i + 1) % self.size))
-        locks.end_transaction(agent)
+            locks.original.lock(agent, ("ring", (i + 1) % self.size))
+        locks.original.end_transaction(agent)
 
 
 def rings(report: Report) -> None:

@@ -28,9 +28,9 @@ CLIENTS = 10
 
 
 def _transaction() -> None:
-    agent, _ = locks.begin_transaction()
-    locks.lock(agent, ONE)
-    locks.end_transaction(agent)
+    agent, _ = locks.original.begin_transaction()
+    locks.original.lock(agent, ONE)
+    locks.original.end_transaction(agent)
 
 
 def _contended(times: int) -> Callable[[], None]:

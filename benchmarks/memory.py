@@ -38,14 +38,14 @@ class Idle(locks.actors.GeventActor):
 
 def agents(number: int) -> list[Any]:
     """Transactions that have only begun."""
-    return [locks.begin_transaction()[0] for _ in range(number)]
+    return [locks.original.begin_transaction()[0] for _ in range(number)]
 
 
 def holders(number: int) -> list[Any]:
     """Transactions with one lock each."""
     begun = agents(number)
     for i, agent in enumerate(begun):
-        locks.lock(agent, ("t", i))
+        locks.original.lock(agent, ("t", i))
     return begun
 
 
@@ -53,8 +53,8 @@ def clients(number: int) -> list[Any]:
     """Transactions with one lock each, each of a client of its own: a greenlet that waits."""
 
     def client(i: int) -> None:
-        agent, _ = locks.begin_transaction()
-        locks.lock(agent, ("t", i))
+        agent, _ = locks.original.begin_transaction()
+        locks.original.lock(agent, ("t", i))
         running.append(i)
         asleep.wait()
 

@@ -1,4 +1,4 @@
-"""What variants of the original's rules cost, and what they break: the tables of `docs/original_rules.md`.
+"""What variants of the original's rules cost, and what they break: a table of `docs/differences.md`.
 
     python -m benchmarks.original            # prints it
     python -m benchmarks.original --write    # and writes it into the page
@@ -11,18 +11,18 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.messages import markdown, rewritten
 from locks_lab.original.runs import contended, outcome, rings
-from locks_lab.original.variants import ORIGINAL, VARIANTS, Variant, variant_of
+from locks_lab.original.variants import VARIANTS, Variant, variant_of
 from locks_lab.schedules.schedule import Policy
 
-PAGE = Path(__file__).parents[1] / "docs" / "original_rules.md"
+PAGE = Path(__file__).parents[1] / "docs" / "differences.md"
+NAMES = (*VARIANTS, "mended+forward")  # of the table on the page
 WORLDS = 200
 POLICIES: Sequence[Policy] = ("any", "skewed", "oldest")
-ALONE = ("reopens", "keeps", "mended")
 HEAD = (
     "rule",
     "rings of 3",
@@ -55,32 +55,21 @@ def row(variant: Variant, worlds: int = WORLDS) -> Sequence[str]:
     )
 
 
-def table(names: Iterable[str], worlds: int = WORLDS) -> Iterator[Sequence[str]]:
-    """The table for these variants."""
-    yield HEAD
-    for name in names:
-        yield row(variant_of(name), worlds)
-
-
-def names() -> dict[str, list[str]]:
-    """The variants of each table on the page."""
-    others = [name for name in VARIANTS if name not in (ORIGINAL.name, *ALONE)]
-    return {
-        "as it is": [*VARIANTS],
-        "mended": ["mended", *(f"mended+{name}" for name in others)],
-    }
+def table(names: Iterable[str] = NAMES, worlds: int = WORLDS) -> str:
+    """The table for these variants, as Markdown."""
+    return markdown([HEAD, *(row(variant_of(name), worlds) for name in names)], {0})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the tables, and write them into the page."""
+    """Print the table, and write it into the page."""
     parser = argparse.ArgumentParser(description="What variants of the original's rules cost.")
-    parser.add_argument("--write", action="store_true", help=f"write them into {PAGE.name}")
+    parser.add_argument("--write", action="store_true", help=f"write it into {PAGE.name}")
     options = parser.parse_args(arguments)
-    tables = {name: markdown(table(variants), {0}) for name, variants in names().items()}
-    for name, text in tables.items():
-        print(f"{name}\n\n{text}\n")
+    text = table()
+    print(text)
     if options.write:
-        PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), tables), encoding="utf-8")
+        page = rewritten(PAGE.read_text(encoding="utf-8"), {"other rules": text})
+        PAGE.write_text(page, encoding="utf-8")
     return 0
 
 

@@ -51,18 +51,18 @@ class Member:
     def _run(self) -> None:
         agent = self._node.spawn_agent()
         lock_id, nodes, require = self._own
-        locks.lock(agent, lock_id, "write", nodes, require)
+        locks.original.lock(agent, lock_id, "write", nodes, require)
         say(held=self._number)
         self.go.wait()
         lock_id, nodes, require = self._wanted
         asked = time.monotonic()
         try:
-            done = locks.lock(agent, lock_id, "write", nodes, require)
+            done = locks.original.lock(agent, lock_id, "write", nodes, require)
         except locks.LocksError as error:
             say(done=self._number, asked=asked, at=time.monotonic(), error=repr(error))
             raise
         at = time.monotonic()
-        locks.end_transaction(agent)
+        locks.original.end_transaction(agent)
         own = sum(report.agent == agent.id for report in done.deadlocks)
         say(done=self._number, asked=asked, at=at, yielded=own)
 
@@ -150,8 +150,8 @@ class Program:
             agent = node.spawn_agent()
             wanted = random.sample(range(ids), 2) if ids else [node.name]
             for each in wanted:
-                locks.lock(agent, ("toil", each), "write", [server])
-            locks.end_transaction(agent)
+                locks.original.lock(agent, ("toil", each), "write", [server])
+            locks.original.end_transaction(agent)
             self.took.append(time.monotonic() - begun)
             gevent.sleep(pause * (0.5 + random.random()))
 

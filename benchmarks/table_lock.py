@@ -21,8 +21,8 @@ def hold_rows(rows: int) -> list[locks.actors.Agent]:
     """Agents, each with a write lock on one row."""
     agents = []
     for i in range(rows):
-        agent, _ = locks.begin_transaction()
-        locks.lock(agent, ("t", i))
+        agent, _ = locks.original.begin_transaction()
+        locks.original.lock(agent, ("t", i))
         agents.append(agent)
     return agents
 
@@ -30,7 +30,7 @@ def hold_rows(rows: int) -> list[locks.actors.Agent]:
 def end_all(agents: list[locks.actors.Agent]) -> None:
     """Release the rows."""
     for agent in agents:
-        locks.end_transaction(agent)
+        locks.original.end_transaction(agent)
 
 
 def release_unwanted(rows: int) -> float:
@@ -51,13 +51,13 @@ def lock_table(rows: int) -> tuple[float, float]:
     asked: Any = gevent.event.AsyncResult()
 
     def client() -> float:
-        agent, _ = locks.begin_transaction()
+        agent, _ = locks.original.begin_transaction()
         begun = now()
-        locks.lock_nowait(agent, ("t",))
+        locks.original.lock_nowait(agent, ("t",))
         asked.set(now() - begun)
-        locks.await_all_locks(agent)
+        locks.original.await_all_locks(agent)
         granted = now()
-        locks.end_transaction(agent)
+        locks.original.end_transaction(agent)
         return granted
 
     gc.collect()

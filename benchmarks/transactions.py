@@ -24,9 +24,9 @@ LOCK = "Lock acquire + release"
 
 def begin_lock_end() -> None:
     """One transaction by the functions of the original."""
-    agent, _ = locks.begin_transaction()
-    locks.lock(agent, ONE)
-    locks.end_transaction(agent)
+    agent, _ = locks.original.begin_transaction()
+    locks.original.lock(agent, ONE)
+    locks.original.end_transaction(agent)
 
 
 def with_transaction() -> None:
@@ -159,15 +159,15 @@ def nth_lock(report: Report) -> None:
         def run() -> float:
             found = []
             for _ in range(times):
-                agent, _ = locks.begin_transaction()
-                lock = locks.lock
+                agent, _ = locks.original.begin_transaction()
+                lock = locks.original.lock
                 for i in range(1, window.start):
                     lock(agent, ("t", i))
                 begun = now()
                 for i in window:
                     lock(agent, ("t", i))
                 found.append((now() - begun) / len(window))
-                locks.end_transaction(agent)
+                locks.original.end_transaction(agent)
             return statistics.median(found)
 
         return run

@@ -80,7 +80,7 @@ def use(node: locks.node.Node, names: list[str], servers: dict[str, subprocess.P
 
 
 def held_on(tx: locks.Transaction) -> tuple[str, ...]:
-    (info,) = locks.lock_info(tx.agent)
+    (info,) = locks.original.lock_info(tx.agent)
     return info.granted
 
 

@@ -23,12 +23,12 @@ class Person(pykka.ThreadingActor):
 
     def __init__(self) -> None:
         super().__init__()
-        self.agent: locks.actors.Agent = locks.spawn_agent(client=self.actor_ref)
+        self.agent: locks.actors.Agent = locks.original.spawn_agent(client=self.actor_ref)
 
     def ask(self, lock_id: locks.values.LockId, mode: Mode) -> str:
         """Ask for a lock; if it isn't granted at once, go on without it."""
         try:
-            locks.lock(self.agent, lock_id, mode, timeout=0)
+            locks.original.lock(self.agent, lock_id, mode, timeout=0)
         except locks.LockTimeout as late:
             held = {"/".join(map(str, holder.lock_id)) for holder in late.about["holders"]}
             return f"has to wait for {', '.join(sorted(held))}"
@@ -36,7 +36,7 @@ class Person(pykka.ThreadingActor):
 
     def release(self, lock_id: locks.values.LockId) -> None:
         """Release one lock, and keep the others."""
-        locks.unlock(self.agent, lock_id)
+        locks.original.unlock(self.agent, lock_id)
 
 
 def main() -> None:

@@ -28,11 +28,11 @@ class Worker:
 
     def take(self, job: str) -> bool:
         """Begin a transaction and lock the job, unless another worker has it."""
-        self.agent = locks.spawn_agent()
+        self.agent = locks.original.spawn_agent()
         try:
-            locks.lock(self.agent, ("jobs", job), timeout=0)
+            locks.original.lock(self.agent, ("jobs", job), timeout=0)
         except locks.LockTimeout:
-            locks.end_transaction(self.agent)
+            locks.original.end_transaction(self.agent)
             return False
         return True
 
@@ -44,7 +44,7 @@ class Worker:
                     if job not in done:  # nor done a moment ago
                         self.nap(0.02)
                         done[job] = self.name
-                    locks.end_transaction(self.agent)
+                    locks.original.end_transaction(self.agent)
             self.nap(0.01)
 
     def stumble(self) -> None:

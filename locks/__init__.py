@@ -34,28 +34,7 @@ if TYPE_CHECKING:
     from locks import original as original
     from locks import tracing as tracing
     from locks import values as values
-    from locks.api import (
-        await_all_locks,
-        begin_transaction,
-        change_flag,
-        end_transaction,
-        ensure_held,
-        fencing_token,
-        fencing_token_nowait,
-        holders,
-        lock,
-        lock_info,
-        lock_nowait,
-        lock_objects,
-        queue,
-        spawn_agent,
-        surrender_nowait,
-        transaction_status,
-        unlock,
-        unwatch,
-        watch,
-        watchers,
-    )
+    from locks.api import holders, queue, unwatch, watch
     from locks.errors import (
         AlreadyDone,
         CannotServe,
@@ -107,29 +86,9 @@ __all__ = [
     "statistics",
     "stop",
     "transaction",
+    "unwatch",
     "watch",
 ]
-# The functions of the original: with `watch`, these are those of `locks.original`.
-__all__ += [
-    "await_all_locks",
-    "begin_transaction",
-    "change_flag",
-    "end_transaction",
-    "ensure_held",
-    "fencing_token",
-    "fencing_token_nowait",
-    "lock",
-    "lock_info",
-    "lock_nowait",
-    "lock_objects",
-    "spawn_agent",
-    "surrender_nowait",
-    "transaction_status",
-    "unlock",
-    "unwatch",
-    "watchers",
-]
-
 _get, __dir__ = at_first_use(
     "locks",
     __all__,
@@ -147,6 +106,7 @@ _get, __dir__ = at_first_use(
         "locks.node.client.scope",
         "locks.program.default",
         "locks.api",
+        "locks.original",
         "locks.actors",
         "locks.primitives",
         "locks.shapes.reentrant",

@@ -51,7 +51,6 @@ COMMANDS = {
     ),
     "ps": Command("locks.cli.ps", "list the locks that are held and requested"),
     "run": Command("locks.cli.run", "run a command under a lock"),
-    "servers": Command("locks.cli.servers", "show the list of lock servers, or change it"),
     "sim": Command(
         "locks_lab.commands.sim",
         "simulate the algorithm: every interleaving, random worlds, stories",

@@ -58,7 +58,9 @@ class LockAgent(TurnActor):
     for the answer, the locks stay requested; `unlock` withdraws them.
     """
 
-    _begun_by = "begin an agent with locks.begin_transaction() or locks.spawn_agent()"
+    _begun_by = (
+        "begin an agent with locks.original.begin_transaction() or locks.original.spawn_agent()"
+    )
     _actor_ref: Agent
 
     @property
@@ -117,7 +119,7 @@ class LockAgent(TurnActor):
     ensure_held = _operation(api.ensure_held)
     """Raise `LockLost` unless the client still holds its acknowledged locks."""
     change_flag = _operation(api.change_flag)
-    """Change an option; see `locks.change_flag`."""
+    """Change an option; see `locks.original.change_flag`."""
 
     # --- Only of actors, as in the original -----------------------------------------------------
 

@@ -218,7 +218,7 @@ class CannotServe(NodeNotRunning):
 
 
 class LimitExceeded(OperatingError):
-    """This program may have no more of something at a lock server (`locks node --limits`); only this call was refused.
+    """This program may have no more of something at a lock server (`LOCKS_LIMITS`); only this call was refused.
 
     Attributes:
         node: The lock server.
@@ -246,7 +246,7 @@ class LockTimeout(OperatingError, TimeoutError):
         holders: Their holders, as `locks.values.Contender`s, as far as they are known.
         timeout: The time limit, in seconds.
         lost: Locks that the client held and must no longer rely on: they were
-            surrendered in a deadlock, or lost with a node. `locks.ensure_held` reports them, too.
+            surrendered in a deadlock, or lost with a node. `locks.original.ensure_held` reports them, too.
     """
 
     lock_ids: tuple[LockId, ...]

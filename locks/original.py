@@ -1,4 +1,4 @@
-"""The functions of the Erlang original, under their names: `locks` has the same ones.
+"""The functions of the Erlang original, under their names.
 
 An agent is the first argument of most of them, and `begin_transaction` and `spawn_agent` make one. The original
 lacks `ensure_held`, `fencing_token`, `fencing_token_nowait` and `unlock`.

@@ -71,7 +71,7 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         mode: `"write"` is exclusive, `"read"` is shared.
         nodes: Names of the nodes on which to lock it, or `locks.HERE`; by default the `servers` of
             `locks.start`, or this program's own node.
-        require: How many of them must grant it; as for `locks.lock`.
+        require: How many of them must grant it; as for `locks.original.lock`.
         timeout: Default time limit, in seconds, of `acquire()` and of `with`; `None` waits for
             ever. A `with` statement that times out raises `LockTimeout`.
         owner: The owner of the lock; by default the owner that the caller acts for, or else the
@@ -274,7 +274,7 @@ class Lock(Movable, ClientBlock, metaclass=Shown):
         return agent is not None and agent.holds(self.lock_id)
 
     def token(self, *, timeout: float | None = None) -> int:
-        """The fencing token, while the caller holds it; see `locks.fencing_token`."""
+        """The fencing token, while the caller holds it; see `locks.original.fencing_token`."""
         agent = self._agent()
         if agent is None:
             raise NotHeld(

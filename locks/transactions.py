@@ -1,6 +1,6 @@
 """Transactions for Python programs: a `with` block, and a function that is run again.
 
-By default a deadlock aborts the transaction, unlike in `locks.begin_transaction`: the code in a `with`
+By default a deadlock aborts the transaction, unlike in `locks.original.begin_transaction`: the code in a `with`
 block has already relied on its locks, and must not lose them unnoticed.
 """
 
@@ -362,7 +362,7 @@ class Transaction(Movable, ClientBlock):
         api.unlock(self.agent, lock_id)
 
     def token(self, lock_id: Sequence[Any]) -> int:
-        """The fencing token of a held lock; see `locks.fencing_token`."""
+        """The fencing token of a held lock; see `locks.original.fencing_token`."""
         return api.fencing_token(self.agent, lock_id, timeout=self._timeout)
 
     def unit(self, lock_id: Sequence[Any]) -> int:
@@ -378,7 +378,7 @@ class Transaction(Movable, ClientBlock):
         return self.agent.lost
 
     def ensure_held(self, lock_id: Sequence[Any] | None = None) -> None:
-        """Check that the transaction still holds its locks; see `locks.ensure_held`.
+        """Check that the transaction still holds its locks; see `locks.original.ensure_held`.
 
         Call it before a step that can't be undone.
 

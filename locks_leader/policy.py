@@ -14,7 +14,7 @@ from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.model import check_has_no_port, majority
 
-__all__ = ["Policy", "by_servers", "named_nodes", "policy_of", "quorum"]
+__all__ = ["Policy", "named_nodes", "policy_of", "quorum"]
 
 
 class Policy(NamedTuple):
@@ -24,14 +24,10 @@ class Policy(NamedTuple):
         quorum: The least number of nodes.
         electorate: The nodes that count, and on which the lock is requested; `None` for all known
             nodes.
-        roster: The number of the list of servers that are these nodes (`locks.core.rosters`); `None` if they are others.
-        lists: Lists of nodes, of each of which a majority is needed, too.
     """
 
     quorum: int = 1
     electorate: frozenset[str] | None = None
-    roster: int | None = None
-    lists: tuple[frozenset[str], ...] = ()
 
     @property
     def has_bystanders(self) -> bool:
@@ -44,8 +40,7 @@ class Policy(NamedTuple):
 
     def enough(self, nodes: Set[str]) -> bool:
         """Whether these nodes are enough to lead."""
-        enough = len(self.asked(nodes)) >= self.quorum
-        return enough and all(len(e & nodes) >= majority(len(e)) for e in self.lists)
+        return len(nodes) >= self.quorum
 
     def sees(self, alive: frozenset[str], silent: frozenset[str]) -> frozenset[str]:
         """The nodes, of those that are up, on which an instance relies if some are silent.
@@ -54,7 +49,7 @@ class Policy(NamedTuple):
         common. Then a silent node is left out as if it were lost. Otherwise the leader may be on
         it, and the instance waits for it.
         """
-        if self.electorate is None or not (self.lists or 2 * self.quorum > len(self.electorate)):
+        if self.electorate is None or 2 * self.quorum <= len(self.electorate):
             return alive
         return alive - (silent & self.electorate)
 
@@ -77,15 +72,6 @@ class Policy(NamedTuple):
         one it needs it on as many as it takes to lead, and any two such sets have a node in common.
         """
         return node in merged or (self.is_outside(node) and self.enough(merged))
-
-
-def by_servers(lists: Iterable[Iterable[str]], roster: int = 0) -> Policy:
-    """A majority of the servers; while their list is being changed, of the old list and of the new one.
-
-    Whatever comes of the change, a leader then has a majority already.
-    """
-    each = tuple(map(frozenset, lists))
-    return Policy(max(majority(len(e)) for e in each), frozenset().union(*each), roster, each)
 
 
 def quorum(nodes: int) -> Policy:
@@ -136,9 +122,7 @@ def policy_of(
         InvalidOption: There is no such policy, or the nodes do not fit it.
     """
     if policy is None:
-        names = tuple(servers)
-        if nodes is None and names:
-            return by_servers([names])
+        nodes = tuple(servers) or None if nodes is None else nodes
         policy = "island" if nodes is None else "majority"
     electorate = None if nodes is None else frozenset(nodes)
     if policy == "majority":

@@ -122,7 +122,7 @@ class Lock(AsyncBlock):
         return at_once(self._blocking.owned)
 
     async def token(self, *, timeout: float | None = None) -> int:
-        """The fencing token, while the caller holds it; see `locks.fencing_token`."""
+        """The fencing token, while the caller holds it; see `locks.original.fencing_token`."""
         return await call(self._blocking.token, timeout=timeout)
 
 

@@ -84,7 +84,7 @@ class Once:
         return Lost(self._blocking.lost)
 
     def ensure_held(self) -> None:
-        """Check that the lock is still held; see `locks.ensure_held`."""
+        """Check that the lock is still held; see `locks.original.ensure_held`."""
         at_once(self._blocking.ensure_held)
 
     async def __aenter__(self) -> Once:

@@ -141,7 +141,7 @@ class Transaction(AsyncBlock):
     lock_all = _awaited(blocking.Transaction.lock_all)
     """Lock several ids, all or nothing, within one time limit; see `locks.Transaction.lock_all`."""
     token = _awaited(blocking.Transaction.token)
-    """The fencing token of a held lock; see `locks.fencing_token`."""
+    """The fencing token of a held lock; see `locks.original.fencing_token`."""
     unit = _at_once(blocking.Transaction.unit)
     """The unit of a counted lock that the transaction holds; see `locks.Transaction.unit`."""
     unlock = _at_once(blocking.Transaction.unlock)

@@ -24,7 +24,6 @@ __all__ = [
     "MOMENT",
     "NOTHING",
     "PATIENCE",
-    "add_asking",
     "add_looking",
     "answer",
     "find_agent",
@@ -68,7 +67,15 @@ def add_looking(
         description=f"{says}\n\n{STATUS.format(nothing=f' 1 {nothing};' if nothing else '')}",
         epilog=f"Examples:\n{examples}",
     )
-    add_asking(parser, PATIENCE, "each answer")
+    add_options(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=PATIENCE,
+        metavar="SECONDS",
+        help="time limit of each answer, in seconds (default: %(default)s)",
+    )
 
     def look(options: argparse.Namespace) -> int:
         await_servers(min(MOMENT, options.timeout))
@@ -76,25 +83,6 @@ def add_looking(
 
     parser.set_defaults(run=lambda options: joined(name, look, options))
     return parser
-
-
-def add_asking(parser: argparse.ArgumentParser, timeout: float, limited: str) -> None:
-    """Add the options of a command that asks the lock servers.
-
-    Args:
-        parser: Its parser.
-        timeout: Its time limit by default, in seconds.
-        limited: What that is the limit of, for the help.
-    """
-    add_options(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=timeout,
-        metavar="SECONDS",
-        help=f"time limit of {limited}, in seconds (default: %(default)s)",
-    )
 
 
 def joined(name: str, run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:

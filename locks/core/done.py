@@ -35,14 +35,6 @@ When all are new, or have forgotten, at one time, they begin *anew*: the first t
 groups. So it is complete when few enough of *all* servers are missing, M - 2, that it has asked N - M + 1 complete ones of each group that
 it can be in, where N is the number of copies.
 
-**If the list of servers changes** (`locks.core.rosters`), a lock is by the old list, by both, or by the new one, and locks by neighbours
-exclude each other. While both are in force, what is read and set needs a majority of each list, not only of both together. So each
-mark that is set is on a majority of a list. What is on a majority of the old list would not be met by each majority of the new one. So
-servers of the new list collect the marks, as after a restart, from servers of the *old* list; each of them, as an id may have moved
-to a server that was there before. They begin when a majority of the old servers is sealed: then nobody sets a mark by the old list alone
-any more. The new list alone is decided when so many have collected them that the others can ask these. A server that is new collects
-them before, too: until then it is like one that has forgotten. What a server knows is counted by the number of the list for which it suffices.
-
 **A server that keeps its marks** on a disk forgets none of those that it has accepted, for it answers only when a mark is kept. If it was
 complete, it is so again after a restart: it is like one that was not connected for a while. Its grants are gone as in any restart.
 
@@ -54,23 +46,18 @@ Paxos*: promises would have to survive a restart; grants need not, because a ser
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from locks.core.facts import AskMark, Mark, MarkFact
-from locks.core.rosters import Roster, enough_to_ask, name_of
 from locks.model import majority
 from locks.words import LockId
 
 __all__ = [
-    "NONE",
-    "Knowledge",
-    "Lists",
     "Marks",
     "Reading",
     "Recovery",
     "Told",
-    "are_enough",
     "are_set",
     "can_be_set",
     "extended",
@@ -79,7 +66,6 @@ __all__ = [
     "read",
 ]
 
-NONE = -1  # the number of no list
 MOST_MARKS = 100  # in one page
 
 
@@ -217,124 +203,44 @@ class Told(NamedTuple):
 
 
 class Recovery:
-    """Decides when a server knows all marks that the servers of a list have set.
+    """Decides when a server that has begun without a memory is complete.
 
     It asks all others, in rounds. A round is over when each has answered or can't be asked.
 
     Args:
         name: The server's name.
         started: When it was started.
-        servers: The names of the servers of the list.
+        servers: The names of all servers.
         copies: How many of them have each id; 0 if all have all ids.
-        collects: Whether it needs them for another list.
-        knows: Whether the server itself is complete for this one.
-        may_begin: Whether the servers may begin anew; not while their list is being changed.
-        anew: See `MarkPage`.
 
     Attributes:
         others: The names of the others.
         complete: Whether it knows all marks that it may have to know.
-        none_know: Whether enough of them don't, itself included, and none has said that it does.
         anew: See `MarkPage`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        started: int,
-        servers: Collection[str],
-        copies: int = 0,
-        collects: bool = False,
-        knows: bool = False,
-        may_begin: bool = True,
-        anew: tuple[tuple[str, int], ...] = (),
-    ) -> None:
+    def __init__(self, name: str, started: int, servers: Collection[str], copies: int = 0) -> None:
         self._own = (name, started)
         self.others = frozenset(servers) - {name}
-        self._enough = enough_to_ask(len(servers), copies)
-        self._is_one = name in servers
-        self._collects, self._knows = collects, self._is_one and (knows or bool(anew))
-        self._may_begin = may_begin and not collects
-        # If each id is on one server, no other one has its marks.
-        self.complete = not collects and self._enough == len(servers)
-        self.none_know = False
-        self.anew = anew
+        self._copies = copies or len(servers)
+        self.complete = self._copies == 1  # no other server has its marks
+        self.anew: tuple[tuple[str, int], ...] = ()
         self._incomplete: dict[str, int] = {}
 
     def round_over(self, told: Mapping[str, Told]) -> None:
         """Take in the answers of one round; the marks in them were added."""
-        complete = sum(each.complete for each in told.values()) + self._knows
-        self.complete |= complete >= self._enough
-        self.none_know = not complete and len(told) + self._is_one >= self._enough
+        number = len(self.others) + 1
+        if sum(each.complete for each in told.values()) > number - majority(self._copies):
+            self.complete = True
         incomplete = {name: each.started for name, each in told.items() if not each.complete}
-        if self._may_begin and incomplete.keys() == self.others and incomplete == self._incomplete:
+        if incomplete.keys() == self.others and incomplete == self._incomplete:
             # All were incomplete in both rounds, and so at one time between them.
             self.anew = tuple(sorted([*incomplete.items(), self._own]))
         for each in told.values():
-            # Another server was sooner. This one is like one that was not connected for a while.
-            if each.complete and self._own in each.anew:
+            if self._own in each.anew:  # another server was sooner, and has had all marks
                 self.anew = each.anew
-        if self.anew:
-            self._knows = True
-            self.complete |= not self._collects
+        self.complete = self.complete or bool(self.anew)
         self._incomplete = incomplete
-
-
-class Knowledge(NamedTuple):
-    """For which list of servers a server knows all marks. Lists are numbered by the rosters with which they came into force.
-
-    Attributes:
-        listed: For which list it does; `NONE` for none.
-        least: For which list it must.
-        aim: The list for which it is to be complete; `NONE` if only until the list has changed.
-        is_early: Whether it is complete until then.
-        number: The number of the roster.
-        tellers: The list whose servers it asks.
-    """
-
-    listed: int = NONE
-    least: int = 0
-    aim: int = 0
-    is_early: bool = False
-    number: int = 0
-    tellers: int = 0
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether it knows all marks that it may have to know."""
-        return self.is_early or self.listed >= self.least
-
-    @property
-    def has_reached(self) -> bool:
-        """Whether it need not ask."""
-        return self.is_early if self.aim == NONE else self.listed >= self.aim
-
-    @property
-    def is_changing(self) -> bool:
-        """Whether two lists are in force."""
-        return self.number % 2 == 1
-
-    def moved(self, name: str, roster: Roster) -> Knowledge:
-        """The same server with another roster."""
-        if name in map(name_of, roster.servers):
-            least = aim = roster.listed
-        else:
-            least, aim = roster.number + 1, NONE
-        return Knowledge(self.listed, least, aim, False, roster.number, roster.listed)
-
-    def collects(self) -> Knowledge:
-        """Enough of the old servers are sealed: it is to know all marks for the list that comes next."""
-        return self._replace(aim=self.number + 1)
-
-    def began(self) -> Knowledge:
-        """The servers of the list began anew."""
-        return self._replace(listed=max(self.listed, self.tellers))
-
-    def reached(self) -> Knowledge:
-        """It knows all that it was to know."""
-        if self.aim == NONE:
-            return self._replace(is_early=True)
-        return self._replace(listed=max(self.listed, self.aim))
 
 
 # --- What the answers of several servers mean ---------------------------------------------------
@@ -352,35 +258,22 @@ class Reading(NamedTuple):
     mark: Mark | None
 
 
-Lists = Sequence[Collection[str]]
-"""The servers of a lock: one list of names; two while the list of servers is being changed."""
-
-
-def are_enough(lists: Lists, names: Collection[str]) -> bool:
-    """Whether they are a majority of each list."""
-    return all(len({*each}.intersection(names)) >= majority(len(each)) for each in lists)
-
-
-def read(
-    lists: Lists, told: Mapping[str, MarkFact], present: Collection[str] = ()
-) -> Reading | None:
+def read(servers: Collection[str], told: Mapping[str, MarkFact]) -> Reading | None:
     """What the answers of the servers mean; `None` if too few of them count.
 
     Args:
-        lists: The servers of the lock.
+        servers: The names of all servers.
         told: The answers. The times of their marks are by the client's clock.
-        present: The servers of a lock that would be taken now.
     """
-    servers = {name for each in lists for name in each}
-    grants = {name: fact.since for name, fact in told.items() if fact.counts(servers, present)}
-    if not are_enough(lists, grants):
+    grants = {name: fact.since for name, fact in told.items() if fact.counts(servers)}
+    if len(grants) < majority(len(servers)):
         return None
     marks = [fact.mark for name, fact in told.items() if name in grants and fact.mark is not None]
     return Reading(grants, max(marks, key=lambda mark: mark.token, default=None))
 
 
 def are_set(
-    lists: Lists,
+    servers: Collection[str],
     grants: Mapping[str, int],
     had: Collection[str],
     told: Mapping[str, MarkFact],
@@ -388,7 +281,7 @@ def are_set(
     """Whether a mark is set after one more round of setting it.
 
     Args:
-        lists: The servers of the lock.
+        servers: The names of all servers.
         grants: The servers on which it is set, with the versions of their grants.
         had: Those that had it after the round before.
         told: The answers of this round.
@@ -398,7 +291,7 @@ def are_set(
     """
     same = {name for name, fact in told.items() if fact.since == grants.get(name) and fact.mark}
     again = {name for name in same if name in had and told[name].had}
-    return are_enough(lists, again), same
+    return len(again) >= majority(len(servers)), same
 
 
 def grants_over(grants: Mapping[str, int], told: Mapping[str, MarkFact]) -> list[str]:
@@ -406,19 +299,21 @@ def grants_over(grants: Mapping[str, int], told: Mapping[str, MarkFact]) -> list
     return [name for name, since in grants.items() if name in told and told[name].since != since]
 
 
-def can_be_set(lists: Lists, grants: Mapping[str, int], told: Mapping[str, MarkFact]) -> bool:
+def can_be_set(
+    servers: Collection[str], grants: Mapping[str, int], told: Mapping[str, MarkFact]
+) -> bool:
     """Whether so many grants may be left that a mark can still be set.
 
     Args:
-        lists: The servers of the lock.
+        servers: The names of all servers.
         grants: The servers on which it is set, with the versions of their grants.
         told: The answers of the last round.
     """
-    return are_enough(lists, grants.keys() - {*grants_over(grants, told)})
+    return len(grants) - len(grants_over(grants, told)) >= majority(len(servers))
 
 
 def extended(
-    lists: Lists,
+    servers: Collection[str],
     grants: Mapping[str, int],
     first: Mapping[str, MarkFact],
     second: Mapping[str, MarkFact],
@@ -426,7 +321,7 @@ def extended(
     """The grants of a client that works, and those that it has got since, if no other client can have held the lock in between.
 
     Args:
-        lists: The servers of the lock.
+        servers: The names of all servers.
         grants: The servers whose answers counted, with the versions of their grants.
         first: The answers of one round.
         second: Those of a later one. What both say was so at a time between them.
@@ -434,4 +329,4 @@ def extended(
     had = {name: fact.since for name, fact in first.items()}
     now = {name: fact.since for name, fact in second.items() if 0 < fact.since == had.get(name)}
     kept = now.items() & grants.items()
-    return {**grants, **now} if are_enough(lists, dict(kept)) else dict(grants)
+    return {**grants, **now} if len(kept) >= majority(len(servers)) else dict(grants)

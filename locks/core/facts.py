@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Annotated, Any, NamedTuple
 
-from locks.core.rosters import Roster, RosterFact
 from locks.core.statistics import NodeStatistics
 from locks.errors import assert_never
 from locks.model import AgentId, Deadlock, LockId, RequestRecord
@@ -19,7 +18,6 @@ from locks.ranges import MOST_RECORDS, Name, Names, Number, Size, Text, Version
 __all__ = [
     "MOST_CLIENTS",
     "MOST_DEADLOCKS",
-    "AcceptRoster",
     "Answer",
     "AskClients",
     "AskDeadlocks",
@@ -28,24 +26,20 @@ __all__ = [
     "AskMembers",
     "AskNode",
     "AskRequests",
-    "AskRoster",
     "Break",
     "Broken",
     "ClientPage",
     "DeadlockFact",
     "DeadlockPage",
-    "LearnRoster",
     "Mark",
     "MarkFact",
     "MarkPage",
     "MemberFact",
     "MemberPage",
     "NodeFact",
-    "PrepareRoster",
     "Question",
     "RequestFact",
     "RequestPage",
-    "RosterQuestion",
     "Untold",
     "node_of",
 ]
@@ -251,9 +245,9 @@ class MarkFact(NamedTuple):
     now: Number
     trouble: Text = ""
 
-    def counts(self, servers: Collection[str], present: Collection[str] = ()) -> bool:
-        """Whether the answer counts for a client that holds the lock on these servers; a server may say the present ones."""
-        same = set(self.servers) in (set(servers), set(present))
+    def counts(self, servers: Collection[str]) -> bool:
+        """Whether the answer counts for a client of these servers that holds the lock."""
+        same = set(self.servers) == set(servers)
         return self.since > 0 and self.complete and not self.trouble and same
 
 
@@ -269,7 +263,6 @@ class MarkPage(NamedTuple):
         anew: If it knows that all servers once had no memory at the same time: their names, and when they had been started.
         keeps: Whether it keeps its marks in a file.
         trouble: Why it can't, if it is to.
-        listed: For which list of servers it is complete: the number of the roster with which that came into force (`locks.core.rosters`).
     """
 
     marks: Annotated[tuple[Mark, ...], Size(MOST_RECORDS)]
@@ -280,7 +273,6 @@ class MarkPage(NamedTuple):
     anew: Annotated[tuple[tuple[Name, Number], ...], Size(MOST_RECORDS)]
     keeps: bool = False
     trouble: Text = ""
-    listed: Number = 0
 
 
 # --- Questions ----------------------------------------------------------------------------------
@@ -382,48 +374,6 @@ class AskMarks(NamedTuple):
     after: Number
 
 
-class AskRoster(NamedTuple):
-    """Which list of servers do you know? The answer is a `RosterFact` (`locks.core.rosters`)."""
-
-
-class PrepareRoster(NamedTuple):
-    """Promise to accept nothing with a smaller ballot. The answer is a `RosterFact`.
-
-    Attributes:
-        number: The number of the present roster.
-        ballot: The ballot.
-        seal: Whether the server must be sealed for it.
-    """
-
-    number: Number
-    ballot: Number
-    seal: bool
-
-
-class AcceptRoster(NamedTuple):
-    """Accept the next roster. The answer is a `RosterFact`.
-
-    Attributes:
-        ballot: The ballot.
-        roster: The roster.
-    """
-
-    ballot: Number
-    roster: Roster
-
-
-class LearnRoster(NamedTuple):
-    """A roster was decided. The answer is a `RosterFact`.
-
-    Attributes:
-        roster: The roster.
-        collect: Whether so many of the old servers are sealed that the marks can be collected.
-    """
-
-    roster: Roster
-    collect: bool = False
-
-
 class Broken(NamedTuple):
     """The outcome of a `Break`.
 
@@ -446,17 +396,8 @@ class Untold(NamedTuple):
     why: Text
 
 
-RosterQuestion = AskRoster | PrepareRoster | AcceptRoster | LearnRoster
 Question = (
-    AskRequests
-    | AskDeadlocks
-    | AskNode
-    | AskClients
-    | AskMembers
-    | AskMark
-    | AskMarks
-    | RosterQuestion
-    | Break
+    AskRequests | AskDeadlocks | AskNode | AskClients | AskMembers | AskMark | AskMarks | Break
 )
 Answer = (
     RequestPage
@@ -466,7 +407,6 @@ Answer = (
     | MemberPage
     | MarkFact
     | MarkPage
-    | RosterFact
     | Broken
     | Untold
 )
@@ -480,8 +420,6 @@ def node_of(question: Question) -> str | None:
         case Break(agent):
             return agent.node
         case AskRequests() | AskDeadlocks() | AskClients() | AskMark() | AskMarks():
-            return None
-        case AskRoster() | PrepareRoster() | AcceptRoster() | LearnRoster():
             return None
         case _:
             assert_never(question)

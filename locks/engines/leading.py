@@ -93,7 +93,7 @@ class Leading:
         self.follow()
         owner = self._owner = locks.Owner(self._label)
         try:
-            self._agent, _ = locks.begin_transaction(
+            self._agent, _ = locks.original.begin_transaction(
                 [(self._leader, "write")], client=owner, timeout=timeout
             )
         except BaseException as error:
@@ -134,11 +134,11 @@ class Leading:
         new = {what: (*self._above, what, until) for what, until in done.items()}
         changed = {what: each for what, each in new.items() if self._set.get(what) != each}
         if changed:
-            locks.lock_objects(agent, [(each, "write") for each in changed.values()])
-            locks.await_all_locks(agent, timeout=TIMEOUT)
+            locks.original.lock_objects(agent, [(each, "write") for each in changed.values()])
+            locks.original.await_all_locks(agent, timeout=TIMEOUT)
         for what, each in changed.items():
             if what in self._set:  # until now both marks existed
-                locks.unlock(agent, self._set[what])
+                locks.original.unlock(agent, self._set[what])
             self._set[what] = each
             self.marks[what] = done[what]
 
@@ -185,8 +185,8 @@ class Leading:
             return False
         if what not in self._askers:
             lock_id = (*self._runs, what)
-            locks.lock_objects(agent, [(lock_id, "write")])
-            locks.await_all_locks(agent, timeout=TIMEOUT)
+            locks.original.lock_objects(agent, [(lock_id, "write")])
+            locks.original.await_all_locks(agent, timeout=TIMEOUT)
             self._askers[what] = MarkAsker(agent, lock_id)
         try:
             ask(self._askers[what])

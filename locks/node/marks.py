@@ -1,7 +1,7 @@
 """The marks of a node's lock server: which work is done (`locks.core.done`).
 
 A server that shares its marks with others, and begins without a memory, asks them for all marks, again and again until it is
-complete. So does each server when the list of servers is being changed. A server that keeps its marks in a file writes in a thread, and answers when all that it is to answer for is written. All but
+complete. A server that keeps its marks in a file writes in a thread, and answers when all that it is to answer for is written. All but
 that is for the node's turn.
 """
 
@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from locks.core.done import NONE, Knowledge, Marks, Recovery, Told, moved
+from locks.core.done import Marks, Recovery, Told, moved
 from locks.core.facts import AskMark, AskMarks, Mark, MarkFact, MarkPage
-from locks.core.rosters import Roster
 from locks.node.peers.local_node import Connections, LocalNode
 from locks.node.ports import Servers
 from locks.node.state import State
@@ -32,7 +31,6 @@ __all__ = ["Memory", "memory_of"]
 logger = logging.getLogger("locks.nodes")
 
 PAUSE = 0.25  # seconds between two rounds
-LISTED = "list="  # in the file
 LOOKS = 20  # pauses without an answer after which a server counts as silent
 
 
@@ -58,66 +56,31 @@ class Memory:
 
     def __init__(self, node: LocalNode, file: Path | None = None) -> None:
         self._node = node
-        servers = None if node.servers is None else node.servers.each[0]
-        is_one = servers is None or node.name in servers.nodes
-        if servers is None or not is_one:
+        servers = node.servers
+        if servers is None or node.name not in servers.nodes:
             servers = Servers.alone(node.name)
+        self._servers = servers._replace(nodes=tuple(sorted(servers.nodes)))
+        # What is written if it is complete: the servers, and how many of them have each id.
+        copies = (f"copies={servers.copies}",) if servers.copies else ()
+        self._whole = (*self._servers.nodes, *copies)
         self._marks = Marks()
+        self._recovery = Recovery(
+            node.name, node.server.record.started, servers.nodes, servers.copies
+        )
         self._told: dict[str, Told] = {}  # in this round
         self._open: dict[str, Reference] = {}  # the calls of this round
         self._pages = 0  # that were read
-        self._asks = False  # whether it begins another round after this one
         self._state = None if file is None else State(file, node.name)
+        self._kept_for: tuple[str, ...] = ()  # the same, as it is written
         self._trouble = ""
         self._writes = False
         self._waiting: list[tuple[AskMark, Callable[[MarkFact], object]]] = []
-        self._servers = servers._replace(nodes=tuple(sorted(servers.nodes)))
-        # What is written if it is complete for the first list: the servers, and how many of them have each id.
-        copies = (f"copies={servers.copies}",) if servers.copies else ()
-        self._first = (*self._servers.nodes, *copies)
-        listed = NONE
-        self._filed = NONE  # for which list it knew all marks, by its file
-        self._kept_for: tuple[str, ...] = ()  # what its file says of that
         if self._state is not None:
             for mark in self._state.marks:
                 self._marks.add(mark, node.server.record.now())
             self._marks.kept = self._marks.number
-            self._kept_for = kept = self._state.servers
-            if kept == self._first:
-                listed = 0
-            elif kept and kept[0].startswith(LISTED):
-                self._filed = int(kept[0][len(LISTED) :])
-        self._knows = Knowledge(listed, aim=0 if is_one else NONE)
-        self._seek(self._servers)
-
-    def _seek(self, servers: Servers, anew: tuple[tuple[str, int], ...] = ()) -> None:
-        """Become complete, if it is not, by asking these servers, which once began anew."""
-        knows = self._knows
-        self._recovery = Recovery(
-            self._node.name,
-            self._node.server.record.started,
-            servers.nodes,
-            servers.copies,
-            collects=knows.is_changing and knows.aim != knows.tellers,
-            knows=knows.is_changing and knows.is_complete,
-            may_begin=not knows.is_changing,
-            anew=anew,
-        )
-        self._recovery.complete |= self._knows.has_reached
-        self._note()
-
-    def _note(self) -> None:
-        """Note for which list it is complete."""
-        if self._recovery.anew:
-            self._knows = self._knows.began()
-        if self._recovery.complete:
-            self._knows = self._knows.reached()
-
-    @property
-    def _to_keep(self) -> tuple[str, ...]:
-        """What its file is to say of that."""
-        listed = self._knows.listed
-        return (f"{LISTED}{listed}",) if listed > 0 else self._first if listed == 0 else ()
+            self._kept_for = self._state.servers
+            self._recovery.complete |= self._kept_for == self._whole
 
     def node_stopped(self) -> None:
         """Close the file; the node's connections end its calls."""
@@ -146,7 +109,7 @@ class Memory:
         own = self._node.server.machine.table.own(question.agent, question.lock_id)
         since = next((each.since for each in own if each.granted and each.mode == "write"), 0)
         now = self._node.server.record.now()
-        complete = self._knows.is_complete
+        complete = self._recovery.complete
         servers = self._servers.around(question.lock_id)
         fact = self._marks.answer(question, since, complete, servers, now)
         return fact._replace(trouble=self._trouble)
@@ -165,9 +128,8 @@ class Memory:
         now = record.now()
         found, more = self._marks.page(question.after, now)
         recovery = self._recovery
-        about = (self._knows.is_complete, record.started, now, recovery.anew)
-        listed = max(0, self._knows.listed)
-        return MarkPage(found, more, *about, self._state is not None, self._trouble, listed)
+        about = (recovery.complete, record.started, now, recovery.anew)
+        return MarkPage(found, more, *about, self._state is not None, self._trouble)
 
     # --- The file -------------------------------------------------------------------------------
 
@@ -176,7 +138,7 @@ class Memory:
         if self._state is None or self._writes:
             return
         marks = self._marks.not_kept()
-        servers = self._to_keep
+        servers = self._whole if self._recovery.complete else ()
         if marks or servers != self._kept_for or self._trouble:
             self._writes = True
             now = self._node.server.record.now()
@@ -211,73 +173,17 @@ class Memory:
         if not trouble:
             self._keep()
 
-    # --- Another list ---------------------------------------------------------------------------
-
-    def moved(self, cluster: Connections, roster: Roster, servers: Servers) -> None:
-        """The list of servers has changed, or is being changed.
-
-        Args:
-            cluster: The connections.
-            roster: The roster.
-            servers: Its servers, this one among them.
-        """
-        self._servers = servers._replace(nodes=tuple(sorted(servers.nodes)))
-        before = self._knows._replace(listed=max(self._knows.listed, self._filed))
-        self._knows = before.moved(self._node.name, roster)
-        same = self._knows.tellers == before.tellers
-        self._seek(servers.each[0], self._recovery.anew if same else ())
-        self._keep()
-        self._ask_anew(cluster)
-
-    def collect(self, cluster: Connections) -> str:
-        """Collect all marks for the list that is to come: enough of the old servers are sealed.
-
-        Returns:
-            Why it has not collected them yet; empty if it has, or if no server of the old list knows them.
-        """
-        knows = self._knows.collects()
-        if self._knows not in (knows, knows.reached()):
-            self._knows = knows
-            self._seek(self._servers.each[0], self._recovery.anew)
-            self._ask_anew(cluster)
-        is_kept = self._state is None or self._kept_for == self._to_keep
-        if (self._knows.has_reached and is_kept) or self._recovery.none_know:
-            return ""
-        asked = ", ".join(sorted(self._recovery.others - self._told.keys()))
-        return f"{self._node.name} has not collected yet what is done (locks.once), from {asked}"
-
     # --- Recovery -------------------------------------------------------------------------------
 
     def recover(self, cluster: Connections) -> None:
         """Become complete, unless it is."""
-        self._asks = not self._recovery.complete and self._node.running
-        if self._asks:
-            self._ask_all(cluster)
-            self._soon(cluster, 0, LOOKS)
-
-    def _ask_anew(self, cluster: Connections) -> None:
-        """Begin a round, for what is sought now."""
-        if not self._asks:
-            self.recover(cluster)
-        elif not self._recovery.complete:
-            self._ask_all(cluster)
-
-    def _ask_all(self, cluster: Connections) -> None:
-        for reference in self._open.values():
-            cluster.processes.give_up(reference)
-        self._open.clear()
+        if self._recovery.complete or not self._node.running:
+            return
         self._told, self._pages = {}, 0
         for name in self._recovery.others:
             if name in cluster.members:
                 self._ask(cluster, name, 0, None)
-        if not self._open:
-            self._end_round()
-
-    def _end_round(self) -> None:
-        """All have answered, or can't be asked."""
-        self._recovery.round_over(self._told)
-        self._note()
-        self._keep()
+        self._soon(cluster, 0, LOOKS)
 
     def _soon(self, cluster: Connections, pages: int, looks: int) -> None:
         look = partial(self._node.turn.run, self._look, cluster, pages, looks)
@@ -288,6 +194,9 @@ class Memory:
         if self._open and (looks or self._pages > pages):
             self._soon(cluster, self._pages, looks - 1 if self._pages == pages else LOOKS)
             return
+        for reference in self._open.values():
+            cluster.processes.give_up(reference)
+        self._open.clear()
         self.recover(cluster)
 
     def _ask(self, cluster: Connections, name: str, after: int, first: Told | None) -> None:
@@ -319,14 +228,15 @@ class Memory:
             for mark in page.marks:
                 if self._node.name in self._servers.around(mark.lock_id):
                     self._marks.add(moved(mark, page.now, now), now)
-            is_complete = page.complete and page.listed >= self._knows.tellers
-            first = first or Told(page.started, is_complete, page.anew)
+            first = first or Told(page.started, page.complete, page.anew)
             if page.more:
                 self._ask(cluster, name, page.more, first)
                 return
             self._told[name] = first
         if not self._open:
-            self._end_round()
+            self._recovery.round_over(self._told)
+            self._told = {}
+            self._keep()
 
 
 def _page(said: Any) -> MarkPage | None:

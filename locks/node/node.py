@@ -45,7 +45,7 @@ from locks.node.dispatch import Dispatch, Trace
 from locks.node.observing.audit import Audit
 from locks.node.observing.long_waits import LONG, LongWaits
 from locks.node.observing.statistics import Counters
-from locks.node.ports import Background, Moved, OriginalGuard, Scope, Servers
+from locks.node.ports import Background, OriginalGuard, Scope, Servers
 from locks.node.server import Server, listener
 from locks.node.services import Service, Services
 from locks.runtime import interrupts
@@ -114,7 +114,6 @@ class Node(metaclass=Shown):
         servers: Where locks are taken; `None` before the first one, if it meets others and none were
             set.
         scope: The same for each lock; `None` if it depends on the id, too.
-        moved: Keeps requests up to date, if the list of servers has changed.
         refusals: Why nodes that run can't be connected, by their names.
     """
 
@@ -147,7 +146,6 @@ class Node(metaclass=Shown):
         self.alive = frozenset((name,))
         self.silent: frozenset[str] = frozenset()
         self.servers: Servers | None = None
-        self.moved: Moved | None = None
         self.scope: Scope | None = None
         take_servers(self, first_servers(name, options))
         self.program = "" if options is None else this_program()
@@ -222,7 +220,7 @@ class Node(metaclass=Shown):
             client: Its client; the caller by default.
             created: The time in its reference, in nanoseconds since 1970; now by default.
             keep: Called with the agent; from then on the caller must end it if anything fails.
-            **options: See `locks.spawn_agent`.
+            **options: See `locks.original.spawn_agent`.
         """
         if not self.running:
             self.check_running()
@@ -272,6 +270,7 @@ class Node(metaclass=Shown):
             return agent
         except CannotMonitor as error:
             insist(let_go)
+            self.turn.run(self.counters.take_back)
             raise InvalidOption(
                 f"can't begin a transaction for client {client!r}: {error}", client=repr(client)
             ) from error

@@ -13,10 +13,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from locks.core.agent.lines import Lines
-from locks.core.agent.machine import AgentMachine, Object
+from locks.core.agent.machine import AgentMachine
 from locks.core.agent.requests import needed
 from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerMessage
-from locks.errors import CannotServe, InvalidOption
+from locks.errors import InvalidOption
 from locks.model import AgentId, LockId, LockResult, Mode, RequestRecord, Require, View, show
 from locks.node.observing.statistics import Counters
 from locks.node.sendable import check_sendable
@@ -33,7 +33,6 @@ __all__ = [
     "Answering",
     "AskedAlready",
     "Background",
-    "Moved",
     "NodePort",
     "OriginalGuard",
     "PendingCall",
@@ -140,35 +139,16 @@ class Servers(NamedTuple):
         nodes: Their names.
         require: How many of those that have an id a lock needs.
         copies: How many of them have each id (`locks.core.placement`); 0 if all have all ids.
-        lists: The old and the new list, while the list is being changed.
     """
 
     nodes: tuple[str, ...]
     require: Require
     copies: int = 0
-    lists: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def alone(cls, name: str) -> Servers:
         """Those of a node that is its own and only server."""
         return cls((name,), "all")
-
-    @property
-    def each(self) -> list[Servers]:
-        """The old and the new list, each alone, while the list is being changed; otherwise this one."""
-        lists = [tuple(sorted(each)) for each in self.lists]
-        alone = [
-            Servers(e, self.require, self.copies if self.copies < len(e) else 0) for e in lists
-        ]
-        return alone or [self]
-
-    def check_settled(self, what: str) -> None:
-        """Raise `CannotServe` while the list is being changed, for what would keep its servers."""
-        if self.lists:
-            raise CannotServe(
-                f"can't begin {what} now: the list of servers is being changed (`locks servers` shows it); try again when that is over",
-                nodes=self.nodes,
-            )
 
     @property
     def everywhere(self) -> Scope | None:
@@ -177,8 +157,8 @@ class Servers(NamedTuple):
 
     @property
     def of_an_id(self) -> int:
-        """How many of them have each id; at most, while the list is being changed."""
-        return self.copies + bool(self.lists) if self.copies else len(self.nodes)
+        """How many of them have each id."""
+        return self.copies or len(self.nodes)
 
     @property
     def needed(self) -> int:
@@ -198,7 +178,7 @@ class Servers(NamedTuple):
             InvalidLockId: It can't be sent to the servers.
         """
         nodes = self.around(lock_id)
-        if len(nodes) > self.of_an_id:
+        if len(nodes) != self.of_an_id:
             raise InvalidOption(
                 f"can't lock {show(lock_id)}, or ask for its queue: it covers ids that are on different servers (copies={self.copies}); "
                 "name one of these ids, or nodes=[...]",
@@ -217,12 +197,7 @@ class Servers(NamedTuple):
         from locks.core.placement import key_of  # most programs need none of it
 
         key = key_of(check_sendable(lock_id))
-        if not key:
-            return self.nodes
-        if self.lists:
-            old, new = (_placed(key, each, self.copies) for each in self.lists)
-            return tuple(dict.fromkeys([*filter(new.__contains__, old), *old, *new]))
-        return _placed(key, self.nodes, self.copies)
+        return _placed(key, self.nodes, self.copies) if key else self.nodes
 
 
 @lru_cache(maxsize=1024)
@@ -241,19 +216,6 @@ class OriginalGuard(Protocol):
 
     def check_token(self, agent: AgentMachine, lock_id: LockId) -> None:
         """Raise `InvalidOption` if the lock has no fencing token."""
-
-
-class Moved(Protocol):
-    """Keeps requests up to date after the list of servers has changed."""
-
-    def present(self, machine: AgentMachine, objects: Sequence[Object]) -> Sequence[Object]:
-        """Requests as they are by the present list; in the turn."""
-
-    def lists_of(self, lock_id: LockId, nodes: Sequence[str]) -> list[tuple[str, ...]]:
-        """The servers of a lock by each list that was in force when it was taken."""
-
-    def check_unit(self, lock_id: LockId, nodes: Sequence[str]) -> None:
-        """Raise `CannotServe` if the unit of a counted lock on these nodes has no number."""
 
 
 class Spans(Protocol):
@@ -282,7 +244,6 @@ class NodePort(Protocol):
     program: str  # the text for the program behind the names of its clients
     is_clustered: bool  # whether other nodes may hear of its locks
     servers: Servers | None  # where locks are taken; `None` if none was set, and none was used yet
-    moved: Moved | None  # keeps requests up to date, if the list of servers has changed
     scope: Scope | None  # where all locks are taken, if that is known and does not depend on the id
     turn: Turn
     touched: dict[Any, int]  # the actors of this turn, and how long their histories were before

@@ -25,7 +25,7 @@ from locks.wire.facts import pack_answer, unpack_answer
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["State", "sync_folder"]
+__all__ = ["State"]
 
 APPLICATION = 0x6C6F636B  # "lock"; SQLite keeps it in the file's header
 VERSION = 1
@@ -114,7 +114,11 @@ class State:
             os.link(draft, self._path)
         finally:
             draft.unlink()
-        sync_folder(self._path.parent)
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
     def _take(self) -> None:
         """Keep others out, from now on."""
@@ -181,15 +185,6 @@ class State:
         """Let others have the file."""
         with self._lock:
             self._connection.close()
-
-
-def sync_folder(folder: Path) -> None:
-    """Have the names of the files in a folder on the disk."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def _checksum(packed: bytes, number: int, until: int) -> int:

@@ -21,15 +21,15 @@ def take_token(node: Node, lock_id: LockId, label: str, *where: Any) -> int:
         node: The node whose agent takes the lock.
         lock_id: The lock.
         label: The label of the lock's holder.
-        *where: The nodes, and how many of them are needed, as for `locks.lock`.
+        *where: The nodes, and how many of them are needed, as for `locks.original.lock`.
 
     Returns:
         The fencing token, which is larger than that of each agreement before.
     """
     agent = node.spawn_agent(label=label)
     try:
-        locks.lock(agent, lock_id, "write", *where)
-        return locks.fencing_token(agent, lock_id)
+        locks.original.lock(agent, lock_id, "write", *where)
+        return locks.original.fencing_token(agent, lock_id)
     finally:
         if agent.is_alive():
-            locks.end_transaction(agent)
+            locks.original.end_transaction(agent)

@@ -382,12 +382,7 @@ def _ready(node: Node) -> Node:
     servers = node.servers
     if node.cluster is not None and servers is not None and node.name not in servers.nodes:
         found = node.cluster.distribution.options.locator is not None
-        deadline = node.clock() + CONNECTED_WITHIN
         node.cluster.arrivals.await_servers(servers, CONNECTED_WITHIN, found=found)
-        while node.servers is not None and node.servers is not servers:  # the list has changed
-            servers = node.servers
-            within = max(0.0, deadline - node.clock())
-            node.cluster.arrivals.await_servers(servers, within, found=found)
     if _newborn is node:
         _newborn = None
     return node
@@ -428,7 +423,7 @@ def _requires_other(node: Node, require: Require | None) -> bool:
 def _has_other_copies(node: Node, copies: int | None) -> bool:
     """Whether a node was started with another number of copies."""
     servers = node.servers
-    return copies is not None and (servers is None or copies != servers.each[0].of_an_id)
+    return copies is not None and (servers is None or copies != servers.of_an_id)
 
 
 def _check_is_here(node: Node) -> None:

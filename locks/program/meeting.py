@@ -125,8 +125,5 @@ def are_others(node: Node, servers: Iterable[str] | Locator) -> bool:
     if isinstance(servers, Locator):
         options = None if node.cluster is None else node.cluster.distribution.options
         return options is None or options.locator != servers
-    given = parse_servers(servers, epmd=True).keys()
     known = () if node.servers is None else node.servers.nodes
-    # The list may have changed since.
-    first = () if node.cluster is None else node.cluster.distribution.options.servers
-    return given != set(known) and (not first or given != set(first))
+    return parse_servers(servers, epmd=True).keys() != set(known)

@@ -195,17 +195,6 @@ EVENTS = {
         {**_NODE, "peer": "the server", "server": "`True`"},
         "A lock server is connected again with a server that it had lost. `locks.audit` has it, too.",
     ),
-    "servers_changed": LoggedEvent(
-        "locks.nodes",
-        logging.INFO,
-        {
-            **_NODE,
-            "servers": "their names: a list of texts",
-            "number": "the number of the list; it grows with each step of a change",
-            "changing": "whether a change is under way: then these are the servers of both lists",
-        },
-        "A node takes locks by another list of servers from now on (`locks servers`).",
-    ),
     "elected": LoggedEvent(
         "locks.leader", logging.INFO, {**_LEADER, "term": "its term"}, "An instance leads."
     ),
@@ -218,7 +207,7 @@ EVENTS = {
 }
 """The events, by the value of `event`."""
 
-AUDITED: Final = ("broken", "server_down", "server_back", "servers_changed")
+AUDITED: Final = ("broken", "server_down", "server_back")
 """Events of other loggers that `locks.audit` has, too."""
 
 audit_logger: Final = logging.getLogger("locks.audit")

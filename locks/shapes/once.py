@@ -173,7 +173,7 @@ class Once(ClientBlock, metaclass=Shown):
         return self._tx.lost
 
     def ensure_held(self) -> None:
-        """Check that the lock is still held; see `locks.ensure_held`."""
+        """Check that the lock is still held; see `locks.original.ensure_held`."""
         self._tx.ensure_held()
 
     # --- The block ------------------------------------------------------------------------------
@@ -254,23 +254,10 @@ class MarkAsker:
         self._agent = agent
         self._node: Any = agent.node
         self._lock_id = lock_id
-        # Those of its lock: the list may have changed since.
-        self._servers = agent.machine.nodes_of(lock_id) or all_servers(agent.node).at(lock_id).nodes
-        moved = agent.node.moved
-        self._lists = moved.lists_of(lock_id, self._servers) if moved else [self._servers]
+        self._servers = all_servers(agent.node).at(lock_id).nodes
         self._all = dict.fromkeys(self._servers, 0)  # to read
         self._grants: dict[str, int] = {}
         self.follows = False
-
-    def _present(self) -> tuple[str, ...]:
-        """Where the lock would be taken now. Servers say that, if the list has changed since it was taken."""
-        cluster = self._node.cluster  # a simulated one has no such list
-        servers = (
-            self._node.servers
-            if cluster is None or cluster.rosters is None
-            else cluster.rosters.servers
-        )
-        return () if servers is None else servers.around(self._lock_id)
 
     def _now(self) -> int:
         return int(self._node.now() // 1000)
@@ -317,7 +304,7 @@ class MarkAsker:
         deadline = self._node.clock() + timeout
         while True:
             facts, silent = self._ask(self._all)
-            found = read(self._lists, facts, self._present())
+            found = read(self._servers, facts)
             if found is not None:
                 self._grants = found.grants
                 return found.mark
@@ -387,7 +374,7 @@ class MarkAsker:
         if self._node.turn.run(self._has_new_grants):
             first, _ = self._ask(self._all)
             second, _ = self._ask(self._all)
-            self._grants = extended(self._lists, self._grants, first, second)
+            self._grants = extended(self._servers, self._grants, first, second)
 
     def set(self, mark: Mark, timeout: float = SET) -> None:
         """Set a mark until a majority has it at one time; after `read`.
@@ -405,11 +392,11 @@ class MarkAsker:
         grants = self._grants
         while True:
             facts, silent = self._ask(grants, mark)
-            is_set, now_had = are_set(self._lists, grants, had, facts)
+            is_set, now_had = are_set(self._servers, grants, had, facts)
             if is_set:
                 return
             self._agent.ensure_held()
-            if not can_be_set(self._lists, grants, facts):
+            if not can_be_set(self._servers, grants, facts):
                 over = ", ".join(grants_over(grants, facts))
                 raise GrantsOver(
                     f"the grants under which {show(self._lock_id)} was begun are over at {over}, so too few are left: these "
@@ -434,7 +421,7 @@ class MarkAsker:
             fact = facts.get(name)
             if fact is None:
                 reasons.append(f"{name}: {silent.get(name, 'it was not asked')}")
-            elif set(fact.servers) not in (set(self._servers), set(self._present())):
+            elif set(fact.servers) != set(self._servers):
                 reasons.append(
                     f"{name} was not started with the servers {', '.join(self._servers)}; start it with all of them"
                 )

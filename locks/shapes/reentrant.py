@@ -214,7 +214,7 @@ class RLock(ClientBlock):
         return self._lock.owned()
 
     def token(self, *, timeout: float | None = None) -> int:
-        """The fencing token, while the caller holds it; see `locks.fencing_token`."""
+        """The fencing token, while the caller holds it; see `locks.original.fencing_token`."""
         return self._lock.token(timeout=timeout)
 
     def _of_generator(self, hold: Hold, frame: FrameType | None = None) -> Self:

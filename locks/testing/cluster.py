@@ -222,7 +222,6 @@ class SimulatedCluster(Cluster):
         self._monitors = {}
         self.on_connected = []
         self.on_silence = {}
-        self.rosters = cast(Any, None)  # the list of servers does not change
         self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
         for other in sorted(node.alive - {node.name}):
             self.connected(other)

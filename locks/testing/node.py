@@ -203,8 +203,8 @@ class SimulatedAgent(Agent):
         self, wait: Answering, event: Callable[[Unpack[Ts], Answering], None], *args: Unpack[Ts]
     ) -> None:
         raise MisuseError(
-            "a simulation has no answers that come later, by a proxy or a message; use locks.lock(agent, ...) "
-            "and locks.await_all_locks(agent)"
+            "a simulation has no answers that come later, by a proxy or a message; use locks.original.lock(agent, ...) "
+            "and locks.original.await_all_locks(agent)"
         )
 
     def token(self, lock_id: LockId, timeout: float | None = None) -> int:

@@ -17,8 +17,9 @@ from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from locks.errors import InvalidOption
-from locks_lab.applications.agenda import EVENT, TIME, Step
+from locks_lab.applications.agenda import EVENT, TIME
 from locks_lab.applications.breaking import death_of, read_change
+from locks_lab.applications.strategies import Step
 
 __all__ = ["EXACT", "LATE", "SOON", "Script", "parse"]
 

@@ -24,8 +24,8 @@ from typing import NamedTuple
 from locks.testing.node import Leak
 from locks.testing.schedules import Script
 from locks.testing.simulation import Simulation
-from locks_lab.applications.agenda import Step
 from locks_lab.applications.places import Place, of_frame
+from locks_lab.applications.strategies import Step
 from locks_lab.worlds.host import Violation
 
 __all__ = ["Found", "Scenario", "shortest"]

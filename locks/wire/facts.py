@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from locks.core.facts import (
-    AcceptRoster,
     Answer,
     AskClients,
     AskDeadlocks,
@@ -18,22 +17,18 @@ from locks.core.facts import (
     AskMembers,
     AskNode,
     AskRequests,
-    AskRoster,
     Break,
     Broken,
     ClientPage,
     DeadlockPage,
-    LearnRoster,
     MarkFact,
     MarkPage,
     MemberPage,
     NodeFact,
-    PrepareRoster,
     Question,
     RequestPage,
     Untold,
 )
-from locks.core.rosters import RosterFact
 from locks.otp.bytes.etf_decode import constant
 from locks.otp.bytes.fields import BadMessage, Form, brief, tag_of
 from locks.otp.bytes.terms import Atom
@@ -48,11 +43,10 @@ def _by_tag(*kinds: type[Any]) -> dict[str, type[Any]]:
 
 _QUESTIONS = _by_tag(
     *(AskRequests, AskDeadlocks, AskNode, AskClients, AskMembers, Break, AskMark, AskMarks),
-    *(AskRoster, PrepareRoster, AcceptRoster, LearnRoster),
 )
 _ANSWERS = _by_tag(
     *(RequestPage, DeadlockPage, NodeFact, ClientPage, MemberPage, Broken, Untold),
-    *(MarkFact, MarkPage, RosterFact),
+    *(MarkFact, MarkPage),
 )
 
 

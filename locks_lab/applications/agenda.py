@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from locks_lab.applications.strategies import Strategy
+from locks_lab.applications.strategies import Party, Step, Strategy
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVarTuple, Unpack
@@ -38,33 +38,11 @@ __all__ = [
     "Breaking",
     "Chosen",
     "Entry",
-    "Resumable",
     "State",
-    "Step",
 ]
 
-Step = int | str
-"""A client (by number), a task (by a negative number), a fault (`locks_lab.applications.breaking`), an event (`m1`, `3.2`), or a time (`@0.002`)."""
 EVENT = re.compile(r"(?:m|([1-9]\d*)\.)([1-9]\d*)")
 TIME = re.compile(r"([@~])(\d+(?:\.\d+)?(?:e-\d+)?)")
-
-
-class Resumable(Protocol):
-    """A client, or something else that can be resumed.
-
-    Attributes:
-        number: Its number, from 1, or its name as a step.
-        resumed: How often it was resumed. Entries that were planned before the last time are
-            outdated.
-    """
-
-    resumed: int
-    pace: float
-    rank: float
-
-    @property
-    def number(self) -> Step:
-        """Its number, from 1, or its name as a step."""
 
 
 class Breaking(Protocol):
@@ -95,7 +73,7 @@ class Entry(NamedTuple):
     planned: int
     function: Callable[..., object]
     args: tuple[Any, ...]
-    client: Resumable | None
+    client: Party | None
     resumed: int
 
 
@@ -139,7 +117,7 @@ class Agenda:
         rank: float,
         function: Callable[[Unpack[Ts]], object],
         args: tuple[Unpack[Ts]],
-        client: Resumable | None = None,
+        client: Party | None = None,
     ) -> None:
         """Plan an event."""
         self._planned += 1

@@ -30,6 +30,7 @@ __all__ = [
     "Again",
     "Named",
     "Party",
+    "Step",
     "Strategy",
     "Unhurried",
     "check_strategy",
@@ -48,16 +49,28 @@ IN_A_ROW = 100  # steps of one client
 CLIENTS = 2.0  # the rank of clients: after messages and their consequences
 
 
+Step = int | str
+"""A client (by number), a task (by a negative number), a fault (`locks_lab.applications.breaking`), an event (`m1`, `3.2`), or a time (`@0.002`)."""
+
+
 class Party(Protocol):
-    """A client, as a strategy sees it.
+    """A client, or something else that can be resumed.
 
     Attributes:
+        number: Its number, from 1, or its name as a step.
         pace: How many times as long as others it takes, for strategies that use this.
         rank: Decides between events that are due at the same time: the smallest rank is first.
+        resumed: How often it was resumed. Entries that were planned before the last time are
+            outdated.
     """
 
     pace: float
     rank: float
+    resumed: int
+
+    @property
+    def number(self) -> Step:
+        """Its number, from 1, or its name as a step."""
 
 
 class Strategy:

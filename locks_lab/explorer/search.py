@@ -6,8 +6,8 @@ state that follows from a move. `locks_lab.explorer.space` is the model of a wor
 
 `DepthFirst` continues from each new state at once, and keeps the path to the current state. So it
 detects a state that is reached from itself. It can also compute a value for each state from all
-states that follow: a subclass collects them in `take_in` and returns the value in `leave`. `visit_all` just
-checks each state. The breadth-first search is in `locks_lab.explorer.shortest`.
+states that follow: a subclass collects them in `take_in` and returns the value in `leave`. The breadth-first
+search is in `locks_lab.explorer.shortest`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from locks.errors import LocksError
 from locks_lab.worlds.host import Violation
@@ -25,10 +25,8 @@ __all__ = [
     "Model",
     "TooManyStates",
     "Visit",
-    "Visited",
     "collector_off",
     "too_many",
-    "visit_all",
 ]
 
 NOW_AND_THEN = 10_000  # states
@@ -191,51 +189,3 @@ class DepthFirst(Generic[S, M, V]):
     def leave(self, here: Any) -> V:
         """All moves of a state were tried: its value."""
         raise NotImplementedError
-
-
-class Visited(NamedTuple):
-    """The result of `visit_all`: the number of states, and of moves between them."""
-
-    states: int
-    transitions: int
-
-
-class _Checked(DepthFirst[S, M, bool]):
-    """Checks each state; the arguments are those of `visit_all`."""
-
-    def __init__(
-        self, model: Model[S, M], check: Callable[[S, Sequence[M]], None], limit: int
-    ) -> None:
-        super().__init__(model, limit)
-        self.check = check
-
-    def choices(self, move: M) -> Sequence[M]:
-        return [move]
-
-    def enter(self, state: S) -> Visit[S, M]:
-        moves = self.model.moves(state)
-        here = Visit(state, moves)
-        self.check(state, moves)
-        return here
-
-    def leave(self, here: Visit[S, M]) -> bool:
-        return True
-
-
-def visit_all(
-    model: Model[S, M], check: Callable[[S, Sequence[M]], None], limit: int = 3_000_000
-) -> Visited:
-    """Visit all states of a model.
-
-    Args:
-        model: The model.
-        check: Called with a state and its moves; raises `Violation` if the state is wrong.
-        limit: The largest number of states.
-
-    Raises:
-        Violation: A check failed. `schedule` has the moves that lead there.
-        TooManyStates: There are more than `limit` states.
-    """
-    search = _Checked(model, check, limit)
-    search.run()
-    return Visited(len(search.known), search.transitions)

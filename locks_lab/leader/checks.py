@@ -44,7 +44,6 @@ __all__ = [
     "check_grounds",
     "check_polls",
     "check_quiet",
-    "has_lock",
     "parts",
 ]
 
@@ -113,7 +112,7 @@ class History:
     ) -> None:
         if new in self.elections:
             return
-        stands = all(has_lock(nodes.get(node), new.ref, since) for node, since in ground)
+        stands = all(_has(nodes.get(node), new.ref, since) for node, since in ground)
         for old in self.elections:
             if old.ref != new.ref and old.nodes & new.nodes:
                 if old.term == new.term:
@@ -123,7 +122,7 @@ class History:
         self.elections[new] = None
 
 
-def has_lock(node: SimulatedNode | None, ref: MemberId, since: int) -> bool:
+def _has(node: SimulatedNode | None, ref: MemberId, since: int) -> bool:
     """Whether an instance has the lock on a node, by the grant of this version."""
     if node is None:
         return False

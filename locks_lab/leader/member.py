@@ -84,13 +84,11 @@ class HomeNode(Protocol):
 
     Attributes:
         eager: The kinds of events that happen as soon as they can.
-        wanted: The policy by which its instances are to go, if that has changed.
         elections: The instance adds its elections here: reference, term, ground, newcomer.
         written: The instance adds the calls here that it has carried out: key, reference, term.
     """
 
     eager: frozenset[str]
-    wanted: Policy | None
     elections: list[tuple[Any, ...]]
     written: list[tuple[str, MemberId, int]]
 
@@ -340,8 +338,7 @@ class SimulatedInstance:
         member: Any
         match effect:
             case Look():
-                standing = self._standing()
-                return Looked(self.node.alive, effect.round, standing, policy=self.node.wanted)
+                return Looked(self.node.alive, effect.round, self._standing())
             case BeginContest():
                 self.round = effect.round
                 self.contest = self.node.new_agent(self.ref, CONTEST_OPTIONS)

@@ -38,7 +38,7 @@ from locks_lab.leader.rules import RULES
 from locks_lab.schedules.schedule import AnyChoice as Choice
 from locks_lab.worlds.host import Violation
 from locks_lab.worlds.network import Link, Party, home_of
-from locks_leader.core.events import MemberDown, MemberJoined, Noticed, Received, Started
+from locks_leader.core.events import MemberDown, MemberJoined, Received, Started
 from locks_leader.core.messages import Kind
 from locks_leader.policy import Policy
 
@@ -112,7 +112,6 @@ class SimulatedNode:
     Attributes:
         up: The other nodes that it sees as up.
         out: The messages to other nodes.
-        wanted: The policy by which its instances are to go, if that has changed.
         now: The time; agents that begin later are younger.
         elections: The elections since the last check: reference, term, ground, and the newcomer if
             the election is about one.
@@ -143,7 +142,6 @@ class SimulatedNode:
         self.out: list[tuple[Party, Party, Any]] = []
         self.now = 0
         self.number = life * LIVES
-        self.wanted: Policy | None = None
         self.elections: list[tuple[Any, ...]] = []
         self.written: list[tuple[str, MemberId, int]] = []
 
@@ -197,13 +195,6 @@ class SimulatedNode:
     def do(self, choice: Choice) -> None:
         """Make one of the choices happen."""
         self._do(choice)
-        self._hurry()
-
-    def take(self, wanted: Policy) -> None:
-        """Its instances are to go by another policy."""
-        self.wanted = wanted
-        for instance in self.instances.values():
-            instance.notify(Noticed())
         self._hurry()
 
     def _do(self, choice: Choice) -> None:
@@ -284,7 +275,7 @@ class SimulatedNode:
         """Start an instance."""
         self.number += 1
         ref = member_id(self.name, self.number)
-        instance = SimulatedInstance(ref, kind, self.wanted or self.policy, self, self.rule)
+        instance = SimulatedInstance(ref, kind, self.policy, self, self.rule)
         others = list(self.instances.values())
         self.instances[ref] = instance
         for other in others:

@@ -2,7 +2,7 @@
 
 It was derived from the behaviour and the source of the Erlang application. It is not our algorithm
 with a changed rule: it has whole queues, one for each lock id, with copies in the queues above and
-below. `docs/original_explained.md` shows where it fails.
+below. `docs/differences.md` shows where it fails.
 
     queues    the queue of one lock: groups of entries, copies
     table     rows of queues with their versions; requests, surrenders, watchers

@@ -72,7 +72,7 @@ class OriginalGame:
 
     def said(self) -> list[Said]:
         """See `Game`."""
-        rule = ("The original's rules", "original_explained.md")
+        rule = ("The original's rules", "differences.md#how-the-original-works")
         found = enumerate(tell_each(self.world))
         return [Said(tuple(lines), rule if number and lines else ()) for number, lines in found]
 

@@ -18,16 +18,13 @@ class Contenders:
     Args:
         own: The own node.
         electorate: The servers.
-
-    Attributes:
-        electorate: The same; they may change.
     """
 
-    __slots__ = ("_own", "_seen", "electorate")
+    __slots__ = ("_electorate", "_own", "_seen")
 
     def __init__(self, own: str, electorate: frozenset[str]) -> None:
         self._own = own
-        self.electorate = electorate
+        self._electorate = electorate
         self._seen: dict[str, frozenset[str]] = {}
 
     def viewed(self, server: str, nodes: Iterable[str]) -> frozenset[str]:
@@ -41,5 +38,5 @@ class Contenders:
         return self._wanted()
 
     def _wanted(self) -> frozenset[str]:
-        others = frozenset((self._own,)) | self.electorate
+        others = frozenset((self._own,)) | self._electorate
         return frozenset().union(*self._seen.values()) - others

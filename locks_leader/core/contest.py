@@ -13,9 +13,6 @@ candidate requests the lock on a further node before it holds it on all nodes wh
 it. And a newcomer begins on a node where others were before, and may lead (`elders`), not on its
 own node.
 
-**If the nodes that count change** (the list of lock servers), a leader goes on by the policy before
-until it has enough nodes for the one that is wanted. So the lock is requested on the nodes of both.
-
 The contest has the grants by which the agent holds the lock, and the fencing token that lock
 servers have confirmed for exactly these grants. The next holder of the lock on one of these nodes
 gets a larger token.
@@ -74,7 +71,6 @@ class Contest:
         "_pending",
         "_policy",
         "_refused",
-        "_wanted",
         "contending",
         "elders",
         "round",
@@ -83,7 +79,7 @@ class Contest:
     )
 
     def __init__(self, policy: Policy, alive: frozenset[str], out: list[Effect]) -> None:
-        self._policy = self._wanted = policy
+        self._policy = policy
         self._out = out
         self._alive = policy.asked(alive)
         self._asked: set[str] = set()  # where this round has requested it
@@ -125,12 +121,6 @@ class Contest:
         self.token = self._asked_for = None
         self._refused = False
 
-    def follow(self, policy: Policy, wanted: Policy) -> None:
-        """Go by this policy, until there are enough nodes for the one that is wanted; `nodes` is called next."""
-        if policy != self._policy and self.elders is not None and self._policy.electorate:
-            self.elders = self._policy.electorate  # a leader may not be on a new node yet
-        self._policy, self._wanted = policy, wanted
-
     def nodes(self, alive: frozenset[str], bystanders: Set[str] = frozenset()) -> bool:
         """Take in which nodes are up and count now.
 
@@ -140,8 +130,7 @@ class Contest:
             is also so if the candidate waits and has requested the lock on a node that no longer
             counts, because it may hold the lock there.
         """
-        before = self._alive
-        self._alive = self._policy.asked(alive) | self._wanted.asked(alive)
+        before, self._alive = self._alive, self._policy.asked(alive)
         grants, held = self.standing
         self.standing = ContestStanding(frozenset(g for g in grants if g[0] in self._alive), held)
         if self._passed:
@@ -150,21 +139,15 @@ class Contest:
         if not (self.contending and self.may_contend):
             return False
         if self._passed:
-            waits_in_vain = self._asked & bystanders or any(map(self._is_left_out, self._asked))
-            return not self.standing.held and bool(waits_in_vain)
+            return not self.standing.held and bool(self._asked & bystanders)
         return not self._asked & self._alive
-
-    def _is_left_out(self, node: str) -> bool:
-        """Whether a node has left the list of those that count."""
-        return self._policy.is_outside(node) and self._wanted.is_outside(node)
 
     def told(self, round: int, standing: ContestStanding) -> bool:
         """Take in the present standing; return whether it had to surrender something in a deadlock."""
         gave_way = False
         if round == self.round and self.contending:
             gave_way = not self.standing.grants <= standing.grants
-            there = frozenset(g for g in standing.grants if not self._is_left_out(g[0]))
-            self.standing = standing._replace(grants=there)
+            self.standing = standing
             self._refused = False
             if standing.held and not self._passed:
                 self._passed = True

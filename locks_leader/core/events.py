@@ -15,7 +15,6 @@ from collections.abc import Hashable, Iterable
 from typing import Any, Final, Literal, NamedTuple
 
 from locks_leader.core.messages import Kind, Member, Message
-from locks_leader.policy import Policy
 
 __all__ = [
     "CONTEST_OPTIONS",
@@ -243,14 +242,12 @@ class Looked(NamedTuple):
         standing: The standing in the contest; `None` without a round, or if its agent has ended,
             which another event reports.
         bystanders: Nodes that are up, but left out (`locks_leader.core.bystanders`).
-        policy: The policy by which it is to go; `None` if that never changes.
     """
 
     alive: frozenset[str]
     round: int | None
     standing: ContestStanding | None
     bystanders: frozenset[str] = frozenset()
-    policy: Policy | None = None
 
 
 class Elected(NamedTuple):

@@ -183,9 +183,9 @@ class InstanceCore:
     def _looked(self, seen: Looked) -> list[Effect]:
         machine = self.machine
         effects: list[Effect] = []
-        if seen.alive != machine.alive or seen.policy not in (None, machine.wanted):
+        if seen.alive != machine.alive:
             electing = machine.electing
-            effects = machine.nodes(seen.alive, seen.bystanders, seen.policy)
+            effects = machine.nodes(seen.alive, seen.bystanders)
             if machine.electing is electing:  # else it looks when `elected` has returned
                 return [*effects, Look(machine.round)]  # these effects change the contest
         elif seen.round is not None and seen.standing is not None:

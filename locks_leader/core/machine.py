@@ -25,11 +25,6 @@ merge lock, which include its own node. Two leaders that asked each other would 
 nodes, which is impossible. So no leaders wait for each other, in pairs or in a cycle. Instances on
 nodes that do not count are asked under the merge lock on as many nodes as leading takes.
 
-**The list of lock servers may change.** Then another policy is `wanted`. An instance that does not
-lead goes by it at once; a leader as soon as its ground is enough for it, and until then by the
-policy before. Sets that are enough for neighbouring lists have a node in common. The list does not
-change further before all instances go by it (`locks.core.rosters`).
-
 Each method is an event, and returns effects. `Elect` needs an answer, `elected`, before any other
 event; `locks_leader.core.instance_core` lets other events wait. Nothing here blocks, or has a clock
 or a network. The original's module is `locks_leader`; its `LOCKS_LEADER_IDEAS.md` has the planes.
@@ -110,7 +105,6 @@ class Machine:
         leader: Its leader, if known.
         term: The leader's term, or else that of the last leader; 0 at the beginning.
         policy: Which nodes are enough to lead.
-        wanted: The policy by which it is to go as soon as it can; usually the same one.
         ground: If it leads, the nodes that it leads, with its grants there.
         membership: The other instances.
         electing: The effect for which the callback `elected` runs now, if it does.
@@ -132,7 +126,6 @@ class Machine:
         "policy",
         "role",
         "term",
-        "wanted",
     )
 
     def __init__(self, me: Member, kind: Kind, policy: Policy, alive: Iterable[str]) -> None:
@@ -143,7 +136,7 @@ class Machine:
         self.ground = NO_GRANTS
         self.membership = Membership()
         self.kind: Kind = kind
-        self.policy = self.wanted = policy
+        self.policy = policy
         self._alive = frozenset(alive)
         self._out: list[Effect] = []
         self._calls = Calls(self._out)
@@ -184,18 +177,11 @@ class Machine:
             synced[member] = False
         return self._conclude()
 
-    def nodes(
-        self,
-        alive: Iterable[str],
-        bystanders: Set[str] = frozenset(),
-        wanted: Policy | None = None,
-    ) -> list[Effect]:
-        """The nodes whose lock servers are up now, and count; the others; and another policy, if it has changed."""
+    def nodes(self, alive: Iterable[str], bystanders: Set[str] = frozenset()) -> list[Effect]:
+        """The nodes whose lock servers are up now, and count; the others."""
         self._alive = frozenset(alive)
         self._heir = None
-        self.wanted = wanted or self.wanted
         self._merge.nodes(self._alive)
-        self._settle()
         if self._contest.nodes(self._alive, bystanders) and self.role != "leader":
             self._renew()
         return self._conclude()
@@ -380,30 +366,12 @@ class Machine:
     def _conclude(self) -> list[Effect]:
         """After each event: contend or not, and proceed as far as the contest allows."""
         if self.electing is None:
-            self._move()
             may = self.kind == "candidate" and self._contest.may_contend and self._heir is None
             if may != self._contest.contending:
                 self._contest.contend() if may else self._withdraw()
             if may or self.role != "candidate":
                 self._strive()
-            self._move()
         return self._flush()
-
-    def _settle(self) -> None:
-        """Go by the policy that is wanted, if it does not lead, or has enough nodes for it."""
-        leads = self.role == "leader" or self.electing is not None
-        if not leads or self.wanted.enough(nodes_of(self.ground)):
-            self.policy = self.wanted
-            counts = self.policy.asked(nodes_of(self.ground))
-            self.ground = frozenset(grant for grant in self.ground if grant[0] in counts)
-        self._contest.follow(self.policy, self.wanted)
-
-    def _move(self) -> None:
-        """Go by the policy that is wanted, if that is possible by now."""
-        if self.policy != self.wanted:
-            self._settle()
-            if self._contest.nodes(self._alive) and self.role != "leader":
-                self._renew()
 
     def _flush(self) -> list[Effect]:
         effects = self._out[:]
@@ -481,9 +449,7 @@ class Machine:
     def _renew(self) -> None:
         """Stand last, with a new agent: an old one would come first wherever there is a deadlock."""
         self._withdraw()
-        self._move()
-        if self._contest.may_contend:
-            self._contest.contend()
+        self._contest.contend()
 
     def _step_down(self) -> None:
         self._change("lost")

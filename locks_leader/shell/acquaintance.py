@@ -9,7 +9,6 @@ Until then no harm is done, because the lock alone decides which candidate leads
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from locks.errors import InvalidOption
@@ -19,10 +18,10 @@ from locks.runtime.identity import Listener, Own
 from locks.runtime.port import world
 from locks.values import View
 from locks_leader.core.contenders import Contenders
-from locks_leader.policy import Policy, by_servers
+from locks_leader.policy import Policy
 from locks_leader.shell.transactions import LOCKS_LEADER
 
-__all__ = ["Acquaintance", "Electorate", "check_electorate", "is_client", "servers_of"]
+__all__ = ["Acquaintance", "check_electorate", "is_client", "servers_of"]
 
 
 def is_client(node: Node) -> bool:
@@ -57,75 +56,6 @@ def check_electorate(node: Node, policy: Policy) -> None:
         )
 
 
-class Electorate:
-    """The nodes that count in one election, which may change if they are the node's servers.
-
-    An election whose user has named exactly these servers keeps them, so it must end before the list changes.
-
-    Args:
-        node: The node.
-        resource: The resource of the election.
-        policy: Its policy.
-        notice: Called when the servers have changed; by the executor.
-    """
-
-    def __init__(
-        self, node: Node, resource: Any, policy: Policy, notice: Callable[[], object]
-    ) -> None:
-        self._node = node
-        self._resource = resource
-        self._policy = policy
-        self._notice = notice
-        self._rosters: Any = None  # of the node's cluster
-
-    def begin(self) -> None:
-        """The election begins, with the servers of `wanted`; in the turn.
-
-        Raises:
-            CannotServe: Its user has named the servers, and their list is being changed.
-        """
-        node, policy = self._node, self._policy
-        if not servers_of(node, self._resource):
-            return
-        assert node.servers is not None
-        assert node.cluster is not None
-        if policy.roster is None:
-            if policy.electorate not in [frozenset(each) for each in self._lists()]:
-                return
-            node.servers.check_settled(f"an election with nodes=[...], {self._resource}")
-        self._rosters = node.cluster.rosters
-        if self._rosters is not None:
-            self._rosters.parties[self._notice] = self._rosters.used
-
-    def wanted(self, policy: Policy) -> Policy:
-        """The policy by the present servers.
-
-        Args:
-            policy: The last one that was returned.
-        """
-        if self._rosters is None or policy.roster in (None, self._rosters.used):
-            return policy
-        number = self._rosters.used  # before the servers, which may change meanwhile
-        return by_servers(self._lists(), number)
-
-    def _lists(self) -> list[tuple[str, ...]]:
-        """The servers; while their list is being changed, the old ones and the new ones."""
-        assert self._node.servers is not None
-        lock_id = (LOCKS_LEADER, self._resource)
-        return [each.at(lock_id).nodes for each in self._node.servers.each]
-
-    def joined(self, policy: Policy) -> None:
-        """The election goes by a policy."""
-        if self._rosters is not None and policy.roster is not None:
-            self._rosters.parties[self._notice] = policy.roster
-
-    def end(self) -> None:
-        """The election has ended here."""
-        if self._rosters is not None:
-            del self._rosters.parties[self._notice]
-            self._rosters = None
-
-
 class Acquaintance:
     """How one instance finds the others.
 
@@ -142,15 +72,6 @@ class Acquaintance:
         self._contenders = Contenders(node.name, servers)
         self._listener = Listener(Own(self._viewed))
         self._watched: set[str] = set()
-
-    def move(self, servers: frozenset[str]) -> None:
-        """Other servers count."""
-        for server in self._watched - servers:
-            self._unwatch(server)
-            self._contenders.lost(server)
-        self._watched &= servers
-        self._servers = self._contenders.electorate = servers
-        self.watch_servers()
 
     def watch_servers(self) -> None:
         """Watch the lock on all servers that are up, and forget the views of others."""
@@ -179,12 +100,10 @@ class Acquaintance:
 
     def instance_ended(self) -> None:
         """The instance ends."""
+        assert self._node.cluster is not None
         for server in self._watched:
-            self._unwatch(server)
+            self._node.turn.run(
+                self._node.cluster.views.unwatch, server, self._lock_id, self._listener
+            )
         self._watched.clear()
         self._wish(frozenset())
-
-    def _unwatch(self, server: str) -> None:
-        assert self._node.cluster is not None
-        views = self._node.cluster.views
-        self._node.turn.run(views.unwatch, server, self._lock_id, self._listener)

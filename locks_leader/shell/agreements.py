@@ -17,7 +17,6 @@ from locks.runtime.exits import kill_greenlet
 from locks.runtime.port import world
 from locks.runtime.waiter import Waiter
 from locks_leader.policy import Policy
-from locks_leader.shell.acquaintance import Electorate
 from locks_leader.wire.ownership_messages import SessionId
 
 __all__ = ["Agreed", "Agreements"]
@@ -51,7 +50,7 @@ class Agreements:
         self._node = node
         self._lock_id = lock_id
         self._label = label
-        self._policy = policy
+        self._electorate = policy.electorate
         self._greenlet: Any = None
 
     def take_agreement(self, id: SessionId, newest: int, participant: Ref) -> None:
@@ -83,14 +82,10 @@ class Agreements:
                 return
 
     def _token(self) -> int:
-        node, policy = self._node, self._policy
-        if policy.electorate is None:
-            return take_token(node, self._lock_id, self._label, sorted(node.alive), "all_alive")
-        electorate = Electorate(node, self._lock_id, policy, lambda: None)
-        if policy.roster is not None:
-            node.turn.run(electorate.begin)  # the list does not change twice meanwhile
-        try:
-            nodes = sorted(electorate.wanted(policy).electorate or ())
-            return take_token(node, self._lock_id, self._label, nodes, "majority")
-        finally:
-            electorate.end()
+        if self._electorate is None:
+            return take_token(
+                self._node, self._lock_id, self._label, sorted(self._node.alive), "all_alive"
+            )
+        return take_token(
+            self._node, self._lock_id, self._label, sorted(self._electorate), "majority"
+        )

@@ -72,7 +72,7 @@ from locks_leader.core.messages import ForwardAnswer, Kind
 from locks_leader.errors import LeadershipLost
 from locks_leader.policy import Policy
 from locks_leader.shell import proxied
-from locks_leader.shell.acquaintance import Acquaintance, Electorate, is_client
+from locks_leader.shell.acquaintance import Acquaintance, is_client
 from locks_leader.shell.hearing import Heard, Hearing
 from locks_leader.shell.leadership import Leadership
 from locks_leader.shell.transactions import LOCKS_LEADER, Transactions
@@ -126,8 +126,6 @@ class Instance(GeventActor):
         self.transactions = Transactions(node, self.actor_ref, resource, label, self._notice)
         self.machine = Machine(self.actor_ref, kind, policy, policy.sees(node.alive, node.silent))
         self.core = InstanceCore(self.machine)
-        self._electorate = Electorate(node, resource, policy, self._notice)
-        self._followed = policy, policy
         self.election = ElectionState(self)
         self._callbacks = proxied.show(self.actor_ref, behaviour())
         self._args = args
@@ -157,7 +155,6 @@ class Instance(GeventActor):
         self.node.dependents.add(self.actor_ref)
         if self.node.cluster is not None:
             self.node.cluster.on_silence[self._hears] = None
-        self.node.turn.run(self._electorate.begin)
         watched = self.node.turn.run(self._meet)
         if self._hearing is not None and self._hearing.waits:
             world().new_greenlet(self._hearing.lose_patience).start()
@@ -193,7 +190,6 @@ class Instance(GeventActor):
         for part in (self._acquaintance, self._original_candidates):
             if part is not None:
                 part.instance_ended()
-        self._electorate.end()
         self.node.dependents.discard(self.actor_ref)
         if self.node.cluster is not None:
             self.node.cluster.on_silence.pop(self._hears, None)
@@ -373,10 +369,6 @@ class Instance(GeventActor):
         if self._hearing is not None:
             elders = self._hearing.elders
             self._feed(Noticed())
-        elif self.machine.policy.roster is not None and self.node.servers is not None:
-            lists = [{*each.nodes} for each in self.node.servers.each]
-            elders = frozenset(set.intersection(*lists))  # a leader may not be on a new one yet
-            self._feed(Noticed())
         self._feed(Started(elders))
 
     def _look(self, hearing: Hearing) -> None:
@@ -391,13 +383,7 @@ class Instance(GeventActor):
         elif type(event) is NodeLost and self._hearing is not None:
             self._hearing.bystanders.heard(event.node)
         self.core.feed(event, self._do)
-        machine = self.machine
-        self._leadership.note_role(machine)
-        if self._followed != (machine.policy, machine.wanted):
-            self._followed = machine.policy, machine.wanted
-            self._electorate.joined(machine.policy)
-            if self._acquaintance is not None:
-                self._acquaintance.move(machine.wanted.electorate or frozenset())
+        self._leadership.note_role(self.machine)
         if type(event) is MemberDown and self._hearing is not None:
             self._look(self._hearing)  # its node may have no instance now
 
@@ -424,12 +410,10 @@ class Instance(GeventActor):
             case Look():
                 alive = self.node.alive
                 asked = alive if self._hearing is None else self._hearing.asked
-                wanted = self._electorate.wanted(self.machine.wanted)
-                for policy in (self.machine.policy, wanted):
-                    asked = policy.sees(asked, self.node.silent)
+                asked = self.machine.policy.sees(asked, self.node.silent)
                 left_out = alive - asked
-                standing = transactions.standing(left_out & self.node.silent)
-                return Looked(asked, effect.round, standing, left_out, wanted)
+                silent = left_out & self.node.silent
+                return Looked(asked, effect.round, transactions.standing(silent), left_out)
             case Elect():
                 newcomer: Any = effect.newcomer
                 outcome = outcome_of(self._callbacks.elected(self.election, newcomer))

@@ -108,7 +108,7 @@ class Transactions:
         """Have the fencing token established."""
         assert self._contest is not None
         try:
-            locks.fencing_token_nowait(self._contest, self.lock_id)
+            locks.original.fencing_token_nowait(self._contest, self.lock_id)
         except LocksError:
             tell(self._client, TokenTold(wanted.round, None))
 
@@ -118,8 +118,8 @@ class Transactions:
         if agent is None:
             return None
         try:
-            (info,) = locks.lock_info(agent)
-            held = info.held and locks.transaction_status(agent).status == "have_all_locks"
+            (info,) = locks.original.lock_info(agent)
+            held = info.held and locks.original.transaction_status(agent).status == "have_all_locks"
         except LocksError:
             return None  # another event reports its end
         if not silent:
@@ -137,15 +137,15 @@ class Transactions:
         if agent is None:
             return None
         try:
-            locks.ensure_held(agent, self.lock_id)
-            (info,) = locks.lock_info(agent)
+            locks.original.ensure_held(agent, self.lock_id)
+            (info,) = locks.original.lock_info(agent)
         except LocksError as error:
             return error
         return standing_of(info.granted, info.versions, info.held).grants
 
     def _ask(self, nodes: frozenset[str]) -> None:
         assert self._contest is not None
-        locks.lock_nowait(self._contest, self.lock_id, LOCK[0], sorted(nodes), LOCK[1])
+        locks.original.lock_nowait(self._contest, self.lock_id, LOCK[0], sorted(nodes), LOCK[1])
 
     def _contest_news(self, round: int, news: Notification) -> None:
         if news.kind == "token":
@@ -162,7 +162,9 @@ class Transactions:
         news = partial(self._merge_news, number)
         self._merge = self._begin(news, MergeTold(number, held=False), MERGE_OPTIONS)
         try:
-            locks.lock_nowait(self._merge, self.merge_id, LOCK[0], sorted(wanted.nodes), LOCK[1])
+            locks.original.lock_nowait(
+                self._merge, self.merge_id, LOCK[0], sorted(wanted.nodes), LOCK[1]
+            )
         except CannotServe:  # all of these nodes are lost, which another event reports
             tell(self._client, MergeTold(number, held=False))
 
@@ -177,7 +179,9 @@ class Transactions:
         if agent is None:
             return frozenset()
         try:
-            return frozenset(node for info in locks.lock_info(agent) for node in info.granted)
+            return frozenset(
+                node for info in locks.original.lock_info(agent) for node in info.granted
+            )
         except LocksError:
             return frozenset()  # another event reports its end
 
@@ -208,4 +212,4 @@ class Transactions:
 
 def _end(agent: locks.actors.Agent | None) -> None:
     if agent is not None and agent.is_alive():
-        locks.end_transaction(agent)
+        locks.original.end_transaction(agent)

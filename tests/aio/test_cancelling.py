@@ -232,11 +232,11 @@ def test_what_is_kept_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     agents: list[locks.actors.Agent] = []
 
     async def keeps() -> None:
-        agent = await aio.call(locks.spawn_agent)
+        agent = await aio.call(locks.original.spawn_agent)
         agents.append(agent)
-        await aio.call(locks.lock, agent, B)
+        await aio.call(locks.original.lock, agent, B)
         await pause()
-        locks.end_transaction(agent)
+        locks.original.end_transaction(agent)
 
     monkeypatch.setattr(steps, "TICKS", 20)
     with pytest.raises(AssertionError, match="not in time"):

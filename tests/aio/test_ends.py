@@ -276,7 +276,10 @@ def test_what_blocks_is_refused_in_a_coroutine() -> None:
     """A call that may wait is refused, changes nothing, and is allowed in threads of the same program."""
 
     async def main() -> None:
-        for job in (locks.Lock(A).acquire, lambda: locks.begin_transaction([(A, "write")])):
+        for job in (
+            locks.Lock(A).acquire,
+            lambda: locks.original.begin_transaction([(A, "write")]),
+        ):
             with pytest.raises(locks.errors.BlocksEventLoop, match=r"locks\.aio"):
                 job()
             assert await asyncio.to_thread(locks.statistics) is not None

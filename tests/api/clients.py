@@ -98,26 +98,26 @@ class Client:
 
     def begin(self, **options: Any) -> Client:
         """Begin a transaction."""
-        self.agent, _ = self.call(locks.begin_transaction, **options)
+        self.agent, _ = self.call(locks.original.begin_transaction, **options)
         return self
 
     def lock(self, lock_id: Sequence[Any], *args: Any, **kwargs: Any) -> AnswerWait:
-        return self.do(lambda: locks.lock(self.agent, lock_id, *args, **kwargs))
+        return self.do(lambda: locks.original.lock(self.agent, lock_id, *args, **kwargs))
 
     def lock_nowait(self, lock_id: Sequence[Any], *args: Any) -> None:
-        self.call(lambda: locks.lock_nowait(self.agent, lock_id, *args))
+        self.call(lambda: locks.original.lock_nowait(self.agent, lock_id, *args))
 
     def await_all(self, **kwargs: Any) -> AnswerWait:
-        return self.do(lambda: locks.await_all_locks(self.agent, **kwargs))
+        return self.do(lambda: locks.original.await_all_locks(self.agent, **kwargs))
 
     def status(self) -> locks.values.LockResult:
-        return self.call(lambda: locks.transaction_status(self.agent))
+        return self.call(lambda: locks.original.transaction_status(self.agent))
 
     def unlock(self, lock_id: Sequence[Any]) -> None:
-        self.call(lambda: locks.unlock(self.agent, lock_id))
+        self.call(lambda: locks.original.unlock(self.agent, lock_id))
 
     def end(self) -> None:
-        self.call(lambda: locks.end_transaction(self.agent))
+        self.call(lambda: locks.original.end_transaction(self.agent))
 
     def holds(self, lock_id: Sequence[Any]) -> bool:
         """Whether it holds a lock on exactly this id, as the lock table says."""

@@ -40,19 +40,19 @@ def test_a_lock_server_is_in_the_registry_while_its_node_runs() -> None:
 def test_agents_are_found_by_their_node() -> None:
     """Not in the registry, unless that is wanted."""
     node = locks.start()
-    agent, _ = locks.begin_transaction()
+    agent, _ = locks.original.begin_transaction()
     assert node.agents() == [agent]
     assert ActorRegistry.get_by_class(locks.actors.LockAgent) == []
-    locks.end_transaction(agent)
+    locks.original.end_transaction(agent)
     assert node.agents() == []
 
 
 def test_an_option_registers_agents() -> None:
     """As long as they live, however they end."""
     locks.start(register_agents=True)
-    one, two = locks.spawn_agent(), locks.spawn_agent()
+    one, two = locks.original.spawn_agent(), locks.original.spawn_agent()
     assert ActorRegistry.get_by_class(locks.actors.LockAgent) == [one, two]
-    locks.end_transaction(one)
+    locks.original.end_transaction(one)
     two.stop()
     eventually(lambda: ActorRegistry.get_by_class(locks.actors.LockAgent) == [])
 
@@ -63,7 +63,7 @@ def test_stop_all_stops_the_lock_server_last() -> None:
 
     class Holder(pykka.ThreadingActor):
         def begin(self) -> None:
-            self.agent, _ = locks.begin_transaction([(A, "write")])
+            self.agent, _ = locks.original.begin_transaction([(A, "write")])
 
         def on_stop(self) -> None:
             runs.append(self.agent.node.running)
@@ -78,7 +78,11 @@ def test_stop_all_stops_the_lock_server_last() -> None:
 @pytest.mark.parametrize("name", ["server", "agent", "table"])
 def test_an_actor_is_not_started_by_its_class(name: str) -> None:
     """It says how it begins."""
-    refs = {"server": locks.start().server, "agent": locks.spawn_agent(), "table": LockTable()}
+    refs = {
+        "server": locks.start().server,
+        "agent": locks.original.spawn_agent(),
+        "table": LockTable(),
+    }
     kind = refs[name].actor_class
     assert issubclass(kind, pykka.Actor)
     with pytest.raises(locks.MisuseError, match=r"locks\.(start|begin|mvcc)"):
@@ -88,7 +92,7 @@ def test_an_actor_is_not_started_by_its_class(name: str) -> None:
 
 def test_proxies() -> None:
     """Equal for the same actor; they show operations and attributes, and nothing else."""
-    agent = locks.spawn_agent()
+    agent = locks.original.spawn_agent()
     proxy: Any = agent.proxy()
     assert proxy == agent.proxy()
     assert proxy != locks.start().server.proxy()
@@ -134,7 +138,7 @@ BAD: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("message", "why"), BAD, ids=lambda each: repr(each)[:40])
 def test_what_is_wrong_is_refused(message: Any, why: str, caplog: pytest.LogCaptureFixture) -> None:
     """To who asks; what is told is logged. Both go on with their work."""
-    agent = locks.spawn_agent()
+    agent = locks.original.spawn_agent()
     for ref in (agent, locks.start().server):
         if ref is agent and message == ("watch",):
             continue  # an agent has no such operation
@@ -147,13 +151,13 @@ def test_what_is_wrong_is_refused(message: Any, why: str, caplog: pytest.LogCapt
             eventually(lambda: "failed to handle" in caplog.text)
         caplog.clear()
         assert ref.is_alive()
-    assert locks.lock_info(agent) == []
-    locks.end_transaction(agent)
+    assert locks.original.lock_info(agent) == []
+    locks.original.end_transaction(agent)
 
 
 def test_only_the_client_has_an_agent_do_something() -> None:
     """Whoever sends the message is who wants it. All may look."""
-    agent, _ = locks.begin_transaction([(A, "write")])
+    agent, _ = locks.original.begin_transaction([(A, "write")])
     refused: list[str] = []
 
     def stranger() -> None:
@@ -179,7 +183,7 @@ def test_only_the_client_has_an_agent_do_something() -> None:
     thread.start()
     thread.join(60)
     assert len(refused) == 9
-    locks.end_transaction(agent)
+    locks.original.end_transaction(agent)
 
 
 def test_greenlets_wait_for_answers_without_blocking_others() -> None:
@@ -187,7 +191,7 @@ def test_greenlets_wait_for_answers_without_blocking_others() -> None:
     order: list[int] = []
 
     def client(number: int) -> None:
-        agent = locks.spawn_agent()
+        agent = locks.original.spawn_agent()
         agent.proxy().lock(A).get(timeout=60)
         order.append(number)
         gevent.sleep(0)
@@ -236,8 +240,8 @@ def test_a_forked_child_has_no_actor_of_its_parent(run_script: Any) -> None:
         import os
         import locks, pykka
         locks.start(register_agents=True)
-        agent = locks.spawn_agent()
-        other, _ = locks.begin_transaction([(("a",), "write")])
+        agent = locks.original.spawn_agent()
+        other, _ = locks.original.begin_transaction([(("a",), "write")])
         wanted = agent.proxy().lock(("a",))
         if os.fork() == 0:
             print(pykka.ActorRegistry.get_all(), flush=True)
@@ -247,7 +251,7 @@ def test_a_forked_child_has_no_actor_of_its_parent(run_script: Any) -> None:
                 print("lives in the parent", flush=True)
             os._exit(0)
         os.wait()
-        locks.end_transaction(other)
+        locks.original.end_transaction(other)
         print(wanted.get(timeout=60).status)
         """
     )

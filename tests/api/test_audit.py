@@ -65,7 +65,7 @@ def test_who_held_what(monkeypatch: pytest.MonkeyPatch) -> None:
             tx.write_lock(("a",))
             tx.read_lock(("b", 17))
             tx.unlock(("b", 17))
-        agent, _ = locks.begin_transaction([(("c",), "write")], label="second")
+        agent, _ = locks.original.begin_transaction([(("c",), "write")], label="second")
         eventually(lambda: lines.of("holds"))
         held, (holds,) = lines.of("held"), lines.of("holds")
         assert [(each["lock"], each["mode"], each["ended"]) for each in held] == [
@@ -81,7 +81,7 @@ def test_who_held_what(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
         assert all(each["since"] <= each["until"] <= holds["time"] for each in held)
         assert all(each["seconds"] >= 0 for each in held)
-        locks.end_transaction(agent)
+        locks.original.end_transaction(agent)
         assert lines.of("held")[-1]["number"] == holds["number"]
         assert lines.of("held")[-1]["since"][:22] == holds["since"][:22]
 
@@ -92,7 +92,7 @@ def test_what_happens_to_transactions() -> None:
     try:
         with audited() as lines:
             deadlock()
-            agent, _ = locks.begin_transaction([(("a",), "write")])
+            agent, _ = locks.original.begin_transaction([(("a",), "write")])
             locks.facts.break_transaction(agent, reason="it sleeps", by="an operator")
             (broken,) = lines.of("broken")
             (resolved,) = lines.of("deadlock")

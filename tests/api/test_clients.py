@@ -140,10 +140,10 @@ def test_killed_in_the_middle_of_a_message(run: Run) -> None:
 
 
 GIVE_UP = [
-    lambda agent: locks.lock(agent, A, "write", timeout=0.02),
-    lambda agent: locks.lock(agent, A, "write", timeout=0),
-    lambda agent: locks.begin_transaction([(B, "read"), (A, "write")], timeout=0.02),
-    lambda agent: locks.begin_transaction([(A, "write")], timeout=0),
+    lambda agent: locks.original.lock(agent, A, "write", timeout=0.02),
+    lambda agent: locks.original.lock(agent, A, "write", timeout=0),
+    lambda agent: locks.original.begin_transaction([(B, "read"), (A, "write")], timeout=0.02),
+    lambda agent: locks.original.begin_transaction([(A, "write")], timeout=0),
     lambda agent: _transaction(agent),
 ]
 
@@ -179,7 +179,7 @@ def test_timeout_of_gevent_leaves_no_contender(run: Run) -> None:
 
     def work() -> str:
         with gevent.Timeout(0.02, False):
-            locks.lock(two.agent, A)
+            locks.original.lock(two.agent, A)
         with gevent.Timeout(0.02, False):
             locks.Lock(A).acquire()
         with gevent.Timeout(0.02, False), locks.transaction() as tx:
@@ -200,7 +200,7 @@ def test_wait_of_a_killed_greenlet_leaves_no_contender(run: Run) -> None:
 
     def work() -> str:
         try:
-            locks.lock(two.agent, A)
+            locks.original.lock(two.agent, A)
         except gevent.GreenletExit:
             return "survived"
         return "granted"
@@ -234,7 +234,7 @@ SIGINT = """
         print("ready", flush=True)
     # In a native thread of its own: the signal is to come while the main one waits.
     get_original("_thread", "start_new_thread")(ready, ())
-    agent, _ = locks.begin_transaction([(("b",), "read")])
+    agent, _ = locks.original.begin_transaction([(("b",), "read")])
     try:
         {wait}
         print("granted")
@@ -243,8 +243,8 @@ SIGINT = """
     print(agent.is_alive(), len(locks.holders(("b",))), locks.statistics().agents)
     done.open()
     {join}
-    locks.lock(agent, ("a",))
-    locks.end_transaction(agent)
+    locks.original.lock(agent, ("a",))
+    locks.original.end_transaction(agent)
     print(locks.statistics().agents, flush=True)
     # What the interpreter does with a hub at its end is not the matter here.
     os._exit(0)
@@ -269,8 +269,8 @@ PROGRAMS = {
 }
 
 WAITS = {
-    "lock": "locks.lock(agent, ('a',))",
-    "lock_with_timeout": "locks.lock(agent, ('a',), timeout=60)",
+    "lock": "locks.original.lock(agent, ('a',))",
+    "lock_with_timeout": "locks.original.lock(agent, ('a',), timeout=60)",
     "Lock": "locks.Lock(('a',)).acquire()",
     "transaction": "locks.run_transaction(lambda tx: tx.lock(('a',)))",
 }
@@ -293,11 +293,11 @@ def test_ctrl_c_leaves_no_contender(
 def test_client_may_be_named(run: Run) -> None:
     """A transaction may be begun for another client: that one uses it, and it ends with that one."""
     one, two, three = run.client(), run.client(), run.client().begin()
-    agent = one.call(locks.spawn_agent, client=two.subject)
+    agent = one.call(locks.original.spawn_agent, client=two.subject)
     if not run.owned:
         with pytest.raises(locks.errors.NotClient):
-            one.call(locks.lock, agent, A)
-    assert two.call(locks.lock, agent, A).status == "have_all_locks"
+            one.call(locks.original.lock, agent, A)
+    assert two.call(locks.original.lock, agent, A).status == "have_all_locks"
     run.stop(one)
     assert agent.is_alive()
     answer = three.lock(A)
@@ -311,7 +311,7 @@ def test_link_stops_the_client(run: Run) -> None:
     client, other = run.client(), run.client()
     if run.kind == "threads" and not run.patched:
         with pytest.raises(locks.errors.InvalidOption, match="can't link"):
-            client.call(locks.spawn_agent, link=True)
+            client.call(locks.original.spawn_agent, link=True)
         return
     if run.kind == "threads":
         pytest.skip("a greenlet")
@@ -359,12 +359,12 @@ def test_change_flag_notify(run: Run) -> None:
     told: list[locks.values.Notification] = []
     (client,) = run.begin(1)
     client.lock(A).get()
-    client.call(locks.change_flag, client.agent, "notify", told.append)
+    client.call(locks.original.change_flag, client.agent, "notify", told.append)
     eventually(lambda: told)
     assert [n.kind for n in told] == ["have_all_locks"]
     client.lock(B).get()
     eventually(lambda: len(told) > 1)
-    client.call(locks.change_flag, client.agent, "notify", False)
+    client.call(locks.original.change_flag, client.agent, "notify", False)
     last: list[Any] = []
     told.clear()
     client.lock(("c",)).get()
@@ -377,14 +377,14 @@ def test_change_flag_notify(run: Run) -> None:
 def test_change_flag_abort_on_deadlock(run: Run) -> None:
     """Whether a transaction is aborted may be changed while it runs, also while it waits."""
     one, two = run.begin(2)
-    two.call(locks.change_flag, two.agent, "abort_on_deadlock", True)
+    two.call(locks.original.change_flag, two.agent, "abort_on_deadlock", True)
     one.lock(A).get()
     two.lock(B).get()
     one.lock_nowait(B)
     with pytest.raises(locks.DeadlockAborted):
         two.lock(A).get()
     two.begin(abort_on_deadlock=True)
-    two.call(locks.change_flag, two.agent, "abort_on_deadlock", False)
+    two.call(locks.original.change_flag, two.agent, "abort_on_deadlock", False)
     two.lock(("c",)).get()
     two.lock_nowait(A)
     one.lock(("c",)).get()
@@ -397,7 +397,7 @@ def test_notification_that_fails(run: Run, caplog: pytest.LogCaptureFixture) -> 
     client.lock(A).get()
     eventually(lambda: "ZeroDivisionError" in caplog.text)
     told: list[Any] = []
-    client.call(locks.change_flag, client.agent, "notify", told.append)
+    client.call(locks.original.change_flag, client.agent, "notify", told.append)
     eventually(lambda: told)
 
 
@@ -409,8 +409,8 @@ def test_watch(run: Run) -> None:
     views: list[locks.values.View] = []
     one, two = run.begin(2)
     locks.watch(A, watcher=views.append)
-    assert locks.watchers(A) == [views.append]
-    assert locks.watchers(("a", 1)) == []
+    assert locks.original.watchers(A) == [views.append]
+    assert locks.original.watchers(("a", 1)) == []
     eventually(lambda: len(views) == 1)
     one.lock(("a", 1)).get()
     two.lock_nowait(A)
@@ -429,7 +429,7 @@ def test_watch(run: Run) -> None:
         [],
     ]
     locks.unwatch(A, watcher=views.append)
-    assert locks.watchers(A) == []
+    assert locks.original.watchers(A) == []
 
 
 def test_unwatch(run: Run) -> None:
@@ -440,7 +440,7 @@ def test_unwatch(run: Run) -> None:
     locks.watch(A, watcher=views.append)
     locks.watch(A, watcher=views.append)  # once more is the same as once
     locks.watch(A, watcher=others.append)
-    assert locks.watchers(A) == [views.append, others.append]
+    assert locks.original.watchers(A) == [views.append, others.append]
     eventually(lambda: len(others) == 1)
     locks.unwatch(A, watcher=views.append)
     locks.unwatch(B, watcher=views.append)
@@ -461,7 +461,7 @@ def test_watcher_that_is_an_actor(run: Run) -> None:
     one.lock(A).get()
     eventually(lambda: [bool(view.holders) for view in _received(watcher)] == [False, False, True])
     run.stop(watcher)
-    eventually(lambda: not locks.watchers(A) and not locks.watchers(B))
+    eventually(lambda: not locks.original.watchers(A) and not locks.original.watchers(B))
     one.end()
 
 
@@ -550,7 +550,7 @@ FORK = """
     import os, sys, threading, time, locks
 
     locks.start(servers=locks.HERE)
-    agent, _ = locks.begin_transaction([(("a",), "write")])
+    agent, _ = locks.original.begin_transaction([(("a",), "write")])
     held = locks.Lock(("b",))
     held.acquire()
     child = os.fork()
@@ -562,7 +562,7 @@ FORK = """
         assert held.acquire(timeout=5)
         held.release()
         try:
-            locks.lock(agent, ("c",), timeout=5)
+            locks.original.lock(agent, ("c",), timeout=5)
         except (locks.TransactionEnded, locks.errors.NotClient):
             print("refused", flush=True)
         locks.stop()
@@ -571,7 +571,7 @@ FORK = """
     assert len(locks.holders(("a",))) == 1
     assert held.owned()
     held.release()
-    locks.end_transaction(agent)
+    locks.original.end_transaction(agent)
     assert locks.statistics().agents == 0
     print("parent")
 """

@@ -39,17 +39,17 @@ def test_a_bug_in_a_call_is_raised_and_changes_nothing(monkeypatch: pytest.Monke
     """The caller gets the very error; its transaction, and all others, are as they were."""
     with locks.transaction() as other:
         other.lock(B)
-        broken, _ = locks.begin_transaction([(A, "write")])
+        broken, _ = locks.original.begin_transaction([(A, "write")])
         with monkeypatch.context() as patch:
             _break_agent(broken, patch)
             with pytest.raises(RuntimeError, match="broken"):
-                locks.lock(broken, C, timeout=5)
+                locks.original.lock(broken, C, timeout=5)
         assert not locks.queue(C).requests
-        assert [info.lock_id for info in locks.lock_info(broken)] == [A]
-        locks.ensure_held(broken, A)
+        assert [info.lock_id for info in locks.original.lock_info(broken)] == [A]
+        locks.original.ensure_held(broken, A)
         other.ensure_held(B)
-        locks.lock(broken, C)
-        locks.end_transaction(broken)
+        locks.original.lock(broken, C)
+        locks.original.end_transaction(broken)
 
 
 def test_an_agent_that_crashes_goes_alone(
@@ -58,9 +58,9 @@ def test_an_agent_that_crashes_goes_alone(
     """A bug in an agent that is in the way of others' work ends that agent, and is logged."""
     with locks.transaction() as other:
         other.lock(B)
-        broken = locks.spawn_agent()
-        locks.lock(broken, A)
-        locks.lock_nowait(broken, B)
+        broken = locks.original.spawn_agent()
+        locks.original.lock(broken, A)
+        locks.original.lock_nowait(broken, B)
         _break_agent(broken, monkeypatch)
         with pytest.raises(RuntimeError, match="broken"):
             other.unlock(B)  # grants it to the broken one, which can't take that in
@@ -72,8 +72,8 @@ def test_an_agent_that_crashes_goes_alone(
 
 def test_a_lock_server_that_crashes_ends_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """What can't be released fences the node: all who hold or wait are told, nothing is granted."""
-    holder, _ = locks.begin_transaction([(A, "write")])
-    other, _ = locks.begin_transaction([(B, "write")])
+    holder, _ = locks.original.begin_transaction([(A, "write")])
+    other, _ = locks.original.begin_transaction([(B, "write")])
 
     def broken(*args: Any) -> Any:
         raise RuntimeError("broken")
@@ -82,15 +82,15 @@ def test_a_lock_server_that_crashes_ends_its_node(monkeypatch: pytest.MonkeyPatc
         patch.setattr(ServerMachine, "handle", broken)
         patch.setattr(ServerMachine, "request", broken)
         with pytest.raises(RuntimeError, match="broken"):
-            locks.lock(holder, C, timeout=5)
-        locks.ensure_held(holder, A)
+            locks.original.lock(holder, C, timeout=5)
+        locks.original.ensure_held(holder, A)
         with pytest.raises(RuntimeError, match="broken"):
-            locks.unlock(other, B)  # the background goes on trying for a while
+            locks.original.unlock(other, B)  # the background goes on trying for a while
         eventually(lambda: not other.is_alive())
     with pytest.raises(locks.TransactionEnded, match="lost its lock server"):
-        locks.ensure_held(holder, A)
+        locks.original.ensure_held(holder, A)
     with pytest.raises(locks.TransactionEnded):
-        locks.lock(holder, B)
+        locks.original.lock(holder, B)
     with locks.transaction() as tx:  # a new node is started
         tx.lock(A)
 
@@ -99,7 +99,7 @@ def test_what_is_interrupted_now_and_then_is_carried_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The end of each transaction is interrupted once: only one that fails again and again is given up."""
-    agents = [locks.begin_transaction([((name,), "write")])[0] for name in "abcdefgh"]
+    agents = [locks.original.begin_transaction([((name,), "write")])[0] for name in "abcdefgh"]
     dispatch = agents[0].node._dispatch
     end, interrupted = dispatch._on_ended, set()
 
@@ -112,7 +112,7 @@ def test_what_is_interrupted_now_and_then_is_carried_out(
     monkeypatch.setattr(dispatch, "_on_ended", or_interrupt)
     for agent in agents:
         with pytest.raises(RuntimeError, match="from outside"):
-            locks.end_transaction(agent)
+            locks.original.end_transaction(agent)
     eventually(lambda: not agents[0].node.agents_by_id)
     assert interrupted == set(agents)
     assert not agents[0].node.holders

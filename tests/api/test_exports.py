@@ -65,39 +65,41 @@ def instances() -> Iterator[None]:
 
 def held(agent: locks.actors.Agent) -> list[tuple[Any, str]]:
     """What an agent holds."""
-    return [(info.lock_id, info.mode) for info in locks.lock_info(agent) if info.held]
+    return [(info.lock_id, info.mode) for info in locks.original.lock_info(agent) if info.held]
 
 
 @case("locks", "begin_transaction/0", "end_transaction/1")
 def begin_and_end() -> None:
     """A transaction with no locks; only its client ends it."""
-    agent, result = locks.begin_transaction()
+    agent, result = locks.original.begin_transaction()
     assert result == locks.values.LockResult("no_locks", ())
-    errors = elsewhere(lambda: locks.end_transaction(agent))
+    errors = elsewhere(lambda: locks.original.end_transaction(agent))
     assert isinstance(errors[0], locks.errors.NotClient)
-    locks.end_transaction(agent)
+    locks.original.end_transaction(agent)
     assert not agent.is_alive()
     with pytest.raises(locks.TransactionEnded):
-        locks.end_transaction(agent)
+        locks.original.end_transaction(agent)
 
 
 @case("locks", "begin_transaction/1")
 @case("locks_agent", "begin_transaction/1,2")
 def begin_with_objects() -> None:
     """It waits for them."""
-    agent, result = locks.begin_transaction([(A, "write"), (("b",), "read")])
+    agent, result = locks.original.begin_transaction([(A, "write"), (("b",), "read")])
     assert result == locks.values.LockResult("have_all_locks", ())
     assert held(agent) == [(A, "write"), (("b",), "read")]
-    locks.end_transaction(agent)
+    locks.original.end_transaction(agent)
 
 
 @case("locks", "begin_transaction/2")
 def begin_with_options() -> None:
     """Options are checked before anything begins."""
-    agent, _ = locks.begin_transaction([(A, "write")], abort_on_deadlock=True, await_nodes=True)
-    locks.end_transaction(agent)
+    agent, _ = locks.original.begin_transaction(
+        [(A, "write")], abort_on_deadlock=True, await_nodes=True
+    )
+    locks.original.end_transaction(agent)
     with pytest.raises(locks.errors.InvalidOption):
-        locks.begin_transaction([(A, "write")], await_nodes="yes")  # type: ignore[arg-type]
+        locks.original.begin_transaction([(A, "write")], await_nodes="yes")  # type: ignore[arg-type]
     assert locks.holders(A) == ()
 
 
@@ -105,11 +107,11 @@ def begin_with_options() -> None:
 @case("locks_agent", "spawn_agent/1", "start/0,1")
 def spawn() -> None:
     """For the caller, or another client."""
-    agent = locks.spawn_agent()
+    agent = locks.original.spawn_agent()
     assert agent.client is threading.current_thread()
-    locks.end_transaction(agent)
+    locks.original.end_transaction(agent)
     owner = locks.Owner("somebody")
-    agent = locks.spawn_agent(client=owner, abort_on_deadlock=True)
+    agent = locks.original.spawn_agent(client=owner, abort_on_deadlock=True)
     assert agent.client is owner
     owner.end()
     eventually(lambda: not agent.is_alive())
@@ -119,13 +121,13 @@ def spawn() -> None:
 def spawn_linked() -> None:
     """What can be stopped is; a thread is refused."""
     with pytest.raises(locks.errors.InvalidOption, match="can't link"):
-        locks.spawn_agent(link=True)
+        locks.original.spawn_agent(link=True)
 
     class Client(locks.actors.GeventActor):
         pass
 
     client = Client.start()
-    agent = locks.spawn_agent(client=client, link=True)
+    agent = locks.original.spawn_agent(client=client, link=True)
     locks.start().turn.post(agent.stop_inline, "a failure")
     eventually(lambda: not agent.is_alive())
     client.stop(block=False)
@@ -135,62 +137,62 @@ def spawn_linked() -> None:
 def lock() -> None:
     """By all of its arities."""
     node = locks.start().name
-    agent = locks.spawn_agent()
-    assert locks.lock(agent, A) == locks.values.LockResult("have_all_locks", ())
-    locks.lock(agent, ("b",), "read")
-    locks.lock(agent, ("c",), "read", [node])
-    locks.lock(agent, ("d",), "write", [node], "majority")
+    agent = locks.original.spawn_agent()
+    assert locks.original.lock(agent, A) == locks.values.LockResult("have_all_locks", ())
+    locks.original.lock(agent, ("b",), "read")
+    locks.original.lock(agent, ("c",), "read", [node])
+    locks.original.lock(agent, ("d",), "write", [node], "majority")
     assert len(held(agent)) == 4
     with pytest.raises(locks.errors.InvalidOption):
-        locks.lock(agent, ("e",), "shared")  # type: ignore[arg-type]
+        locks.original.lock(agent, ("e",), "shared")  # type: ignore[arg-type]
     assert len(held(agent)) == 4
-    locks.end_transaction(agent)
+    locks.original.end_transaction(agent)
 
 
 @case("locks", "lock_nowait/2", "lock_nowait/3", "lock_nowait/4", "await_all_locks/1")
 def lock_nowait() -> None:
     """It waits for nothing; awaiting does. With nothing asked for there is nothing to wait for."""
     node = locks.start().name
-    agent = locks.spawn_agent()
-    assert locks.await_all_locks(agent).status == "no_locks"
-    locks.lock_nowait(agent, A)
-    locks.lock_nowait(agent, ("b",), "read")
-    locks.lock_nowait(agent, ("c",), "read", [node])
-    locks.lock_nowait(agent, ("d",), "read", [node], "any")
+    agent = locks.original.spawn_agent()
+    assert locks.original.await_all_locks(agent).status == "no_locks"
+    locks.original.lock_nowait(agent, A)
+    locks.original.lock_nowait(agent, ("b",), "read")
+    locks.original.lock_nowait(agent, ("c",), "read", [node])
+    locks.original.lock_nowait(agent, ("d",), "read", [node], "any")
     for lock_id, mode in ((("e",), "shared"), ("e", "write"), ([], "write")):
         with pytest.raises(locks.MisuseError):
-            locks.lock_nowait(agent, lock_id, mode)  # type: ignore[arg-type]
-    assert locks.await_all_locks(agent).status == "have_all_locks"
+            locks.original.lock_nowait(agent, lock_id, mode)  # type: ignore[arg-type]
+    assert locks.original.await_all_locks(agent).status == "have_all_locks"
     assert len(held(agent)) == 4
-    locks.end_transaction(agent)
+    locks.original.end_transaction(agent)
 
 
 @case("locks", "lock_objects/2")
 def lock_objects() -> None:
     """The requirement counts, and a wrong object changes nothing."""
     node = locks.start().name
-    agent = locks.spawn_agent()
+    agent = locks.original.spawn_agent()
     with pytest.raises(locks.MisuseError):
-        locks.lock_objects(agent, [(A, "write"), (("b",), "bogus")])
-    assert locks.lock_info(agent) == []
-    locks.lock_objects(
+        locks.original.lock_objects(agent, [(A, "write"), (("b",), "bogus")])
+    assert locks.original.lock_info(agent) == []
+    locks.original.lock_objects(
         agent, [(A, "write"), (("b",), "read", [node]), (("c",), "read", [node], "any")]
     )
-    assert [info.require for info in locks.lock_info(agent)] == ["all", "all", "any"]
-    locks.end_transaction(agent)
+    assert [info.require for info in locks.original.lock_info(agent)] == ["all", "all", "any"]
+    locks.original.end_transaction(agent)
 
 
 @case("locks", "transaction_status/1")
 def transaction_status() -> None:
     """Of nothing, of what is there, and of what waits."""
-    agent, rival = locks.spawn_agent(), locks.spawn_agent()
-    assert locks.transaction_status(agent).status == "no_locks"
-    locks.lock(agent, A)
-    assert locks.transaction_status(agent).status == "have_all_locks"
-    locks.lock_nowait(rival, A)
-    assert locks.transaction_status(rival).status == "waiting"
-    locks.end_transaction(agent)
-    locks.end_transaction(rival)
+    agent, rival = locks.original.spawn_agent(), locks.original.spawn_agent()
+    assert locks.original.transaction_status(agent).status == "no_locks"
+    locks.original.lock(agent, A)
+    assert locks.original.transaction_status(agent).status == "have_all_locks"
+    locks.original.lock_nowait(rival, A)
+    assert locks.original.transaction_status(rival).status == "waiting"
+    locks.original.end_transaction(agent)
+    locks.original.end_transaction(rival)
 
 
 @case("locks", "watch/2", "unwatch/2", "watchers/1")
@@ -199,26 +201,26 @@ def watch() -> None:
     node = locks.start().name
     views: list[locks.values.View] = []
     locks.watch(A, [node], watcher=views.append)
-    agent, _ = locks.begin_transaction([(A, "write")])
+    agent, _ = locks.original.begin_transaction([(A, "write")])
     eventually(lambda: len(views) == 2)
     assert [len(view.holders) for view in views] == [0, 1]
-    assert locks.watchers(A) == [views.append]
+    assert locks.original.watchers(A) == [views.append]
     locks.unwatch(A, [node], watcher=views.append)
-    assert locks.watchers(A) == []
-    locks.end_transaction(agent)
+    assert locks.original.watchers(A) == []
+    locks.original.end_transaction(agent)
 
 
 @case("locks", "change_flag/3")
 def change_flag() -> None:
     """Switching `notify` on tells the present status."""
-    agent, _ = locks.begin_transaction([(A, "write")])
+    agent, _ = locks.original.begin_transaction([(A, "write")])
     news: list[locks.values.Notification] = []
-    locks.change_flag(agent, "notify", news.append)
+    locks.original.change_flag(agent, "notify", news.append)
     eventually(lambda: [each.kind for each in news] == ["have_all_locks"])
-    locks.change_flag(agent, "await_nodes", True)
+    locks.original.change_flag(agent, "await_nodes", True)
     with pytest.raises(locks.errors.InvalidOption):
-        locks.change_flag(agent, "bogus", True)  # type: ignore[arg-type]
-    locks.end_transaction(agent)
+        locks.original.change_flag(agent, "bogus", True)  # type: ignore[arg-type]
+    locks.original.end_transaction(agent)
 
 
 # --- locks_agent: the same by its actor -------------------------------------------------------------
@@ -227,7 +229,7 @@ def change_flag() -> None:
 @case("locks_agent", "lock/2,3,4,5", "end_transaction/1")
 def agent_lock() -> None:
     """Answered when it is granted, also by a message; `unlock` withdraws it."""
-    one, two = locks.spawn_agent(), locks.spawn_agent()
+    one, two = locks.original.spawn_agent(), locks.original.spawn_agent()
     first, second = one.proxy(), two.proxy()
     assert first.lock(A, "read", [one.node.name], "all").get(timeout=60).status == "have_all_locks"
     wanted, again = second.lock(A), two.ask(("lock", A), block=False)
@@ -238,18 +240,18 @@ def agent_lock() -> None:
         == again.get(timeout=60)
         == locks.values.LockResult("have_all_locks", ())
     )
-    three = locks.spawn_agent()
+    three = locks.original.spawn_agent()
     three.proxy().lock(A)
     three.proxy().unlock(A).get()
     two.proxy().end_transaction().get()
     assert locks.holders(A) == ()
-    locks.end_transaction(three)
+    locks.original.end_transaction(three)
 
 
 @case("locks_agent", "lock_nowait/2,3,4,5", "lock_objects/2", "await_all_locks/1", "lock_info/1")
 def agent_asks() -> None:
     """Asked for now, awaited later."""
-    agent = locks.spawn_agent()
+    agent = locks.original.spawn_agent()
     proxy = agent.proxy()
     agent.tell(("lock_nowait", A, "read"))
     assert proxy.lock_objects([(("b",), "write"), (("c",), "read")]).get() is None
@@ -257,23 +259,23 @@ def agent_asks() -> None:
     infos = proxy.lock_info().get()
     assert [(info.lock_id, info.mode) for info in infos] == held(agent)
     assert len(infos) == 3
-    locks.end_transaction(agent)
+    locks.original.end_transaction(agent)
 
 
 @case("locks_agent", "surrender_nowait/4")
 def agent_surrenders() -> None:
     """To one that waits; to nobody else."""
-    one, two = locks.spawn_agent(), locks.spawn_agent()
-    locks.lock(one, A)
+    one, two = locks.original.spawn_agent(), locks.original.spawn_agent()
+    locks.original.lock(one, A)
     with pytest.raises(locks.errors.NotHeld, match="is not waiting"):
         one.proxy().surrender_nowait(A, two).get()
     assert one.is_alive()
     wanted = two.proxy().lock(A)
     one.proxy().surrender_nowait(A, two, [one.node.name]).get()
     assert wanted.get(timeout=60).status == "have_all_locks"
-    assert [info.held for info in locks.lock_info(one)] == [False]
-    locks.end_transaction(two)
-    locks.end_transaction(one)
+    assert [info.held for info in locks.original.lock_info(one)] == [False]
+    locks.original.end_transaction(two)
+    locks.original.end_transaction(one)
 
 
 @case("locks_agent", "async_await_all_locks/1")
@@ -284,7 +286,7 @@ def agent_notifies() -> None:
     class Client(locks.actors.GeventActor):
         def on_receive(self, message: Any) -> None:
             if message == "go":
-                self.agent = locks.spawn_agent()
+                self.agent = locks.original.spawn_agent()
                 self.agent.proxy().lock(A)
                 self.agent.ask(("async_await_all_locks",))
             else:
@@ -297,22 +299,22 @@ def agent_notifies() -> None:
     assert told[0].kind == "have_all_locks"
     client[0].stop()
     eventually(lambda: locks.holders(A) == ())
-    agent = locks.spawn_agent()
+    agent = locks.original.spawn_agent()
     with pytest.raises(locks.errors.InvalidOption, match="no inbox"):
         agent.ask(("async_await_all_locks",))
-    locks.end_transaction(agent)
+    locks.original.end_transaction(agent)
 
 
 @case("locks_agent", "monitor_nodes/2", "change_flag/3", "transaction_status/1")
 def agent_flags() -> None:
     """Changed while it runs; the answer is what it was before."""
-    agent = locks.spawn_agent(notify=[].append)
+    agent = locks.original.spawn_agent(notify=[].append)
     proxy = agent.proxy()
     assert proxy.monitor_nodes(True).get() is False
     assert proxy.monitor_nodes(False).get() is True
     proxy.change_flag("abort_on_deadlock", True).get()
     assert proxy.transaction_status().get() == locks.values.LockResult("no_locks", ())
-    locks.end_transaction(agent)
+    locks.original.end_transaction(agent)
 
 
 # --- locks_server -----------------------------------------------------------------------------------
@@ -357,12 +359,12 @@ def server_surrenders() -> None:
     server.lock(A).get(timeout=60)
     with pytest.raises(locks.errors.NotHeld, match="no transaction is waiting"):
         server.surrender(A).get()
-    agent = locks.spawn_agent()
-    locks.lock_nowait(agent, A)
+    agent = locks.original.spawn_agent()
+    locks.original.lock_nowait(agent, A)
     view = ref.ask(("surrender", A))
     assert [each.agent for each in view.holders] == [agent.id]
     assert len(view.waiting) == 1
-    locks.end_transaction(agent)
+    locks.original.end_transaction(agent)
     server.remove_agent().get()
 
 

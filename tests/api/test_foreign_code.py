@@ -179,20 +179,20 @@ def test_a_key_that_begins_to_fail_takes_nobody_s_locks() -> None:
 def test_modes_and_nodes_and_flags_may_be_text_of_a_class_of_its_own() -> None:
     """A `StrEnum`, for one. They become plain text before the turn."""
     node = locks.start()
-    agent, _ = locks.begin_transaction()
-    locks.lock(agent, A, SpyText("read"), [SpyText(node.name)], SpyText("all"))  # type: ignore[arg-type]
-    locks.change_flag(agent, SpyText("await_nodes"), True)  # type: ignore[arg-type]
-    (info,) = locks.lock_info(agent)
+    agent, _ = locks.original.begin_transaction()
+    locks.original.lock(agent, A, SpyText("read"), [SpyText(node.name)], SpyText("all"))  # type: ignore[arg-type]
+    locks.original.change_flag(agent, SpyText("await_nodes"), True)  # type: ignore[arg-type]
+    (info,) = locks.original.lock_info(agent)
     assert [type(each) for each in (info.mode, info.nodes[0], info.require)] == [str, str, str]
-    locks.end_transaction(agent)
+    locks.original.end_transaction(agent)
 
 
 def test_a_reference_of_an_agent_is_checked() -> None:
     """Where a program may make one up."""
-    agent, _ = locks.begin_transaction([(A, "write")])
+    agent, _ = locks.original.begin_transaction([(A, "write")])
     with pytest.raises(locks.MisuseError, match="not an agent"):
-        locks.surrender_nowait(agent, A, locks.values.AgentId(1, Spy("x"), 1))  # type: ignore[arg-type]
-    locks.end_transaction(agent)
+        locks.original.surrender_nowait(agent, A, locks.values.AgentId(1, Spy("x"), 1))  # type: ignore[arg-type]
+    locks.original.end_transaction(agent)
 
 
 # --- Watchers -----------------------------------------------------------------------------------
@@ -229,15 +229,15 @@ def test_watchers_are_known_by_who_they_are() -> None:
     ):
         locks.watch(A, watcher=made())
         locks.watch(A, watcher=made())
-        assert len(locks.watchers(A)) == 1
+        assert len(locks.original.watchers(A)) == 1
         locks.unwatch(A, watcher=made())
-        assert locks.watchers(A) == []
+        assert locks.original.watchers(A) == []
     locks.watch(A, watcher=first)
     locks.watch(A, watcher=second)
     locks.watch(A, watcher=first.take)
     locks.watch(A, watcher=second.take)
     locks.unwatch(A, watcher=second)
-    assert len(locks.watchers(A)) == 3
+    assert len(locks.original.watchers(A)) == 3
     for watcher in (first, first.take, second.take):
         locks.unwatch(A, watcher=watcher)
     eventually(lambda: first.views)
@@ -274,15 +274,15 @@ def test_clients_are_known_by_who_they_are(kind: Any) -> None:
     seen: list[Any] = []
 
     def work() -> None:
-        agent, _ = locks.begin_transaction([(A, "write")])
+        agent, _ = locks.original.begin_transaction([(A, "write")])
         lock = locks.Lock(("b",))
         with lock:
             seen.append((agent, lock))
 
             def steal() -> None:
                 for bad in (
-                    lambda: locks.end_transaction(agent),
-                    lambda: locks.unlock(agent, A),
+                    lambda: locks.original.end_transaction(agent),
+                    lambda: locks.original.unlock(agent, A),
                 ):
                     with pytest.raises(locks.errors.NotClient):
                         bad()
@@ -294,7 +294,7 @@ def test_clients_are_known_by_who_they_are(kind: Any) -> None:
             thief = kind(steal) if kind is FailingGreenlet else kind(target=steal)
             thief.start()
             thief.join()
-        locks.end_transaction(agent)
+        locks.original.end_transaction(agent)
         seen.append("done")
 
     client = kind(work) if kind is FailingGreenlet else kind(target=work)
@@ -311,9 +311,9 @@ def test_clients_are_known_by_who_they_are(kind: Any) -> None:
 def test_seconds_are_numbers(wrong: Any) -> None:
     """`True` is no second, and NaN no time; also where a call needs no time."""
     calls: list[Callable[[locks.actors.Agent], Any]] = [
-        lambda agent: locks.lock(agent, A, timeout=wrong),
-        lambda agent: locks.await_all_locks(agent, timeout=wrong),
-        lambda agent: locks.begin_transaction(timeout=wrong),
+        lambda agent: locks.original.lock(agent, A, timeout=wrong),
+        lambda agent: locks.original.await_all_locks(agent, timeout=wrong),
+        lambda agent: locks.original.begin_transaction(timeout=wrong),
         lambda agent: locks.transaction(timeout=wrong),
         lambda agent: locks.queue(A, timeout=wrong),
         lambda agent: locks.holders(A, timeout=wrong),
@@ -334,10 +334,10 @@ def test_seconds_are_numbers(wrong: Any) -> None:
         calls.append(lambda agent: locks.Lock(("b",)).acquire(timeout=wrong))
 
     def work() -> None:
-        agent, _ = locks.begin_transaction([(A, "write")])
+        agent, _ = locks.original.begin_transaction([(A, "write")])
         for call in calls:
             with pytest.raises(locks.MisuseError, match="seconds"):
                 call(agent)
-        locks.end_transaction(agent)
+        locks.original.end_transaction(agent)
 
     in_thread(work)

@@ -94,8 +94,8 @@ def test_their_end_is_noticed(batch: Batch) -> None:
     clients: list[object] = []
 
     def forget() -> None:
-        agent, _ = locks.begin_transaction()
-        locks.lock(agent, ("foreign", "forgotten"))
+        agent, _ = locks.original.begin_transaction()
+        locks.original.lock(agent, ("foreign", "forgotten"))
         clients.append(current_client())
 
     for _ in range(3):

@@ -36,7 +36,7 @@ def in_an_error_path() -> None:
 
 def transaction() -> None:
     """Never end a transaction."""
-    locks.begin_transaction([(("a",), "write")])
+    locks.original.begin_transaction([(("a",), "write")])
 
 
 def semaphore() -> None:
@@ -94,7 +94,7 @@ def test_what_is_released_is_no_leak() -> None:
     def blocks() -> None:
         with locks.Lock(("a",)), locks.transaction() as tx:
             tx.write_lock(("b",))
-        locks.begin_transaction()
+        locks.original.begin_transaction()
 
     def session() -> None:
         session = locks.Owner("session")
@@ -103,7 +103,7 @@ def test_what_is_released_is_no_leak() -> None:
 
     def killed(simulation: Simulation) -> None:
         def work() -> None:
-            locks.begin_transaction([(("a",), "write")])
+            locks.original.begin_transaction([(("a",), "write")])
             begun.append(1)
             simulation.sleep(10)
 

@@ -145,7 +145,7 @@ def test_a_crowd_of_long_waits(caplog: pytest.LogCaptureFixture) -> None:
     with held(X):
         owners = [locks.Owner(f"client {n}") for n in range(130)]
         for owner in owners:
-            agent = locks.spawn_agent(client=owner)
+            agent = locks.original.spawn_agent(client=owner)
             agent.ask_for([(X, "write", (agent.node.name,), "all")])
         eventually(lambda: sum(vars(e)["count"] for e in events(caplog, "waits_left_out")) == 30)
         for owner in owners:
@@ -180,12 +180,12 @@ def deadlock() -> None:
     both = threading.Barrier(2)
 
     def client(first: locks.values.LockId, second: locks.values.LockId) -> None:
-        agent, _ = locks.begin_transaction(abort_on_deadlock=True)
-        locks.lock(agent, first)
+        agent, _ = locks.original.begin_transaction(abort_on_deadlock=True)
+        locks.original.lock(agent, first)
         both.wait()
         with suppress(locks.DeadlockAborted):
-            locks.lock(agent, second)
-            locks.end_transaction(agent)
+            locks.original.lock(agent, second)
+            locks.original.end_transaction(agent)
 
     threads = [
         threading.Thread(target=client, args=(X, Y)),

@@ -175,7 +175,7 @@ def test_a_time_limit_after_a_surrender(simulation: Simulation) -> None:
             assert caught.value.lost == (A,)
             with pytest.raises(locks.LockLost):
                 tx.ensure_held()
-            locks.await_all_locks(tx.agent)
+            locks.original.await_all_locks(tx.agent)
             tx.ensure_held()
             with pytest.raises(
                 locks.LockTimeout,

@@ -36,9 +36,9 @@ class Scene:
         node = locks.statistics()
         return (
             [locks.queue(lock_id) for lock_id in (A, ("b",), ("c",))],
-            [locks.lock_info(client.agent) for client in (self.one, self.two)],
-            [locks.transaction_status(client.agent) for client in (self.one, self.two)],
-            [locks.watchers(lock_id) for lock_id in (A, ("b",), ("c",))],
+            [locks.original.lock_info(client.agent) for client in (self.one, self.two)],
+            [locks.original.transaction_status(client.agent) for client in (self.one, self.two)],
+            [locks.original.watchers(lock_id) for lock_id in (A, ("b",), ("c",))],
             node,
         )
 
@@ -73,18 +73,22 @@ IDS = [
 ]
 
 CALLS: dict[str, Callable[[locks.actors.Agent, Any], Any]] = {
-    "lock": locks.lock,
-    "lock_nowait": locks.lock_nowait,
-    "lock_objects": lambda agent, i: locks.lock_objects(agent, [(("c",), "read"), (i, "write")]),
-    "begin_transaction": lambda agent, i: locks.begin_transaction([(("c",), "read"), (i, "read")]),
-    "unlock": locks.unlock,
-    "fencing_token": locks.fencing_token,
-    "surrender_nowait": lambda agent, i: locks.surrender_nowait(agent, i, agent),
+    "lock": locks.original.lock,
+    "lock_nowait": locks.original.lock_nowait,
+    "lock_objects": lambda agent, i: locks.original.lock_objects(
+        agent, [(("c",), "read"), (i, "write")]
+    ),
+    "begin_transaction": lambda agent, i: locks.original.begin_transaction(
+        [(("c",), "read"), (i, "read")]
+    ),
+    "unlock": locks.original.unlock,
+    "fencing_token": locks.original.fencing_token,
+    "surrender_nowait": lambda agent, i: locks.original.surrender_nowait(agent, i, agent),
     "holders": lambda agent, i: locks.holders(i),
     "queue": lambda agent, i: locks.queue(i),
     "watch": lambda agent, i: locks.watch(i, watcher=print),
     "unwatch": lambda agent, i: locks.unwatch(i, watcher=print),
-    "watchers": lambda agent, i: locks.watchers(i),
+    "watchers": lambda agent, i: locks.original.watchers(i),
     "Lock": lambda agent, i: locks.Lock(i),
     "RWLock": lambda agent, i: locks.RWLock(i),
 }
@@ -122,213 +126,114 @@ def test_bad_lock_ids_in_a_transaction(run: Run) -> None:
             with pytest.raises(locks.errors.InvalidLockId, match="plain str"):
                 tx.lock_all(write=("c", "d"))
             assert scene.state() == before
-            assert locks.lock_info(tx.agent) == []
+            assert locks.original.lock_info(tx.agent) == []
 
     scene.one.call(work)
 
 
-OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
-    (
-        "mode",
-        lambda agent, other: locks.lock(agent, ("c",), "exclusive"),
-        locks.errors.InvalidOption,
-        ["'exclusive'", '"read" or "write"'],
-    ),
-    (
-        "require",
-        lambda agent, other: locks.lock(agent, ("c",), "write", None, "most"),
-        locks.errors.InvalidOption,
-        ["'most'", "all, any, majority, all_alive, majority_alive"],
-    ),
-    (
-        "a node instead of nodes",
-        lambda agent, other: locks.lock(agent, ("c",), "write", "a@b"),
-        locks.errors.InvalidOption,
-        ["'a@b'", "list of node names"],
-    ),
-    (
-        "node that does not run",
-        lambda agent, other: locks.lock(agent, ("c",), "write", ["x@nowhere"]),
-        locks.CannotServe,
-        ["c", "x@nowhere is not running", "await_nodes=True"],
-    ),
-    (
-        "surrender on a node that does not run",
-        lambda agent, other: locks.surrender_nowait(agent, A, other, ["x@y"]),
-        locks.errors.NodeNotRunning,
-        ["x@y"],
-    ),
-    (
-        "object pattern",
-        lambda agent, other: locks.lock_objects(agent, [(("c",), "read"), (("d",),)]),
-        locks.errors.InvalidOption,
-        ["(('d',),)", "(lock_id, mode, nodes, require)"],
-    ),
-    (
-        "negative timeout",
-        lambda agent, other: locks.lock(agent, ("c",), timeout=-1),
-        locks.errors.InvalidOption,
-        ["timeout=-1", ">= 0", "None to wait for ever"],
-    ),
-    (
-        "timeout of a lock that is larger than any float",
+# fmt: off
+OPTIONS: dict[str, tuple[Bad, type[Exception], list[str]]] = {
+    "mode": (
+        lambda agent, other: locks.original.lock(agent, ("c",), "exclusive"),
+        locks.errors.InvalidOption, ["'exclusive'", '"read" or "write"']),
+    "require": (
+        lambda agent, other: locks.original.lock(agent, ("c",), "write", None, "most"),
+        locks.errors.InvalidOption, ["'most'", "all, any, majority, all_alive, majority_alive"]),
+    "a node instead of nodes": (
+        lambda agent, other: locks.original.lock(agent, ("c",), "write", "a@b"),
+        locks.errors.InvalidOption, ["'a@b'", "list of node names"]),
+    "node that does not run": (
+        lambda agent, other: locks.original.lock(agent, ("c",), "write", ["x@nowhere"]),
+        locks.CannotServe, ["c", "x@nowhere is not running", "await_nodes=True"]),
+    "surrender on a node that does not run": (
+        lambda agent, other: locks.original.surrender_nowait(agent, A, other, ["x@y"]),
+        locks.errors.NodeNotRunning, ["x@y"]),
+    "object pattern": (
+        lambda agent, other: locks.original.lock_objects(agent, [(("c",), "read"), (("d",),)]),
+        locks.errors.InvalidOption, ["(('d',),)", "(lock_id, mode, nodes, require)"]),
+    "negative timeout": (
+        lambda agent, other: locks.original.lock(agent, ("c",), timeout=-1),
+        locks.errors.InvalidOption, ["timeout=-1", ">= 0", "None to wait for ever"]),
+    "timeout of a lock that is larger than any float": (
         lambda agent, other: locks.Lock(("c",)).acquire(timeout=10**5000),
-        locks.errors.InvalidOption,
-        ["timeout=", "None to wait for ever"],
-    ),
-    (
-        "retries",
+        locks.errors.InvalidOption, ["timeout=", "None to wait for ever"]),
+    "retries": (
         lambda agent, other: locks.run_transaction(print, retries=-1),
-        locks.errors.InvalidOption,
-        ["retries=-1"],
-    ),
-    (
-        "on_deadlock",
+        locks.errors.InvalidOption, ["retries=-1"]),
+    "on_deadlock": (
         lambda agent, other: locks.transaction(on_deadlock="wait"),
-        locks.errors.InvalidOption,
-        ["'wait'", '"abort" or "surrender"'],
-    ),
-    (
-        "flag",
-        lambda agent, other: locks.change_flag(agent, "color", True),
-        locks.errors.InvalidOption,
-        ["'color'", "abort_on_deadlock, await_nodes, monitor_nodes, notify"],
-    ),
-    (
-        "value of a flag",
-        lambda agent, other: locks.change_flag(agent, "await_nodes", 1),
-        locks.errors.InvalidOption,
-        ["'await_nodes'", "1", "True and False"],
-    ),
-    (
-        "value of notify",
-        lambda agent, other: locks.change_flag(agent, "notify", "yes"),
-        locks.errors.InvalidOption,
-        ["notify", "'yes'"],
-    ),
-    (
-        "option",
-        lambda agent, other: locks.spawn_agent(abort_on_deadlock="no"),
-        locks.errors.InvalidOption,
-        ["abort_on_deadlock='no'", "use True or False"],
-    ),
-    (
-        "unknown option",
-        lambda agent, other: locks.begin_transaction(color="red"),
-        TypeError,
-        ["color"],
-    ),
-    (
-        "client",
-        lambda agent, other: locks.spawn_agent(client="me"),
-        locks.errors.InvalidOption,
-        ["'me'", "actor's reference, a greenlet, a thread or an owner"],
-    ),
-    (
-        "thread that was not started",
-        lambda agent, other: locks.spawn_agent(client=NOT_STARTED),
-        locks.errors.InvalidOption,
-        ["not started"],
-    ),
-    (
-        "link to a thread",
-        lambda agent, other: locks.spawn_agent(client=threading.main_thread(), link=True),
-        locks.errors.InvalidOption,
-        ["a thread can't be stopped from outside", "link=False"],
-    ),
-    (
-        "is not an actor and has no inbox",
-        lambda agent, other: locks.spawn_agent(client=threading.main_thread(), notify=True),
-        locks.errors.InvalidOption,
-        ["MainThread", "no inbox", "notify=function"],
-    ),
-    (
-        "not an agent",
-        lambda agent, other: locks.lock((agent, None), ("c",)),
-        locks.MisuseError,
-        ["is not an agent", "pair (agent, result)"],
-    ),
-    (
-        "lock for Lock",
-        lambda agent, other: locks.lock(("c",), "write"),  # type: ignore[arg-type]
-        locks.MisuseError,
-        ["('c',) is not an agent", "use locks.Lock(lock_id)"],
-    ),
-    (
-        "locked for Lock.locked",
+        locks.errors.InvalidOption, ["'wait'", '"abort" or "surrender"']),
+    "flag": (
+        lambda agent, other: locks.original.change_flag(agent, "color", True),
+        locks.errors.InvalidOption, ["'color'", "abort_on_deadlock, await_nodes, monitor_nodes, notify"]),
+    "value of a flag": (
+        lambda agent, other: locks.original.change_flag(agent, "await_nodes", 1),
+        locks.errors.InvalidOption, ["'await_nodes'", "1", "True and False"]),
+    "value of notify": (
+        lambda agent, other: locks.original.change_flag(agent, "notify", "yes"),
+        locks.errors.InvalidOption, ["notify", "'yes'"]),
+    "option": (
+        lambda agent, other: locks.original.spawn_agent(abort_on_deadlock="no"),
+        locks.errors.InvalidOption, ["abort_on_deadlock='no'", "use True or False"]),
+    "unknown option": (
+        lambda agent, other: locks.original.begin_transaction(color="red"),
+        TypeError, ["color"]),
+    "client": (
+        lambda agent, other: locks.original.spawn_agent(client="me"),
+        locks.errors.InvalidOption, ["'me'", "actor's reference, a greenlet, a thread or an owner"]),
+    "thread that was not started": (
+        lambda agent, other: locks.original.spawn_agent(client=NOT_STARTED),
+        locks.errors.InvalidOption, ["not started"]),
+    "link to a thread": (
+        lambda agent, other: locks.original.spawn_agent(client=threading.main_thread(), link=True),
+        locks.errors.InvalidOption, ["a thread can't be stopped from outside", "link=False"]),
+    "is not an actor and has no inbox": (
+        lambda agent, other: locks.original.spawn_agent(client=threading.main_thread(), notify=True),
+        locks.errors.InvalidOption, ["MainThread", "no inbox", "notify=function"]),
+    "not an agent": (
+        lambda agent, other: locks.original.lock((agent, None), ("c",)),
+        locks.MisuseError, ["is not an agent", "pair (agent, result)"]),
+    "lock for Lock": (
+        lambda agent, other: locks.original.lock(("c",), "write"),  # type: ignore[arg-type]
+        locks.MisuseError, ["('c',) is not an agent", "use locks.Lock(lock_id)"]),
+    "locked for Lock.locked": (
         lambda agent, other: 1 if locks.locked(("c",)) else 0,
-        locks.MisuseError,
-        ["locks.locked() is a decorator", "use locks.Lock(lock_id).locked()"],
-    ),
-    (
-        "watcher",
+        locks.MisuseError, ["locks.locked() is a decorator", "use locks.Lock(lock_id).locked()"]),
+    "watcher": (
         lambda agent, other: locks.watch(("c",), watcher=17),
-        locks.errors.InvalidOption,
-        ["17", "neither an actor's reference nor a callable", "watcher=function"],
-    ),
-    (
-        "unlock of what is not held",
-        lambda agent, other: locks.unlock(agent, ("c", 1)),
-        locks.errors.NotHeld,
-        ["agent-1@", "has neither locked nor requested c/1"],
-    ),
-    (
-        "token of what is not held",
-        lambda agent, other: locks.fencing_token(agent, ("c",)),
-        locks.errors.NotHeld,
-        ["c has no fencing token", "has neither locked nor requested it"],
-    ),
-    (
-        "surrender of what nobody waits for",
-        lambda agent, other: locks.surrender_nowait(agent, ("b",), other),
-        locks.errors.NotHeld,
-        ["b", "agent-2@", "is not waiting"],
-    ),
-    (
-        "other requirement",
-        lambda agent, other: locks.lock(agent, A, "write", None, "any"),
-        locks.errors.ConflictingRequest,
-        ["a was requested before", "require='all'", "require='any'"],
-    ),
-    (
-        "other nodes for an upgrade",
-        lambda agent, other: locks.lock_objects(
-            agent, [(("c",), "read"), (("b",), "write", ["x@y"], "all_alive")]
-        ),
-        locks.errors.ConflictingRequest,
-        ["b was requested before on", "x@y"],
-    ),
-    (
-        "lock through another one's transaction",
-        lambda agent, other: locks.lock(other, ("c",)),
-        locks.errors.NotClient,
-        ["agent-2@", "belongs to", "can't use transaction", "client=..."],
-    ),
-    (
-        "wait in another one's transaction",
-        lambda agent, other: locks.await_all_locks(other),
-        locks.errors.NotClient,
-        ["agent-2@"],
-    ),
-    (
-        "end another one's transaction",
-        lambda agent, other: locks.end_transaction(other),
-        locks.errors.NotClient,
-        ["agent-2@"],
-    ),
-    (
-        "surrender for another one",
-        lambda agent, other: locks.surrender_nowait(other, A, agent),
-        locks.errors.NotClient,
-        ["agent-2@"],
-    ),
-    (
-        "node name",
+        locks.errors.InvalidOption, ["17", "neither an actor's reference nor a callable", "watcher=function"]),
+    "unlock of what is not held": (
+        lambda agent, other: locks.original.unlock(agent, ("c", 1)),
+        locks.errors.NotHeld, ["agent-1@", "has neither locked nor requested c/1"]),
+    "token of what is not held": (
+        lambda agent, other: locks.original.fencing_token(agent, ("c",)),
+        locks.errors.NotHeld, ["c has no fencing token", "has neither locked nor requested it"]),
+    "surrender of what nobody waits for": (
+        lambda agent, other: locks.original.surrender_nowait(agent, ("b",), other),
+        locks.errors.NotHeld, ["b", "agent-2@", "is not waiting"]),
+    "other requirement": (
+        lambda agent, other: locks.original.lock(agent, A, "write", None, "any"),
+        locks.errors.ConflictingRequest, ["a was requested before", "require='all'", "require='any'"]),
+    "other nodes for an upgrade": (
+        lambda agent, other: locks.original.lock_objects(agent, [(("c",), "read"), (("b",), "write", ["x@y"], "all_alive")]),
+        locks.errors.ConflictingRequest, ["b was requested before on", "x@y"]),
+    "lock through another one's transaction": (
+        lambda agent, other: locks.original.lock(other, ("c",)),
+        locks.errors.NotClient, ["agent-2@", "belongs to", "can't use transaction", "client=..."]),
+    "wait in another one's transaction": (
+        lambda agent, other: locks.original.await_all_locks(other),
+        locks.errors.NotClient, ["agent-2@"]),
+    "end another one's transaction": (
+        lambda agent, other: locks.original.end_transaction(other),
+        locks.errors.NotClient, ["agent-2@"]),
+    "surrender for another one": (
+        lambda agent, other: locks.original.surrender_nowait(other, A, agent),
+        locks.errors.NotClient, ["agent-2@"]),
+    "node name": (
         lambda agent, other: locks.start("nameless"),
-        locks.MisuseError,
-        ["is already running", "locks.stop()", "nameless"],
-    ),
-]
+        locks.MisuseError, ["is already running", "locks.stop()", "nameless"]),
+}
+# fmt: on
 NOT_STARTED = threading.Thread()
 
 
@@ -337,7 +242,7 @@ def test_bad_calls(run: Run) -> None:
     """Each bad call raises its own error, which names the value and says what to do."""
     scene = Scene(run)
     agent, other = scene.one.agent, scene.two.agent
-    for _, bad, error, words in OPTIONS:
+    for bad, error, words in OPTIONS.values():
         if not (
             run.owned and error is locks.errors.NotClient
         ):  # who has an owner's transaction acts for it
@@ -345,25 +250,25 @@ def test_bad_calls(run: Run) -> None:
 
 
 ON_ENDED: list[Callable[[locks.actors.Agent], Any]] = [
-    lambda agent: locks.lock(agent, ("c",)),
-    lambda agent: locks.lock(agent, ("c",), timeout=0),
-    lambda agent: locks.lock_nowait(agent, ("c",)),
-    lambda agent: locks.lock_objects(agent, [(("c",), "read")]),
-    lambda agent: locks.await_all_locks(agent),
-    lambda agent: locks.unlock(agent, A),
-    lambda agent: locks.fencing_token(agent, A),
-    lambda agent: locks.transaction_status(agent),
-    lambda agent: locks.lock_info(agent),
-    lambda agent: locks.change_flag(agent, "notify", print),
-    lambda agent: locks.end_transaction(agent),
+    lambda agent: locks.original.lock(agent, ("c",)),
+    lambda agent: locks.original.lock(agent, ("c",), timeout=0),
+    lambda agent: locks.original.lock_nowait(agent, ("c",)),
+    lambda agent: locks.original.lock_objects(agent, [(("c",), "read")]),
+    lambda agent: locks.original.await_all_locks(agent),
+    lambda agent: locks.original.unlock(agent, A),
+    lambda agent: locks.original.fencing_token(agent, A),
+    lambda agent: locks.original.transaction_status(agent),
+    lambda agent: locks.original.lock_info(agent),
+    lambda agent: locks.original.change_flag(agent, "notify", print),
+    lambda agent: locks.original.end_transaction(agent),
 ]
 
 
 def test_ended_agents(run: Run) -> None:
     """Whatever is asked of a transaction that has ended: `TransactionEnded`, and what to do."""
     scene = Scene(run)
-    ended = scene.one.call(locks.spawn_agent)
-    scene.one.call(locks.end_transaction, ended)
+    ended = scene.one.call(locks.original.spawn_agent)
+    scene.one.call(locks.original.end_transaction, ended)
     for call in ON_ENDED:
         bad_call = functools.partial(call, ended)
         refused(scene, scene.one, bad_call, locks.TransactionEnded, str(ended), "begin a new one")
@@ -375,7 +280,7 @@ def test_an_unknown_option_is_named_with_the_known_ones() -> None:
     with pytest.raises(
         TypeError, match=r"^begin_transaction\(\) .*'abort_on_deadlocks'; it has timeout, client, "
     ):
-        locks.begin_transaction(**options)
+        locks.original.begin_transaction(**options)
 
 
 @pytest.mark.every_kind
@@ -394,7 +299,7 @@ def test_begin_that_fails_begins_nothing(run: Run) -> None:
         bad.append(([(("c",), "write")], {"client": scene.two.subject}))
     for objects, options in bad:
         with pytest.raises((locks.LocksError, TypeError)):
-            scene.one.call(locks.begin_transaction, objects, **options)
+            scene.one.call(locks.original.begin_transaction, objects, **options)
         assert locks.statistics().agents == agents
         assert locks.statistics().table.entries == 3
 
@@ -442,8 +347,8 @@ def test_one_batch_is_checked_against_itself(run: Run) -> None:
     (client,) = run.begin(1)
     batch = [(A, "read"), (("b",), "write"), (A, "read", [locks.start().name], "any")]
     with pytest.raises(locks.errors.ConflictingRequest, match="was requested before"):
-        client.call(locks.lock_objects, client.agent, batch)
-    assert not client.call(locks.lock_info, client.agent)
+        client.call(locks.original.lock_objects, client.agent, batch)
+    assert not client.call(locks.original.lock_info, client.agent)
 
 
 def test_a_name_can_not_forge_lines_of_a_log(

@@ -79,7 +79,7 @@ def test_lock_merge(run: Run) -> None:
     assert one.lock((*L, 1), "read").get() == ("have_all_locks", ())
     assert one.lock((*L, 2), "write").get() == ("have_all_locks", ())
     assert one.lock(L, "write").get() == ("have_all_locks", ())
-    assert all(info.held for info in locks.lock_info(one.agent))
+    assert all(info.held for info in locks.original.lock_info(one.agent))
 
 
 def test_lock_upgrade1(run: Run) -> None:

@@ -67,13 +67,13 @@ class Replay:
         client = self.clients[name]
         if self.answers[name] and not self.answers[name][-1].ready:
             return  # it is blocked: it can't ask for that
-        held = [i.lock_id for i in locks.lock_info(client.agent) if i.held]
+        held = [i.lock_id for i in locks.original.lock_info(client.agent) if i.held]
         for own in [i for i in held if related(i, lock_id)]:
             for other in self.clients.values():
                 if other is not client and any(
                     c.agent == other.agent.id for c in locks.queue(own).waiting
                 ):
-                    client.call(locks.surrender_nowait, client.agent, own, other.agent)
+                    client.call(locks.original.surrender_nowait, client.agent, own, other.agent)
                     break
 
     def end(self, name: str) -> None:
@@ -100,7 +100,7 @@ class Replay:
         """Whether the client has been given all that it asked for."""
         if any(not answer.ready for answer in self.answers[name]):
             return False
-        return locks.transaction_status(self.clients[name].agent).status != "waiting"
+        return locks.original.transaction_status(self.clients[name].agent).status != "waiting"
 
     def finish(self) -> None:
         """As long as anybody is there, somebody has all it wants; it ends."""
@@ -223,7 +223,7 @@ def test_fault_6_versions_never_go_back(run: Run) -> None:
     for _ in range(3):
         client.begin()
         client.lock(("a",)).get()
-        tokens.append(client.call(lambda: locks.fencing_token(client.agent, ("a",))))
+        tokens.append(client.call(lambda: locks.original.fencing_token(client.agent, ("a",))))
         client.end()
         locks.watch(("a",), watcher=views.append)
         locks.unwatch(("a",), watcher=views.append)
@@ -231,7 +231,7 @@ def test_fault_6_versions_never_go_back(run: Run) -> None:
     locks.stop()
     client.begin()
     client.lock(("a",)).get()
-    tokens.append(client.call(lambda: locks.fencing_token(client.agent, ("a",))))
+    tokens.append(client.call(lambda: locks.original.fencing_token(client.agent, ("a",))))
     client.end()
     assert tokens == sorted(set(tokens))
     versions = [view.version for view in views]
@@ -282,9 +282,9 @@ def test_fault_8_every_requirement(run: Run, require: str) -> None:
     here = one.agent.node.name
     nodes = [here] if require in ("all", "majority") else [here, "down@nowhere"]
     one.lock(("a",), "write", nodes, require).get()
-    one.call(locks.lock_objects, one.agent, [(("b",), "write", nodes, require)])
+    one.call(locks.original.lock_objects, one.agent, [(("b",), "write", nodes, require)])
     one.await_all().get()
-    assert [(i.require, i.nodes, i.held) for i in locks.lock_info(one.agent)] == [
+    assert [(i.require, i.nodes, i.held) for i in locks.original.lock_info(one.agent)] == [
         (require, tuple(nodes), True)
     ] * 2
 
@@ -293,11 +293,11 @@ def test_fault_9_table_lock_over_many_rows(run: Run) -> None:
     """A table lock over 120 rows (1,000 when explored) of others is granted when they are released; so are all rows."""
     rows = many(120, 1_000)
     one, two, three = run.begin(3)
-    one.call(locks.lock_objects, one.agent, [(("t", i), "write") for i in range(rows)])
+    one.call(locks.original.lock_objects, one.agent, [(("t", i), "write") for i in range(rows)])
     one.await_all().get()
     table = two.lock(("t",))
     run.until_waiting(two, ("t",))
-    three.call(locks.lock_objects, three.agent, [(("t", i), "read") for i in range(rows)])
+    three.call(locks.original.lock_objects, three.agent, [(("t", i), "read") for i in range(rows)])
     last = three.await_all()
     one.end()
     table.get()
@@ -323,9 +323,9 @@ def test_fault_10_transactions_leave_nothing(run: Run) -> None:
 
     def work(number: int) -> None:
         for i in range(number):
-            agent, _ = locks.begin_transaction([(("a", i % 7), "write")])
-            locks.lock(agent, ("b",))
-            locks.end_transaction(agent)
+            agent, _ = locks.original.begin_transaction([(("a", i % 7), "write")])
+            locks.original.lock(agent, ("b",))
+            locks.original.end_transaction(agent)
 
     client.call(work, 300)
     agents, objects = count_objects()
@@ -370,4 +370,4 @@ def test_fault_14_repeated_requests_return(run: Run) -> None:
     one.lock(("b",), "read").get()
     assert one.lock(("b",), "read").get().status == "have_all_locks"
     assert one.lock(("c",), "write", [here, here], "all").get().status == "have_all_locks"
-    assert len(locks.lock_info(one.agent)) == 3
+    assert len(locks.original.lock_info(one.agent)) == 3

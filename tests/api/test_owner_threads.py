@@ -35,8 +35,8 @@ def rlock(owner: locks.Owner, mode: locks.values.Mode) -> Callable[[], Any]:
 
 def one_transaction(owner: locks.Owner, mode: locks.values.Mode) -> Callable[[], Any]:
     """The same in a transaction."""
-    agent = locks.spawn_agent(client=owner)
-    return lambda: locks.lock(agent, A, mode)
+    agent = locks.original.spawn_agent(client=owner)
+    return lambda: locks.original.lock(agent, A, mode)
 
 
 @pytest.mark.parametrize("how", [rlock, one_transaction])
@@ -92,7 +92,7 @@ def test_what_one_waits_for_is_unlocked_by_another_one(before: str) -> None:
             tx.write_lock(A)
         both = waits(lambda: tx.lock_all([A, B]))
         if before == "asked for":
-            locks.lock_nowait(tx.agent, A)  # by another one, that does not wait
+            locks.original.lock_nowait(tx.agent, A)  # by another one, that does not wait
         tx.unlock(A)
         with pytest.raises(
             locks.errors.NotHeld, match="in the same transaction while this call was waiting"

@@ -49,10 +49,10 @@ def resolve(
 
     def finish(client: Client, lock_id: tuple[Any, ...]) -> tuple[locks.values.Deadlock, ...]:
         try:
-            deadlocks = locks.lock(client.agent, lock_id).deadlocks
+            deadlocks = locks.original.lock(client.agent, lock_id).deadlocks
         except locks.DeadlockAborted as error:
             return (error.deadlock,)
-        locks.end_transaction(client.agent)
+        locks.original.end_transaction(client.agent)
         return deadlocks
 
     answers = []

@@ -38,7 +38,7 @@ HANDED_OVER: dict[str, Callable[[Any], Any]] = {
     "run_transaction": locks.run_transaction,
     "aio.transaction, on_lost": lambda given: asyncio.run(_entered(on_lost=given)),
     "transaction, on_lost": lambda given: locks.transaction(on_lost=given),
-    "begin_transaction, notify": lambda given: locks.begin_transaction(notify=given),
+    "begin_transaction, notify": lambda given: locks.original.begin_transaction(notify=given),
     "locked, lock_id": locks.locked,
     "monitor": lambda given: locks.actors.monitor(threading.current_thread(), given),
     "watch": lambda given: locks.watch(("a",), watcher=given),

@@ -25,7 +25,7 @@ def test_surrenders_grow_with_the_crowd_only(seed: int, nodes: int) -> None:
                 tx.lock(lock_id)
                 simulation.sleep(0.005)
             if number % 4 == 0:
-                locks.lock_nowait(tx.agent, ("c",))
+                locks.original.lock_nowait(tx.agent, ("c",))
 
     for number in range(clients):
         simulation.client(client, number)
@@ -54,5 +54,5 @@ def test_it_is_requested_again_when_the_rest_is_granted(run: Run) -> None:
     result = waits.get()
     assert [(each.action, each.lock_id) for each in result.deadlocks] == [("surrendered", B)]
     assert {each.lock_id for each in younger.agent.lock_info() if each.held} == {A, B}
-    locks.ensure_held(younger.agent, B)
+    locks.original.ensure_held(younger.agent, B)
     younger.end()

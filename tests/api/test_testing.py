@@ -150,10 +150,10 @@ def test_calls_have_their_order(simulation: Simulation) -> None:
     def ask(name: str) -> None:
         while asked != [name]:
             simulation.sleep()
-        agent = locks.spawn_agent()
-        locks.lock_nowait(agent, ("a",))
+        agent = locks.original.spawn_agent()
+        locks.original.lock_nowait(agent, ("a",))
         asked.clear()
-        locks.await_all_locks(agent)
+        locks.original.await_all_locks(agent)
 
     simulation.client(hold)
     for name in "edcb":
@@ -358,7 +358,7 @@ def test_kill(simulation: Simulation) -> None:
     def wait() -> None:
         simulation.sleep(1)
         try:
-            locks.lock(locks.spawn_agent(), ("a",))
+            locks.original.lock(locks.original.spawn_agent(), ("a",))
         finally:
             left.append("wait")
 
@@ -429,11 +429,11 @@ def test_notified(simulation: Simulation) -> None:
 
     def work() -> None:
         locks.watch(("a",), watcher=lambda view: views.append(len(view.holders)))
-        agent = locks.spawn_agent(notify=lambda note: notes.append(note.kind))
-        locks.lock(agent, ("a", 1))
-        locks.end_transaction(agent)
+        agent = locks.original.spawn_agent(notify=lambda note: notes.append(note.kind))
+        locks.original.lock(agent, ("a", 1))
+        locks.original.end_transaction(agent)
         simulation.sleep(1)
-        assert len(locks.watchers(("a",))) == 1
+        assert len(locks.original.watchers(("a",))) == 1
 
     simulation.client(work)
     simulation.run()
@@ -489,7 +489,10 @@ def transaction_of_a_thread(simulation: Simulation) -> None:
         (lambda simulation: simulation.run(), "has run already"),
         (lambda simulation: locks.stop(), "can't be stopped"),
         (lambda simulation: simulation.client("transfer"), "is not a function"),
-        (lambda simulation: locks.spawn_agent(client=threading.main_thread()), "can't have a tr"),
+        (
+            lambda simulation: locks.original.spawn_agent(client=threading.main_thread()),
+            "can't have a tr",
+        ),
         (transaction_of_a_thread, "is no client of the simulation"),
     ],
 )

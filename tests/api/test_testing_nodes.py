@@ -30,7 +30,7 @@ def test_a_majority_by_default(simulation: Simulation) -> None:
     def work(name: str) -> None:
         with locks.transaction() as tx:
             tx.write_lock(A)
-            (info,) = locks.lock_info(tx.agent)
+            (info,) = locks.original.lock_info(tx.agent)
             assert info.nodes == ("east@a", "west@a", "north@a")
             assert info.require == "majority"
             assert len(info.granted) >= 2

@@ -161,7 +161,7 @@ def test_views_of_all_nodes() -> None:
                 tx.write_lock(A)
                 simulation.sleep(1)
             simulation.sleep(14)
-            assert len(locks.watchers(A)) == 1
+            assert len(locks.original.watchers(A)) == 1
             with locks.Lock(A):
                 simulation.sleep(1)
 

@@ -221,19 +221,21 @@ class World:
         return locks.RLock(lock_id).release()
 
     def _begin(self, client: Client, abort: bool) -> Any:
-        agent, result = locks.begin_transaction(abort_on_deadlock=abort)
+        agent, result = locks.original.begin_transaction(abort_on_deadlock=abort)
         client.agents.append(agent)
         return result
 
     def _request(self, client: Client, lock_id: Any, mode: Any) -> Any:
-        return locks.lock_nowait(client.agents[-1], lock_id, mode) if client.agents else None
+        return (
+            locks.original.lock_nowait(client.agents[-1], lock_id, mode) if client.agents else None
+        )
 
     def _get(self, client: Client, lock_id: Any, mode: Any) -> Any:
         agents = client.agents
-        return locks.lock(agents[-1], lock_id, mode, timeout=0) if agents else None
+        return locks.original.lock(agents[-1], lock_id, mode, timeout=0) if agents else None
 
     def _give(self, client: Client, lock_id: Any) -> Any:
-        return locks.unlock(client.agents[-1], lock_id) if client.agents else None
+        return locks.original.unlock(client.agents[-1], lock_id) if client.agents else None
 
     def _tell(self, client: Client, lock_id: Any) -> Any:
         """What an agent says of itself."""
@@ -242,7 +244,10 @@ class World:
             return None
         asks: list[Callable[[], Any]] = [
             *(lambda: agent, lambda: agent.id, lambda: repr(agent), agent.lock_info, agent.status),
-            *(lambda: locks.fencing_token(agent, lock_id), lambda: locks.ensure_held(agent)),
+            *(
+                lambda: locks.original.fencing_token(agent, lock_id),
+                lambda: locks.original.ensure_held(agent),
+            ),
         ]
         return [_said(ask) for ask in asks]
 
@@ -250,11 +255,15 @@ class World:
         return [agent.is_alive() for agent in client.agents]
 
     def _end(self, client: Client) -> Any:
-        return locks.end_transaction(client.agents.pop()) if client.agents else None
+        return locks.original.end_transaction(client.agents.pop()) if client.agents else None
 
     def _hold(self, client: Client) -> Any:
         """Wait for what the transaction has asked for, unless it has to wait long: holds up other transactions."""
-        return str(locks.await_all_locks(client.agents[-1], timeout=0)) if client.agents else None
+        return (
+            str(locks.original.await_all_locks(client.agents[-1], timeout=0))
+            if client.agents
+            else None
+        )
 
     def _holders(self, client: Client, lock_id: Any) -> Any:
         return locks.holders(lock_id)
@@ -378,13 +387,15 @@ LOOKS: dict[str, Callable[[Node, locks.Lock], Any]] = {
     "locks.statistics": lambda node, lock: locks.statistics()._replace(times=None),
     "locks.watch": lambda node, lock: _watched(lock),
     "locks.unwatch": lambda node, lock: locks.unwatch(lock.lock_id, watcher=print),
-    "locks.watchers": lambda node, lock: locks.original.watchers(lock.lock_id),
+    "locks.original.watchers": lambda node, lock: locks.original.watchers(lock.lock_id),
     "locks.transaction": lambda node, lock: _transaction(lock),
     "locks.run_transaction": lambda node, lock: locks.run_transaction(
         lambda tx: _refused(tx, lock)
     ),
-    "locks.begin_transaction": lambda node, lock: _begun(locks.original.begin_transaction, lock),
-    "locks.spawn_agent": lambda node, lock: _begun(locks.original.spawn_agent, lock),
+    "locks.original.begin_transaction": lambda node, lock: _begun(
+        locks.original.begin_transaction, lock
+    ),
+    "locks.original.spawn_agent": lambda node, lock: _begun(locks.original.spawn_agent, lock),
     "locks.facts.waits": lambda node, lock: locks.facts.waits(),
     "locks.facts.break_transaction": lambda node, lock: _broken(lock),
     "Lock.acquire": lambda node, lock: lock.acquire(blocking=False),
@@ -419,20 +430,25 @@ BLIND = {  # they say nothing of locks of this program, need an agent (`AGENTS` 
     ),
     *(
         "locks.stop",
-        "locks.await_all_locks",
-        "locks.change_flag",
-        "locks.end_transaction",
-        "locks.ensure_held",
-    ),
-    *("locks.fencing_token", "locks.fencing_token_nowait", "locks.lock", "locks.lock_info"),
-    *(
-        "locks.lock_nowait",
-        "locks.lock_objects",
-        "locks.surrender_nowait",
-        "locks.transaction_status",
+        "locks.original.await_all_locks",
+        "locks.original.change_flag",
+        "locks.original.end_transaction",
+        "locks.original.ensure_held",
     ),
     *(
-        "locks.unlock",
+        "locks.original.fencing_token",
+        "locks.original.fencing_token_nowait",
+        "locks.original.lock",
+        "locks.original.lock_info",
+    ),
+    *(
+        "locks.original.lock_nowait",
+        "locks.original.lock_objects",
+        "locks.original.surrender_nowait",
+        "locks.original.transaction_status",
+    ),
+    *(
+        "locks.original.unlock",
         "locks.facts.NodeStatistics",
         "locks.facts.RequestFact",
         "locks.facts.WaitEdge",
@@ -504,6 +520,7 @@ def test_each_view_is_known_here() -> None:
     """A new function or method that may look at locks has to be said to look, or not to."""
     public = {
         *(f"locks.{each}" for each in locks.__all__),
+        *(f"locks.original.{each}" for each in {*locks.original.__all__} - {*locks.__all__}),
         *(f"locks.facts.{each}" for each in locks.facts.__all__),
         *(f"Lock.{each}" for each in locks.Lock._for_users),
         *(f"Node.{each}" for each in Node._for_users),
@@ -534,7 +551,7 @@ def test_each_view_sees_a_thin_lock(name: str, form: str) -> None:
                     tx.__enter__()
                     tx.lock(lock.lock_id)
                 elif form == "agent":
-                    locks.lock(locks.begin_transaction()[0], lock.lock_id)
+                    locks.original.lock(locks.original.begin_transaction()[0], lock.lock_id)
                 else:
                     lock.acquire()
                 assert (node.thin.held is not None) == thin
@@ -573,26 +590,36 @@ AGENTS: dict[str, Callable[[Agent], Any]] = {  # all that an agent can be asked,
     "Agent.on_lost": lambda agent: (setattr(agent, "on_lost", print), agent.id, agent.on_lost),
     "Agent.status": lambda agent: agent.status(),
     "Agent.stop": lambda agent: agent.stop(),
-    "locks.await_all_locks": lambda agent: locks.await_all_locks(agent),
-    "locks.change_flag": lambda agent: locks.change_flag(agent, "notify", print),
-    "locks.end_transaction": lambda agent: locks.end_transaction(agent),
-    "locks.ensure_held": lambda agent: locks.ensure_held(agent, U),
-    "locks.fencing_token": lambda agent: locks.fencing_token(agent, T),
-    "locks.fencing_token_nowait": lambda agent: locks.fencing_token_nowait(agent, T),
-    "locks.lock": lambda agent: locks.lock(agent, U),
-    "locks.lock, again": lambda agent: locks.lock(agent, T, "read", timeout=0),
-    "locks.lock, wrongly": lambda agent: locks.lock(agent, U, timeout=-1),
-    "locks.lock, counted": lambda agent: locks.lock(agent, locks.values.units(U, 2)),
-    "locks.lock, elsewhere": lambda agent: _elsewhere(lambda: locks.lock(agent, U)),
-    "locks.end_transaction, elsewhere": lambda agent: _elsewhere(
-        lambda: locks.end_transaction(agent)
+    "locks.original.await_all_locks": lambda agent: locks.original.await_all_locks(agent),
+    "locks.original.change_flag": lambda agent: locks.original.change_flag(agent, "notify", print),
+    "locks.original.end_transaction": lambda agent: locks.original.end_transaction(agent),
+    "locks.original.ensure_held": lambda agent: locks.original.ensure_held(agent, U),
+    "locks.original.fencing_token": lambda agent: locks.original.fencing_token(agent, T),
+    "locks.original.fencing_token_nowait": lambda agent: locks.original.fencing_token_nowait(
+        agent, T
     ),
-    "locks.lock_info": lambda agent: locks.lock_info(agent),
-    "locks.lock_nowait": lambda agent: locks.lock_nowait(agent, U),
-    "locks.lock_objects": lambda agent: locks.lock_objects(agent, [(U, "read"), (T, "write")]),
-    "locks.surrender_nowait": lambda agent: locks.surrender_nowait(agent, T, agent),
-    "locks.transaction_status": lambda agent: locks.transaction_status(agent),
-    "locks.unlock": lambda agent: locks.unlock(agent, T),
+    "locks.original.lock": lambda agent: locks.original.lock(agent, U),
+    "locks.original.lock, again": lambda agent: locks.original.lock(agent, T, "read", timeout=0),
+    "locks.original.lock, wrongly": lambda agent: locks.original.lock(agent, U, timeout=-1),
+    "locks.original.lock, counted": lambda agent: locks.original.lock(
+        agent, locks.values.units(U, 2)
+    ),
+    "locks.original.lock, elsewhere": lambda agent: _elsewhere(
+        lambda: locks.original.lock(agent, U)
+    ),
+    "locks.original.end_transaction, elsewhere": lambda agent: _elsewhere(
+        lambda: locks.original.end_transaction(agent)
+    ),
+    "locks.original.lock_info": lambda agent: locks.original.lock_info(agent),
+    "locks.original.lock_nowait": lambda agent: locks.original.lock_nowait(agent, U),
+    "locks.original.lock_objects": lambda agent: locks.original.lock_objects(
+        agent, [(U, "read"), (T, "write")]
+    ),
+    "locks.original.surrender_nowait": lambda agent: locks.original.surrender_nowait(
+        agent, T, agent
+    ),
+    "locks.original.transaction_status": lambda agent: locks.original.transaction_status(agent),
+    "locks.original.unlock": lambda agent: locks.original.unlock(agent, T),
     "locks.facts.break_transaction": lambda agent: locks.facts.break_transaction(
         agent, reason="a test"
     ),
@@ -620,10 +647,12 @@ AGENTS: dict[str, Callable[[Agent], Any]] = {  # all that an agent can be asked,
 
 def test_each_function_with_an_agent_is_known_here() -> None:
     """A new attribute of agents, or function with an agent, has to be tried with a light one."""
-    functions = {f"locks.{each}" for each in original.__all__}
+    functions = {f"locks.original.{each}" for each in original.__all__}
     known = {each for each in AGENTS if each.startswith(("locks.", "Agent."))}
-    others = {f"locks.{each}" for each in ("begin_transaction", "spawn_agent")}
-    others |= {f"locks.{each}" for each in ("watch", "unwatch", "watchers")}
+    others = {
+        f"locks.original.{each}"
+        for each in ("begin_transaction", "spawn_agent", "watch", "unwatch", "watchers")
+    }
     of_agents = {f"Agent.{each}" for each in Agent._for_users}
     assert of_agents | functions - others <= known
 
@@ -639,9 +668,9 @@ def test_a_light_agent_answers_like_any_other(name: str, locked: bool) -> None:
         node.thin.usable = thin
         try:
             with stand_in(node):
-                agent, _ = locks.begin_transaction()
+                agent, _ = locks.original.begin_transaction()
                 if locked:
-                    locks.lock(agent, T)
+                    locks.original.lock(agent, T)
                 assert (type(agent) is LightAgent) == (node.thin.held is agent) == thin
                 found = [_told(partial(AGENTS[name], agent)), agent.is_alive()]
                 found += [_said(agent.lock_info), locks.queue(T), locks.queue(U), agent.id]

@@ -39,7 +39,7 @@ def test_block_holds_and_releases(run: Run) -> None:
     def work() -> None:
         with locks.transaction() as tx:
             token = tx.write_lock(A)
-            assert tx.token(A) == token == locks.fencing_token(tx.agent, A)
+            assert tx.token(A) == token == locks.original.fencing_token(tx.agent, A)
             tx.read_lock(["b", 1])
             assert [c.mode for c in locks.holders(A)] == ["write"]
             assert [c.mode for c in locks.holders(B)] == ["read"]
@@ -112,7 +112,7 @@ def test_nested_transaction_wants_what_the_outer_one_holds(run: Run) -> None:
                 with pytest.raises(locks.errors.WaitsForItself):
                     inner.lock_all([("d",), B])
                 inner.read_lock(B)  # nothing against reading twice
-                assert {info.lock_id for info in locks.lock_info(inner.agent)} == {B, C}
+                assert {info.lock_id for info in locks.original.lock_info(inner.agent)} == {B, C}
                 with pytest.raises(locks.errors.WaitsForItself):
                     locks.Lock(A).acquire()
             assert not locks.queue(A).waiting
@@ -138,7 +138,7 @@ def test_lock_all_or_nothing(run: Run) -> None:
                 tx.lock_all(write=[A, B], read=[C, ("before",)], timeout=0.01)
             assert caught.value.lock_ids == (B,)
             assert [c.agent for c in caught.value.holders] == [held.tx.agent.id]
-            assert [info.lock_id for info in locks.lock_info(tx.agent)] == [("before",)]
+            assert [info.lock_id for info in locks.original.lock_info(tx.agent)] == [("before",)]
             assert not locks.queue(A).requests
             assert not locks.queue(C).requests
             assert len(locks.queue(B).requests) == 1
@@ -199,7 +199,7 @@ def test_upgrade_that_runs_out_of_time_keeps_the_read_lock(run: Run) -> None:
             with pytest.raises(locks.LockTimeout):
                 tx.write_lock(A, timeout=0.01)
             assert tx.token(A) == token
-            assert [info.mode for info in locks.lock_info(tx.agent)] == ["read"]
+            assert [info.mode for info in locks.original.lock_info(tx.agent)] == ["read"]
             assert not locks.queue(A).waiting
 
     run.client().call(work)
@@ -303,25 +303,6 @@ def test_deadlock_with_surrender(run: Run) -> None:
     deadlocks, others = cross(run, older, younger, on_deadlock="surrender")
     assert deadlocks == others
     assert [(d.agent, d.action) for d in deadlocks] == [(younger.agent.id, "surrendered")]
-
-
-def test_upgrade_deadlock_aborts(run: Run) -> None:
-    """Two readers who both upgrade: the younger one was told that it reads, so it is aborted.
-
-    It must not be made to surrender: what it has read would be outdated and it would not know.
-    """
-    clients = [run.client(), run.client()]
-    transactions = [locks.transaction() for _ in clients]
-    for client, tx in zip(clients, transactions, strict=True):
-        client.call(tx.__enter__)
-        client.call(tx.read_lock, A)
-    answer = clients[0].do(transactions[0].write_lock, A)
-    eventually(lambda: locks.queue(A).waiting)
-    with pytest.raises(locks.DeadlockAborted) as caught:
-        clients[1].call(transactions[1].write_lock, A)
-    assert caught.value.deadlock.action == "aborted"
-    answer.get()
-    clients[0].call(transactions[0].__exit__, None, None, None)
 
 
 def test_body_that_hides_the_abort(run: Run) -> None:
@@ -486,19 +467,6 @@ def test_lock_like_threading_lock(run: Run) -> None:
     assert repr(lock) == "<Lock write a>"
 
 
-def test_lock_in_a_with_statement(run: Run) -> None:
-    """A `with` block holds the lock; an exception in it releases it and goes on."""
-
-    def work() -> None:
-        with locks.Lock(A) as lock:
-            assert lock.owned()
-        with pytest.raises(KeyError), locks.Lock(A) as lock:
-            raise KeyError
-        assert not lock.locked()
-
-    run.client().call(work)
-
-
 @pytest.mark.every_kind
 def test_lock_blocking_and_timeout(run: Run) -> None:
     """`blocking` and `timeout` mean what they mean for a `threading.Lock`."""
@@ -575,26 +543,6 @@ def test_lock_is_released_by_its_owner_only(run: Run) -> None:
     one.call(lock.release)
     with pytest.raises(locks.errors.NotHeld):
         one.call(lock.release)
-
-
-def test_deadlock_between_locks(run: Run) -> None:
-    """Of two clients that acquire two `Lock`s crosswise the younger is told and holds none."""
-    a, b = locks.Lock(A), locks.Lock(B)
-    one, two = run.client(), run.client()
-    one.call(a.acquire)
-    two.call(b.acquire)
-    answer = one.do(b.acquire)
-    eventually(lambda: locks.queue(B).waiting)
-    with pytest.raises(locks.DeadlockAborted):
-        two.call(a.acquire)
-    assert answer.get() is True
-    assert not two.call(b.owned)
-    with pytest.raises(locks.errors.NotHeld):
-        two.call(b.release)
-    one.call(a.release)
-    one.call(b.release)
-    assert two.call(a.acquire)  # it may begin again
-    two.call(a.release)
 
 
 def test_deadlock_goes_through_with_blocks(run: Run) -> None:
@@ -689,10 +637,10 @@ def test_a_label_is_shown_in_the_place_of_the_name(begin: str) -> None:
 
         holder = locks.run_transaction(held, label=label)
     else:
-        agent = locks.spawn_agent(label=label)
-        locks.lock(agent, A)
+        agent = locks.original.spawn_agent(label=label)
+        locks.original.lock(agent, A)
         (holder,) = locks.holders(A)
-        locks.end_transaction(agent)
+        locks.original.end_transaction(agent)
     assert holder.client == label
 
 
@@ -726,10 +674,3 @@ def test_what_failed_is_run_again_if_the_program_says_so() -> None:
     with pytest.raises(locks.LockLost):
         locks.run_transaction(lose, retry_on=locks.LockLost, retries=1)
     assert len(tries) == 2
-
-
-@pytest.mark.parametrize("wrong", [ValueError, (locks.LockLost, 3), "LockLost"])
-def test_what_it_is_run_again_after_is_checked(wrong: Any) -> None:
-    """Before anything is run."""
-    with pytest.raises(locks.errors.InvalidOption, match="retry_on="):
-        locks.run_transaction(lambda tx: None, retry_on=wrong)

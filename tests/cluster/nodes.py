@@ -119,7 +119,7 @@ class Tx:
 
     Args:
         node: The node.
-        **options: As for `locks.spawn_agent`; it is notified in `told`, and of losses in `losses`.
+        **options: As for `locks.original.spawn_agent`; it is notified in `told`, and of losses in `losses`.
     """
 
     def __init__(self, node: locks.node.Node, **options: Any) -> None:
@@ -150,7 +150,7 @@ class Tx:
     ) -> futures.Future[locks.values.LockResult]:
         """Lock; returns at once."""
         return self.later(
-            lambda: locks.lock(
+            lambda: locks.original.lock(
                 self.agent,
                 lock_id,
                 mode,
@@ -166,11 +166,11 @@ class Tx:
 
     def token(self, lock_id: Any, timeout: float = LIMIT) -> int:
         """The fencing token."""
-        return self.do(lambda: locks.fencing_token(self.agent, lock_id, timeout=timeout))
+        return self.do(lambda: locks.original.fencing_token(self.agent, lock_id, timeout=timeout))
 
     def ensure_held(self, lock_id: Any = None) -> None:
-        """See `locks.ensure_held`."""
-        self.do(lambda: locks.ensure_held(self.agent, lock_id))
+        """See `locks.original.ensure_held`."""
+        self.do(lambda: locks.original.ensure_held(self.agent, lock_id))
 
     def granted(self, lock_id: Any) -> tuple[str, ...]:
         """The nodes where it is granted."""
@@ -181,7 +181,7 @@ class Tx:
 
     def end(self) -> None:
         """End the transaction, and then the client."""
-        self.do(lambda: locks.end_transaction(self.agent))
+        self.do(lambda: locks.original.end_transaction(self.agent))
         self._thread.shutdown()
 
     def die(self) -> None:

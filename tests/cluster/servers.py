@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tests.cluster.harness import Server, World
 from tests.helpers import free_port
@@ -29,6 +29,9 @@ class Servers:
     Attributes:
         addresses: As `name@host:port`.
     """
+
+    settings: Mapping[str, str] = {}
+    """More of the environment of each server."""
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class Servers:
             port=int(port),
             arguments=given,
             net_ticktime=self._net_ticktime,
+            environment=self.settings,
         )
 
     def named(self) -> list[str]:

@@ -17,7 +17,7 @@ from tests.helpers import eventually
 HOLDER = """
 import sys, locks
 sys.argv[0] = "job.py"
-tx = locks.begin_transaction([(("a", {name!r}), "write")], label={name!r})
+tx = locks.original.begin_transaction([(("a", {name!r}), "write")], label={name!r})
 print("ready", flush=True)
 sys.stdin.readline()
 """

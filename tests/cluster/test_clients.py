@@ -52,9 +52,9 @@ class Locker(pykka.ThreadingActor):
     def lock(self, lock_id: Any, timeout: float) -> int:
         """Lock an id; returns the fencing token."""
         if not hasattr(self, "agent"):
-            self.agent = locks.spawn_agent()
-        locks.lock(self.agent, lock_id, nodes=[A], timeout=timeout)
-        return locks.fencing_token(self.agent, lock_id)
+            self.agent = locks.original.spawn_agent()
+        locks.original.lock(self.agent, lock_id, nodes=[A], timeout=timeout)
+        return locks.original.fencing_token(self.agent, lock_id)
 
 
 def test_a_lock_by_an_actor_there(nodes: Nodes) -> None:
@@ -88,7 +88,11 @@ def test_a_client_is_on_its_agents_node(nodes: Nodes) -> None:
     agent.ask_for([(X, "write", (A,), "all")])
     (ref,) = eventually(lambda: a.server.proxy().agents(X).get())
     with program_of(a):
-        for use in (locks.lock_info, locks.end_transaction, lambda ref: locks.lock(ref, X)):
+        for use in (
+            locks.original.lock_info,
+            locks.original.end_transaction,
+            lambda ref: locks.original.lock(ref, X),
+        ):
             with pytest.raises(locks.MisuseError, match="ask that actor"):
                 use(ref)
         for call in (

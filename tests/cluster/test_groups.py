@@ -102,7 +102,7 @@ def test_a_node_that_is_alone(alone: locks.node.Node) -> None:
 
 def test_members_of_every_kind_leave_when_they_end(alone: locks.node.Node) -> None:
     """However an actor ends, it leaves: the two kinds of actors, and a transaction."""
-    for start in (Member.start, Plain.start, locks.spawn_agent):
+    for start in (Member.start, Plain.start, locks.original.spawn_agent):
         monitor, told = watch(alone, "g")
         member = start()
         groups.join("g", member, member)

@@ -45,7 +45,7 @@ def test_one_request_too_many_is_refused(nodes: Nodes) -> None:
     two.ensure_held()
     assert link(client, A) is before
     assert not [each for each in a.view(("z",)).requests if each.agent.node == client.name]
-    one.do(lambda: locks.unlock(one.agent, ("x", 1)))
+    one.do(lambda: locks.original.unlock(one.agent, ("x", 1)))
     one.lock(("v",), [A])
     two.end()
     Tx(client).lock(("u",), [A])
@@ -66,12 +66,12 @@ def test_one_wait_too_many_is_refused_and_free_locks_are_not(nodes: Nodes) -> No
     error = refusal(waiters[2].ask(("x", 2), [A]))
     assert (error.what, error.limit, error.present) == ("waits", 2, 2)
     assert (
-        "Wait for some first, or start a@127.0.0.1 with a higher limit (--limits waits=...)"
+        "Wait for some first, or start a@127.0.0.1 with a higher limit (LOCKS_LIMITS=waits=...)"
         in str(error)
     )
     for number in range(5):
         waiters[2].lock(("free", number), [A])
-    holder.do(lambda: locks.unlock(holder.agent, ("x", 0)))
+    holder.do(lambda: locks.original.unlock(holder.agent, ("x", 0)))
     asked[0].result(LIMIT)
     third = waiters[2].ask(("x", 2), [A])
     eventually(lambda: a.server.machine.statistics().waiting == 2)
@@ -100,7 +100,7 @@ def test_transactions_that_are_over_are_forgotten(nodes: Nodes) -> None:
     for number in range(20):
         tx = Tx(client)
         tx.lock(("x",), [A])
-        tx.do(lambda tx=tx: locks.unlock(tx.agent, ("x",)))
+        tx.do(lambda tx=tx: locks.original.unlock(tx.agent, ("x",)))
         if number % 2:
             tx.end()
     assert a.statistics().refused == 0

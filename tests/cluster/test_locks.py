@@ -306,5 +306,5 @@ def test_a_restarted_node_has_forgotten(nodes: Nodes) -> None:
     eventually(lambda: holder.granted(X) == (B,))
     with pytest.raises(locks.LockLost):
         holder.ensure_held()  # until the client was told again
-    assert holder.do(lambda: locks.await_all_locks(holder.agent, timeout=5))
+    assert holder.do(lambda: locks.original.await_all_locks(holder.agent, timeout=5))
     holder.ensure_held()

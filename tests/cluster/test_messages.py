@@ -54,7 +54,7 @@ def test_a_deadlock_through_two_transactions_of_a_client_over_nodes(nodes: Nodes
     def second(client: Tx, lock_id: Any, where: str) -> str:
         agent = client.node.spawn_agent(abort_on_deadlock=True)
         try:
-            locks.lock(agent, lock_id, "write", [where], "all", timeout=LIMIT)
+            locks.original.lock(agent, lock_id, "write", [where], "all", timeout=LIMIT)
         except locks.DeadlockAborted:
             return "aborted"
         agent.end_transaction()

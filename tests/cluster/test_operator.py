@@ -210,7 +210,7 @@ def test_a_name_that_looks_like_a_line_of_the_log(processes: Servers) -> None:
 import sys, threading, locks
 sys.argv[0] = "forger.py"
 def work():
-    tx = locks.begin_transaction([(("forged",), "write")])
+    tx = locks.original.begin_transaction([(("forged",), "write")])
     print("ready", flush=True)
     sys.stdin.readline()
 thread = threading.Thread(name={FORGED!r}, target=work)

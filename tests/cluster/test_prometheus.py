@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -133,21 +133,21 @@ SHORTER = [
 ]
 HOLDER = """
 import sys, locks
-tx = locks.begin_transaction([({wanted}, "write")])
+tx = locks.original.begin_transaction([({wanted}, "write")])
 print("ready", flush=True)
 sys.stdin.readline()
 """
 WAITER = """
 import locks
 print("ready", flush=True)
-locks.begin_transaction([(("a",), "write")])
+locks.original.begin_transaction([(("a",), "write")])
 """
 GIVES_UP = """
 import locks
 print("ready", flush=True)
 while True:
     try:
-        locks.begin_transaction([(("a",), "write")], timeout=0.01)
+        locks.original.begin_transaction([(("a",), "write")], timeout=0.01)
     except locks.LockTimeout:
         pass
 """
@@ -207,8 +207,7 @@ class Site:
         self.targets: list[str] = []
         self._certify = certify
         self.three = Metered(world, NAMES, self.targets)
-        limits = ("--limits", "waits=1")
-        self.other = Metered(world, ["other@127.0.0.1"], self.targets, limits)
+        self.other = Narrow(world, ["other@127.0.0.1"], self.targets)
         tls = certify("soon", "127.0.0.1", days=3)
         options = ["--tls", *map(str, (tls.certificate, tls.key, tls.ca))]
         self.dated = Metered(world, ["dated@127.0.0.1"], self.targets, options)
@@ -297,6 +296,12 @@ class Metered(Servers):
     def options(self, name: str) -> list[str]:
         """Where its metrics are."""
         return [f"--metrics={self._metrics[name]}"]
+
+
+class Narrow(Metered):
+    """The same, where each program may have one wait."""
+
+    settings: ClassVar = {"LOCKS_LIMITS": "waits=1"}
 
 
 PLANTED: dict[str, tuple[str, ...]] = {

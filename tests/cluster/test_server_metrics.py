@@ -27,14 +27,14 @@ sys.stdin.readline()
 """
 HOLDER = """
 import sys, locks
-tx = locks.begin_transaction([(("a",), "write")])
+tx = locks.original.begin_transaction([(("a",), "write")])
 print("ready", flush=True)
 sys.stdin.readline()
 """
 GIVES_UP = """
 import sys, locks
 try:
-    locks.begin_transaction([(("a",), "write")], timeout=0.1)
+    locks.original.begin_transaction([(("a",), "write")], timeout=0.1)
 except locks.LockTimeout:
     print("ready", flush=True)
 sys.stdin.readline()

@@ -132,7 +132,7 @@ class Client:
     def begin(self, objects: list[Any] = [], **options: Any) -> str:  # noqa: B006
         self.told = []
         self.losses = []
-        self.agent, result = locks.begin_transaction(
+        self.agent, result = locks.original.begin_transaction(
             [tuple(each) for each in objects], notify=self.told.append, **options
         )
         self.agent.on_lost = lambda error: self.losses.append(
@@ -141,17 +141,17 @@ class Client:
         return result.status
 
     def lock(self, lock_id: list[Any], mode: str = "write", **options: Any) -> str:
-        return locks.lock(self.agent, lock_id, mode, **options).status  # type: ignore[arg-type]
+        return locks.original.lock(self.agent, lock_id, mode, **options).status  # type: ignore[arg-type]
 
     def granted(self) -> list[list[str]]:
         """On which nodes each of its locks is granted."""
-        return [list(info.granted) for info in locks.lock_info(self.agent)]
+        return [list(info.granted) for info in locks.original.lock_info(self.agent)]
 
     def token(self, lock_id: list[Any], timeout: float = 10) -> int:
-        return locks.fencing_token(self.agent, lock_id, timeout=timeout)
+        return locks.original.fencing_token(self.agent, lock_id, timeout=timeout)
 
     def ensure_held(self, lock_id: list[Any] | None = None) -> None:
-        locks.ensure_held(self.agent, lock_id)
+        locks.original.ensure_held(self.agent, lock_id)
 
     def await_lost(self, timeout: float = 10) -> bool:
         return self.agent.lost.wait(timeout)
@@ -164,13 +164,13 @@ class Client:
         return [[each.kind, each.value] for each in self.told]
 
     def deadlocks(self) -> int:
-        return len(locks.transaction_status(self.agent).deadlocks)
+        return len(locks.original.transaction_status(self.agent).deadlocks)
 
     def unlock(self, lock_id: list[Any]) -> None:
-        locks.unlock(self.agent, lock_id)
+        locks.original.unlock(self.agent, lock_id)
 
     def end(self) -> None:
-        locks.end_transaction(self.agent)
+        locks.original.end_transaction(self.agent)
 
     # --- What programs do besides
 

@@ -23,7 +23,7 @@ class PythonClient:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = _Thread(target=self._run, name=f"client-{next(_numbers)}", daemon=True)
         self._thread.start()
-        self.agent, _ = self.do(locks.begin_transaction, **options).result(5)
+        self.agent, _ = self.do(locks.original.begin_transaction, **options).result(5)
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -45,7 +45,7 @@ class PythonClient:
     def ask(self, lock_id: Any, mode: str, *nodes: str, **options: Any) -> Future[Any]:
         """Ask for a lock; returns at once."""
         options.setdefault("timeout", 15)
-        return self.do(locks.lock, self.agent, lock_id, mode, list(nodes), **options)
+        return self.do(locks.original.lock, self.agent, lock_id, mode, list(nodes), **options)
 
     def lock(self, lock_id: Any, mode: str, *nodes: str, **options: Any) -> locks.values.LockResult:
         """Get a lock."""
@@ -54,7 +54,7 @@ class PythonClient:
 
     def end(self) -> None:
         """End the transaction."""
-        self.do(locks.end_transaction, self.agent).result(5)
+        self.do(locks.original.end_transaction, self.agent).result(5)
         self.die()
 
     def die(self) -> None:

@@ -143,7 +143,7 @@ def test_one_transaction_over_both_kinds_of_servers(
         eventually_queued(erlang, lock_id, server, 2)
     first.end()
     assert asked.result(5).status == "have_all_locks"
-    (info,) = second.do(locks.lock_info, second.agent).result(5)
+    (info,) = second.do(locks.original.lock_info, second.agent).result(5)
     assert set(info.granted) == set(both)
     second.end()
     for server in both:
@@ -163,7 +163,7 @@ def test_majority_of_three_lock_servers_of_both_kinds(
     eventually(lambda: all(queue_at(each, lock_id, each.name) for each in (erlang, other)))
     other.kill()
     eventually(lambda: other.name not in node.alive)
-    mine.do(locks.ensure_held, mine.agent, lock_id).result(5)
+    mine.do(locks.original.ensure_held, mine.agent, lock_id).result(5)
     rival = ErlangClient(erlang, "rival")
     wanted = rival.ask(lock_id, "write", PYTHON, ERLANG)
     eventually_queued(erlang, lock_id, ERLANG, 2)
@@ -231,13 +231,13 @@ def test_the_death_of_an_erlang_node(
     mortal.kill()
     assert mine.agent.lost.wait(5)
     with pytest.raises(locks.LockLost):
-        mine.do(locks.ensure_held, mine.agent, there).result(5)
+        mine.do(locks.original.ensure_held, mine.agent, there).result(5)
     asked.result(5)
     other.end()
     # Another incarnation of it: what was lost is asked for again.
     assert more_erlang(mortal.name).name == mortal.name
-    assert mine.do(locks.await_all_locks, mine.agent, timeout=10).result(12)
-    mine.do(locks.ensure_held, mine.agent, there).result(5)
+    assert mine.do(locks.original.await_all_locks, mine.agent, timeout=10).result(12)
+    mine.do(locks.original.ensure_held, mine.agent, there).result(5)
     mine.end()
 
 

@@ -71,7 +71,7 @@ def careful(worker: worker_pool.Worker, done: dict[str, str]) -> None:
         if worker.take(job):
             if job not in done:
                 done[job] = worker.name
-            locks.end_transaction(worker.agent)
+            locks.original.end_transaction(worker.agent)
 
 
 def hasty(worker: worker_pool.Worker, done: dict[str, str]) -> None:
@@ -79,7 +79,7 @@ def hasty(worker: worker_pool.Worker, done: dict[str, str]) -> None:
     for job in worker_pool.JOBS:
         if worker.take(job):
             is_new = job not in done
-            locks.end_transaction(worker.agent)
+            locks.original.end_transaction(worker.agent)
             if is_new:
                 done[job] = worker.name
 

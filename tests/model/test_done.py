@@ -6,24 +6,20 @@ are complete, as in a restart of each server in turn. Each question to a server 
 as soon as enough have answered, or later. One that sets a mark that it has found may read again; one that works may take note of new
 grants. In all orders: at most one run succeeds, none begins after one has succeeded or was told
 that the work is done, and nobody is told so of work that was not done. Rules that are wrong in one point are caught.
-
-In other worlds, the list of servers changes at any moment: a server is replaced, added or removed, or that is undone. A run uses the list
-that it knew when it began; servers hear of a change, are sealed, and collect marks at any time (`locks.core.rosters`).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
 
 from locks.core import done
-from locks.core.done import NONE, Knowledge, Marks, Recovery
+from locks.core.done import Marks, Recovery
 from locks.core.facts import AskMark, Mark, MarkFact
-from locks.core.rosters import Roster, enough_to_ask
 from locks.model import majority
 from locks.words import AgentId
 from tests.helpers import EXPLORE, SEED
@@ -40,16 +36,13 @@ class Server(NamedTuple):
     holder: int = -1
     since: int = 0  # how many grants there were
     token: int = 0  # of its mark; 0 if there is none
-    knows: Knowledge = Knowledge(0)
-    filed: int = 0  # for which list it knew all marks, by its file
-    sealed: bool = False
+    complete: bool = True
     told: tuple[tuple[str, done.Told], ...] = ()
     before: tuple[tuple[str, int], ...] = ()
     anew: tuple[tuple[str, int], ...] = ()
     kept: int = 0  # the token of the mark in its file; 0 if there is none
 
 
-Names = tuple[str, ...]
 Told = tuple[tuple[str, MarkFact], ...]
 
 
@@ -63,7 +56,6 @@ class Run(NamedTuple):
     told: Told = ()
     had: frozenset[str] = frozenset()
     rounds: int = 0
-    by: int = 0  # the number of the roster by which its lock is
 
 
 class World(NamedTuple):
@@ -80,10 +72,6 @@ class World(NamedTuple):
     wrong: str = ""
     may_restart_anew: bool = False  # also while others are not complete
     files: bool = False  # whether servers keep their marks in files
-    wanted: Names = ()  # the list that somebody wants
-    number: int = 0  # of the roster
-    undone: bool = False  # whether it is the old list again
-    undoes: bool = False  # whether that may be
 
 
 class Rules(NamedTuple):
@@ -95,10 +83,6 @@ class Rules(NamedTuple):
     recovery: type[Recovery] = Recovery
     sets_found: bool = True
     extended: Callable[..., dict[str, int]] = done.extended
-    knowledge: type[Knowledge] = Knowledge
-    waits_for_seal: bool = True
-    asks_new: bool = False  # instead of the old list
-    is_joint: bool = True  # whether it needs a majority of each list, while both are in force
 
 
 OURS = Rules()
@@ -106,46 +90,7 @@ OURS = Rules()
 
 def begin(runs: int, restarts: int, losses: int, deaths: int, new: bool = False) -> World:
     """All servers are complete, or new."""
-    return World(
-        (Server(knows=Knowledge(NONE if new else 0)),) * 3,
-        (Run(),) * runs,
-        restarts,
-        losses,
-        deaths,
-    )
-
-
-ROSTER = Roster(0, 0, 0, 0, NAMES)
-ALL = ("a", "b", "c", "d")
-
-
-@cache
-def roster_of(wanted: Names, number: int, undone: bool) -> Roster:
-    """The roster with this number."""
-    if not number:
-        return ROSTER
-    both = ROSTER.begin(wanted)
-    return both if number == 1 else both.undo() if undone else both.finish(0)
-
-
-def roster(world: World, number: int) -> Roster:
-    """The same, of a world."""
-    return roster_of(world.wanted, number, world.undone)
-
-
-def lists(world: World, rules: Rules, number: int) -> done.Lists:
-    """The servers of a lock by a roster."""
-    now = roster(world, number)
-    if not now.is_changing:
-        return (now.servers,)
-    return (now.servers, now.wanted) if rules.is_joint else (now.places,)
-
-
-def changing(world: World, wanted: Names, files: bool = True, undoes: bool = False) -> World:
-    """The list of servers may change."""
-    new = Server(knows=Knowledge(aim=NONE, is_early=True), filed=NONE)
-    servers = (*world.servers, new)
-    return world._replace(servers=servers, wanted=wanted, files=files, undoes=undoes)
+    return World((Server(complete=not new),) * 3, (Run(),) * runs, restarts, losses, deaths)
 
 
 def late(runs: int, restarts: int, losses: int, deaths: int) -> World:
@@ -173,8 +118,7 @@ def ask(
     server = world.servers[at]
     own = server.since if server.holder == run else 0
     kept = server.kept if world.files else -1
-    complete = server.knows.is_complete
-    fact, token = answer(rules.marks, server.token, kept, own, complete, value, since)
+    fact, token = answer(rules.marks, server.token, kept, own, server.complete, value, since)
     return changed(world, at, server._replace(token=token)), fact
 
 
@@ -207,22 +151,15 @@ def nexts(world: World, rules: Rules) -> Iterator[World]:
     """What can happen next."""
     for at, server in enumerate(world.servers):
         yield from of_server(world, rules, at, server)
-    if world.wanted:
-        yield from of_change(world, rules)
     for at, run in enumerate(world.runs):
         yield from of_run(world, rules, at, run)
 
 
 def of_server(world: World, rules: Rules, at: int, server: Server) -> Iterator[World]:
     """Grants, lost grants, restarts, and recovery."""
-    number = server.knows.number
-    now = roster(world, number)
-    least = now.number if server.sealed else now.base
     if server.holder < 0:
         for index, run in enumerate(world.runs):
-            places = roster(world, run.by).places
-            serves = least <= run.by <= number and ALL[at] in places
-            if serves and run.phase in ("reads", "works", "sets"):
+            if run.phase in ("reads", "works", "sets"):
                 yield changed(world, at, server._replace(holder=index, since=server.since + 1))
     else:
         dropped = changed(world, at, server._replace(holder=-1))
@@ -230,95 +167,40 @@ def of_server(world: World, rules: Rules, at: int, server: Server) -> Iterator[W
             yield dropped
         elif world.losses:
             yield dropped._replace(losses=world.losses - 1)
-    others = [
-        each
-        for index, each in enumerate(world.servers)
-        if index != at and ALL[index] in now.servers
-    ]
-    again = Server(server.started + 1, since=server.since, sealed=server.sealed)
+    others = [each for index, each in enumerate(world.servers) if index != at]
     if world.files:
-        if (server.kept, server.filed) != (server.token, server.knows.listed):
-            kept = server._replace(kept=server.token, filed=server.knows.listed)
-            yield changed(world, at, kept)
+        if server.kept != server.token:
+            yield changed(world, at, server._replace(kept=server.token))
         if world.restarts:
-            again = again._replace(token=server.kept, kept=server.kept, filed=server.filed)
-            knows = rules.knowledge(server.filed).moved(ALL[at], now)
-            again = again._replace(knows=knows)
+            again = Server(server.started + 1, since=server.since, complete=server.complete)
+            again = again._replace(token=server.kept, kept=server.kept)
             yield changed(world._replace(restarts=world.restarts - 1), at, again)
-    elif world.restarts and (
-        world.may_restart_anew or all(each.knows.is_complete for each in others)
-    ):
-        again = again._replace(knows=rules.knowledge(NONE).moved(ALL[at], now), filed=NONE)
-        yield changed(world._replace(restarts=world.restarts - 1), at, again)
-    if not server.knows.has_reached:
+    elif world.restarts and (world.may_restart_anew or all(each.complete for each in others)):
+        new = Server(server.started + 1, since=server.since, complete=False)
+        yield changed(world._replace(restarts=world.restarts - 1), at, new)
+    if not server.complete:
         told = dict(server.told)
-        names = now.then if rules.asks_new else now.servers
-        for other, name in enumerate(ALL[: len(world.servers)]):
-            if other != at and name in names and name not in told:
+        for other, name in enumerate(NAMES):
+            if other != at and name not in told:
                 there = world.servers[other]
                 mine = max(server.token, there.token)
-                suffices = max(0, there.knows.listed) >= server.knows.tellers
-                complete = there.knows.is_complete and suffices
-                tells = done.Told(there.started, complete, there.anew)
+                tells = done.Told(there.started, there.complete, there.anew)
                 heard = (*server.told, (name, tells))
                 yield changed(world, at, server._replace(token=mine, told=tuple(sorted(heard))))
-        over = recovered(rules.recovery, ALL[at], server, names, now.is_changing)
-        if over.knows.has_reached or len(told) == len({*names} - {ALL[at]}):
-            yield changed(world, at, over)
+        if told:
+            over = recovered(rules.recovery, NAMES[at], server)
+            if over.complete or len(told) == len(NAMES) - 1:
+                yield changed(world, at, over)
 
 
 @cache
-def recovered(
-    kind: type[Recovery], name: str, server: Server, names: Names, collects: bool
-) -> Server:
+def recovered(kind: type[Recovery], name: str, server: Server) -> Server:
     """A server after a round of its recovery."""
-    knows = collects and server.knows.is_complete
-    recovery = kind(name, server.started, names, 0, collects, knows)
+    recovery = kind(name, server.started, NAMES)
     recovery._incomplete = dict(server.before)
     recovery.round_over(dict(server.told))
     before = () if recovery.complete else tuple(sorted(recovery._incomplete.items()))
-    now = server.knows.reached() if recovery.complete else server.knows
-    return server._replace(knows=now, told=(), before=before, anew=recovery.anew)
-
-
-def of_change(world: World, rules: Rules) -> Iterator[World]:
-    """What whoever changes the list does, and what servers hear of it."""
-    number, now = world.number, roster(world, world.number)
-    if not number:
-        yield world._replace(number=1)
-    elif number == 1:
-        if world.undoes:
-            yield world._replace(number=2, undone=True)
-        known = [
-            (each.filed if world.files else each.knows.listed) == 2
-            for each, name in zip(world.servers, ALL, strict=True)
-            if name in now.wanted
-        ]
-        if sum(known) >= enough_to_ask(len(now.wanted), 0):
-            yield world._replace(number=2)
-    sealed = sum(each.sealed for each in world.servers) >= majority(len(NAMES))
-    for at, server in enumerate(world.servers):
-        there = server.knows.number
-        is_free = server.holder < 0 or world.runs[server.holder].by == there
-        if there < number:
-            knows = rules.knowledge(*server.knows).moved(ALL[at], now)
-            if ALL[at] not in now.places:
-                knows = server.knows._replace(number=number)
-            after = server._replace(knows=knows, told=(), before=(), sealed=False)
-            if server.holder >= 0 and world.runs[server.holder].by < now.base:
-                after = after._replace(holder=-1)
-            yield changed(world, at, after)
-        elif there == 1:
-            if ALL[at] in now.servers and is_free and not server.sealed:
-                yield changed(world, at, server._replace(sealed=True))
-            collects = server.knows.collects()
-            may = (sealed or not rules.waits_for_seal) and ALL[at] in now.wanted
-            if may and server.knows not in (collects, collects.reached()):
-                yield changed(world, at, server._replace(knows=collects, told=()))
-    for index, run in enumerate(world.runs):
-        holds = any(each.holder == index for each in world.servers)
-        if run.by < number and not holds and not run.grants and not run.told:
-            yield went(world, index, run._replace(by=number))
+    return server._replace(complete=recovery.complete, told=(), before=before, anew=recovery.anew)
 
 
 def of_run(world: World, rules: Rules, at: int, run: Run) -> Iterator[World]:
@@ -328,41 +210,37 @@ def of_run(world: World, rules: Rules, at: int, run: Run) -> Iterator[World]:
     if world.deaths:
         yield went(world, at, Run("dead"), deaths=world.deaths - 1)
     told = dict(run.told)
-    by, mine = run.by, lists(world, rules, run.by)
-    names = sorted({name for each in mine for name in each})
     if run.phase == "reads":
-        for index, name in at_of(names):
+        for index, name in enumerate(NAMES):
             if name not in told and world.servers[index].holder == at:
                 after, fact = ask(world, rules, at, index, 0, 0)
                 yield went(after, at, run._replace(told=tuple(sorted([*run.told, (name, fact)]))))
-        found = rules.read(mine, told, NAMES)
+        found = rules.read(NAMES, told)
         if found is None:
             return
         grants = tuple(sorted(found.grants.items()))
         if found.mark is None:
             token = world.begun + 1
-            holds = [
-                name for name, since in grants if world.servers[ALL.index(name)][1:3] == (at, since)
-            ]
-            wrong = ""
-            if world.done and done.are_enough(mine, holds):
-                wrong = "a run that holds the lock begins, although the work is done"
-            yield went(
-                world, at, Run("works", token, token, grants, by=by), begun=token, wrong=wrong
+            holds = sum(
+                world.servers[NAMES.index(name)][1:3] == (at, since) for name, since in grants
             )
+            wrong = ""
+            if world.done and holds >= majority(len(NAMES)):
+                wrong = "a run that holds the lock begins, although the work is done"
+            yield went(world, at, Run("works", token, token, grants), begun=token, wrong=wrong)
         elif rules.sets_found:
-            yield went(world, at, Run("sets", 0, found.mark.token, grants, by=by))
+            yield went(world, at, Run("sets", 0, found.mark.token, grants))
         else:
             yield succeeded(world, at, found.mark.token)
     elif run.phase == "works":
-        facts = {name: ask(world, rules, at, each, 0, 0)[1] for each, name in at_of(names)}
-        grants = tuple(sorted(rules.extended(mine, dict(run.grants), facts, facts).items()))
+        facts = {name: ask(world, rules, at, each, 0, 0)[1] for each, name in enumerate(NAMES)}
+        grants = tuple(sorted(rules.extended(NAMES, dict(run.grants), facts, facts).items()))
         if grants != run.grants:
             yield went(world, at, run._replace(grants=grants))
         yield went(world, at, run._replace(phase="sets"), worked=world.worked | {run.token})
     else:
         grants_of = dict(run.grants)
-        for index, name in at_of(names):
+        for index, name in enumerate(NAMES):
             if name in grants_of and name not in told:
                 after, fact = ask(world, rules, at, index, run.value, grants_of[name])
                 if fact.since == grants_of[name] and fact.mark is None:
@@ -370,19 +248,14 @@ def of_run(world: World, rules: Rules, at: int, run: Run) -> Iterator[World]:
                     continue
                 yield went(after, at, run._replace(told=tuple(sorted([*run.told, (name, fact)]))))
         if told:
-            is_set, had = rules.are_set(mine, grants_of, run.had, told)
+            is_set, had = rules.are_set(NAMES, grants_of, run.had, told)
             if is_set:
                 yield succeeded(world, at, run.value)
             elif run.rounds < 2:
                 again = run._replace(told=(), had=frozenset(had), rounds=run.rounds + 1)
                 yield went(world, at, again)
             if not is_set and not run.token:  # its grants may be over
-                yield went(world, at, Run(by=by))
-
-
-def at_of(names: Sequence[str]) -> list[tuple[int, str]]:
-    """Servers, and at which places of the world they are."""
-    return [(ALL.index(name), name) for name in names]
+                yield went(world, at, Run())
 
 
 def succeeded(world: World, at: int, value: int) -> World:
@@ -412,21 +285,10 @@ def explore(world: World, rules: Rules = OURS) -> tuple[str, int, bool]:
     return "", len(seen), can_be_done
 
 
-def anywhere(world: World) -> bool:
-    """Any world."""
-    return True
-
-
-def walk(
-    world: World,
-    rules: Rules,
-    rng: random.Random,
-    most: int = 400,
-    through: Callable[[World], bool] = anywhere,
-) -> World:
-    """Go one way through such worlds, to its end or to what is wrong."""
+def walk(world: World, rules: Rules, rng: random.Random, most: int = 400) -> World:
+    """Go one way through the worlds, to its end or to what is wrong."""
     for _ in range(most):
-        after = [each for each in nexts(world, rules) if each.wrong or through(each)]
+        after = list(nexts(world, rules))
         if world.wrong or not after:
             break
         world = rng.choice(after)
@@ -498,25 +360,6 @@ def test_no_second_success_in_random_worlds() -> None:
     assert done_in > worlds // 10
 
 
-REPLACED, MORE_SERVERS, LESS = ("b", "c", "d"), ("a", "b", "c", "d"), ("b", "c")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("wanted", [REPLACED, MORE_SERVERS, LESS], ids="".join)
-@pytest.mark.parametrize("files", [True, False], ids=["files", "memory"])
-def test_no_second_success_while_the_list_changes(wanted: Names, files: bool) -> None:
-    """A server is replaced, added or removed at any moment, or that is undone, while runs die, and servers restart: the same."""
-    rng = random.Random(SEED)
-    reached = 0
-    for number in range(3_000 if EXPLORE else 60):
-        first = [late(3, 2, 2, 1), begin(3, 2, 2, 1), over(3, 2)][number % 3]
-        undoes = number % 4 == 3
-        world = walk(changing(first, wanted, files, undoes), OURS, rng, most=900)
-        assert world.wrong == ""
-        reached += world.number == 2
-    assert reached > 10
-
-
 class AcceptsAlways(Marks):
     """A server that accepts a mark from a run that has lost the lock."""
 
@@ -538,12 +381,9 @@ class AfterOne(Recovery):
         self.complete |= any(each.complete for each in told.values())
 
 
-def read_incomplete(
-    lists: Any, told: Mapping[str, MarkFact], present: Names
-) -> done.Reading | None:
+def read_incomplete(servers: Any, told: Mapping[str, MarkFact]) -> done.Reading | None:
     """Count servers that have forgotten."""
-    forgiven = {name: fact._replace(complete=True) for name, fact in told.items()}
-    return done.read(lists, forgiven, present)
+    return done.read(servers, {name: fact._replace(complete=True) for name, fact in told.items()})
 
 
 def set_at_once(servers: Any, grants: Any, had: Any, told: Any) -> tuple[bool, set[str]]:
@@ -560,101 +400,12 @@ def set_without_lock(servers: Any, grants: Any, had: Any, told: Any) -> tuple[bo
 
 def set_by_one(servers: Any, grants: Any, had: Any, told: Any) -> tuple[bool, set[str]]:
     """Do without a majority."""
-    return done.are_set((servers[0][:1],), grants, had, told)
+    return done.are_set(servers[:1], grants, had, told)
 
 
 def extended_anyhow(servers: Any, grants: Any, first: Any, second: Any) -> dict[str, int]:
     """Take note of grants although most of the earlier ones are over."""
     return {**grants, **{name: fact.since for name, fact in second.items() if fact.since}}
-
-
-class CountsAtOnce(Knowledge):
-    """Servers of a new list that count as soon as they hear of it."""
-
-    def moved(self, name: str, roster: Roster) -> Knowledge:
-        knows = super().moved(name, roster).collects().reached()
-        return CountsAtOnce(*knows._replace(is_early=True))
-
-
-class CountsIfItWasThere(Knowledge):
-    """Servers that were there before the new list and count as soon as they hear of it."""
-
-    def moved(self, name: str, roster: Roster) -> Knowledge:
-        knows = super().moved(name, roster)
-        if name in NAMES:
-            knows = knows._replace(listed=max(knows.listed, knows.least))
-        return CountsIfItWasThere(*knows)
-
-
-def meanwhile(world: World, rules: Rules, by: int = 0) -> World:
-    """Both lists are in force; the first run's lock is by this roster, and the other run comes when the new list is in force."""
-    both = roster(world, 1)
-    knows = [
-        rules.knowledge(*each.knows).moved(name, both)
-        for each, name in zip(world.servers, ALL, strict=True)
-    ]
-    servers = [e._replace(knows=k) for e, k in zip(world.servers, knows, strict=True)]
-    runs = (world.runs[0]._replace(by=by), Run(by=2))
-    return world._replace(number=1, servers=tuple(servers), runs=runs)
-
-
-def c_has_none(world: World) -> bool:
-    """The server c has no mark, and none restarts before the work is done."""
-    return not world.servers[2].token and bool(world.done or world.restarts)
-
-
-def comes_late(world: World) -> bool:
-    """The new list is decided after the work is done, and c and d have no mark."""
-    tokens = [each.token for each in world.servers[2:]]
-    ready = world.number == 1 or world.done > 0
-    return ready and not any(tokens) and "b" not in dict(world.runs[1].told)
-
-
-MOVED = {
-    "a new server counts at once": (
-        Rules(knowledge=CountsAtOnce),
-        changing(over(2, 0), REPLACED),
-        0,
-        anywhere,
-    ),
-    "a server that stays counts at once": (
-        Rules(knowledge=CountsIfItWasThere),
-        changing(over(2, 1), LESS, files=False),
-        0,
-        anywhere,
-    ),
-    "servers of the new list are asked": (
-        Rules(asks_new=True),
-        changing(over(2, 1), LESS, files=False),
-        0,
-        anywhere,
-    ),
-    "marks are collected before the seal": (
-        Rules(waits_for_seal=False),
-        changing(late(2, 0, 0, 0), REPLACED, files=False),
-        0,
-        comes_late,
-    ),
-    "a majority of both lists together": (
-        Rules(is_joint=False),
-        changing(late(2, 1, 0, 0), LESS, files=False),
-        1,
-        c_has_none,
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MOVED)
-def test_wrong_rules_of_a_change_are_caught(name: str) -> None:
-    """Each of them leads to a second run, on a way that is chosen for it; the rules of the product don't."""
-    rules, first, by, through = MOVED[name]
-    for each in (rules, OURS):
-        rng, start = random.Random(SEED), meanwhile(first, each, by)
-        ends = (
-            walk(start, each, rng, 200, through).wrong for _ in range(400 if each is rules else 40)
-        )
-        assert any(ends) is (each is rules)
 
 
 LARGE = ("a mark that is asked for only once", "a mark that is not kept")
@@ -696,7 +447,7 @@ def test_servers_become_complete() -> None:
         if each not in ways:
             ways[each] = list(nexts(each, OURS))
             todo += ways[each]
-    good = {each for each in ways if all(server.knows.is_complete for server in each.servers)}
+    good = {each for each in ways if all(server.complete for server in each.servers)}
     before: dict[World, list[World]] = {}
     for each, after in ways.items():
         for one in after:

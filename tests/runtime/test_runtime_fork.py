@@ -100,7 +100,7 @@ def work(number):
 
 def short_lives():
     while not stop:
-        thread = threading.Thread(target=lambda: locks.begin_transaction([(("s",), "write")]))
+        thread = threading.Thread(target=lambda: locks.original.begin_transaction([(("s",), "write")]))
         with no_thread_ends:
             thread.start()
             thread.join()
@@ -275,7 +275,7 @@ def test_who_waits_in_the_child_is_told(run_script: Callable[..., str]) -> None:
         import gevent, os, locks
         from tests.helpers import eventually
 
-        held, _ = locks.begin_transaction([(("a",), "write")])
+        held, _ = locks.original.begin_transaction([(("a",), "write")])
 
         def wait():
             try:
@@ -291,7 +291,7 @@ def test_who_waits_in_the_child_is_told(run_script: Callable[..., str]) -> None:
             waiting.join(30)
             os._exit(0)
         os.waitpid(child, 0)
-        locks.end_transaction(held)
+        locks.original.end_transaction(held)
         waiting.join()
     """
     assert run_script(script) == "it belongs to the parent process; begin a new one here\n"

@@ -57,7 +57,7 @@ def test_at_random_moments(run_script: Callable[..., str], prelude: str) -> None
                 with locks.transaction() as tx:
                     tx.lock(("a", number % 3))
                     gevent.sleep(0)
-                short = gevent.spawn(lambda: locks.begin_transaction([(("s", number % 2), "write")]))
+                short = gevent.spawn(lambda: locks.original.begin_transaction([(("s", number % 2), "write")]))
                 short.join()
                 gevent.sleep(0)
 

@@ -185,14 +185,14 @@ def test_a_watcher_that_waits_for_a_lock_holds_up_nothing() -> None:
     seen = threading.Event()
     locks.watch(("other",), watcher=lambda view: seen.set() if view.holders else None)
     told, gone = threading.Event(), threading.Event()
-    agent = locks.spawn_agent(
+    agent = locks.original.spawn_agent(
         notify=lambda news: told.set() if news.kind == "have_all_locks" else None
     )
     locks.actors.monitor(agent, lambda _: gone.set())
-    locks.lock(agent, ("other",))
+    locks.original.lock(agent, ("other",))
     assert seen.wait(LIMIT)
     assert told.wait(LIMIT)
-    locks.end_transaction(agent)
+    locks.original.end_transaction(agent)
     assert gone.wait(LIMIT)
 
     held.release()

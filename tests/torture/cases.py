@@ -84,15 +84,15 @@ BOTH = ("threads", "greenlets")
 
 
 def _spawn(stage: Stage) -> None:
-    stage.begun = locks.spawn_agent()
+    stage.begun = locks.original.spawn_agent()
 
 
 def _begin_with_one(stage: Stage) -> None:
-    stage.begun = locks.begin_transaction([(A, "write")])[0]
+    stage.begun = locks.original.begin_transaction([(A, "write")])[0]
 
 
 def _begin_with(stage: Stage) -> None:
-    stage.begun = locks.begin_transaction([(A, "write"), (B, "read")])[0]
+    stage.begun = locks.original.begin_transaction([(A, "write"), (B, "read")])[0]
 
 
 def _block(stage: Stage) -> None:
@@ -168,13 +168,13 @@ def _survivor(stage: Stage) -> None:
 
 
 def _ask(name: str, mode: str = "write", timeout: float | None = None) -> Callable[[Stage], object]:
-    return lambda stage: locks.lock(stage.agents[0], name_id(name), mode, timeout=timeout)  # type: ignore[arg-type]
+    return lambda stage: locks.original.lock(stage.agents[0], name_id(name), mode, timeout=timeout)  # type: ignore[arg-type]
 
 
 def _lock_all(stage: Stage) -> None:
     wanted = [(name_id(name), "write") for name in "ac"]
-    locks.lock_objects(stage.agents[0], wanted)
-    locks.await_all_locks(stage.agents[0])
+    locks.original.lock_objects(stage.agents[0], wanted)
+    locks.original.await_all_locks(stage.agents[0])
 
 
 # --- Lock ---------------------------------------------------------------------------------------
@@ -349,10 +349,10 @@ def _let_rlock_go(stage: Stage) -> None:
 
 def _look(stage: Stage) -> None:
     agent = stage.agents[0]
-    locks.ensure_held(agent, A)
-    locks.fencing_token(agent, A)
-    locks.lock_info(agent)
-    locks.transaction_status(agent)
+    locks.original.ensure_held(agent, A)
+    locks.original.fencing_token(agent, A)
+    locks.original.lock_info(agent)
+    locks.original.transaction_status(agent)
     locks.holders(A)
     locks.statistics()
 
@@ -382,7 +382,7 @@ def _mortal(stage: Stage) -> None:
             return message()
 
     ref = stage.keep["actor"] = Mortal.start()
-    agent = ref.ask(lambda: locks.begin_transaction([(A, "write")])[0])
+    agent = ref.ask(lambda: locks.original.begin_transaction([(A, "write")])[0])
     stage.keep["agent"] = agent
     stage.names[agent.machine.client] = "other"
 
@@ -494,14 +494,14 @@ CASES: dict[str, Case] = {
     ),
     "unlock by a light agent": Case(
         lambda s: s.begin("a"),
-        lambda s: locks.unlock(s.agents[0], A),
+        lambda s: locks.original.unlock(s.agents[0], A),
         NOTHING,
         mine("a"),
         NOTHING,
     ),
     "end of a light agent": Case(
         lambda s: s.begin("a"),
-        lambda s: locks.end_transaction(s.agents[0]),
+        lambda s: locks.original.end_transaction(s.agents[0]),
         NOTHING,
         mine("a"),
         NOTHING,
@@ -536,14 +536,14 @@ CASES: dict[str, Case] = {
     "upgrade that waits": Case(_two_readers, _ask("a"), mine("a"), mine("a", mode="read")),
     "unlock, another waits": Case(
         _waited_for,
-        lambda s: locks.unlock(s.agents[0], A),
+        lambda s: locks.original.unlock(s.agents[0], A),
         mine("b") | theirs("a"),
         mine("a", "b"),
         mine("b") | theirs("a"),
     ),
     "end, another waits": Case(
         _waited_for,
-        lambda s: locks.end_transaction(s.agents[0]),
+        lambda s: locks.original.end_transaction(s.agents[0]),
         theirs("a"),
         mine("a", "b"),
         theirs("a"),

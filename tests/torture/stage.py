@@ -73,10 +73,10 @@ class Stage:
 
     def begin(self, *ids: str, mode: str = "write", **options: Any) -> locks.actors.Agent:
         """A transaction of the client under test, that holds some ids."""
-        agent = locks.spawn_agent(**options)
+        agent = locks.original.spawn_agent(**options)
         self.agents.append(agent)
         for name in ids:
-            locks.lock(agent, name_id(name), mode, timeout=LIMIT)  # type: ignore[arg-type]
+            locks.original.lock(agent, name_id(name), mode, timeout=LIMIT)  # type: ignore[arg-type]
         return agent
 
     def other(self, *ids: str, name: str = "other", mode: str = "write", **options: Any) -> Client:
@@ -163,7 +163,7 @@ class Stage:
         finish()
         for agent in self.agents:
             if agent.is_alive():
-                locks.end_transaction(agent)
+                locks.original.end_transaction(agent)
         for answer, expected in self._waits:
             self._collect(answer, expected)
         for client in self._others.values():

@@ -165,7 +165,7 @@ def collector(storm: Storm) -> None:
 
         def __del__(self) -> None:
             try:
-                locks.end_transaction(self.agent)
+                locks.original.end_transaction(self.agent)
                 with locks.transaction(timeout=0) as tx:
                     tx.lock(("t", "finaliser"))
             except REFUSED:
@@ -182,7 +182,7 @@ def collector(storm: Storm) -> None:
             keeper = Keeper(rows(rng))
             with contextlib.suppress(locks.LockTimeout, locks.DeadlockAborted):
                 next(keeper.rows)
-            Finaliser(locks.spawn_agent())
+            Finaliser(locks.original.spawn_agent())
             del keeper
             step(rng, storm.book)
 
@@ -209,9 +209,9 @@ def handlers(storm: Storm) -> None:
     def handle(signum: int, frame: object) -> None:
         try:
             if kept:
-                locks.end_transaction(kept.pop())
+                locks.original.end_transaction(kept.pop())
             elif rng.random() < 0.5:
-                kept.append(locks.spawn_agent())
+                kept.append(locks.original.spawn_agent())
             with locks.transaction(timeout=0) as tx:
                 tx.lock(("t", "handler"))
             locks.holders(("t",))
@@ -223,7 +223,7 @@ def handlers(storm: Storm) -> None:
     storm.work()
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     while kept:
-        locks.end_transaction(kept.pop())
+        locks.original.end_transaction(kept.pop())
 
 
 def hooks(storm: Storm) -> None:

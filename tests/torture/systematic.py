@@ -209,9 +209,9 @@ def _viewing(case: Case, stage: Stage, at: int) -> Disturbed:
 
 
 def _releasing(case: Case, stage: Stage, at: int) -> Disturbed:
-    agent = locks.spawn_agent()
-    locks.lock(agent, name_id("elsewhere"), timeout=1)
-    done = _at_instruction(case, stage, at, lambda: locks.end_transaction(agent))
+    agent = locks.original.spawn_agent()
+    locks.original.lock(agent, name_id("elsewhere"), timeout=1)
+    done = _at_instruction(case, stage, at, lambda: locks.original.end_transaction(agent))
     problems = _unexpected(case, done)
     # Another client's thread may have the turn: then it does it, a moment later.
     if done.struck and not _within_a_second(lambda: not agent.is_alive()):

@@ -26,7 +26,7 @@ def node() -> Iterator[Node]:
     """A node with one transaction that holds something."""
     threading.current_thread().__dict__.pop("_locks_watch", None)  # of tests before
     node = locks.start()
-    locks.begin_transaction([(A, "write"), (B, "read")])
+    locks.original.begin_transaction([(A, "write"), (B, "read")])
     yield node
     while node.turn.is_here():
         node.turn._lock.release()
@@ -51,7 +51,7 @@ def _forget_record(node: Node) -> None:
 def _deadlock(node: Node) -> None:
     """Two that wait for each other, and nobody looks."""
     machine = node.server.machine
-    other = locks.spawn_agent()
+    other = locks.original.spawn_agent()
     machine.table.request(other.id, "other", ("t", "c"), "write")
     machine.table.request(other.id, "other", A, "write")
     machine.table.request(_first(node).id, "me", ("t", "c"), "write")
@@ -93,7 +93,7 @@ BREAKS: dict[str, tuple[Callable[[Node], object], str]] = {
     "an agent that has ended": (lambda node: _agent(node).ended(), "registers"),
     "a client without its agent": (lambda node: node.clients.clear(), "registers"),
     "a holder that is none": (
-        lambda node: node.holders.__setitem__(_agent(node).client, locks.spawn_agent()),
+        lambda node: node.holders.__setitem__(_agent(node).client, locks.original.spawn_agent()),
         "registers",
     ),
     "nobody watches": (_watch_nobody, "registers"),
@@ -139,7 +139,7 @@ def test_the_ledger_of_holders_is_compared() -> None:
         stage.expect("call", {("me", "b"): "write"}, {})
         assert "held is me write a, not me write b or nothing" in stage.problems[0]
         stage.problems.clear()
-        locks.spawn_agent()
+        locks.original.spawn_agent()
         stage.expect("call", {("me", "a"): "write"})
         assert "1 transactions that nobody knows of" in stage.problems[0]
     finally:
@@ -180,8 +180,8 @@ def test_the_book_notices_two_holders() -> None:
     locks.start()
     try:
         book = Book()
-        one, _ = locks.begin_transaction([(A, "write")])
-        two, _ = locks.begin_transaction([(B, "write")])
+        one, _ = locks.original.begin_transaction([(A, "write")])
+        two, _ = locks.original.begin_transaction([(B, "write")])
         book.enter(A, "write", one)
         book.enter(B, "write", two)
         assert book.violations == []

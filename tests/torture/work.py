@@ -120,16 +120,16 @@ def _all_at_once(rng: random.Random, book: Book) -> None:
 
 
 def _functions(rng: random.Random, book: Book) -> None:
-    agent, _ = locks.begin_transaction(abort_on_deadlock=True)
+    agent, _ = locks.original.begin_transaction(abort_on_deadlock=True)
     try:
         lock_id, mode = random_id(rng), random_mode(rng)
-        locks.lock(agent, lock_id, mode, timeout=rng.choice(TRIES))
+        locks.original.lock(agent, lock_id, mode, timeout=rng.choice(TRIES))
         inside = [book.enter(lock_id, mode, agent)]
         book.leave(inside)
-        locks.unlock(agent, lock_id)
+        locks.original.unlock(agent, lock_id)
     finally:
         if agent.is_alive():
-            locks.end_transaction(agent)
+            locks.original.end_transaction(agent)
 
 
 def _upgrade(rng: random.Random, book: Book) -> None:

@@ -7,14 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from locks.core.done import (
-    MOST_MARKS,
-    Marks,
-    Recovery,
-    Told,
-    moved,
-    read,
-)
+from locks.core.done import MOST_MARKS, Marks, Recovery, Told, moved, read
 from locks.core.facts import AskMark, Mark, MarkFact
 from locks.model import majority
 from locks.words import AgentId
@@ -22,7 +15,6 @@ from tests.helpers import SEED
 
 ME = AgentId(1 << 40, "x@x", 0)
 NAMES = ("a", "b", "c")
-LISTS = (NAMES,)
 
 
 def mark(key: int, token: int = 1, until: int = 100) -> Mark:
@@ -100,11 +92,11 @@ def fact(since: int = 1, token: int = 0, had: bool = False, complete: bool = Tru
 
 def test_what_a_majority_of_answers_means() -> None:
     """Only servers that grant the lock, are complete, and share their marks with the same servers count."""
-    assert read(LISTS, {"a": fact()}) is None
+    assert read(NAMES, {"a": fact()}) is None
     for bad in (fact(since=0), fact(complete=False), fact()._replace(servers=("a",))):
-        assert read(LISTS, {"a": fact(), "b": bad}) is None
-        assert read(LISTS, {"a": fact(), "b": bad, "c": fact(4)}) == ({"a": 1, "c": 4}, None)
-    found = read(LISTS, {"a": fact(token=2), "b": fact(token=3), "c": fact()})
+        assert read(NAMES, {"a": fact(), "b": bad}) is None
+        assert read(NAMES, {"a": fact(), "b": bad, "c": fact(4)}) == ({"a": 1, "c": 4}, None)
+    found = read(NAMES, {"a": fact(token=2), "b": fact(token=3), "c": fact()})
     assert found is not None
     assert found.mark == mark(1, 3)
 

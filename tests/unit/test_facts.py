@@ -418,12 +418,12 @@ def program() -> Iterator[None]:
 @pytest.mark.usefixtures("program")
 def test_a_transaction_is_ended_from_outside() -> None:
     """Its lock is free, its client is told at its next call by whom and why, and `tx.lost` is open."""
-    agent, _ = locks.begin_transaction([(("broken", 1), "write")])
+    agent, _ = locks.original.begin_transaction([(("broken", 1), "write")])
     locks.facts.break_transaction(agent, reason="it sleeps", by="an operator")
     assert agent.lost.is_open
     assert not locks.holders(("broken",))
     with pytest.raises(locks.errors.TransactionBroken) as caught:
-        locks.lock(agent, ("broken", 2))
+        locks.original.lock(agent, ("broken", 2))
     assert (caught.value.reason, caught.value.by) == ("it sleeps", "an operator")
     assert caught.value.agent == agent.id
     with pytest.raises(locks.errors.NodeNotRunning, match="had already ended"):

@@ -548,11 +548,6 @@ class AgentMachine:
         """Whether exactly this id was requested."""
         return lock_id in self._ledger.requests
 
-    def nodes_of(self, lock_id: LockId) -> tuple[str, ...]:
-        """The nodes on which exactly this id was requested; none if it was not."""
-        request = self._ledger.requests.get(lock_id)
-        return () if request is None else tuple(request.node_requests)
-
     def is_answered(self, wait: Hashable) -> bool:
         """Whether all lock servers but silent ones have answered the requests of a wait."""
         upto = self._waits.upto(wait)

@@ -142,7 +142,7 @@ class LocksDriver(
 
     def _begin(self, *wanted: tuple[LockId, locks.values.Mode]) -> locks.actors.Agent:
         """Lock something for as long as the coordinator runs; locks again when lost lock servers are back."""
-        agent, _ = locks.begin_transaction(
+        agent, _ = locks.original.begin_transaction(
             wanted, client=self._owner, timeout=self._timeout, await_nodes=True
         )
         return agent
@@ -267,8 +267,8 @@ class LocksDriver(
                 ids = partial(self._ids(group).capabilities, self._member_id)
                 # The new lock first, so that it is always a member.
                 new = ids(known.number + 1, said)
-                locks.lock(own, new, timeout=self._timeout)
-                locks.unlock(own, ids(known.number, known.capabilities))
+                locks.original.lock(own, new, timeout=self._timeout)
+                locks.original.unlock(own, ids(known.number, known.capabilities))
 
         return self._soon(update, _bytes(group_id))
 
@@ -329,7 +329,7 @@ class LocksDriver(
             ids = self._ids(group)
             with in_words_of_tooz():
                 try:
-                    self._leads[group], _ = locks.begin_transaction(
+                    self._leads[group], _ = locks.original.begin_transaction(
                         [(ids.leader, "write"), (ids.leader_is(self._member_id), "read")],
                         client=self._owner,
                         timeout=0,

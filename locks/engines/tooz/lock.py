@@ -95,7 +95,7 @@ class Lock(locking.Lock):
             # A separate client: two acquires exclude each other, in any thread.
             owner = locks.Owner(self._member, tied_to=self._coordinator())
             try:
-                agent, _ = locks.begin_transaction(
+                agent, _ = locks.original.begin_transaction(
                     [wanted], client=owner, timeout=timeout if blocking else 0
                 )
                 self._held.append((agent, owner))

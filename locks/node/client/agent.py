@@ -88,7 +88,7 @@ ANSWERED_WITHIN = (
 class Agent(InlineActor, metaclass=Shown):
     """A transaction's agent.
 
-    `locks.begin_transaction` and `locks.spawn_agent` make them. An agent is a Pykka actor
+    `locks.original.begin_transaction` and `locks.original.spawn_agent` make them. An agent is a Pykka actor
     reference: it can be monitored, and it stops when it is stopped.
 
     Attributes:
@@ -418,7 +418,7 @@ class Agent(InlineActor, metaclass=Shown):
             lock_id = objects[0][0]
             if call.acquisition or self.acquisitions is not None or machine.asks_for(lock_id):
                 self._check_first(lock_id, call.acquisition)
-        if machine.asks_alone(objects) and self.node.moved is None:
+        if machine.asks_alone(objects):
             lock_id, mode, _, _ = objects[0]
             told = self.node.request(self.id, machine.client, lock_id, mode)
             if told:
@@ -450,15 +450,8 @@ class Agent(InlineActor, metaclass=Shown):
 
     def request_all(self, objects: Sequence[Object], wait: Any) -> None:
         """Request locks in the turn; only at the gate, if agents of this node already wait there."""
-        if self.node.moved is not None:
-            objects = self.present(objects)
         queued = self.node.lines.join_lines(self.machine, objects)
         self.event(self.machine.ask_all, objects, wait, queued)
-
-    def present(self, objects: Sequence[Object]) -> Sequence[Object]:
-        """Requests as they are by the present list of servers; in the turn."""
-        moved = self.node.moved
-        return objects if moved is None else moved.present(self.machine, objects)
 
     def lock_free(self, objects: Sequence[Object], timeout: float | None) -> bool:
         """Lock all of these, if that needs no wait for other clients.
@@ -488,7 +481,6 @@ class Agent(InlineActor, metaclass=Shown):
 
     def _ask_at_gates(self, objects: Sequence[Object], call: PendingCall) -> None:
         """Request locks in the turn, only at their gates: little is withdrawn if one of them is not free."""
-        objects = self.present(objects)
         self.node.lines.join_lines(self.machine, objects)
         self.event(self.machine.ask_all, objects, call, [each[0] for each in objects])
 
@@ -506,7 +498,7 @@ class Agent(InlineActor, metaclass=Shown):
             return
         missing = next((each for each in objects if not machine.holds(each[0])), objects[0])
         if call is not None:
-            self.event(machine.ask_all, self.present((missing,)), call)
+            self.event(machine.ask_all, (missing,), call)
         self.event(machine.abandon_wait, attempt)
         for each in objects:
             if machine.asks_for(each[0]) and (call is None or each is not missing):
@@ -953,9 +945,6 @@ class Agent(InlineActor, metaclass=Shown):
         unit = self.turn.ask(self.machine.unit, lock_id)
         if unit is None:
             raise no_units(lock_id)
-        if self.node.moved is not None:
-            nodes = self.turn.ask(self.machine.nodes_of, lock_id)
-            self.node.moved.check_unit(lock_id, nodes)
         return unit
 
     def token_nowait(self, lock_id: LockId) -> None:

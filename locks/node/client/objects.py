@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 Pattern = tuple[Any, ...]
-"""An object to lock, as users write it; see `locks.lock_objects`."""
+"""An object to lock, as users write it; see `locks.original.lock_objects`."""
 
 
 def checked_nodes(

@@ -345,7 +345,7 @@ class ThinLocks(Thin):
         keep: Callable[[Agent], object],
         options: Mapping[str, Any],
     ) -> Agent | None:
-        """Begin a transaction of the caller, with the options of `locks.spawn_agent`; `None` if it must take the usual way."""
+        """Begin a transaction of the caller, with the options of `locks.original.spawn_agent`; `None` if it must take the usual way."""
         if self.pause:
             self.pause -= 1
             return None

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from locks.core.facts import (
     MOST_CLIENTS,
-    AcceptRoster,
     Answer,
     AskClients,
     AskDeadlocks,
@@ -23,13 +22,10 @@ from locks.core.facts import (
     AskMembers,
     AskNode,
     AskRequests,
-    AskRoster,
     Break,
     Broken,
     ClientPage,
-    LearnRoster,
     NodeFact,
-    PrepareRoster,
     Question,
     Untold,
     node_of,
@@ -56,7 +52,6 @@ __all__ = ["Answers", "Inquiries", "Witness", "ask_all", "ask_by_ways"]
 
 UNKNOWN = (Atom("error"), Atom("unknown_request"))
 SILENT = "it is connected, but does not answer"
-ALONE = "this node is connected with no others"
 OLD = "it does not support this question: it runs an older version of locks, or the Erlang original"
 
 
@@ -72,7 +67,7 @@ class Witness:
 
     def answer(self, question: Question) -> Answer:
         """The answer to a question that is for this node."""
-        record, cluster = self._node.server.record, self._node.cluster
+        record = self._node.server.record
         match question:
             case AskRequests(prefix, after):
                 return record.requests(prefix, after, partial(_address, self._node))
@@ -88,8 +83,6 @@ class Witness:
                 return self.memory.answer_mark(question)
             case AskMarks():
                 return self.memory.answer_marks(question)
-            case AskRoster() | PrepareRoster() | AcceptRoster() | LearnRoster():
-                return Untold(ALONE) if cluster is None else cluster.answer_roster(question)
             case Break():
                 return self._break(question)
             case _:

@@ -10,9 +10,6 @@ If each id is on some of the servers only, the call is `{'$locks', placement, Na
 a set. An older version does not know this call. It answers as the Erlang original does, and is not used: it would let a program
 that knows of no copies take the same lock on other servers. Older programs read such an answer without the copies.
 
-The list may change while programs run. From then on a node reports it by another call (`locks.node.peers.rosters`), and older versions are
-answered with the present list, which they can't use until they are started with it.
-
 A lock server that was started without a set takes it from the first node that reports one, and
 keeps it as long as a node that reported it is connected. Nodes that report nothing name the nodes
 for each lock themselves.
@@ -20,13 +17,12 @@ for each lock themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from locks.model import Require
 from locks.node.peers.greeting import to_node_name
-from locks.node.peers.rosters import ROSTER, Rosters
 from locks.node.ports import Servers
 from locks.otp.bytes.fields import BadMessage, Form, Forms, brief
 from locks.otp.bytes.terms import Atom
@@ -40,14 +36,7 @@ if TYPE_CHECKING:
     from locks.otp.process.processes import Processes
     from locks.runtime.executor import Executor
 
-__all__ = [
-    "PLACEMENT",
-    "SERVERS",
-    "Agreement",
-    "Agreements",
-    "pack_servers",
-    "unpack_servers",
-]
+__all__ = ["PLACEMENT", "SERVERS", "Agreement", "Agreements", "pack_servers", "unpack_servers"]
 
 SERVERS, PLACEMENT = Atom("servers"), Atom("placement")
 OK = Atom("ok")
@@ -55,10 +44,6 @@ AGAIN = 5.0  # seconds until a node that does not agree is called again
 SOON = 0.25  # seconds until a node with another list is called again
 OLD = (
     "{} can't have the locks of some ids only (copies={}): it runs an older version of locks, or the Erlang original. "
-    "Install the same version of locks on all servers"
-)
-CHANGED = (
-    "{} does not know that the list of servers has changed: it runs an older version of locks, or the Erlang original. "
     "Install the same version of locks on all servers"
 )
 
@@ -120,7 +105,7 @@ _PLACED_FORM = _FORMS.message(_Placed, OURS, PLACEMENT)
 def pack_servers(servers: Servers) -> tuple[Any, ...]:
     """A node's set of servers as a term."""
     said = servers._replace(nodes=tuple(sorted(servers.nodes)))
-    term: tuple[Any, ...] = _PLACED_FORM.pack(said[:3]) if said.copies else _FORM.pack(said[:2])
+    term: tuple[Any, ...] = _PLACED_FORM.pack(said) if said.copies else _FORM.pack(said[:2])
     return term
 
 
@@ -148,7 +133,6 @@ class Agreements:
         processes: Calls the other nodes.
         own: The node's servers; `None` if it was started without a set.
         on_agreed: Called with the name of a node that agrees, if it did not before.
-        rosters: The list of servers, which may change.
     """
 
     def __init__(
@@ -158,13 +142,11 @@ class Agreements:
         processes: Processes,
         own: Servers | None,
         on_agreed: Callable[[str], object],
-        rosters: Rosters,
     ) -> None:
         self._node = node
         self._executor = executor
         self._processes = processes
         self._own = own
-        self._rosters = rosters
         self._on_agreed = on_agreed
         self._others = Agreement(own)
         self._agreed: set[str] = set()
@@ -173,17 +155,8 @@ class Agreements:
         """Report the set to a connected node, if it is one of the servers, before any request."""
         own, name = self._own, link.peer.name
         if own is not None and name in own.nodes and link.closed is None:
-            rosters = self._rosters
-            report = rosters.report() if rosters.roster.number else pack_servers(own)
             told = partial(self._answered, link, own)
-            self._processes.call(name, LOCK_SERVER, report, told)
-
-    def moved(self, own: Servers | None, links: Iterable[Link]) -> None:
-        """The list has changed, or this node has joined it: report that."""
-        self._own = own
-        self._others = Agreement(own)
-        for link in links:
-            self.connected(link)
+            self._processes.call(name, LOCK_SERVER, pack_servers(own), told)
 
     def may_ask(self, name: str) -> bool:
         """Whether requests may be sent to a node's lock server."""
@@ -193,20 +166,13 @@ class Agreements:
 
     def _answered(self, link: Link, own: Servers, answered: bool, answer: Any) -> None:
         name, refusals = link.peer.name, self._node.refusals
-        if link.closed is not None or own is not self._own:  # the list has changed since
-            return
-        if answered and is_ours(answer) and answer[1] == ROSTER:
-            self._rosters.take_news(link, answer)
-            self._again(SOON, link)
+        if link.closed is not None:
             return
         if answered and is_ours(answer):
             refusals[name] = text = disagreement(name, unpack_servers(answer), self._node.name, own)
             self._node.notices.warn("servers", name, "%s", text)
-        elif answered and answer != OK and (own.copies or self._rosters.roster.number):
-            changed = self._rosters.roster.number
-            refusals[name] = text = (
-                CHANGED.format(name) if changed else OLD.format(name, own.copies)
-            )
+        elif answered and own.copies and answer != OK:
+            refusals[name] = text = OLD.format(name, own.copies)
             self._node.notices.warn("servers", name, "%s", text)
         elif answered:  # a node that does not understand the call runs the original
             refusals.pop(name, None)
@@ -228,36 +194,17 @@ class Agreements:
             BadMessage: The set is malformed.
         """
         said = unpack_servers(term)
-        rosters = self._rosters
-        known: Servers | None
-        if rosters.roster.number:
-            rosters.inform(name)
-            assert self._own is not None
-            known = self._own if rosters.roster.is_changing or said != self._own else None
-        else:
-            known = self._others.take_scope(name, said)
-        if known is None:
-            rosters.serves(name)
+        known = self._others.take_scope(name, said)
         if known is not None:
-            if not rosters.roster.number:  # otherwise it was just informed
-                text = disagreement(self._node.name, known, name, said)
-                self._node.notices.warn("servers", name, "%s", text)
+            text = disagreement(self._node.name, known, name, said)
+            self._node.notices.warn("servers", name, "%s", text)
             return pack_servers(known)
         return OK
-
-    def take_report(self, name: str, term: tuple[Any, ...]) -> Any:
-        """Take in what another node knows of the list, and answer.
-
-        Raises:
-            BadMessage: It is malformed.
-        """
-        return OK if self._rosters.take_report(name, term) else self._rosters.report()
 
     def lost(self, name: str) -> None:
         """A node is gone."""
         self._agreed.discard(name)
         self._others.lost(name)
-        self._rosters.lost(name)
 
 
 def disagreement(server: str, there: Servers, client: str, wanted: Servers) -> str:

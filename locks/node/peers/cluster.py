@@ -22,7 +22,6 @@ import pykka
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.agent.refusals import refusal
-from locks.core.facts import RosterQuestion
 from locks.core.messages import (
     AgentMessage,
     Knowledge,
@@ -38,7 +37,6 @@ from locks.core.messages import (
     Watch,
 )
 from locks.core.parts import in_parts
-from locks.core.rosters import RosterFact
 from locks.core.statistics import TrafficStatistics
 from locks.errors import LocksError, MisuseError, TransactionEnded
 from locks.lock_ids import shown, size_of
@@ -54,7 +52,6 @@ from locks.node.peers.greeter import Greeter
 from locks.node.peers.greeting import GREETING
 from locks.node.peers.guests import Guests
 from locks.node.peers.local_node import LocalNode
-from locks.node.peers.rosters import ROSTER, Rosters
 from locks.node.views.reader import ViewReader
 from locks.node.views.sender import ViewSender
 from locks.node.views.slices import Slices
@@ -132,7 +129,6 @@ class Cluster:
         silence: Watches which connected nodes are silent.
         channels: Messages of agents to agents of nodes that are not connected.
         tunnels: The tunnels of this node, and those that it relays.
-        rosters: The list of servers.
         wishes: The client nodes with which it needs connections.
         limits: What it may have at the lock servers of connected nodes, as far as they said.
     """
@@ -208,14 +204,12 @@ class Cluster:
             on_greeted=self._has_greeted,
             on_answered=self._greeted,
         )
-        self.rosters = Rosters(self, options)
         self.agreements = Agreements(
             node,
             executor,
             self.processes,
             node.servers,
             on_agreed=self._may_join,
-            rosters=self.rosters,
         )
         self._greeters: set[str] = set()  # nodes that have greeted this one
         self._originals: OriginalPeers | None = None
@@ -239,9 +233,8 @@ class Cluster:
         if options.state is not None:
             memory_of(node, options.state)
         if node.servers is not None and node.name in node.servers.nodes:
-            self.rosters.recover(memory_of(node))
+            memory_of(node).recover(self)
         self.distribution.start()
-        self.rosters.start()
 
     @property
     def original_peers(self) -> OriginalPeers:
@@ -302,17 +295,6 @@ class Cluster:
         ready = name in self._greeters and self.agreements.may_ask(name)
         if ready and name not in self.members:
             self.joined(name)
-
-    def answer_roster(self, question: RosterQuestion) -> RosterFact:
-        """Answer whoever changes the list of servers."""
-        return self.rosters.answer(question)
-
-    def moved(self) -> None:
-        """The list of servers has changed, or this node has joined it."""
-        self.agreements.moved(self.rosters.servers, list(self.distribution.links.values()))
-        for name, is_original in list(self.members.items()):
-            if not is_original and not self.agreements.may_ask(name):
-                self.left(name)  # it was not one of the servers before
 
     def joined(self, name: str, original: bool = False) -> None:
         """Make a node a member: its lock server can be asked from now on."""
@@ -623,11 +605,6 @@ class Cluster:
 
     def _take_ours(self, term: tuple[Any, ...], sender: Pid) -> None:
         """Take in a message of another Python node to our lock server."""
-        if term[1] is ROSTER:
-            link = self.distribution.links.get(self.processes.speaker)
-            if link is not None:
-                self.rosters.take_news(link, term)
-            return
         if term[1] is pages.TAKEN:
             self.readers.taken(sender.node, *pages.unpack_taken(term))
             return
@@ -655,10 +632,8 @@ class Cluster:
         """The answer to a call of the lock server."""
         if is_ours(request) and request[1] == GREETING:
             return self.greeter.take_greeting(name, request)
-        if is_ours(request) and request[1] in (SERVERS, PLACEMENT, ROSTER):
-            agreements = self.agreements
-            take = agreements.take_report if request[1] == ROSTER else agreements.take_servers
-            return take(name, request)
+        if is_ours(request) and request[1] in (SERVERS, PLACEMENT):
+            return self.agreements.take_servers(name, request)
         if is_ours(request) and request[1] == ABOUT and len(request) == 3:
             return self.original_peers.about(request[2])
         return (Atom("error"), Atom("unknown_request"))  # as the original does

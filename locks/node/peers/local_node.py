@@ -6,9 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from locks.core.agent.machine import AgentMachine
-from locks.core.facts import RosterQuestion
 from locks.core.messages import AgentEffect
-from locks.core.rosters import RosterFact
 from locks.core.statistics import NodeStatistics
 from locks.model import AgentId
 from locks.node.client.agent import Agent
@@ -89,12 +87,6 @@ class Connections(Protocol):
     remotes: Remotes
     silence: Silence
     limits: dict[str, Limits]
-
-    def answer_roster(self, question: RosterQuestion) -> RosterFact:
-        """Answer whoever changes the list of servers."""
-
-    def moved(self) -> None:
-        """The list of servers has changed, or this node has joined it."""
 
     def left(self, name: str) -> None:
         """A node's lock server is gone."""

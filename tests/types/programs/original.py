@@ -33,20 +33,22 @@ class Threaded(pykka.ThreadingActor):
 
 worker = Worker.start("ann")
 assert_type(worker, pykka.ActorRef[Worker])
-agent, result = locks.begin_transaction([(("a",), "write")], notify=print, label="importer")
+agent, result = locks.original.begin_transaction(
+    [(("a",), "write")], notify=print, label="importer"
+)
 assert_type(agent, locks.actors.Agent)
 assert_type(result.deadlocks, tuple[locks.values.Deadlock, ...])
-locks.begin_transaction(notfy=True)  # E
-locks.begin_transaction(abort_on_deadlock="yes")  # E
-locks.spawn_agent(client=worker, notify=True, abort_on_deadlock=True)
-assert_type(locks.lock(agent, ("b",), "read", timeout=0), locks.values.LockResult)
-locks.lock("agent", ("b",))  # E
-locks.lock_nowait(agent, ("c",), nodes=["a@127.0.0.1"], require="all")
-assert_type(locks.await_all_locks(agent), locks.values.LockResult)
-locks.change_flag(agent, "notify", print)
-locks.change_flag(agent, "notfy", True)  # E
-assert_type(locks.fencing_token(agent, ("b",)), int)
-for info in locks.lock_info(agent):
+locks.original.begin_transaction(notfy=True)  # E
+locks.original.begin_transaction(abort_on_deadlock="yes")  # E
+locks.original.spawn_agent(client=worker, notify=True, abort_on_deadlock=True)
+assert_type(locks.original.lock(agent, ("b",), "read", timeout=0), locks.values.LockResult)
+locks.original.lock("agent", ("b",))  # E
+locks.original.lock_nowait(agent, ("c",), nodes=["a@127.0.0.1"], require="all")
+assert_type(locks.original.await_all_locks(agent), locks.values.LockResult)
+locks.original.change_flag(agent, "notify", print)
+locks.original.change_flag(agent, "notfy", True)  # E
+assert_type(locks.original.fencing_token(agent, ("b",)), int)
+for info in locks.original.lock_info(agent):
     assert_type(info.lock_id, locks.values.LockId)
 for holder in locks.holders(("a",)):
     assert_type(holder, locks.values.Contender)
@@ -57,4 +59,4 @@ locks.watch(("a",), watcher=worker)
 locks.watch(("a",), watcher=17)  # E
 assert_type(locks.actors.monitor(worker, print), locks.actors.Monitor)
 assert_type(locks.statistics().name, str)
-locks.end_transaction(agent)
+locks.original.end_transaction(agent)
