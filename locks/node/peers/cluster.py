@@ -46,7 +46,7 @@ from locks.node.client.refusals import not_from_elsewhere
 from locks.node.marks import memory_of
 from locks.node.observing.inquiries import Inquiries
 from locks.node.observing.news import are_servers, log_node_down, log_node_up
-from locks.node.peers.agreement import PLACEMENT, SERVERS, Agreements
+from locks.node.peers.agreement import SERVERS, Agreements
 from locks.node.peers.arrivals import Arrivals
 from locks.node.peers.greeter import Greeter
 from locks.node.peers.greeting import GREETING
@@ -632,7 +632,7 @@ class Cluster:
         """The answer to a call of the lock server."""
         if is_ours(request) and request[1] == GREETING:
             return self.greeter.take_greeting(name, request)
-        if is_ours(request) and request[1] in (SERVERS, PLACEMENT):
+        if is_ours(request) and request[1] == SERVERS:
             return self.agreements.take_servers(name, request)
         if is_ours(request) and request[1] == ABOUT and len(request) == 3:
             return self.original_peers.about(request[2])
