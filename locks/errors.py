@@ -226,7 +226,7 @@ class CannotServe(NodeNotRunning):
 
 
 class LimitExceeded(OperatingError):
-    """This program may have no more of something at a lock server (`locks node --limits`); only this call was refused.
+    """This program may have no more of something at a lock server (`LOCKS_LIMITS`); only this call was refused.
 
     Attributes:
         node: The lock server.

@@ -54,7 +54,7 @@ def parse_address(text: str, plaintext: bool) -> tuple[str, int]:
     if not (plaintext or is_loopback(host)):
         raise InvalidOption(
             f"refused to serve unencrypted metrics at {host}, which is open to the network: use loopback, or "
-            "--allow-plaintext if the network is yours alone",
+            "LOCKS_ALLOW_PLAINTEXT=true if the network is yours alone",
             value=shown(text),
         )
     return host, int(port)

@@ -241,28 +241,6 @@ def test_one_object_for_several_blocks_in_which_one_acts() -> None:
     assert current_client() not in (one, two)
 
 
-def test_deadlocks_of_owners_are_found() -> None:
-    """Two owners in two threads wait for each other: the younger one is run again, and both come to their end."""
-    met = threading.Barrier(2, timeout=LIMIT)
-    runs = []
-
-    def run(name: str, first: tuple[str, ...], then: tuple[str, ...]) -> None:
-        def body(tx: locks.Transaction) -> None:
-            runs.append(name)
-            tx.write_lock(first)
-            if len(runs) <= 2:
-                met.wait()
-            tx.write_lock(then)
-
-        locks.run_transaction(body, owner=locks.Owner(name))
-
-    with ThreadPoolExecutor(2) as pool:
-        done = [pool.submit(run, "one", A, B), pool.submit(run, "two", B, A)]
-        for each in done:
-            each.result(LIMIT)
-    assert len(runs) == 3
-
-
 def test_an_owner_that_has_ended_gets_nothing() -> None:
     """It is refused by name, with what to do; nothing was begun."""
     owner = locks.Owner("over")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Hashable
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -10,13 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locks.core.messages import Release
-from locks.otp.bytes import fields
 from locks.otp.bytes.etf import decode, encode
-from locks.otp.bytes.fields import BadMessage, Form, Forms, tag_of
+from locks.otp.bytes.fields import BadMessage, Form, Forms
 from locks.otp.bytes.terms import Atom
 from locks.ranges import LONGEST_TEXT, Name, Number, Range, Size, Text
-from locks.wire.messages import TO_SERVERS
 from tests.unit.strategies import replaced, values
 
 
@@ -110,13 +106,6 @@ def test_a_field_without_a_bound_has_no_form(kind: Any) -> None:
         Forms({}).of(unbound)
 
 
-@pytest.mark.parametrize("term", [("a",), ["a", 1], Part("a", 1), None])
-def test_a_message_has_all_its_parts(term: Any) -> None:
-    """It is a plain tuple, and no field without a default is missing."""
-    with pytest.raises(BadMessage, match="should be a Part"):
-        Forms({}).of(Part).unpack(term)
-
-
 class Grown(NamedTuple):
     """A message to which fields were added."""
 
@@ -169,29 +158,6 @@ def test_forms_can_be_given_and_replaced() -> None:
     assert other.of(Call).pack(Call(7, Part("a", 1)), "said") == ("7", "said")
     assert other.of(Call).unpack(("7", 5), "said") == Call(7, Part("said", 5))
     assert table.of(Call).pack(Call(7, Part("a", 1))) == ("7", ("a", 1))
-
-
-def test_what_a_message_begins_with() -> None:
-    """The head of a message is put before its fields, and passed over."""
-    form = Forms({}).message(Part, "head", 1)
-    assert form.pack(Part("a", 2)) == ("head", 1, "a", 2)
-    assert form.unpack(("other", 0, "a", 2)) == Part("a", 2)
-    with pytest.raises(BadMessage):
-        form.unpack(("a", 2))
-
-
-def test_tags() -> None:
-    """What a class is called on the wire is its name in Erlang's way."""
-    assert [tag_of(kind) for kind in (Part, NewMessage)] == ["part", "new_message"]
-
-
-def test_the_text_in_the_docstring() -> None:
-    """The example on top of the module is what is made, but for line breaks and spaces."""
-    form = TO_SERVERS.message(Release, Atom("$locks"), Atom("release"))
-    shown = "".join(str(fields.__doc__).split())
-    for function in (form.pack, form.unpack):
-        text = "".join(inspect.getsource(function).split())
-        assert text in shown, inspect.getsource(function)
 
 
 class Said(NamedTuple):
