@@ -40,7 +40,6 @@ __all__ = ["SERVERS", "Agreement", "Agreements", "pack_servers", "unpack_servers
 SERVERS = Atom("servers")
 OK = Atom("ok")
 AGAIN = 5.0  # seconds until a node that does not agree is called again
-SOON = 0.25  # seconds until a node with another list is called again
 ORIGINAL = "{} runs the Erlang original, which can't have the locks of some ids only (copies={}); leave copies out, or {} out of the servers"
 
 
