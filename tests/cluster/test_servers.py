@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,13 +36,6 @@ try:
 except locks.LocksError as error:
     print(type(error).__name__, error)
 """
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Servers]:
-    """The lock servers."""
-    with World() as world:
-        yield Servers(world)
 
 
 def once(call: str = "write_lock", more: str = "", timeout: float = 60) -> str:

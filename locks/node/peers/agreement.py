@@ -41,7 +41,6 @@ __all__ = ["PLACEMENT", "SERVERS", "Agreement", "Agreements", "pack_servers", "u
 SERVERS, PLACEMENT = Atom("servers"), Atom("placement")
 OK = Atom("ok")
 AGAIN = 5.0  # seconds until a node that does not agree is called again
-SOON = 0.25  # seconds until a node with another list is called again
 OLD = (
     "{} can't have the locks of some ids only (copies={}): it runs an older version of locks, or the Erlang original. "
     "Install the same version of locks on all servers"
@@ -179,10 +178,7 @@ class Agreements:
             self._agreed.add(name)
             self._on_agreed(name)
             return
-        self._again(AGAIN, link)
-
-    def _again(self, pause: float, link: Link) -> None:
-        self._executor.run_later(pause, self._node.turn.run, self.connected, link)
+        self._executor.run_later(AGAIN, self._node.turn.run, self.connected, link)
 
     def take_servers(self, name: str, term: tuple[Any, ...]) -> Any:
         """Take in another node's set of servers.
