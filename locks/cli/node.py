@@ -16,7 +16,6 @@ import json
 import logging
 import math
 import signal
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,6 @@ def add_command(commands: Any, about: str) -> None:
         parser,
         "name@host:port of all servers that programs share, including this one, comma-separated",
     )
-    parser.add_argument("--server", action="append", default=[], help=argparse.SUPPRESS)
     add_credentials(parser)
     parser.add_argument(
         "--listen",
@@ -171,13 +169,6 @@ def _run(options: argparse.Namespace) -> int:
         if name is None or not (options.cookie_file or "cookie_file" in said):
             missing = "name: pass --name" if name is None else "cookie: pass --cookie-file"
             raise InvalidOption(f"the lock server has no {missing}")
-        if options.server:
-            text = ",".join(options.server)
-            print(
-                f"locks node: --server is deprecated: use --servers {text}; the next release no longer has the old option",
-                file=sys.stderr,
-            )
-            options.servers = options.servers or text
         reloading = Reloading(settings, _given(options))
         servers = servers_in(options) or said.get("servers")
         if isinstance(servers, str):

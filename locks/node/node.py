@@ -377,6 +377,18 @@ class Node(metaclass=Shown):
             self.cluster.tunnels.leave_to_parent()
             self.cluster.distribution.leave_to_parent()
 
+    def add_dependent(self, actor: pykka.ActorRef[Any]) -> None:
+        """From now on the actor ends with the node.
+
+        Raises:
+            NodeNotRunning: The node was stopped; so is the actor.
+        """
+        self.dependents.add(actor)
+        if not self.running:  # `stop` may have looked before
+            self.dependents.discard(actor)
+            actor.stop(block=False)
+            self.check_running()
+
     def check_running(self) -> None:
         """Raise `NodeNotRunning` when the node was stopped."""
         if not self.running:

@@ -362,8 +362,7 @@ class MarkAsker:
     def _take_note_and_look(self) -> None:
         with suppress(LocksError):  # what it means for the mark is said where it is set
             self.take_note()
-        with suppress(RuntimeError):  # the node has stopped
-            self._look_later()
+        self._look_later()
 
     def take_note(self) -> None:
         """Count grants that are new since `read`, if there are any, and the lock was held all the time.
