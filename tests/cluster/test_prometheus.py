@@ -18,10 +18,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.cluster.commands import running
 from tests.cluster.conftest import Certify
 from tests.cluster.harness import World
-from tests.cluster.servers import NAMES, Servers
+from tests.cluster.servers import NAMES, Servers, running
 from tests.helpers import LIMIT, eventually, free_port
 
 pytestmark = pytest.mark.skipif(

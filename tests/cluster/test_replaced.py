@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.commands import locks
 from tests.cluster.harness import World
-from tests.cluster.servers import LIMIT, NAMES, Servers
+from tests.cluster.servers import LIMIT, NAMES, Servers, locks
 from tests.cluster.test_once import remember
 from tests.cluster.test_run import run
 from tests.cluster.test_servers import STAYS
