@@ -24,7 +24,7 @@ from locks.cli.joining import add_credentials, add_servers, servers_in
 from locks.cli.printing import say
 from locks.cli.web import page_served
 from locks.errors import InvalidOption, LocksError
-from locks.metrics.serving import parse_address, serve
+from locks.metrics.serving import checked_address, serve
 from locks.otp.options import TLS, parse_servers
 from locks.program.default import start, stop
 from locks.program.draining import drain
@@ -179,7 +179,7 @@ def _run(options: argparse.Namespace) -> int:
                 "its own list of servers"
             )
         listen = options.listen or said.get("listen") or (None if servers else "127.0.0.1:0")
-        metrics = options.metrics and parse_address(
+        metrics = options.metrics and checked_address(
             options.metrics, bool(said.get("allow_plaintext"))
         )
         node = start(

@@ -207,11 +207,11 @@ def look(before: Look | None = None, *, timeout: float = PATIENCE) -> Look:
         at,
         len(servers.nodes),
         servers.needed,
+        servers.enough,
         nodes.facts,
         waits,
         remembered,
         tuple(silent.items()),
-        spare=servers.enough - servers.needed,
     )
 
 

@@ -217,14 +217,9 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], text: s
 THREE = [(0, "a"), (1, "b"), (0, "c")]
 
 
-def first_of_pair(task: tuple[Any, ...]) -> Any:
-    """A task's resource."""
-    return task[0]
-
-
 def backlog_of_three(tasks: list[tuple[int, str]], **options: Any) -> Backlog[tuple[int, str]]:
     """A backlog with two groups."""
-    return Backlog(tasks, first_of_pair, groups=2, group_for=int, **options)
+    return Backlog(tasks, first, groups=2, group_for=int, **options)
 
 
 def worker_of_pair() -> Ownership:
