@@ -236,8 +236,7 @@ class World(ByHand):
         for client, each in zip(self.clients, clients, strict=True):
             client.state = each
         self.network.links = {
-            link: deque((number, 0.0, m) for number, m in enumerate(queue))
-            for link, queue in queues
+            link: deque((number, m) for number, m in enumerate(queue)) for link, queue in queues
         }
         self.unsettled = dict.fromkeys(c.number for c in self.clients if self._is_unsettled(c))
 
